@@ -1,1 +1,25 @@
+//! The machine room: every system call of the server and all of its `unsafe`.
+//!
+//! This crate listens, accepts, reads and writes sockets, opens, stats and reads files without
+//! blocking the event loop, sends queues of chunks to clients, drops privileges, hears signals
+//! and writes logs. It knows nothing of HTTP: paths come in as bytes beneath an open root,
+//! answers go out as chunks.
+//!
+//! What it refuses to do: parse anything a client sent, decide who is to blame for an error,
+//! or hold a configuration. It returns `io::Error` and plain counters; meaning is given above.
+//!
+//! Everything but the thread pool and the log writers belongs to one worker and one thread: a
+//! tokio `current_thread` runtime with a `LocalSet`.
+//!
+//! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
+//! engines that open and read), `stat_cache` (what was opened before), `send` (the network
+//! backends, the only code that writes to a client), then `log_writer`, `signals` and
+//! `privileges`, which the process needs and a request does not.
 
+pub mod clock;
+pub mod listen;
+pub mod log_writer;
+pub mod privileges;
+pub mod send;
+pub mod signals;
+pub mod transport;

@@ -1,1 +1,19 @@
+//! The currency of the server: chunks of a body, queues of chunks, and pooled buffers.
+//!
+//! Everything that flows through lighty is a [`ChunkQueue`]: memory that is shared by reference
+//! count, or a range of a file that nobody has read yet. Moving a chunk from one queue to another
+//! moves a pointer; no byte is copied here.
+//!
+//! What this crate refuses to do: no I/O, no clock, no HTTP. What a "file" is it does not know:
+//! the type is a parameter, and the machine room fills it in.
+//!
+//! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool).
 #![forbid(unsafe_code)]
+
+mod chunk;
+mod pool;
+mod queue;
+
+pub use chunk::{Chunk, FileRange};
+pub use pool::{BufPool, PooledBuf};
+pub use queue::ChunkQueue;

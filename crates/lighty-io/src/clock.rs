@@ -1,1 +1,166 @@
-//! (being built)
+//! The coarse clock of a worker: what stamps, timeouts and dates read.
+//!
+//! Reading it costs a load. It is set once per turn of the event loop (see
+//! [`Clock::refresh_current`]) and by a slow tick for the loop that is too busy to park, so that
+//! no request asks the kernel for the time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How stale the clock may become in a loop that never parks.
+pub const CLOCK_TICK_MS: u64 = 100;
+
+/// A handle to the clock of one worker. Clones share the time.
+#[derive(Clone, Debug)]
+pub struct Clock(Rc<Times>);
+
+#[derive(Debug)]
+struct Times {
+    /// `None` for a clock that only moves when it is told to.
+    started: Option<Instant>,
+    mono_ms: Cell<u64>,
+    unix_s: Cell<i64>,
+    unix_us: Cell<u32>,
+}
+
+/// A monotonic time of 0 would be indistinguishable from "never" in a stamp.
+const MONO_START_MS: u64 = 1_000;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Clock>> = const { RefCell::new(None) };
+}
+
+impl Clock {
+    /// A clock that shows the present.
+    pub fn start() -> Self {
+        let clock = Clock(Rc::new(Times {
+            started: Some(Instant::now()),
+            mono_ms: Cell::new(MONO_START_MS),
+            unix_s: Cell::new(0),
+            unix_us: Cell::new(0),
+        }));
+        clock.refresh();
+        clock
+    }
+
+    /// A clock that stands at `unix_s` and moves only by [`advance`](Self::advance): for tests
+    /// that must not wait.
+    pub fn manual(unix_s: i64) -> Self {
+        Clock(Rc::new(Times {
+            started: None,
+            mono_ms: Cell::new(MONO_START_MS),
+            unix_s: Cell::new(unix_s),
+            unix_us: Cell::new(0),
+        }))
+    }
+
+    /// Milliseconds since some moment before the worker started; never 0, never goes back.
+    pub fn mono_ms(&self) -> u64 {
+        self.0.mono_ms.get()
+    }
+
+    /// Seconds since 1970-01-01 00:00 UTC; follows the wall clock, so it may jump.
+    pub fn unix_s(&self) -> i64 {
+        self.0.unix_s.get()
+    }
+
+    /// Microseconds within the second of [`unix_s`](Self::unix_s).
+    pub fn unix_us(&self) -> u32 {
+        self.0.unix_us.get()
+    }
+
+    /// Looks at the real clocks. A manual clock stays where it is.
+    pub fn refresh(&self) {
+        let times = &*self.0;
+        let Some(started) = times.started else { return };
+        let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX / 2);
+        times.mono_ms.set(MONO_START_MS + elapsed);
+        let (unix_s, unix_us) = match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => (since.as_secs() as i64, since.subsec_micros()),
+            // A wall clock before 1970 is a machine without one.
+            Err(_) => (0, 0),
+        };
+        times.unix_s.set(unix_s);
+        times.unix_us.set(unix_us);
+    }
+
+    /// Moves a manual clock on. A real one does not listen.
+    pub fn advance(&self, by: Duration) {
+        let times = &*self.0;
+        if times.started.is_some() {
+            return;
+        }
+        let us = u64::from(times.unix_us.get()) + u64::from(by.subsec_micros());
+        times.unix_us.set((us % 1_000_000) as u32);
+        times.unix_s.set(times.unix_s.get() + by.as_secs() as i64 + (us / 1_000_000) as i64);
+        times.mono_ms.set(times.mono_ms.get() + by.as_millis() as u64);
+    }
+
+    /// Makes this the clock that [`refresh_current`](Self::refresh_current) sets on this thread.
+    pub fn install(&self) {
+        CURRENT.with_borrow_mut(|current| *current = Some(self.clone()));
+    }
+
+    /// Refreshes the clock installed on this thread, if any: made for the runtime's
+    /// `on_thread_unpark`, which runs each time the loop wakes up.
+    pub fn refresh_current() {
+        CURRENT.with_borrow(|current| {
+            if let Some(clock) = current {
+                clock.refresh();
+            }
+        });
+    }
+
+    /// Refreshes the clock every [`CLOCK_TICK_MS`], for ever: spawn it on the worker.
+    pub async fn tick(self) {
+        let mut interval = tokio::time::interval(Duration::from_millis(CLOCK_TICK_MS));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            interval.tick().await;
+            self.refresh();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told() {
+        let clock = Clock::manual(1_000);
+        let before = clock.mono_ms();
+        clock.refresh();
+        assert_eq!((clock.mono_ms(), clock.unix_s(), clock.unix_us()), (before, 1_000, 0));
+        clock.advance(Duration::from_millis(1_500));
+        assert_eq!((clock.mono_ms(), clock.unix_s()), (before + 1_500, 1_001));
+        clock.clone().advance(Duration::from_millis(500));
+        assert_eq!((clock.unix_s(), clock.unix_us()), (1_002, 0));
+    }
+
+    #[test]
+    fn a_real_clock_shows_now_and_ignores_advance() {
+        let clock = Clock::start();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        assert!((clock.unix_s() - wall as i64).abs() <= 1);
+        let before = clock.mono_ms();
+        assert!(before >= MONO_START_MS);
+        clock.advance(Duration::from_secs(100));
+        assert_eq!(clock.mono_ms(), before);
+    }
+
+    #[test]
+    fn the_installed_clock_is_refreshed_when_the_loop_wakes() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .on_thread_unpark(Clock::refresh_current)
+            .build()
+            .expect("runtime");
+        let clock = Clock::start();
+        clock.install();
+        let before = clock.mono_ms();
+        runtime.block_on(tokio::time::sleep(Duration::from_millis(20)));
+        assert!(clock.mono_ms() > before);
+    }
+}

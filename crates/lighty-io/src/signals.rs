@@ -1,1 +1,80 @@
-//! (being built)
+//! Signals as values that the boot thread can await.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What the operator asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// TERM: stop at once.
+    Stop,
+    /// INT: finish what is under way, take nothing new, then stop.
+    GracefulStop,
+    /// HUP: open the log files again.
+    ReopenLogs,
+    /// USR1: read the configuration again.
+    Reload,
+}
+
+/// The signals of the process, from the moment of [`listen`](Self::listen) on.
+#[derive(Debug)]
+pub struct Signals {
+    streams: [(Signal, Stream); 4],
+}
+
+impl Signals {
+    /// Takes the four signals over; their default action, ending the process, is gone for good.
+    ///
+    /// # Errors
+    /// When the runtime cannot install a handler.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn listen() -> io::Result<Self> {
+        let streams = [
+            // The first in the list wins when several are pending: ending comes first.
+            (Signal::Stop, signal(SignalKind::terminate())?),
+            (Signal::GracefulStop, signal(SignalKind::interrupt())?),
+            (Signal::ReopenLogs, signal(SignalKind::hangup())?),
+            (Signal::Reload, signal(SignalKind::user_defined1())?),
+        ];
+        Ok(Signals { streams })
+    }
+
+    /// The next signal. Signals of one kind that come in quick succession may be seen as one.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
+        for (meaning, stream) in &mut self.streams {
+            if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                return Poll::Ready(*meaning);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_signal_arrives_as_its_meaning() {
+        let mut signals = Signals::listen().expect("handlers");
+        let table = [
+            (libc::SIGTERM, Signal::Stop),
+            (libc::SIGINT, Signal::GracefulStop),
+            (libc::SIGHUP, Signal::ReopenLogs),
+            (libc::SIGUSR1, Signal::Reload),
+        ];
+        for (number, meaning) in table {
+            // SAFETY: sends a signal to this process, which handles it from here on.
+            assert_eq!(unsafe { libc::kill(libc::getpid(), number) }, 0);
+            assert_eq!(signals.next().await, meaning);
+        }
+    }
+}

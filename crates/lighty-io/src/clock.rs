@@ -160,7 +160,7 @@ mod tests {
         let clock = Clock::start();
         clock.install();
         let before = clock.mono_ms();
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(20)));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(20)).await });
         assert!(clock.mono_ms() > before);
     }
 }

@@ -1,1 +1,314 @@
-//! (being built)
+//! The connection to a peer: TCP or a unix socket today, TLS behind the same type later.
+//!
+//! [`Stream`] is the seam. Above it nobody knows what carries the bytes; below it nobody knows
+//! what they mean. Reading goes through [`Stream::poll_read`], which remembers that a read that
+//! did not fill its buffer has emptied the socket, so that the next one costs no system call.
+
+mod kick;
+mod linger;
+
+pub use kick::{Kick, KickHow};
+pub use linger::{LingerLimits, LingerReport};
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use kick::FdCell;
+
+/// An open connection, registered with the worker's reactor.
+#[derive(Debug)]
+pub struct Stream {
+    // Before `socket`: the kick handles must be told before the descriptor is closed.
+    fd_cell: FdCell,
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Who is at the other end, or at this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// An address of the internet family.
+    Inet(SocketAddr),
+    /// A unix socket; its path says nothing about a client, so it is not kept.
+    Unix,
+}
+
+/// Calls the same method on whatever socket is inside.
+macro_rules! each {
+    ($stream:expr, $socket:ident => $call:expr) => {
+        match $stream {
+            Socket::Tcp($socket) => $call,
+            Socket::Unix($socket) => $call,
+        }
+    };
+}
+
+impl Stream {
+    /// Takes over a TCP connection.
+    pub fn from_tcp(socket: TcpStream) -> Self {
+        Stream { fd_cell: FdCell::new(socket.as_raw_fd()), socket: Socket::Tcp(socket) }
+    }
+
+    /// Takes over a unix connection.
+    pub fn from_unix(socket: UnixStream) -> Self {
+        Stream { fd_cell: FdCell::new(socket.as_raw_fd()), socket: Socket::Unix(socket) }
+    }
+
+    /// Waits until there is something to read, an end or an error included. Holds no buffer.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn readable(&self) -> io::Result<()> {
+        each!(&self.socket, socket => socket.readable().await)
+    }
+
+    /// The same as [`readable`](Self::readable) for hand-written futures.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&self.socket, socket => socket.poll_read_ready(cx))
+    }
+
+    /// Waits until the socket takes bytes again.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn writable(&self) -> io::Result<()> {
+        each!(&self.socket, socket => socket.writable().await)
+    }
+
+    /// The same as [`writable`](Self::writable) for hand-written futures.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&self.socket, socket => socket.poll_write_ready(cx))
+    }
+
+    /// Reads into `buffer` and says how many bytes came; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// Whatever the socket reports, a reset by the peer for one.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut target = ReadBuf::new(buffer);
+        let done = each!(&mut self.socket, socket => Pin::new(socket).poll_read(cx, &mut target));
+        done.map_ok(|()| target.filled().len())
+    }
+
+    /// [`poll_read`](Self::poll_read) as a future.
+    ///
+    /// # Errors
+    /// Whatever the socket reports.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
+    }
+
+    /// Writes what the socket takes now.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it takes nothing; else whatever the socket reports.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        each!(&self.socket, socket => socket.try_write(bytes))
+    }
+
+    /// Writes several pieces by one system call, as far as the socket takes them now.
+    ///
+    /// # Errors
+    /// As [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        each!(&self.socket, socket => socket.try_write_vectored(pieces))
+    }
+
+    /// Runs a non-blocking write of the caller's own on the descriptor, if the socket is thought
+    /// to be writable; a `WouldBlock` from it is remembered, and [`writable`](Self::writable)
+    /// then waits.
+    ///
+    /// # Errors
+    /// What `write` returned, or `WouldBlock` without having called it.
+    pub fn try_write_with<T>(
+        &self,
+        write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        each!(&self.socket, socket => {
+            socket.try_io(Interest::WRITABLE, || write(socket.as_fd()))
+        })
+    }
+
+    /// Says that nothing more will be written; the peer sees the end of the stream.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn shutdown_write(&mut self) -> io::Result<()> {
+        // Both kinds shut down by one system call that cannot wait.
+        let waker = std::task::Waker::noop();
+        let mut cx = Context::from_waker(waker);
+        match each!(&mut self.socket, socket => Pin::new(socket).poll_shutdown(&mut cx)) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Whether the connection runs over TCP: only there a close can lose an answer.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
+    }
+
+    /// The other end.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn peer(&self) -> io::Result<Peer> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.peer_addr().map(Peer::Inet),
+            Socket::Unix(_) => Ok(Peer::Unix),
+        }
+    }
+
+    /// This end.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn local(&self) -> io::Result<Peer> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().map(Peer::Inet),
+            Socket::Unix(_) => Ok(Peer::Unix),
+        }
+    }
+
+    /// Sends small segments at once (TCP_NODELAY). Sockets accepted from a listener of ours have
+    /// it from birth. A unix socket has no such thing and says yes.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.set_nodelay(nodelay),
+            Socket::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Makes a close send RST and drop what is unsent: for a client that is to be shed.
+    ///
+    /// # Errors
+    /// When the connection is gone already.
+    pub fn set_abortive_close(&self) -> io::Result<()> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.set_zero_linger(),
+            Socket::Unix(_) => Ok(()),
+        }
+    }
+
+    /// A second descriptor of the same socket, for a thread that must not see the first one
+    /// closed and its number given to somebody else.
+    ///
+    /// # Errors
+    /// EMFILE and the like.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        each!(&self.socket, socket => socket.as_fd().try_clone_to_owned())
+    }
+
+    /// A handle that wakes whoever reads or writes this connection, by shutting it down. It does
+    /// not keep the connection open.
+    pub fn kick_handle(&self) -> Kick {
+        self.fd_cell.kick_handle()
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        each!(&self.socket, socket => socket.as_fd())
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(socket: TcpStream) -> Self {
+        Stream::from_tcp(socket)
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(socket: UnixStream) -> Self {
+        Stream::from_unix(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// A connected pair: ours, and the plain blocking end of the peer.
+    pub(super) async fn tcp_pair() -> (Stream, std::net::TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let peer = std::net::TcpStream::connect(listener.local_addr().expect("address"));
+        let (ours, _) = listener.accept().await.expect("accept");
+        (Stream::from_tcp(ours), peer.expect("connect"))
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_over_tcp_and_unix() {
+        let (tcp, tcp_peer) = tcp_pair().await;
+        let (unix, unix_peer) = std::os::unix::net::UnixStream::pair().expect("pair");
+        unix.set_nonblocking(true).expect("nonblocking");
+        let unix = Stream::from_unix(UnixStream::from_std(unix).expect("register"));
+        exchange(tcp, tcp_peer).await;
+        exchange(unix, unix_peer).await;
+    }
+
+    async fn exchange(mut ours: Stream, mut peer: impl Read + Write) {
+        peer.write_all(b"ping").expect("write");
+        ours.readable().await.expect("readable");
+        let mut buffer = [0; 16];
+        assert_eq!(ours.read(&mut buffer).await.expect("read"), 4);
+        ours.writable().await.expect("writable");
+        let pieces = [IoSlice::new(b"po"), IoSlice::new(b"ng")];
+        assert_eq!(ours.try_write_vectored(&pieces).expect("writev"), 4);
+        assert_eq!(ours.try_write(b"!").expect("write"), 1);
+        ours.set_nodelay(true).expect("nodelay");
+        ours.shutdown_write().expect("shutdown");
+        let mut heard = Vec::new();
+        peer.read_to_end(&mut heard).expect("read");
+        assert_eq!(heard, b"pong!");
+    }
+
+    #[tokio::test]
+    async fn both_ends_have_a_name() {
+        let (ours, peer) = tcp_pair().await;
+        assert_eq!(ours.peer().expect("peer"), Peer::Inet(peer.local_addr().expect("address")));
+        assert_eq!(ours.local().expect("local"), Peer::Inet(peer.peer_addr().expect("address")));
+        assert!(ours.is_tcp());
+    }
+
+    #[tokio::test]
+    async fn a_full_socket_would_block_and_then_waits() {
+        let (ours, mut peer) = tcp_pair().await;
+        ours.writable().await.expect("writable");
+        let block = [7; 65_536];
+        let mut sent = 0;
+        loop {
+            match ours.try_write(&block) {
+                Ok(bytes) => sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let called = ours.try_write_with(|_| -> io::Result<()> { panic!("not writable") });
+        assert_eq!(called.expect_err("full").kind(), io::ErrorKind::WouldBlock);
+        let reader = std::thread::spawn(move || {
+            peer.read_exact(&mut vec![0; sent]).expect("drain");
+            peer
+        });
+        ours.writable().await.expect("writable again");
+        reader.join().expect("reader");
+    }
+}

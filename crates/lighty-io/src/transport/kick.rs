@@ -1,0 +1,121 @@
+//! Waking a connection from outside: the timeout sweep ends it without owning it.
+
+use std::cell::Cell;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::rc::Rc;
+
+use rustix::net::Shutdown;
+
+/// Which direction a kick ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KickHow {
+    /// Reading: whoever waits for bytes sees the end of the stream, and may still answer.
+    Read,
+    /// Both: whoever waits wakes up, and writing fails.
+    Both,
+}
+
+/// A handle to a connection that somebody else owns. It neither keeps the connection open nor
+/// reaches another one: once the owner has closed it, a kick does nothing.
+#[derive(Clone, Debug)]
+pub struct Kick(Rc<Cell<RawFd>>);
+
+/// The owner's half of [`Kick`].
+#[derive(Debug)]
+pub(super) struct FdCell(Rc<Cell<RawFd>>);
+
+const CLOSED: RawFd = -1;
+
+impl Kick {
+    /// Shuts the connection down in the given direction; says whether it was still there.
+    pub fn kick(&self, how: KickHow) -> bool {
+        let fd = self.0.get();
+        if fd == CLOSED {
+            return false;
+        }
+        // SAFETY: `FdCell` sets the cell to CLOSED before its stream closes the descriptor, and
+        // both live on this thread (`Rc` is not `Send`), so the descriptor is open and is ours.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let how = match how {
+            KickHow::Read => Shutdown::Read,
+            KickHow::Both => Shutdown::Both,
+        };
+        // ENOTCONN: the peer was faster, and the owner will see that by itself.
+        let _ = rustix::net::shutdown(socket, how);
+        true
+    }
+
+    /// Whether the connection has been closed by its owner.
+    pub fn is_closed(&self) -> bool {
+        self.0.get() == CLOSED
+    }
+}
+
+impl FdCell {
+    pub(super) fn new(fd: RawFd) -> Self {
+        FdCell(Rc::new(Cell::new(fd)))
+    }
+
+    pub(super) fn kick_handle(&self) -> Kick {
+        Kick(Rc::clone(&self.0))
+    }
+}
+
+impl Drop for FdCell {
+    fn drop(&mut self) {
+        self.0.set(CLOSED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::tcp_pair;
+    use std::io::Read;
+
+    #[tokio::test]
+    async fn a_kick_ends_a_read_and_leaves_the_write_side() {
+        let (mut ours, mut peer) = tcp_pair().await;
+        let kick = ours.kick_handle();
+        ours.writable().await.expect("writable");
+        let mut buffer = [0; 4];
+        let (read, kicked) = tokio::join!(ours.read(&mut buffer), async {
+            tokio::task::yield_now().await;
+            kick.kick(KickHow::Read)
+        });
+        assert_eq!((read.expect("end"), kicked), (0, true));
+        assert_eq!(ours.try_write(b"408").expect("still writable"), 3);
+        drop(ours);
+        let mut heard = Vec::new();
+        peer.read_to_end(&mut heard).expect("read");
+        assert_eq!(heard, b"408");
+    }
+
+    #[tokio::test]
+    async fn a_kick_in_both_directions_fails_a_stuck_writer() {
+        let (ours, _peer) = tcp_pair().await;
+        let kick = ours.kick_handle();
+        ours.writable().await.expect("writable");
+        while ours.try_write(&[0; 65_536]).is_ok() {}
+        let (waited, kicked) = tokio::join!(ours.writable(), async {
+            tokio::task::yield_now().await;
+            kick.kick(KickHow::Both)
+        });
+        waited.expect("woken");
+        assert!(kicked);
+        let error = ours.try_write(b"x").expect_err("shut down");
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_is_not_reached() {
+        let (ours, _peer) = tcp_pair().await;
+        let kick = ours.kick_handle();
+        drop(ours);
+        let (other, _other_peer) = tcp_pair().await;
+        assert!(kick.is_closed());
+        assert!(!kick.kick(KickHow::Both));
+        other.writable().await.expect("untouched");
+        assert_eq!(other.try_write(b"x").expect("untouched"), 1);
+    }
+}

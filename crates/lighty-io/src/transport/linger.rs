@@ -1,0 +1,117 @@
+//! Lingering close: an answer must reach a client that is still sending.
+//!
+//! Closing a TCP socket with unread bytes in it makes the kernel send RST, and RST makes the
+//! client's kernel throw the answer away (RFC 9112, section 9.6). So the write side is closed
+//! first, and what the client still sends is read and dropped, for a bounded time.
+
+use std::io;
+use std::time::Duration;
+
+use super::Stream;
+
+/// How long and how far a lingering close goes along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LingerLimits {
+    /// Bytes that are read and dropped at most.
+    pub bytes_max: u64,
+    /// Milliseconds that it takes at most.
+    pub ms_max: u64,
+}
+
+impl Default for LingerLimits {
+    /// Enough for what is in flight on a long line, too little to be worth an attack.
+    fn default() -> Self {
+        LingerLimits { bytes_max: 4 << 20, ms_max: 5_000 }
+    }
+}
+
+/// How a lingering close ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LingerReport {
+    /// Bytes that were read and dropped.
+    pub dropped_bytes: u64,
+    /// Whether the client closed its side within the limits: it has the answer.
+    pub peer_closed: bool,
+}
+
+/// Small, because it lives in the future of every connection that lingers.
+const DRAIN_BYTES: usize = 2_048;
+
+impl Stream {
+    /// Closes the connection so that the answer sent before arrives.
+    ///
+    /// # Errors
+    /// When the client resets the connection: nothing can be done for it any more.
+    pub async fn linger_close(mut self, limits: LingerLimits) -> io::Result<LingerReport> {
+        self.shutdown_write()?;
+        let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
+        let drain = drain(&mut self, limits.bytes_max, &mut report);
+        match tokio::time::timeout(Duration::from_millis(limits.ms_max), drain).await {
+            Ok(result) => result.map(|()| report),
+            Err(_elapsed) => Ok(report),
+        }
+    }
+}
+
+async fn drain(stream: &mut Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
+    while report.dropped_bytes < bytes_max {
+        // No buffer while waiting.
+        stream.readable().await?;
+        let mut buffer = [0; DRAIN_BYTES];
+        let room = (bytes_max - report.dropped_bytes).min(DRAIN_BYTES as u64) as usize;
+        match stream.read(&mut buffer[..room]).await? {
+            0 => {
+                report.peer_closed = true;
+                return Ok(());
+            }
+            bytes => report.dropped_bytes += bytes as u64,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::tcp_pair;
+    use std::io::{Read, Write};
+
+    #[tokio::test]
+    async fn a_client_that_still_sends_gets_its_answer() {
+        let (ours, mut peer) = tcp_pair().await;
+        let client = std::thread::spawn(move || {
+            peer.write_all(&[b'x'; 300_000]).expect("nobody resets");
+            let mut answer = Vec::new();
+            peer.read_to_end(&mut answer).expect("answer, not RST");
+            answer
+        });
+        ours.readable().await.expect("readable");
+        ours.try_write(b"413").expect("answer");
+        let report = ours.linger_close(LingerLimits::default()).await.expect("linger");
+        assert_eq!(client.join().expect("client"), b"413");
+        assert_eq!(report, LingerReport { dropped_bytes: 300_000, peer_closed: true });
+    }
+
+    #[tokio::test]
+    async fn the_byte_limit_holds_at_n_and_n_plus_one() {
+        for (sent, peer_closed) in [(100_u64, true), (101, false)] {
+            let (ours, mut peer) = tcp_pair().await;
+            peer.write_all(&vec![b'x'; sent as usize]).expect("write");
+            peer.shutdown(std::net::Shutdown::Write).expect("shutdown");
+            // The end of the stream is seen by one more read than the bytes take.
+            let limits = LingerLimits { bytes_max: 101, ms_max: 10_000 };
+            let report = ours.linger_close(limits).await.expect("linger");
+            assert_eq!(report, LingerReport { dropped_bytes: sent, peer_closed });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_left_after_the_time_limit() {
+        let (ours, _peer) = tcp_pair().await;
+        let before = tokio::time::Instant::now();
+        let limits = LingerLimits { bytes_max: 100, ms_max: 3_000 };
+        let report = ours.linger_close(limits).await.expect("linger");
+        assert_eq!(report, LingerReport { dropped_bytes: 0, peer_closed: false });
+        assert_eq!(before.elapsed().as_millis(), 3_000);
+    }
+}

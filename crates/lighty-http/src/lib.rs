@@ -1,1 +1,45 @@
+//! What HTTP *means*, apart from how it is written on a wire.
+//!
+//! Header fields, methods, status codes, URIs, hosts, ranges, conditional requests, entity tags,
+//! dates, media types, content negotiation, and the escaping of text into HTML, XML and JSON.
+//! HTTP/1, HTTP/2 and HTTP/3 share all of it.
+//!
+//! What it refuses to do: it opens nothing, reads no clock, logs nothing and knows no
+//! configuration file. Whoever needs the time passes it in. Structures that live for the length
+//! of a request are reusable: `clear` keeps their memory, so a warm server allocates nothing here.
+//!
+//! Reading order: [`method`], [`version`], [`status`] (small closed sets) · [`fields`] (the header
+//! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
+//! [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
+//! form) · [`html`], [`xml`] and [`json`] (text put into documents).
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+pub mod accept;
+pub mod conditional;
+pub mod date;
+pub mod etag;
+pub mod fields;
+pub mod host;
+pub mod html;
+pub mod json;
+mod known;
+pub mod method;
+pub mod mime;
+mod mime_table;
+pub mod range;
+pub mod status;
+pub mod uri;
+pub mod version;
+pub mod xml;
+
+pub use fields::Fields;
+pub use known::Known;
+pub use method::Method;
+pub use status::Status;
+pub use version::Version;

@@ -1,0 +1,172 @@
+//! Content negotiation: `Accept` and `Accept-Encoding`, RFC 9110 section 12.5.
+
+use crate::fields::{list_items, trim};
+
+/// A weight in thousandths, 0 to 1000.
+pub type Quality = u16;
+
+const QUALITY_FULL: Quality = 1000;
+
+/// How much the client wants a media type, by the most specific range that matches it. No field
+/// (`None`) accepts everything; a type that no range matches has weight 0.
+#[must_use]
+pub fn media_quality(accept: Option<&[u8]>, media_type: &str) -> Quality {
+    let Some(accept) = accept else { return QUALITY_FULL };
+    let mut best = (0, 0);
+    for item in list_items(accept) {
+        let (range, quality) = split_quality(item);
+        let specificity = media_specificity(range, media_type.as_bytes());
+        if specificity > best.0 || (specificity == best.0 && specificity > 0 && quality > best.1) {
+            best = (specificity, quality);
+        }
+    }
+    best.1
+}
+
+/// Whether `wanted` outweighs `default`: a directory listing is JSON only for who asks for it.
+#[must_use]
+pub fn prefers(accept: Option<&[u8]>, wanted: &str, default: &str) -> bool {
+    media_quality(accept, wanted) > media_quality(accept, default)
+}
+
+/// How much the client wants a content coding. Without the field every coding is acceptable, but
+/// servers better send none: that is what this says. `identity` is acceptable unless refused.
+#[must_use]
+pub fn encoding_quality(accept_encoding: Option<&[u8]>, coding: &str) -> Quality {
+    let is_identity = coding == "identity";
+    let default = if is_identity { QUALITY_FULL } else { 0 };
+    let Some(value) = accept_encoding else { return default };
+    let mut star = None;
+    for item in list_items(value) {
+        let (name, quality) = split_quality(item);
+        let plain = name.strip_prefix(b"x-").unwrap_or(name);
+        if name.eq_ignore_ascii_case(coding.as_bytes())
+            || plain.eq_ignore_ascii_case(coding.as_bytes())
+        {
+            return quality;
+        }
+        if name == b"*" {
+            star = Some(quality);
+        }
+    }
+    match star {
+        Some(0) => 0,
+        Some(quality) if !is_identity => quality,
+        _ => default,
+    }
+}
+
+/// 3 for the type itself, 2 for `type/*`, 1 for `*/*`, 0 for no match. Parameters of the range are
+/// not compared: nothing is served in variants that differ by them.
+fn media_specificity(range: &[u8], media_type: &[u8]) -> u8 {
+    let major_len = media_type.iter().position(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    if range.eq_ignore_ascii_case(media_type) {
+        3
+    } else if range == b"*/*" || range == b"*" {
+        1
+    } else if range.ends_with(b"/*")
+        && range[..range.len() - 1].eq_ignore_ascii_case(&media_type[..major_len])
+    {
+        2
+    } else {
+        0
+    }
+}
+
+/// Cuts an item into its name and its `q`; a broken weight counts as none given.
+fn split_quality(item: &[u8]) -> (&[u8], Quality) {
+    let mut parts = item.split(|&byte| byte == b';').map(trim);
+    let name = parts.next().unwrap_or_default();
+    let quality = parts.find_map(|part| match part {
+        [b'q' | b'Q', b'=', value @ ..] => parse_quality(value),
+        _ => None,
+    });
+    (name, quality.unwrap_or(QUALITY_FULL))
+}
+
+/// RFC 9110 section 12.4.2: `0`, `1`, and up to three decimals.
+fn parse_quality(text: &[u8]) -> Option<Quality> {
+    let (whole, decimals) = match text {
+        [whole @ (b'0' | b'1')] | [whole @ (b'0' | b'1'), b'.'] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', decimals @ ..] if decimals.len() <= 3 => (whole, decimals),
+        _ => return None,
+    };
+    let mut quality = Quality::from(whole - b'0') * QUALITY_FULL;
+    for (digit, scale) in decimals.iter().zip([100, 10, 1]) {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        quality += Quality::from(digit - b'0') * scale;
+    }
+    (quality <= QUALITY_FULL).then_some(quality)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BROWSER: &str =
+        "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8";
+
+    fn media(accept: &str, media_type: &str) -> Quality {
+        media_quality(Some(accept.as_bytes()), media_type)
+    }
+
+    #[test]
+    fn the_most_specific_range_decides() {
+        assert_eq!(media(BROWSER, "text/html"), 1000);
+        assert_eq!(media(BROWSER, "application/json"), 800);
+        assert_eq!(media("text/*;q=0.3, text/plain, */*;q=0.5", "text/css"), 300);
+        assert_eq!(media("TEXT/Plain;q=0.25", "text/plain"), 250);
+        assert_eq!(media("*/*, text/html;q=0", "text/html"), 0);
+        assert_eq!(media("image/png", "text/html"), 0);
+        assert_eq!(media("text/html;level=1;q=0.4", "text/html"), 400);
+        assert_eq!(media("", "text/html"), 0);
+        assert_eq!(media_quality(None, "text/html"), 1000);
+    }
+
+    #[test]
+    fn weights() {
+        for (text, quality) in [
+            ("0", Some(0)),
+            ("1", Some(1000)),
+            ("0.", Some(0)),
+            ("0.5", Some(500)),
+            ("0.123", Some(123)),
+            ("1.000", Some(1000)),
+            ("1.001", None),
+            ("0.1234", None),
+            ("2", None),
+            (".5", None),
+            ("", None),
+            ("0.x", None),
+        ] {
+            assert_eq!(parse_quality(text.as_bytes()), quality, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_only_for_who_asks() {
+        let prefers_json =
+            |accept: &str| prefers(Some(accept.as_bytes()), "application/json", "text/html");
+        assert!(!prefers_json(BROWSER) && !prefers_json("*/*") && !prefers_json(""));
+        assert!(prefers_json("application/json") && prefers_json("application/*"));
+        assert!(prefers_json("text/html;q=0.5, application/json;q=0.6"));
+        assert!(!prefers(None, "application/json", "text/html"));
+    }
+
+    #[test]
+    fn encodings() {
+        let quality = |value: &str, coding| encoding_quality(Some(value.as_bytes()), coding);
+        assert_eq!(quality("gzip, deflate, br;q=0.5", "br"), 500);
+        assert_eq!(quality("gzip", "br"), 0);
+        assert_eq!(quality("x-gzip", "gzip"), 1000);
+        assert_eq!(quality("*;q=0.2", "br"), 200);
+        assert_eq!(quality("gzip;q=0, *", "gzip"), 0);
+        assert_eq!(quality("gzip", "identity"), 1000);
+        assert_eq!(quality("identity;q=0", "identity"), 0);
+        assert_eq!(quality("*;q=0", "identity"), 0);
+        assert_eq!(quality("*;q=0.5", "identity"), 1000);
+        assert_eq!((encoding_quality(None, "gzip"), encoding_quality(None, "identity")), (0, 1000));
+    }
+}

@@ -1,0 +1,307 @@
+//! The header section: names and values in one flat, reusable buffer.
+//!
+//! Order and the spelling of names are kept as received. A name that [`Known`] lists costs one
+//! byte to compare and one bit to rule out; others are compared without regard to case.
+
+use alloc::vec::Vec;
+
+use crate::Known;
+
+/// A list of header (or trailer) fields: RFC 9110 section 5.
+///
+/// `clear` keeps the memory. `set` and `remove` leave the old bytes behind in the buffer until the
+/// next `clear`: sections are short-lived.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    buf: Vec<u8>,
+    entries: Vec<Entry>,
+    present: u128,
+}
+
+/// Name and value lie next to each other in the buffer. A name of length zero is the canonical
+/// spelling of `id`.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u32,
+    name_len: u32,
+    value_len: u32,
+    id: Option<Known>,
+}
+
+impl Fields {
+    /// An empty list; allocates nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { buf: Vec::new(), entries: Vec::new(), present: 0 }
+    }
+
+    /// Forgets all fields and keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.entries.clear();
+        self.present = 0;
+    }
+
+    /// Number of fields (lines, not distinct names).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no field.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of all names and values together.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// Bytes of memory that `clear` would keep.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.buf.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// Appends a field as spelled. The caller answers for the bytes: parsers have checked them, and
+    /// encoders refuse what could split a message.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let id = Known::from_bytes(name);
+        self.insert(self.entries.len(), name, value, id);
+    }
+
+    /// Appends a field under its canonical name.
+    pub fn push_known(&mut self, name: Known, value: impl AsRef<[u8]>) {
+        self.insert(self.entries.len(), b"", value.as_ref(), Some(name));
+    }
+
+    /// The first value of a field.
+    #[must_use]
+    pub fn get(&self, name: Known) -> Option<&[u8]> {
+        self.get_all(name).next()
+    }
+
+    /// All values of a field, in order.
+    pub fn get_all(&self, name: Known) -> impl Iterator<Item = &[u8]> {
+        let entries = if self.contains(name) { self.entries.as_slice() } else { &[] };
+        entries.iter().filter(move |entry| entry.id == Some(name)).map(|entry| self.value(entry))
+    }
+
+    /// The first value of a field given by text, in any case.
+    #[must_use]
+    pub fn get_named(&self, name: &[u8]) -> Option<&[u8]> {
+        match Known::from_bytes(name) {
+            Some(known) => self.get(known),
+            None => self
+                .entries
+                .iter()
+                .find(|entry| self.name(entry).eq_ignore_ascii_case(name))
+                .map(|entry| self.value(entry)),
+        }
+    }
+
+    /// Whether the field occurs.
+    #[must_use]
+    pub fn contains(&self, name: Known) -> bool {
+        self.present & name.bit() != 0
+    }
+
+    /// Whether a comma-separated field names `token`, in any case, in any of its lines.
+    #[must_use]
+    pub fn list_contains(&self, name: Known, token: &str) -> bool {
+        self.get_all(name)
+            .flat_map(list_items)
+            .any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
+    }
+
+    /// Leaves exactly one field of this name: the first keeps its place, others go.
+    pub fn set(&mut self, name: Known, value: impl AsRef<[u8]>) {
+        let place = self.entries.iter().position(|entry| entry.id == Some(name));
+        self.remove(name);
+        self.insert(place.unwrap_or(self.entries.len()), b"", value.as_ref(), Some(name));
+    }
+
+    /// As [`Fields::set`], with the name as text.
+    pub fn set_named(&mut self, name: &[u8], value: &[u8]) {
+        let place =
+            self.entries.iter().position(|entry| self.name(entry).eq_ignore_ascii_case(name));
+        self.remove_named(name);
+        let id = Known::from_bytes(name);
+        self.insert(place.unwrap_or(self.entries.len()), name, value, id);
+    }
+
+    /// Removes all fields of this name; says whether there were any.
+    pub fn remove(&mut self, name: Known) -> bool {
+        let found = self.contains(name);
+        if found {
+            self.entries.retain(|entry| entry.id != Some(name));
+            self.present &= !name.bit();
+        }
+        found
+    }
+
+    /// As [`Fields::remove`], with the name as text.
+    pub fn remove_named(&mut self, name: &[u8]) -> bool {
+        if let Some(known) = Known::from_bytes(name) {
+            return self.remove(known);
+        }
+        let (before, buf) = (self.entries.len(), &self.buf);
+        self.entries.retain(|entry| !entry_name(buf, entry).eq_ignore_ascii_case(name));
+        before != self.entries.len()
+    }
+
+    /// Names and values in order, spelled as they came.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries.iter().map(|entry| (self.name(entry), self.value(entry)))
+    }
+
+    /// As [`Fields::iter`], with what is known about the name.
+    pub fn iter_known(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
+        self.entries.iter().map(|entry| (entry.id, self.name(entry), self.value(entry)))
+    }
+
+    fn insert(&mut self, place: usize, name: &[u8], value: &[u8], id: Option<Known>) {
+        let entry = Entry {
+            start: offset(self.buf.len()),
+            name_len: offset(name.len()),
+            value_len: offset(value.len()),
+            id,
+        };
+        self.buf.extend_from_slice(name);
+        self.buf.extend_from_slice(value);
+        self.entries.insert(place, entry);
+        self.present |= id.map_or(0, Known::bit);
+    }
+
+    fn name(&self, entry: &Entry) -> &[u8] {
+        entry_name(&self.buf, entry)
+    }
+
+    fn value(&self, entry: &Entry) -> &[u8] {
+        let start = entry.start as usize + entry.name_len as usize;
+        &self.buf[start..start + entry.value_len as usize]
+    }
+}
+
+/// Members of a comma-separated value, trimmed, empty ones left out: RFC 9110 section 5.6.1.
+///
+/// A comma inside a quoted string splits too; fields whose members may hold one (`ETag` lists) are
+/// parsed by their own modules.
+pub fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(trim).filter(|item| !item.is_empty())
+}
+
+/// Cuts spaces and tabs (OWS) off both ends.
+#[must_use]
+pub fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Whether a byte may stand in a token (method, field name): RFC 9110 section 5.6.2.
+#[must_use]
+pub const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.')
+        || matches!(byte, b'^' | b'_' | b'`' | b'|' | b'~')
+}
+
+fn entry_name<'a>(buf: &'a [u8], entry: &Entry) -> &'a [u8] {
+    match (entry.name_len, entry.id) {
+        (0, Some(known)) => known.as_str().as_bytes(),
+        (len, _) => &buf[entry.start as usize..][..len as usize],
+    }
+}
+
+fn offset(len: usize) -> u32 {
+    // Parsers stop at `Limits::head_bytes_max`; no configuration reaches 4 GiB of header.
+    u32::try_from(len).expect("a header section of less than 4 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn sample() -> Fields {
+        let mut fields = Fields::new();
+        fields.push(b"hOSt", b"a");
+        fields.push(b"X-One", b"1");
+        fields.push(b"Vary", b"a, b");
+        fields.push(b"x-one", b"2");
+        fields.push_known(Known::Vary, "C");
+        fields
+    }
+
+    #[test]
+    fn keeps_order_and_spelling() {
+        let fields = sample();
+        let all: Vec<_> = fields.iter().collect();
+        assert_eq!(all[0], (&b"hOSt"[..], &b"a"[..]));
+        assert_eq!(all[3], (&b"x-one"[..], &b"2"[..]));
+        assert_eq!(all[4], (&b"Vary"[..], &b"C"[..]));
+        assert_eq!((fields.len(), fields.byte_len()), (5, 5 + 6 + 8 + 6 + 5));
+    }
+
+    #[test]
+    fn looks_up_in_any_case() {
+        let fields = sample();
+        assert_eq!(fields.get(Known::Host), Some(&b"a"[..]));
+        assert_eq!(fields.get_named(b"HOST"), Some(&b"a"[..]));
+        assert_eq!(fields.get_named(b"X-ONE"), Some(&b"1"[..]));
+        assert_eq!(fields.get_named(b"x-two"), None);
+        assert_eq!(fields.get(Known::Cookie), None);
+        assert_eq!(fields.get_all(Known::Vary).count(), 2);
+        assert!(fields.list_contains(Known::Vary, "B") && fields.list_contains(Known::Vary, "c"));
+        assert!(!fields.list_contains(Known::Vary, "d"));
+    }
+
+    #[test]
+    fn set_replaces_in_place_and_remove_removes_all() {
+        let mut fields = sample();
+        fields.set(Known::Vary, "z");
+        assert_eq!(fields.get_all(Known::Vary).collect::<Vec<_>>(), [b"z"]);
+        assert_eq!(fields.iter().nth(2), Some((&b"Vary"[..], &b"z"[..])));
+        fields.set_named(b"X-oNe", b"3");
+        assert_eq!(fields.iter().nth(1), Some((&b"X-oNe"[..], &b"3"[..])));
+        assert_eq!(fields.len(), 3);
+        assert!(fields.remove(Known::Vary) && !fields.remove(Known::Vary));
+        assert!(fields.remove_named(b"x-ONE") && !fields.remove_named(b"x-one"));
+        assert!(!fields.contains(Known::Vary) && fields.contains(Known::Host));
+        fields.set(Known::Age, "1");
+        assert_eq!(fields.get(Known::Age), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn clear_keeps_the_memory() {
+        let mut fields = sample();
+        let capacity = fields.capacity();
+        fields.clear();
+        assert!(fields.is_empty() && !fields.contains(Known::Host));
+        assert_eq!(fields.capacity(), capacity);
+    }
+
+    #[test]
+    fn list_items_are_trimmed() {
+        let items: Vec<_> = list_items(b" a ,, b\t,").collect();
+        assert_eq!(items, [b"a", b"b"]);
+    }
+
+    #[test]
+    fn token_bytes_are_those_of_the_rfc() {
+        let extra = b"!#$%&'*+-.^_`|~";
+        for byte in 0..=u8::MAX {
+            let expected = byte.is_ascii_alphanumeric() || extra.contains(&byte);
+            assert_eq!(is_token_byte(byte), expected, "{byte}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Field names that some part of the server looks at, as one byte each.
+
+/// Generates the enum and its list of names from one table.
+macro_rules! known_fields {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A field name that the server, a module or a proxy gives meaning to (RFC 9110 section
+        /// 16.3.1 and the WebDAV, CGI and proxying conventions). All others travel as text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        #[allow(missing_docs, reason = "each variant is documented by its name")]
+        pub enum Known {
+            $($variant,)*
+        }
+
+        const ALL: &[Known] = &[$(Known::$variant,)*];
+        const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+known_fields! {
+    Accept = "Accept",
+    AcceptCharset = "Accept-Charset",
+    AcceptEncoding = "Accept-Encoding",
+    AcceptLanguage = "Accept-Language",
+    AcceptRanges = "Accept-Ranges",
+    AccessControlAllowOrigin = "Access-Control-Allow-Origin",
+    Age = "Age",
+    Allow = "Allow",
+    AltSvc = "Alt-Svc",
+    Authorization = "Authorization",
+    CacheControl = "Cache-Control",
+    Connection = "Connection",
+    ContentDisposition = "Content-Disposition",
+    ContentEncoding = "Content-Encoding",
+    ContentLanguage = "Content-Language",
+    ContentLength = "Content-Length",
+    ContentLocation = "Content-Location",
+    ContentRange = "Content-Range",
+    ContentSecurityPolicy = "Content-Security-Policy",
+    ContentType = "Content-Type",
+    Cookie = "Cookie",
+    Date = "Date",
+    Depth = "Depth",
+    Destination = "Destination",
+    ETag = "ETag",
+    Expect = "Expect",
+    Expires = "Expires",
+    Forwarded = "Forwarded",
+    From = "From",
+    Host = "Host",
+    Http2Settings = "HTTP2-Settings",
+    If = "If",
+    IfMatch = "If-Match",
+    IfModifiedSince = "If-Modified-Since",
+    IfNoneMatch = "If-None-Match",
+    IfRange = "If-Range",
+    IfUnmodifiedSince = "If-Unmodified-Since",
+    KeepAlive = "Keep-Alive",
+    LastModified = "Last-Modified",
+    Link = "Link",
+    Location = "Location",
+    LockToken = "Lock-Token",
+    MaxForwards = "Max-Forwards",
+    Origin = "Origin",
+    Overwrite = "Overwrite",
+    Pragma = "Pragma",
+    Priority = "Priority",
+    Proxy = "Proxy",
+    ProxyAuthenticate = "Proxy-Authenticate",
+    ProxyAuthorization = "Proxy-Authorization",
+    ProxyConnection = "Proxy-Connection",
+    Range = "Range",
+    Referer = "Referer",
+    Refresh = "Refresh",
+    RetryAfter = "Retry-After",
+    Server = "Server",
+    SetCookie = "Set-Cookie",
+    Status = "Status",
+    StrictTransportSecurity = "Strict-Transport-Security",
+    Te = "TE",
+    Timeout = "Timeout",
+    Trailer = "Trailer",
+    TransferEncoding = "Transfer-Encoding",
+    Upgrade = "Upgrade",
+    UpgradeInsecureRequests = "Upgrade-Insecure-Requests",
+    UserAgent = "User-Agent",
+    Vary = "Vary",
+    Via = "Via",
+    WwwAuthenticate = "WWW-Authenticate",
+    Warning = "Warning",
+    XAccelRedirect = "X-Accel-Redirect",
+    XContentTypeOptions = "X-Content-Type-Options",
+    XForwardedFor = "X-Forwarded-For",
+    XForwardedHost = "X-Forwarded-Host",
+    XForwardedProto = "X-Forwarded-Proto",
+    XLighttpdSendFile = "X-LIGHTTPD-send-file",
+    XPoweredBy = "X-Powered-By",
+    XRealIp = "X-Real-IP",
+    XSendfile = "X-Sendfile",
+}
+
+impl Known {
+    /// How many there are; [`crate::Fields`] keeps one bit for each.
+    pub const COUNT: usize = ALL.len();
+
+    /// The name as it is usually written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        NAMES[self as usize]
+    }
+
+    /// Finds a name, in whatever case it is written; `None` for a name without meaning here.
+    #[must_use]
+    pub fn from_bytes(name: &[u8]) -> Option<Self> {
+        let (first, last) = (*name.first()?, *name.last()?);
+        let slot = SLOTS[hash(name.len(), first, name[name.len() / 2], last)];
+        let candidate = *ALL.get(usize::from(slot))?;
+        candidate.as_str().as_bytes().eq_ignore_ascii_case(name).then_some(candidate)
+    }
+
+    /// All of them, in alphabetical order.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        ALL
+    }
+
+    pub(crate) const fn bit(self) -> u128 {
+        1 << self as u8
+    }
+}
+
+const _: () = assert!(Known::COUNT <= 128, "Fields keeps the set of known names in a u128");
+
+const SLOTS_LEN: usize = 512;
+const SLOT_EMPTY: u8 = u8::MAX;
+
+/// A perfect hash: length and three letters tell all the names of the table apart. When a new name
+/// collides, compiling fails and other multipliers are to be chosen.
+const fn hash(len: usize, first: u8, middle: u8, last: u8) -> usize {
+    let (first, middle, last) = (lower(first), lower(middle), lower(last));
+    (len.wrapping_mul(108) + first * 428 + middle * 103 + last * 180) % SLOTS_LEN
+}
+
+const fn lower(byte: u8) -> usize {
+    byte.to_ascii_lowercase() as usize
+}
+
+static SLOTS: [u8; SLOTS_LEN] = slots();
+
+const fn slots() -> [u8; SLOTS_LEN] {
+    let mut table = [SLOT_EMPTY; SLOTS_LEN];
+    let mut index = 0;
+    while index < NAMES.len() {
+        let name = NAMES[index].as_bytes();
+        let slot = hash(name.len(), name[0], name[name.len() / 2], name[name.len() - 1]);
+        assert!(table[slot] == SLOT_EMPTY, "two known names share a slot: change the multipliers");
+        table[slot] = index as u8;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_case() {
+        for &known in Known::all() {
+            let name = known.as_str();
+            assert_eq!(Known::from_bytes(name.as_bytes()), Some(known));
+            assert_eq!(Known::from_bytes(name.to_ascii_lowercase().as_bytes()), Some(known));
+            assert_eq!(Known::from_bytes(name.to_ascii_uppercase().as_bytes()), Some(known));
+        }
+    }
+
+    #[test]
+    fn strangers_are_not_found() {
+        for name in ["", "x", "hos", "hostt", "h0st", "content_length", "x-foo", "content-lengtg"] {
+            assert_eq!(Known::from_bytes(name.as_bytes()), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Request targets: their four forms, normalisation, decoding, encoding.
+//!
+//! Two steps with different owners. [`normalise`] turns what the client sent into one canonical
+//! spelling, still percent-encoded, that conditions, rewrites and logs see. [`decode_path`] turns
+//! its path into the bytes of a file name; whatever the options of the first step were, what it
+//! returns begins with `/`, has no `.` or `..` segment, no empty one, and no NUL.
+
+use alloc::vec::Vec;
+
+use memchr::{memchr, memrchr};
+
+/// `server.http-parseopts`: how strictly a request is read and how its target is normalised.
+///
+/// Field names are the keys of the directive with `_` for `-`. The `url_*` options after
+/// `url_normalize` act only when it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseOpts {
+    /// Refuse a bare LF as line end, and control bytes, in the head.
+    pub header_strict: bool,
+    /// Refuse hosts that are neither names nor addresses.
+    pub host_strict: bool,
+    /// Lower-case hosts, drop the final dot and the default port, canonicalise IPv6 literals.
+    pub host_normalize: bool,
+    /// Accept GET and HEAD with content.
+    pub method_get_body: bool,
+    /// Bring percent-encoding into one spelling: upper-case digits, what must be encoded is.
+    pub url_normalize: bool,
+    /// Decode unreserved characters (always done unless `url_normalize_required` does more).
+    pub url_normalize_unreserved: bool,
+    /// Decode every character that need not be encoded at its place.
+    pub url_normalize_required: bool,
+    /// Refuse control bytes, raw or encoded, in path and query.
+    pub url_ctrls_reject: bool,
+    /// Read `\` in the path as `/`.
+    pub url_path_backslash_trans: bool,
+    /// Decode `%2F` in the path.
+    pub url_path_2f_decode: bool,
+    /// Refuse `%2F` in the path.
+    pub url_path_2f_reject: bool,
+    /// Resolve `.`, `..` and `//` in the path.
+    pub url_path_dotseg_remove: bool,
+    /// Refuse `.`, `..` and `//` in the path.
+    pub url_path_dotseg_reject: bool,
+    /// Write `%20` in the query as `+`.
+    pub url_query_20_plus: bool,
+    /// Refuse bytes that no UTF-8 text holds (C0, C1, F5 to FF).
+    pub url_invalid_utf8_reject: bool,
+}
+
+impl Default for ParseOpts {
+    /// lighttpd 1.4's defaults, as 1.4.69 behaves: bytes impossible in UTF-8 are refused too.
+    fn default() -> Self {
+        Self {
+            header_strict: true,
+            host_strict: true,
+            host_normalize: true,
+            method_get_body: false,
+            url_normalize: true,
+            url_normalize_unreserved: true,
+            url_normalize_required: false,
+            url_ctrls_reject: true,
+            url_path_backslash_trans: false,
+            url_path_2f_decode: true,
+            url_path_2f_reject: false,
+            url_path_dotseg_remove: true,
+            url_path_dotseg_reject: false,
+            url_query_20_plus: false,
+            url_invalid_utf8_reject: true,
+        }
+    }
+}
+
+/// Why a target is refused; always the client's fault, always 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UriFault {
+    /// None of the four forms of RFC 9112 section 3.2.
+    Form,
+    /// An absolute form that is neither `http` nor `https`.
+    Scheme,
+    /// An absolute form with user information (RFC 9110 section 4.2.4) or without a host.
+    Authority,
+    /// A control byte.
+    Control,
+    /// An encoded slash, with `url-path-2f-reject`.
+    EncodedSlash,
+    /// A dot segment, with `url-path-dotseg-reject`.
+    DotSegment,
+    /// A byte that UTF-8 never has.
+    InvalidUtf8,
+    /// A NUL in a decoded path.
+    Nul,
+}
+
+impl UriFault {
+    /// A stable name for logs and counters.
+    #[must_use]
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::Form => "target-form",
+            Self::Scheme => "target-scheme",
+            Self::Authority => "target-authority",
+            Self::Control => "target-control",
+            Self::EncodedSlash => "target-encoded-slash",
+            Self::DotSegment => "target-dot-segment",
+            Self::InvalidUtf8 => "target-utf8",
+            Self::Nul => "target-nul",
+        }
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Form => "the request target has none of the four legal forms",
+            Self::Scheme => "the scheme of the request target is not http or https",
+            Self::Authority => "the request target has no host or carries user information",
+            Self::Control => "a control character in the request target",
+            Self::EncodedSlash => "an encoded slash in the path",
+            Self::DotSegment => "a dot segment in the path",
+            Self::InvalidUtf8 => "a byte in the request target that UTF-8 never has",
+            Self::Nul => "a NUL in the path",
+        }
+    }
+}
+
+/// What the client wrote between method and version: RFC 9112 section 3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// `/path?query`.
+    Origin(&'a [u8]),
+    /// `http://authority/path?query`; the path may be empty.
+    Absolute {
+        /// Whether the scheme is `https`.
+        secure: bool,
+        /// Host and port as written.
+        authority: &'a [u8],
+        /// Path and query as written, perhaps empty.
+        rest: &'a [u8],
+    },
+    /// `host:port`, with CONNECT only.
+    Authority(&'a [u8]),
+    /// `*`, with OPTIONS only.
+    Asterisk,
+}
+
+/// Tells the four forms apart. Whether `*` fits the method is the caller's question.
+///
+/// # Errors
+/// [`UriFault::Form`], [`UriFault::Scheme`], [`UriFault::Authority`].
+pub fn split_target(target: &[u8], is_connect: bool) -> Result<Form<'_>, UriFault> {
+    match target {
+        [] => Err(UriFault::Form),
+        _ if is_connect => Ok(Form::Authority(target)),
+        [b'/', ..] => Ok(Form::Origin(target)),
+        b"*" => Ok(Form::Asterisk),
+        _ => split_absolute(target),
+    }
+}
+
+fn split_absolute(target: &[u8]) -> Result<Form<'_>, UriFault> {
+    let colon = memchr(b':', target).ok_or(UriFault::Form)?;
+    let (scheme, rest) = target.split_at(colon);
+    let after = rest.strip_prefix(b"://").ok_or(UriFault::Form)?;
+    let secure = scheme.eq_ignore_ascii_case(b"https");
+    if !secure && !scheme.eq_ignore_ascii_case(b"http") {
+        return Err(UriFault::Scheme);
+    }
+    let end = after.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    let (authority, rest) = after.split_at(end.unwrap_or(after.len()));
+    if authority.is_empty() || authority.contains(&b'@') {
+        return Err(UriFault::Authority);
+    }
+    Ok(Form::Absolute { secure, authority, rest })
+}
+
+/// Where path and query lie in the buffer that [`normalise`] filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    path_len: u32,
+    has_query: bool,
+}
+
+impl Target {
+    /// Finds path and query in a target that is normalised already.
+    #[must_use]
+    pub fn of(target: &[u8]) -> Self {
+        let mark = memchr(b'?', target);
+        Self::new(mark.unwrap_or(target.len()), mark.is_some())
+    }
+
+    /// The path, percent-encoded, with its leading slash.
+    #[must_use]
+    pub fn path(self, target: &[u8]) -> &[u8] {
+        &target[..self.path_len as usize]
+    }
+
+    /// What follows the `?`; `Some` of nothing after a bare `?`.
+    #[must_use]
+    pub fn query(self, target: &[u8]) -> Option<&[u8]> {
+        self.has_query.then(|| &target[self.path_len as usize + 1..])
+    }
+
+    fn new(path_len: usize, has_query: bool) -> Self {
+        let path_len = u32::try_from(path_len).expect("a target of less than 4 GiB");
+        Self { path_len, has_query }
+    }
+}
+
+/// Writes the canonical spelling of path and query into `out` (emptied first).
+///
+/// A fragment is cut off, a missing leading slash added. Doing it twice changes nothing more.
+///
+/// # Errors
+/// What the options say is to be refused.
+pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Target, UriFault> {
+    out.clear();
+    let plain_len = plain_prefix_len(raw);
+    if plain_len == raw.len() && !raw.is_empty() {
+        out.extend_from_slice(raw);
+        return Ok(Target::of(out));
+    }
+    if raw.first() != Some(&b'/') {
+        out.push(b'/');
+    }
+    if !opts.url_normalize {
+        out.extend_from_slice(&raw[..memchr(b'#', raw).unwrap_or(raw.len())]);
+        return Ok(Target::of(out));
+    }
+    let query_at = recode(raw, opts, out)?;
+    let target = Target::new(query_at.unwrap_or(out.len()), query_at.is_some());
+    resolve_dot_segments(target, opts, out)
+}
+
+/// How much of a target needs no work under any options.
+fn plain_prefix_len(raw: &[u8]) -> usize {
+    let mut previous = 0;
+    let mut in_query = false;
+    for (index, &byte) in raw.iter().enumerate() {
+        let dots = !in_query && previous == b'/' && matches!(byte, b'/' | b'.');
+        if must_encode(byte) || dots || (index == 0 && byte != b'/') {
+            return index;
+        }
+        in_query |= byte == b'?';
+        previous = byte;
+    }
+    raw.len()
+}
+
+/// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
+fn recode(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Option<usize>, UriFault> {
+    let mut query_at = None;
+    let mut rest = raw;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match *first {
+            b'#' => break,
+            b'?' => {
+                query_at = query_at.or(Some(out.len()));
+                out.push(b'?');
+            }
+            b'\\' if opts.url_path_backslash_trans && query_at.is_none() => out.push(b'/'),
+            b'%' => {
+                let byte = match escape_at(rest) {
+                    Some(byte) => {
+                        rest = &rest[2..];
+                        byte
+                    }
+                    None => b'%',
+                };
+                recode_escape(byte, opts, query_at.is_some(), out)?;
+            }
+            byte if must_encode(byte) => recode_escape(byte, opts, query_at.is_some(), out)?,
+            byte => out.push(byte),
+        }
+    }
+    Ok(query_at)
+}
+
+/// Writes a byte that came encoded, or must leave so.
+fn recode_escape(
+    byte: u8,
+    opts: &ParseOpts,
+    in_query: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), UriFault> {
+    if opts.url_ctrls_reject && byte.is_ascii_control() {
+        return Err(UriFault::Control);
+    }
+    if opts.url_invalid_utf8_reject && matches!(byte, 0xC0 | 0xC1 | 0xF5..) {
+        return Err(UriFault::InvalidUtf8);
+    }
+    match byte {
+        b'/' if !in_query && opts.url_path_2f_reject => return Err(UriFault::EncodedSlash),
+        b'/' if !in_query && opts.url_path_2f_decode => out.push(b'/'),
+        b' ' if in_query && opts.url_query_20_plus => out.push(b'+'),
+        _ if stays_encoded(byte, opts, in_query) => push_encoded(byte, out),
+        _ => out.push(byte),
+    }
+    Ok(())
+}
+
+fn stays_encoded(byte: u8, opts: &ParseOpts, in_query: bool) -> bool {
+    if !opts.url_normalize_required {
+        return !is_unreserved(byte);
+    }
+    let delimiter = match in_query {
+        true => matches!(byte, b'&' | b'=' | b';' | b'+'),
+        false => matches!(byte, b'/' | b'?'),
+    };
+    // A decoded `\` could become a slash at the next reading; must_encode holds it back.
+    must_encode(byte) || delimiter
+}
+
+fn resolve_dot_segments(
+    target: Target,
+    opts: &ParseOpts,
+    out: &mut Vec<u8>,
+) -> Result<Target, UriFault> {
+    if !opts.url_path_dotseg_remove && !opts.url_path_dotseg_reject {
+        return Ok(target);
+    }
+    let old_len = target.path_len as usize;
+    let new_len = simplify(&mut out[..old_len]);
+    if new_len == old_len {
+        return Ok(target);
+    }
+    if opts.url_path_dotseg_reject {
+        return Err(UriFault::DotSegment);
+    }
+    out.drain(new_len..old_len);
+    Ok(Target::new(new_len, target.has_query))
+}
+
+/// Decodes a percent-encoded path into the bytes of a file name below the document root.
+///
+/// `out` is emptied first. Escapes with a broken digit stay as they are.
+///
+/// # Errors
+/// [`UriFault::Nul`]: the name could not be handed to the operating system.
+pub fn decode_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), UriFault> {
+    out.clear();
+    if path.first() != Some(&b'/') {
+        out.push(b'/');
+    }
+    decode_into(path, out);
+    if memchr(0, out).is_some() {
+        return Err(UriFault::Nul);
+    }
+    let len = simplify(out);
+    out.truncate(len);
+    Ok(())
+}
+
+/// Appends `text` with its escapes decoded; broken escapes stay.
+pub fn decode_into(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text;
+    while let Some(at) = memchr(b'%', rest) {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        match escape_at(rest) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &rest[2..];
+            }
+            None => out.push(b'%'),
+        }
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Appends a part of a query with escapes decoded and `+` read as a space.
+pub fn decode_query_part(part: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    for (index, piece) in part.split(|&byte| byte == b'+').enumerate() {
+        if index > 0 {
+            out.push(b' ');
+        }
+        decode_into(piece, out);
+    }
+    debug_assert!(out.len() - start <= part.len());
+}
+
+/// `name=value` pairs of a query, still encoded; a pair without `=` has no value.
+pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    query.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
+        match memchr(b'=', pair) {
+            Some(at) => (&pair[..at], Some(&pair[at + 1..])),
+            None => (pair, None),
+        }
+    })
+}
+
+/// Resolves `.`, `..` and `//` within a path that begins with `/`, in place; returns the new
+/// length, which is shorter exactly when there was something to resolve.
+fn simplify(path: &mut [u8]) -> usize {
+    debug_assert_eq!(path.first(), Some(&b'/'));
+    if !has_dot_segment(path) {
+        return path.len();
+    }
+    let (mut read, mut written) = (0, 0);
+    while read < path.len() {
+        let start = read + 1;
+        let end = memchr(b'/', &path[start..]).map_or(path.len(), |len| start + len);
+        let is_last = end == path.len();
+        match &path[start..end] {
+            b"" | b"." => {}
+            b".." => written = memrchr(b'/', &path[..written]).unwrap_or(0),
+            _ => {
+                path.copy_within(read..end, written);
+                written += end - read;
+                read = end;
+                continue;
+            }
+        }
+        if is_last {
+            path[written] = b'/';
+            written += 1;
+        }
+        read = end;
+    }
+    written
+}
+
+fn has_dot_segment(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
+}
+
+/// Appends a path for a `Location` or a link: everything but unreserved characters and what is
+/// harmless in a path, in HTML and in a relative reference is percent-encoded.
+pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
+    encode(path, out, |byte| {
+        is_unreserved(byte)
+            || matches!(byte, b'/' | b'!' | b'$' | b'(' | b')' | b'*' | b'+')
+            || matches!(byte, b',' | b'=' | b'@')
+    });
+}
+
+/// Appends one path segment or query part: everything but unreserved characters is encoded.
+pub fn encode_component(text: &[u8], out: &mut Vec<u8>) {
+    encode(text, out, is_unreserved);
+}
+
+fn encode(text: &[u8], out: &mut Vec<u8>, keep: impl Fn(u8) -> bool) {
+    for &byte in text {
+        if keep(byte) { out.push(byte) } else { push_encoded(byte, out) }
+    }
+}
+
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+}
+
+/// The byte that two hexadecimal digits (after a `%`) stand for.
+fn escape_at(rest: &[u8]) -> Option<u8> {
+    let digit = |at: usize| char::from(*rest.get(at)?).to_digit(16).map(|value| value as u8);
+    Some(digit(0)? << 4 | digit(1)?)
+}
+
+/// RFC 3986 section 2.3.
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// What a target must not hold raw; `%` and `#` are among them because they need a closer look.
+const fn must_encode(byte: u8) -> bool {
+    MUST_ENCODE[byte as usize]
+}
+
+static MUST_ENCODE: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0x21;
+    while byte < 0x7F {
+        table[byte as usize] = matches!(byte, b'"' | b'#' | b'%' | b'<' | b'>' | b'[' | b'\\')
+            || matches!(byte, b']' | b'^' | b'`' | b'{' | b'|' | b'}');
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+#[path = "uri_tests.rs"]
+mod tests;

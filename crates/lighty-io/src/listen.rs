@@ -1,1 +1,372 @@
-//! (being built)
+//! Listening sockets: where they are bound, how they are inherited, how connections are accepted.
+//!
+//! Binding happens once, before privileges are dropped, and gives a [`BoundSocket`], which is
+//! plain and can be handed to a worker thread. The worker turns it into a [`Listener`] inside its
+//! runtime. With `reuse_port` each worker binds a socket of its own and the kernel spreads
+//! connections over them; otherwise the workers share one by [`BoundSocket::try_clone`].
+
+mod inherit;
+mod spec;
+
+pub use inherit::{Inherited, inherited_sockets};
+pub use spec::{BindSpec, BindSpecError};
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::transport::{Peer, Stream};
+
+/// The backlog asked for when nothing else is configured; the kernel cuts it to
+/// net.core.somaxconn.
+pub const LISTEN_BACKLOG_DEFAULT: i32 = 1_024;
+
+/// Descriptors that each listener keeps back, so that when the process runs out, the connections
+/// that are already accepted can still open a file.
+pub const RESERVE_DESCRIPTORS: usize = 4;
+
+/// How a socket is bound.
+#[derive(Clone, Debug)]
+pub struct BindOptions {
+    /// Connections that the kernel holds until they are accepted.
+    pub backlog: i32,
+    /// One socket per worker, spread by the kernel (SO_REUSEPORT). Not for unix sockets.
+    pub reuse_port: bool,
+    /// `[::]` takes IPv6 only, and leaves IPv4 to another socket.
+    pub v6_only: bool,
+    /// Seconds that the kernel waits for the first bytes before it shows us a connection
+    /// (TCP_DEFER_ACCEPT); `None` is off.
+    pub defer_accept_s: Option<u32>,
+    /// Access bits of a unix socket, e.g. `0o660`; `None` leaves them to the umask.
+    pub unix_mode: Option<u32>,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        BindOptions {
+            backlog: LISTEN_BACKLOG_DEFAULT,
+            reuse_port: false,
+            v6_only: true,
+            defer_accept_s: None,
+            unix_mode: None,
+        }
+    }
+}
+
+/// A socket that listens and belongs to no runtime yet.
+#[derive(Debug)]
+pub struct BoundSocket {
+    socket: Socket,
+    address: BindSpec,
+}
+
+/// The file of a unix socket. Dropping it removes the file if it is still the one that was bound,
+/// so the owner keeps it until the server ends.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    dev: u64,
+    ino: u64,
+}
+
+impl BoundSocket {
+    /// Binds and listens.
+    ///
+    /// A unix socket file that nobody listens on is removed first; one that somebody answers on,
+    /// or a file of another kind, is left alone.
+    ///
+    /// # Errors
+    /// What the kernel said, with the address in the text.
+    pub fn bind(spec: &BindSpec, options: &BindOptions) -> io::Result<Self> {
+        let bound = match spec {
+            BindSpec::Inet(address) => bind_inet(*address, options),
+            BindSpec::Unix(path) => bind_unix(path, options),
+        };
+        bound.map_err(|error| io::Error::new(error.kind(), format!("cannot bind {spec}: {error}")))
+    }
+
+    /// Where it listens: with the port that the kernel chose if 0 was asked for.
+    pub fn address(&self) -> &BindSpec {
+        &self.address
+    }
+
+    /// A second handle to the same socket, for another worker.
+    ///
+    /// # Errors
+    /// EMFILE and the like.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(BoundSocket { socket: self.socket.try_clone()?, address: self.address.clone() })
+    }
+
+    /// The guard of the socket file, if there is one.
+    pub fn socket_file(&self) -> Option<SocketFile> {
+        let BindSpec::Unix(path) = &self.address else { return None };
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        Some(SocketFile { path: path.clone(), dev: meta.dev(), ino: meta.ino() })
+    }
+
+    /// Registers the socket with the runtime of this thread.
+    ///
+    /// # Errors
+    /// When the reactor cannot take it.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn into_listener(self) -> io::Result<Listener> {
+        self.socket.set_nonblocking(true)?;
+        let socket = match &self.address {
+            BindSpec::Inet(_) => Accepting::Tcp(TcpListener::from_std(self.socket.into())?),
+            BindSpec::Unix(_) => Accepting::Unix(UnixListener::from_std(self.socket.into())?),
+        };
+        let mut listener = Listener { socket, address: self.address, reserve: Vec::new() };
+        listener.fill_reserve()?;
+        Ok(listener)
+    }
+}
+
+fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if options.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(options.v6_only)?;
+    }
+    // Connections inherit it from the listener, so that no call is needed for each of them.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    if let Some(seconds) = options.defer_accept_s {
+        set_defer_accept(&socket, seconds)?;
+    }
+    socket.listen(options.backlog)?;
+    let address = local_inet(&socket)?;
+    Ok(BoundSocket { socket, address: BindSpec::Inet(address) })
+}
+
+fn local_inet(socket: &Socket) -> io::Result<SocketAddr> {
+    let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "not an internet address");
+    socket.local_addr()?.as_socket().ok_or_else(no_address)
+}
+
+fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let seconds = libc::c_int::try_from(seconds).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the descriptor is open for the whole call, and the option takes one c_int, which
+    // is what the pointer and the size describe.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
+    remove_stale_socket(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    // Before `listen`: until then nobody can connect with the wrong access bits.
+    if let Some(mode) = options.unix_mode {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
+    socket.listen(options.backlog)?;
+    Ok(BoundSocket { socket, address: BindSpec::Unix(path.to_path_buf()) })
+}
+
+/// Removes the file of a dead server, and nothing else.
+fn remove_stale_socket(path: &Path) -> io::Result<()> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let taken = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why.to_owned()));
+    if !meta.file_type().is_socket() {
+        return taken("the path exists and is not a socket");
+    }
+    match StdUnixStream::connect(path) {
+        Ok(_) => taken("another server listens on it"),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|meta| (meta.dev(), meta.ino()) == (self.dev, self.ino));
+        if ours {
+            // Nobody is left to tell; the next start removes it as stale.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A listening socket of one worker.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Accepting,
+    address: BindSpec,
+    reserve: Vec<File>,
+}
+
+#[derive(Debug)]
+enum Accepting {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Why no connection was accepted.
+#[derive(Debug)]
+pub enum AcceptError {
+    /// The process (EMFILE), the system (ENFILE) or its memory has no room for another
+    /// connection. It stays in the backlog: pause (see [`ACCEPT_PAUSE`]), then accept again. The
+    /// listener has given its reserve of descriptors to the connections under way.
+    OutOfResources(io::Error),
+    /// The listener itself is broken.
+    Broken(io::Error),
+}
+
+/// How long to pause after [`AcceptError::OutOfResources`].
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl Listener {
+    /// Where it listens.
+    pub fn address(&self) -> &BindSpec {
+        &self.address
+    }
+
+    /// The next connection. Those that ended while they waited are passed over.
+    ///
+    /// # Errors
+    /// See [`AcceptError`].
+    pub async fn accept(&mut self) -> Result<(Stream, Peer), AcceptError> {
+        std::future::poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// The same as [`accept`](Self::accept) for hand-written futures.
+    pub fn poll_accept(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Stream, Peer), AcceptError>> {
+        // Still short since last time: the backlog waits until the reserve is whole again.
+        if let Err(error) = self.fill_reserve() {
+            self.reserve.clear();
+            return Poll::Ready(Err(AcceptError::OutOfResources(error)));
+        }
+        loop {
+            let error = match self.poll_accept_once(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(accepted)) => return Poll::Ready(Ok(accepted)),
+                Poll::Ready(Err(error)) => error,
+            };
+            match Verdict::of(&error) {
+                Verdict::NextConnection => {}
+                Verdict::Pause => {
+                    self.reserve.clear();
+                    return Poll::Ready(Err(AcceptError::OutOfResources(error)));
+                }
+                Verdict::Broken => return Poll::Ready(Err(AcceptError::Broken(error))),
+            }
+        }
+    }
+
+    fn poll_accept_once(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+        match &self.socket {
+            Accepting::Tcp(socket) => socket
+                .poll_accept(cx)
+                .map_ok(|(stream, peer)| (Stream::from_tcp(stream), Peer::Inet(peer))),
+            Accepting::Unix(socket) => {
+                socket.poll_accept(cx).map_ok(|(stream, _)| (Stream::from_unix(stream), Peer::Unix))
+            }
+        }
+    }
+
+    fn fill_reserve(&mut self) -> io::Result<()> {
+        while self.reserve.len() < RESERVE_DESCRIPTORS {
+            self.reserve.push(self.spare_descriptor()?);
+        }
+        Ok(())
+    }
+
+    /// A descriptor that needs no file system: in a chroot there may be no /dev/null.
+    fn spare_descriptor(&self) -> io::Result<File> {
+        use std::os::fd::AsFd;
+        let socket = match &self.socket {
+            Accepting::Tcp(socket) => socket.as_fd(),
+            Accepting::Unix(socket) => socket.as_fd(),
+        };
+        socket.try_clone_to_owned().map(File::from)
+    }
+}
+
+/// What an error of `accept` means for the listener.
+enum Verdict {
+    NextConnection,
+    Pause,
+    Broken,
+}
+
+impl Verdict {
+    fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            // accept(2): pending network errors of the new connection count as retries.
+            Some(
+                Errno::CONNABORTED
+                | Errno::CONNRESET
+                | Errno::INTR
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM,
+            ) => Verdict::NextConnection,
+            // NOSPC: the limit of epoll registrations (fs.epoll.max_user_watches).
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) => {
+                Verdict::Pause
+            }
+            _ => Verdict::Broken,
+        }
+    }
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptError::OutOfResources(error) => write!(f, "accepting paused: {error}"),
+            AcceptError::Broken(error) => write!(f, "cannot accept: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AcceptError::OutOfResources(error) | AcceptError::Broken(error) => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

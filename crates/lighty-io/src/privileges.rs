@@ -1,1 +1,390 @@
-//! (being built)
+//! What the process may do and how much of it: user and group, chroot, limits, the pid file.
+//!
+//! Order at start: look the names up ([`Identity::lookup`], which reads /etc and so comes before
+//! a chroot), raise the limits, bind, then [`drop_privileges`].
+
+use std::ffi::{CStr, CString};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The user and group to become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user, if it is to change.
+    pub user: Option<User>,
+    /// The group; that of the user if none was named.
+    pub gid: Option<u32>,
+}
+
+/// A user of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its name, by which its further groups are found.
+    pub name: CString,
+    /// Its number.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+}
+
+impl Identity {
+    /// Looks names up. A name of digits that no user or group bears is taken as a number.
+    ///
+    /// # Errors
+    /// `NotFound` with the name in the text, or what the look-up reported.
+    pub fn lookup(user: Option<&str>, group: Option<&str>) -> io::Result<Self> {
+        let user = user.map(user_by_name).transpose()?;
+        let gid = match group {
+            Some(group) => Some(gid_by_name(group)?),
+            None => user.as_ref().map(|user| user.gid),
+        };
+        Ok(Identity { user, gid })
+    }
+
+    /// Whether it asks for no change at all.
+    pub fn is_unchanged(&self) -> bool {
+        self.user.is_none() && self.gid.is_none()
+    }
+}
+
+/// The largest answer of the user database that is read; a group may have thousands of members.
+const ENTRY_BYTES_MAX: usize = 1 << 20;
+
+/// Calls `getpwnam_r` and the like with a buffer that grows as they ask for it.
+fn with_entry_buffer<T>(
+    mut call: impl FnMut(&mut [libc::c_char]) -> Result<Option<T>, libc::c_int>,
+) -> io::Result<Option<T>> {
+    let mut bytes = 1_024;
+    loop {
+        match call(&mut vec![0; bytes]) {
+            Ok(found) => return Ok(found),
+            Err(libc::ERANGE) if bytes < ENTRY_BYTES_MAX => bytes *= 4,
+            Err(libc::EINTR) => {}
+            // Different libraries say "no such entry" by different codes, see getpwnam(3).
+            Err(0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM) => return Ok(None),
+            Err(code) => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+fn user_by_name(name: &str) -> io::Result<User> {
+    let c_name = c_string(name.as_bytes())?;
+    let found = with_entry_buffer(|buffer| {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut result = std::ptr::null_mut();
+        // SAFETY: the name ends with a zero byte, the buffer is as long as said, and both
+        // outlive the call, as do the two places for the result.
+        let code = unsafe {
+            libc::getpwnam_r(
+                c_name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        if code != 0 || result.is_null() {
+            return if code == 0 { Ok(None) } else { Err(code) };
+        }
+        // SAFETY: a result that is not null points to `entry`, which the call has filled in.
+        let entry = unsafe { entry.assume_init() };
+        // SAFETY: `pw_name` is a string in `buffer`, which is still alive.
+        let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
+        Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
+    })?;
+    match (found, name.parse::<u32>()) {
+        (Some(user), _) => Ok(user),
+        // A bare number has no group of its own, so the same number is the closest guess.
+        (None, Ok(uid)) => Ok(User { name: c_name, uid, gid: uid }),
+        (None, Err(_)) => Err(no_such("user", name)),
+    }
+}
+
+fn gid_by_name(name: &str) -> io::Result<u32> {
+    let c_name = c_string(name.as_bytes())?;
+    let found = with_entry_buffer(|buffer| {
+        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut result = std::ptr::null_mut();
+        // SAFETY: as for getpwnam_r above.
+        let code = unsafe {
+            libc::getgrnam_r(
+                c_name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        if code != 0 || result.is_null() {
+            return if code == 0 { Ok(None) } else { Err(code) };
+        }
+        // SAFETY: a result that is not null points to `entry`, which the call has filled in.
+        Ok(Some(unsafe { entry.assume_init() }.gr_gid))
+    })?;
+    match (found, name.parse::<u32>()) {
+        (Some(gid), _) => Ok(gid),
+        (None, Ok(gid)) => Ok(gid),
+        (None, Err(_)) => Err(no_such("group", name)),
+    }
+}
+
+fn no_such(what: &str, name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("there is no {what} \"{name}\""))
+}
+
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// Enters the chroot, if any, then becomes somebody else for good: group, further groups, user,
+/// in this order, since each needs the rights that the next gives up. It holds for every thread
+/// of the process.
+///
+/// # Errors
+/// Which step failed; the process must not go on then.
+pub fn drop_privileges(identity: &Identity, chroot: Option<&Path>) -> io::Result<()> {
+    if let Some(root) = chroot {
+        enter_chroot(root)?;
+    }
+    if let Some(gid) = identity.gid {
+        let user = identity.user.as_ref();
+        // Before setgid, which may take away the right to do it.
+        set_groups(user, gid)?;
+        // SAFETY: takes a number, touches no memory of ours.
+        step("setgid", unsafe { libc::setgid(gid) })?;
+    }
+    if let Some(user) = &identity.user {
+        // SAFETY: takes a number, touches no memory of ours.
+        step("setuid", unsafe { libc::setuid(user.uid) })?;
+        // SAFETY: as above. Being root again must fail now, or the drop was none.
+        if user.uid != 0 && unsafe { libc::setuid(0) } == 0 {
+            return Err(io::Error::other("setuid: the process could become root again"));
+        }
+    }
+    Ok(())
+}
+
+fn set_groups(user: Option<&User>, gid: u32) -> io::Result<()> {
+    // SAFETY: takes nothing, touches no memory of ours.
+    if unsafe { libc::geteuid() } != 0 {
+        // An ordinary user has no right to it, and may only "change" to itself.
+        return Ok(());
+    }
+    match user {
+        // SAFETY: the name ends with a zero byte and outlives the call.
+        Some(user) => step("initgroups", unsafe { libc::initgroups(user.name.as_ptr(), gid) }),
+        // SAFETY: one group, at a place that outlives the call.
+        None => step("setgroups", unsafe { libc::setgroups(1, &raw const gid) }),
+    }
+}
+
+fn enter_chroot(root: &Path) -> io::Result<()> {
+    let path = c_string(root.as_os_str().as_bytes())?;
+    // SAFETY: the path ends with a zero byte and outlives the call.
+    step("chroot", unsafe { libc::chroot(path.as_ptr()) })?;
+    // A working directory outside would be a way out.
+    std::env::set_current_dir("/")
+}
+
+fn step(name: &str, result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    Err(io::Error::new(error.kind(), format!("{name}: {error}")))
+}
+
+/// Raises the number of descriptors that the process may open, as far as it may; `None` asks for
+/// all it can get. Says what the limit is now.
+///
+/// # Errors
+/// When the kernel refuses even what it said it would allow.
+pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
+    let now = getrlimit(Resource::Nofile);
+    let hard = now.maximum.unwrap_or(u64::MAX);
+    let target = wanted.unwrap_or(hard);
+    if target > hard {
+        // Only root may go beyond the hard limit; without the right, take what there is.
+        let beyond = Rlimit { current: Some(target), maximum: Some(target) };
+        if setrlimit(Resource::Nofile, beyond).is_ok() {
+            return Ok(target);
+        }
+    }
+    let target = target.min(hard);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum: now.maximum })?;
+    Ok(target)
+}
+
+/// Allows core dumps or forbids them. After a change of user it must be called again to allow
+/// them, because the kernel forbids them then.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
+    let hard = getrlimit(Resource::Core).maximum;
+    let current = if allowed { hard } else { Some(0) };
+    setrlimit(Resource::Core, Rlimit { current, maximum: hard })?;
+    // SAFETY: PR_SET_DUMPABLE takes a number, touches no memory of ours.
+    step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(allowed)) })
+}
+
+/// A file with the number of the process in it. Dropping it removes the file if it is still ours.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+    dev: u64,
+    ino: u64,
+    pid: u32,
+}
+
+impl PidFile {
+    /// Writes the file, replacing what an earlier server left. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// With the path in the text.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::write(path).map_err(|error| {
+            io::Error::new(error.kind(), format!("pid file {}: {error}", path.display()))
+        })
+    }
+
+    fn write(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o644)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        let pid = std::process::id();
+        writeln!(file, "{pid}")?;
+        let meta = file.metadata()?;
+        Ok(PidFile { path: path.to_path_buf(), dev: meta.dev(), ino: meta.ino(), pid })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // A child that inherited the value must not remove the file of its parent.
+        let ours = std::process::id() == self.pid
+            && std::fs::symlink_metadata(&self.path)
+                .is_ok_and(|meta| (meta.dev(), meta.ino()) == (self.dev, self.ino));
+        if ours && std::fs::remove_file(&self.path).is_err() {
+            // The directory may belong to root, and we no longer do: an empty file says "gone".
+            let _ = OpenOptions::new().write(true).truncate(true).open(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_looked_up() {
+        let root = Identity::lookup(Some("root"), None).expect("root");
+        assert_eq!(root.user.as_ref().map(|user| user.uid), Some(0));
+        assert_eq!(root.gid, Some(0));
+        let group = Identity::lookup(None, Some("daemon")).expect("daemon");
+        assert!(group.user.is_none() && group.gid.is_some());
+        assert!(Identity::lookup(None, None).expect("nobody asked").is_unchanged());
+        let numbers = Identity::lookup(Some("54321"), Some("54322")).expect("numbers");
+        assert_eq!((numbers.user.expect("user").uid, numbers.gid), (54_321, Some(54_322)));
+    }
+
+    #[test]
+    fn unknown_names_are_named() {
+        let error = Identity::lookup(Some("no-such-user"), None).expect_err("user");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("no-such-user"), "{error}");
+        let error = Identity::lookup(None, Some("no-such-group")).expect_err("group");
+        assert!(error.to_string().contains("no-such-group"), "{error}");
+        assert!(Identity::lookup(Some("a\0b"), None).is_err());
+    }
+
+    #[test]
+    fn a_pid_file_is_written_and_removed() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("pid");
+        std::fs::write(&path, "999999 left behind by a dead server\n").expect("write");
+        let pid_file = PidFile::create(&path).expect("create");
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        drop(pid_file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_pid_file_of_another_server_stays() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("pid");
+        let pid_file = PidFile::create(&path).expect("create");
+        std::fs::rename(&path, dir.path().join("old")).expect("rename");
+        std::fs::write(&path, "1\n").expect("write");
+        drop(pid_file);
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "1\n");
+    }
+
+    #[test]
+    fn a_pid_file_does_not_follow_a_link() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "precious").expect("write");
+        let link = dir.path().join("pid");
+        std::os::unix::fs::symlink(&victim, &link).expect("link");
+        let error = PidFile::create(&link).expect_err("refused");
+        assert!(error.to_string().contains("pid file"), "{error}");
+        assert_eq!(std::fs::read_to_string(&victim).expect("read"), "precious");
+    }
+
+    /// In a process of its own, because there is no way back.
+    #[test]
+    fn limits_and_identity_of_a_process() {
+        const MARK: &str = "LIGHTY_TEST_PRIVILEGES";
+        if std::env::var_os(MARK).is_some() {
+            return change_for_good();
+        }
+        let output = std::process::Command::new(std::env::current_exe().expect("test binary"))
+            .args(["--exact", "privileges::tests::limits_and_identity_of_a_process"])
+            .arg("--nocapture")
+            .env(MARK, "1")
+            .output()
+            .expect("run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn change_for_good() {
+        assert_eq!(raise_max_files(Some(100)).expect("lower"), 100);
+        let hard = raise_max_files(None).expect("raise");
+        assert_eq!(Some(hard), getrlimit(Resource::Nofile).current);
+        allow_core_dumps(false).expect("forbid");
+        assert_eq!(getrlimit(Resource::Core).current, Some(0));
+
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("pid");
+        // SAFETY: takes nothing, touches no memory of ours.
+        if unsafe { libc::geteuid() } != 0 {
+            let identity = Identity::lookup(Some("root"), None).expect("root");
+            drop_privileges(&identity, None).expect_err("an ordinary user cannot become root");
+            return;
+        }
+        let pid_file = PidFile::create(&path).expect("create");
+        std::fs::write(dir.path().join("inside"), "").expect("write");
+        let identity = Identity::lookup(Some("daemon"), None).expect("daemon");
+        drop_privileges(&identity, Some(dir.path())).expect("drop");
+        assert!(Path::new("/inside").exists(), "the root is the directory now");
+        let ids = (rustix::process::geteuid(), rustix::process::getegid());
+        assert_eq!(ids.0.as_raw(), identity.user.expect("user").uid);
+        assert_eq!(ids.1.as_raw(), identity.gid.expect("gid"));
+        let groups = rustix::process::getgroups().expect("groups");
+        assert!(groups.iter().all(|group| group.as_raw() != 0), "root's groups are gone");
+        drop(pid_file);
+        // The parent's side of the tempdir is out of reach from here; it was made by this test.
+        std::mem::forget(dir);
+    }
+}

@@ -17,9 +17,12 @@
 //! `privileges`, which the process needs and a request does not.
 
 pub mod clock;
+pub mod file;
 pub mod listen;
 pub mod log_writer;
+pub mod pool;
 pub mod privileges;
 pub mod send;
 pub mod signals;
+pub mod stat_cache;
 pub mod transport;

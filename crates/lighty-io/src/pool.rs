@@ -1,0 +1,243 @@
+//! The thread pool: where a system call may wait without stopping an event loop.
+//!
+//! One pool serves the whole process. Work is sorted into lanes, each with its own bound on
+//! threads, so that a hundred readers stuck on one disk take no room from opens, and a remote
+//! file system that has stalled takes none from a healthy local one. Threads are made when work
+//! finds none idle, and leave when they have been idle for a while.
+//!
+//! Nothing here is ever joined: a thread stuck in `read` must not hold up a stop. The process
+//! ends by `exit`, which takes the threads with it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// Stack of a pool thread in bytes: system calls and small closures, nothing deep.
+pub const STACK_BYTES: usize = 128 * 1024;
+/// How long a thread waits for work before it leaves.
+pub const IDLE_MS: u64 = 5_000;
+/// Threads for work that is neither a stat nor a read: hashing, error files, opening logs.
+pub const OTHER_THREADS_MAX: usize = 16;
+/// Jobs that may wait in one lane. Each belongs to a request, and those are bounded; this is the
+/// net below that, so that a lane whose threads are all stuck cannot eat the memory.
+pub const QUEUED_JOBS_MAX: usize = 65_536;
+
+/// What kind of waiting a job does; each kind has its own threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Opens and stats on local file systems.
+    Stat,
+    /// Reads from local file systems.
+    Read,
+    /// Opens and stats on file systems that another process or machine answers for.
+    StatRemote,
+    /// Reads from such file systems.
+    ReadRemote,
+    /// Anything else that may block.
+    Other,
+}
+
+const LANES: usize = 5;
+
+/// How many threads each kind of work may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolLimits {
+    /// Threads for opens and stats (`server.max-stat-threads`), local and remote each.
+    pub stat_threads_max: usize,
+    /// Threads for reads (`server.max-read-threads`), local and remote each.
+    pub read_threads_max: usize,
+    /// Jobs that may wait in one lane.
+    pub queued_jobs_max: usize,
+    /// How long an idle thread stays.
+    pub idle_ms: u64,
+}
+
+impl Default for PoolLimits {
+    fn default() -> PoolLimits {
+        PoolLimits {
+            stat_threads_max: 64,
+            read_threads_max: 64,
+            queued_jobs_max: QUEUED_JOBS_MAX,
+            idle_ms: IDLE_MS,
+        }
+    }
+}
+
+impl PoolLimits {
+    fn threads_max(&self, lane: Lane) -> usize {
+        let wanted = match lane {
+            Lane::Stat | Lane::StatRemote => self.stat_threads_max,
+            Lane::Read | Lane::ReadRemote => self.read_threads_max,
+            Lane::Other => OTHER_THREADS_MAX,
+        };
+        wanted.max(1)
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A handle to a pool; clones share it.
+#[derive(Clone)]
+pub struct ThreadPool(Arc<Shared>);
+
+struct Shared {
+    limits: Mutex<PoolLimits>,
+    lanes: [LaneState; LANES],
+}
+
+struct LaneState {
+    work: Mutex<Work>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+/// How busy a lane is, for status pages and tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneLoad {
+    /// Threads that exist.
+    pub threads: usize,
+    /// Those of them that wait for work.
+    pub idle: usize,
+    /// Jobs that wait for a thread.
+    pub queued: usize,
+}
+
+impl ThreadPool {
+    /// The pool of the process.
+    pub fn global() -> &'static ThreadPool {
+        static POOL: OnceLock<ThreadPool> = OnceLock::new();
+        POOL.get_or_init(|| ThreadPool::new(PoolLimits::default()))
+    }
+
+    /// A pool of its own, for tests and tools.
+    pub fn new(limits: PoolLimits) -> ThreadPool {
+        let lanes = std::array::from_fn(|_| LaneState {
+            work: Mutex::new(Work::default()),
+            wake: Condvar::new(),
+        });
+        ThreadPool(Arc::new(Shared { limits: Mutex::new(limits), lanes }))
+    }
+
+    /// Sets the limits. Threads above a lowered limit leave after their present job.
+    pub fn set_limits(&self, limits: PoolLimits) {
+        *unpoisoned(self.0.limits.lock()) = limits;
+    }
+
+    /// The limits now in force.
+    pub fn limits(&self) -> PoolLimits {
+        *unpoisoned(self.0.limits.lock())
+    }
+
+    /// How busy a lane is.
+    pub fn load(&self, lane: Lane) -> LaneLoad {
+        let work = unpoisoned(self.0.lanes[lane as usize].work.lock());
+        LaneLoad { threads: work.threads, idle: work.idle, queued: work.jobs.len() }
+    }
+
+    /// Runs a job on a thread of the lane, some time.
+    ///
+    /// # Errors
+    /// `WouldBlock` when `queued_jobs_max` jobs wait already, or what the system says when the
+    /// lane has no thread and none can be made.
+    pub fn spawn(&self, lane: Lane, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let limits = self.limits();
+        let state = &self.0.lanes[lane as usize];
+        let mut work = unpoisoned(state.work.lock());
+        if work.jobs.len() >= limits.queued_jobs_max {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "thread pool: queue is full"));
+        }
+        work.jobs.push_back(Box::new(job));
+        if work.idle >= work.jobs.len() {
+            state.wake.notify_one();
+            return Ok(());
+        }
+        if work.threads < limits.threads_max(lane) {
+            work.threads += 1;
+            if let Err(error) = self.start_thread(lane) {
+                work.threads -= 1;
+                if work.threads == 0 {
+                    work.jobs.pop_back();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a job on a thread of the lane and gives back what it returned.
+    ///
+    /// # Errors
+    /// As [`ThreadPool::spawn`]; `Other` when the job panicked.
+    pub fn run<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = io::Result<T>> + use<T> {
+        let (give, take) = oneshot::channel();
+        let spawned = self.spawn(lane, move || {
+            // The one who asked may have gone: then nobody wants the result.
+            let _ = give.send(job());
+        });
+        async move {
+            spawned?;
+            take.await.map_err(|_| io::Error::other("thread pool: the job panicked"))
+        }
+    }
+
+    fn start_thread(&self, lane: Lane) -> io::Result<()> {
+        let shared = self.0.clone();
+        std::thread::Builder::new()
+            .name(format!("io-{lane:?}").to_lowercase())
+            .stack_size(STACK_BYTES)
+            .spawn(move || shared.work_on(lane))
+            .map(drop)
+    }
+}
+
+impl Shared {
+    fn work_on(&self, lane: Lane) {
+        let state = &self.lanes[lane as usize];
+        let mut work = unpoisoned(state.work.lock());
+        loop {
+            let limits = *unpoisoned(self.limits.lock());
+            if work.threads > limits.threads_max(lane) {
+                break;
+            }
+            if let Some(job) = work.jobs.pop_front() {
+                drop(work);
+                // A panicking job loses its answer (the receiver sees that), not the thread.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                work = unpoisoned(state.work.lock());
+                continue;
+            }
+            work.idle += 1;
+            let idle = Duration::from_millis(limits.idle_ms);
+            let (guard, timeout) =
+                state.wake.wait_timeout(work, idle).unwrap_or_else(PoisonError::into_inner);
+            work = guard;
+            work.idle -= 1;
+            if timeout.timed_out() && work.jobs.is_empty() {
+                break;
+            }
+        }
+        work.threads -= 1;
+    }
+}
+
+// The guarded state is counters and a queue, whole between any two statements.
+fn unpoisoned<'a, T>(
+    lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>,
+) -> MutexGuard<'a, T> {
+    lock.unwrap_or_else(PoisonError::into_inner)
+}

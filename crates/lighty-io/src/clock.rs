@@ -102,6 +102,11 @@ impl Clock {
         CURRENT.with_borrow_mut(|current| *current = Some(self.clone()));
     }
 
+    /// The clock installed on this thread.
+    pub fn current() -> Option<Clock> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
     /// Refreshes the clock installed on this thread, if any: made for the runtime's
     /// `on_thread_unpark`, which runs each time the loop wakes up.
     pub fn refresh_current() {

@@ -179,11 +179,11 @@ impl ThreadPool {
     ///
     /// # Errors
     /// As [`ThreadPool::spawn`]; `Other` when the job panicked.
-    pub fn run<T: Send + 'static>(
-        &self,
-        lane: Lane,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> impl Future<Output = io::Result<T>> + use<T> {
+    pub fn run<T, F>(&self, lane: Lane, job: F) -> impl Future<Output = io::Result<T>> + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
         let (give, take) = oneshot::channel();
         let spawned = self.spawn(lane, move || {
             // The one who asked may have gone: then nobody wants the result.

@@ -1,1 +1,535 @@
-//! (being built)
+//! The file engines: open, stat and read without stopping the loop.
+//!
+//! What the kernel has in its caches is had at once (`try_open_cached`, `try_read`, `resident`);
+//! for the rest a ring (io_uring) or the thread pool waits in the loop's stead. Both behave the
+//! same; [`FileEngine::report`] says which one runs and why.
+//!
+//! Reading order: `meta` and `open_file` (what there is to know of a file), `root` and `resolve`
+//! (how a path becomes a descriptor), `flight` (what an operation owns while it runs), `threads`
+//! and `ring` (the two engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
+
+mod buf;
+mod counters;
+mod fault;
+mod flight;
+mod meta;
+mod open_file;
+mod read_dir;
+mod resident;
+mod resolve;
+mod root;
+mod threads;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::task::{Poll, Waker};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+pub use buf::OwnedBuf;
+pub use counters::FileCounters;
+pub use fault::{Fault, FaultOp, FaultPlan, FaultRule};
+pub use meta::{FileKind, FsClass, Meta};
+pub use open_file::{OpenFile, RESIDENT_TRUST_MS, RESIDENT_WHOLE_BYTES_MAX};
+pub use read_dir::{DirEntry, READ_DIR_BATCH, ReadDir};
+pub use resident::Resident;
+pub use resolve::Follow;
+pub use root::{ROOT_TRUST_MS, Root};
+
+use crate::clock::Clock;
+use crate::pool::{Lane, PoolLimits, ThreadPool};
+use counters::{Wait as Timed, add};
+use flight::{Flight, Job, Landed, Output};
+use resolve::How;
+use root::RootDir;
+
+/// Which engine is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The ring where it may be used, the threads otherwise.
+    #[default]
+    Auto,
+    /// The ring; starting fails without it.
+    Uring,
+    /// The threads.
+    Threads,
+}
+
+impl FromStr for EngineChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<EngineChoice, String> {
+        match name {
+            "auto" => Ok(EngineChoice::Auto),
+            "io-uring" => Ok(EngineChoice::Uring),
+            "threads" => Ok(EngineChoice::Threads),
+            _ => Err(format!("unknown file engine {name:?}: use auto, io-uring or threads")),
+        }
+    }
+}
+
+/// How much an engine may have under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineLimits {
+    /// Opens and stats at once (`server.max-stat-threads`). Four keep two disks nearly busy.
+    pub stat_threads_max: usize,
+    /// Reads at once (`server.max-read-threads`).
+    pub read_threads_max: usize,
+    /// Width of the windows in which large files are read and remembered (`server.read-chunk`).
+    pub read_chunk_bytes: usize,
+    /// Do without `openat2`, as on kernels before 5.6.
+    pub plain_open: bool,
+}
+
+impl Default for EngineLimits {
+    fn default() -> EngineLimits {
+        EngineLimits {
+            stat_threads_max: 64,
+            read_threads_max: 64,
+            read_chunk_bytes: 512 * 1024,
+            plain_open: false,
+        }
+    }
+}
+
+/// Which engine runs, and why that one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineReport {
+    /// `io-uring` or `threads`.
+    pub name: &'static str,
+    /// The reason, for people.
+    pub why: String,
+}
+
+/// The file engine of one worker. Clones share it.
+#[derive(Clone)]
+pub struct FileEngine(Rc<Inner>);
+
+struct Inner {
+    limits: EngineLimits,
+    report: EngineReport,
+    counters: FileCounters,
+    clock: Clock,
+    pool: ThreadPool,
+    flight: Rc<Flight>,
+    done: UnboundedSender<threads::Report>,
+    driver: RefCell<Option<Waker>>,
+    asking: resident::Asking,
+    faults: RefCell<Option<FaultPlan>>,
+    /// `RESOLVE_CACHED` works: openat2 exists and knows it (5.12).
+    cached_lookups: bool,
+}
+
+impl FileEngine {
+    /// Starts an engine on this worker. To be called inside its runtime and `LocalSet`.
+    ///
+    /// # Errors
+    /// When the ring is demanded and cannot be had; the error says why.
+    pub fn start(choice: EngineChoice, limits: EngineLimits) -> io::Result<FileEngine> {
+        let clock = Clock::current().unwrap_or_else(ticking_clock);
+        FileEngine::start_with_clock(choice, limits, clock)
+    }
+
+    /// As [`FileEngine::start`], with the clock that stamps are to be taken from.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with_clock(
+        choice: EngineChoice,
+        limits: EngineLimits,
+        clock: Clock,
+    ) -> io::Result<FileEngine> {
+        let pool = ThreadPool::global().clone();
+        pool.set_limits(PoolLimits {
+            stat_threads_max: limits.stat_threads_max,
+            read_threads_max: limits.read_threads_max,
+            ..pool.limits()
+        });
+        let why = match choice {
+            EngineChoice::Threads => "asked for".to_owned(),
+            _ => "the ring is not built yet".to_owned(),
+        };
+        let (done, landed) = unbounded_channel();
+        let openat2 = resolve::has_openat2() && !limits.plain_open;
+        let inner = Rc::new(Inner {
+            limits: EngineLimits { plain_open: !openat2, ..limits },
+            report: EngineReport { name: "threads", why },
+            counters: FileCounters::default(),
+            clock,
+            pool,
+            flight: Rc::default(),
+            done,
+            driver: RefCell::new(None),
+            asking: resident::Asking::default(),
+            faults: RefCell::new(None),
+            cached_lookups: openat2 && resolve::has_cached_lookups(),
+        });
+        spawn_driver(&inner, landed);
+        Ok(FileEngine(inner))
+    }
+
+    /// Which engine runs and why.
+    pub fn report(&self) -> &EngineReport {
+        &self.0.report
+    }
+
+    /// The limits it was started with.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.0.limits
+    }
+
+    /// What it has done, and what is under way.
+    pub fn counters(&self) -> &FileCounters {
+        let counters = &self.0.counters;
+        counters.in_flight.set(self.0.flight.count());
+        counters
+    }
+
+    /// The clock its stamps are taken from.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// Makes operations fail, for tests: see [`FaultPlan`].
+    pub fn set_faults(&self, plan: Option<FaultPlan>) {
+        *self.0.faults.borrow_mut() = plan;
+    }
+
+    /// Opens a directory as a document root (or `/`).
+    ///
+    /// # Errors
+    /// What the system says, `NotADirectory` among others.
+    pub async fn open_root(&self, path: &Path) -> io::Result<Rc<Root>> {
+        let owned = path.to_owned();
+        let dir = self.0.pool.run(Lane::Stat, move || RootDir::open(&owned)).await??;
+        Ok(Rc::new(Root::new(path.to_owned(), dir, self.now_ms())))
+    }
+
+    /// Opens what `rel` names beneath the root if the kernel can do so from its caches. `rel`
+    /// has neither a leading slash nor a `..`. `None`: it would have to wait; ask
+    /// [`FileEngine::open`].
+    pub fn try_open_cached(
+        &self,
+        root: &Root,
+        rel: &[u8],
+        follow: Follow,
+        noatime: bool,
+    ) -> Option<io::Result<Rc<OpenFile>>> {
+        let dir = self.cached_dir(root, FaultOp::Open, rel)?;
+        let opened = resolve::open(dir.as_fd(), rel, self.how_cached(follow, noatime));
+        let opened = self.note_cached(opened)?;
+        add(&self.0.counters.opens, 1);
+        Some(opened.map(|opened| Rc::new(OpenFile::new(opened, dir.fs))))
+    }
+
+    /// Stats what `rel` names if the kernel can do so from its caches.
+    pub fn try_stat_cached(
+        &self,
+        root: &Root,
+        rel: &[u8],
+        follow: Follow,
+    ) -> Option<io::Result<Meta>> {
+        let dir = self.cached_dir(root, FaultOp::Stat, rel)?;
+        let found = resolve::stat(dir.as_fd(), rel, self.how_cached(follow, false));
+        let found = self.note_cached(found)?;
+        add(&self.0.counters.stats, 1);
+        Some(found)
+    }
+
+    /// Opens what `rel` names beneath the root. Regular files can be read; anything else comes
+    /// with its metadata and a descriptor that cannot.
+    ///
+    /// # Errors
+    /// What the system says: `NotFound`, `PermissionDenied`, `ENOTDIR`, `ENAMETOOLONG`; `ELOOP`
+    /// and `EXDEV` for links that [`Follow`] forbids; `EMFILE`, `ENFILE`, `EIO`.
+    pub async fn open(
+        &self,
+        root: &Root,
+        rel: &[u8],
+        follow: Follow,
+        noatime: bool,
+    ) -> io::Result<Rc<OpenFile>> {
+        add(&self.0.counters.opens, 1);
+        let _timed = Timed::start(&self.0.counters.open_wait_us);
+        self.fault(FaultOp::Open, rel).await?;
+        let dir = self.fresh_dir(root).await?;
+        match self.look_up(&dir, rel, self.how(follow, noatime), false).await? {
+            Output::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
+            _ => Err(io::Error::other("file engine: not an open")),
+        }
+    }
+
+    /// Stats what `rel` names beneath the root.
+    ///
+    /// # Errors
+    /// As [`FileEngine::open`].
+    pub async fn stat(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<Meta> {
+        add(&self.0.counters.stats, 1);
+        let _timed = Timed::start(&self.0.counters.stat_wait_us);
+        self.fault(FaultOp::Stat, rel).await?;
+        let dir = self.fresh_dir(root).await?;
+        match self.look_up(&dir, rel, self.how(follow, false), true).await? {
+            Output::Stat(meta) => Ok(meta),
+            _ => Err(io::Error::other("file engine: not a stat")),
+        }
+    }
+
+    /// Reads into the buffer, which comes back with the number of bytes; 0 at the end of the
+    /// file. A dropped future leaves the buffer with the engine until the kernel is done with it.
+    ///
+    /// # Errors
+    /// What the system says; `EBADF` for what is not a regular file.
+    pub async fn read(
+        &self,
+        file: &Rc<OpenFile>,
+        offset: u64,
+        buf: OwnedBuf,
+    ) -> (OwnedBuf, io::Result<usize>) {
+        add(&self.0.counters.async_reads, 1);
+        let _timed = Timed::start(&self.0.counters.read_wait_us);
+        if !file.is_readable() || buf.is_empty() {
+            let done = if buf.is_empty() { Ok(0) } else { Err(not_readable()) };
+            return (buf, done);
+        }
+        let short = match self.read_fault(file).await {
+            Ok(short) => short,
+            Err(error) => return (buf, Err(error)),
+        };
+        let lane = read_lane(file);
+        let landed = self.fly(lane, Job::Read { file: file.clone(), offset, buf }).await;
+        let n = count(landed.result).map(|n| short.map_or(n, |most| n.min(most)));
+        if let Ok(n) = n {
+            add(&self.0.counters.bytes, n);
+        }
+        match landed.job {
+            Some(Job::Read { buf, .. }) => (buf, n.map(|n| n as usize)),
+            _ => (OwnedBuf::Heap(Vec::new()), n.map(|n| n as usize)),
+        }
+    }
+
+    /// Brings a range into the kernel's page cache by reading it into memory that is then
+    /// forgotten. Returns how many bytes there were: fewer than asked at the end of the file.
+    ///
+    /// # Errors
+    /// As [`FileEngine::read`].
+    pub async fn warm(&self, file: &Rc<OpenFile>, offset: u64, length: u64) -> io::Result<u64> {
+        add(&self.0.counters.async_reads, 1);
+        let _timed = Timed::start(&self.0.counters.read_wait_us);
+        if !file.is_readable() {
+            return Err(not_readable());
+        }
+        let length = match self.read_fault(file).await? {
+            Some(most) => length.min(most),
+            None => length,
+        };
+        let job = Job::Warm { file: file.clone(), offset, length };
+        let done = count(self.fly(read_lane(file), job).await.result)?;
+        add(&self.0.counters.bytes, done);
+        file.remember_resident(self.span(offset, done), self.now_ms());
+        Ok(done)
+    }
+
+    /// The value of an extended attribute, `None` where there is none or there cannot be any.
+    ///
+    /// # Errors
+    /// What else the system says; `E2BIG` beyond [`XATTR_BYTES_MAX`].
+    pub async fn get_xattr(&self, file: &Rc<OpenFile>, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let fd = file.as_fd().try_clone_to_owned()?;
+        let name = name.to_owned();
+        self.0.pool.run(stat_lane(file.fs()), move || get_xattr(&fd, &name)).await?
+    }
+
+    /// Starts reading a directory; see [`ReadDir::next_batch`].
+    ///
+    /// # Errors
+    /// As [`FileEngine::open`]; `ENOTDIR`, and `EACCES` for a directory that may be passed
+    /// through but not listed.
+    pub async fn read_dir(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<ReadDir> {
+        let dir = self.fresh_dir(root).await?;
+        ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await
+    }
+
+    /// Runs anything else that may block in the pool.
+    ///
+    /// # Panics
+    /// When the job panicked, or no thread can be had at all.
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        match self.0.pool.run(Lane::Other, job).await {
+            Ok(value) => value,
+            Err(error) => panic!("a job for the thread pool was lost: {error}"),
+        }
+    }
+}
+
+/// The most bytes an extended attribute is read with.
+pub const XATTR_BYTES_MAX: usize = 1024;
+
+impl FileEngine {
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.clock.mono_ms()
+    }
+
+    fn how(&self, follow: Follow, noatime: bool) -> How {
+        let plain = self.0.limits.plain_open;
+        How { follow, noatime, no_xdev: false, cached: false, plain }
+    }
+
+    fn how_cached(&self, follow: Follow, noatime: bool) -> How {
+        How { follow, noatime, no_xdev: true, cached: true, plain: false }
+    }
+
+    /// The root's directory, if look-ups beneath it can be tried in the caches.
+    fn cached_dir(&self, root: &Root, op: FaultOp, rel: &[u8]) -> Option<Rc<RootDir>> {
+        if !self.0.cached_lookups || !root.fs().answers_from_cache() {
+            return None;
+        }
+        if let Some(plan) = &*self.0.faults.borrow() {
+            if plan.concerns(op, rel) {
+                return None;
+            }
+        }
+        root.check_cached(self.now_ms()).then(|| root.dir())
+    }
+
+    /// Counts an answer from the caches; `None` when there was none.
+    fn note_cached<T>(&self, answer: io::Result<T>) -> Option<io::Result<T>> {
+        match answer.as_ref().err().and_then(io::Error::raw_os_error) {
+            // EXDEV: another mount, or a link that leaves the root; the engine will tell.
+            Some(libc::EAGAIN | libc::EXDEV) => None,
+            _ => {
+                add(&self.0.counters.lookups_cached, 1);
+                Some(answer)
+            }
+        }
+    }
+
+    /// The directory of a root whose path has been looked up within the last second.
+    async fn fresh_dir(&self, root: &Root) -> io::Result<Rc<RootDir>> {
+        let now_ms = self.now_ms();
+        let checked =
+            if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) };
+        if !checked {
+            let path = root.path().to_owned();
+            let lane = stat_lane(root.fs());
+            let dir = self.0.pool.run(lane, move || RootDir::open(&path)).await??;
+            root.adopt(dir, now_ms);
+        }
+        Ok(root.dir())
+    }
+
+    /// Looks a path up without leaving the root's file system, then, if that is what it takes,
+    /// with: in a lane of its own, for what lies beyond a mount may answer late or never.
+    async fn look_up(
+        &self,
+        dir: &Rc<RootDir>,
+        rel: &[u8],
+        how: How,
+        stat_only: bool,
+    ) -> io::Result<Output> {
+        let path = resolve::c_path(rel)?;
+        let job = |how| Job::Open { dir: dir.clone(), path: path.clone(), how, stat_only };
+        if !how.plain && dir.fs != FsClass::Remote {
+            let inside = How { no_xdev: true, ..how };
+            match self.fly(Lane::Stat, job(inside)).await.result {
+                Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {}
+                done => return done,
+            }
+        }
+        // Without openat2 nothing tells a mount from a directory before it is entered.
+        let lane = if how.plain { stat_lane(dir.fs) } else { Lane::StatRemote };
+        self.fly(lane, job(how)).await.result
+    }
+
+    async fn fly(&self, lane: Lane, job: Job) -> Landed {
+        let inner = &self.0;
+        let id = inner.flight.insert(job);
+        let started = inner
+            .flight
+            .start(id, |job| threads::start(&inner.pool, lane, id, job, inner.done.clone()));
+        if let Some(Err(error)) = started {
+            inner.flight.complete(id, Err(error));
+        }
+        flight::Wait::new(inner.flight.clone(), id, |_| {}).await
+    }
+
+    fn span(&self, offset: u64, length: u64) -> open_file::Span {
+        let window_bytes = (self.0.limits.read_chunk_bytes as u64).max(4096);
+        open_file::Span { offset, length, window_bytes }
+    }
+}
+
+/// Takes results from the pool for as long as the engine lives.
+fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report>) {
+    let weak = Rc::downgrade(inner);
+    tokio::task::spawn_local(poll_fn(move |cx| {
+        let Some(inner) = weak.upgrade() else { return Poll::Ready(()) };
+        while let Poll::Ready(Some((id, result))) = landed.poll_recv(cx) {
+            inner.flight.complete(id, result);
+        }
+        *inner.driver.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }));
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.flight.leak_started();
+        if let Some(driver) = self.driver.borrow_mut().take() {
+            driver.wake();
+        }
+    }
+}
+
+impl fmt::Debug for FileEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileEngine").field("report", &self.0.report).finish_non_exhaustive()
+    }
+}
+
+fn count(result: io::Result<Output>) -> io::Result<u64> {
+    match result? {
+        Output::Read(n) => Ok(n),
+        _ => Err(io::Error::other("file engine: not a read")),
+    }
+}
+
+fn not_readable() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
+fn read_lane(file: &OpenFile) -> Lane {
+    if file.fs() == FsClass::Remote { Lane::ReadRemote } else { Lane::Read }
+}
+
+fn stat_lane(fs: FsClass) -> Lane {
+    if fs == FsClass::Remote { Lane::StatRemote } else { Lane::Stat }
+}
+
+fn get_xattr(fd: &impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0u8; XATTR_BYTES_MAX];
+    match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
+        Ok(n) => {
+            value.truncate(n);
+            Ok(Some(value))
+        }
+        // EBADF: a directory is held by an O_PATH descriptor.
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::BADF) => {
+            Ok(None)
+        }
+        Err(rustix::io::Errno::RANGE) => Err(io::Error::from_raw_os_error(libc::E2BIG)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// For an engine outside a worker: a clock that somebody refreshes.
+fn ticking_clock() -> Clock {
+    let clock = Clock::start();
+    tokio::task::spawn_local(clock.clone().tick());
+    clock
+}

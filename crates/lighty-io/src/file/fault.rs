@@ -1,0 +1,138 @@
+//! Faults by rule, so that tests need no broken disk.
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{FileEngine, OpenFile};
+
+/// Operations that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOp {
+    /// `open`.
+    Open,
+    /// `stat`.
+    Stat,
+    /// `read` and `warm`.
+    Read,
+}
+
+/// What happens instead of, or before, the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails with this `errno`.
+    Errno(i32),
+    /// It gives at most so many bytes (reads only).
+    Short(u64),
+    /// It takes so much longer.
+    Delay(Duration),
+    /// It never ends.
+    Never,
+}
+
+/// One rule: what happens to which operations.
+#[derive(Clone, Debug)]
+pub struct FaultRule {
+    /// The operations concerned.
+    pub op: FaultOp,
+    /// For opens and stats: the end of the path. Empty: all of them.
+    pub path_suffix: Vec<u8>,
+    /// For reads: the inode. `None`: all of them.
+    pub ino: Option<u64>,
+    /// How many operations pass untouched before the rule bites.
+    pub skip: u64,
+    /// How many it then bites.
+    pub times: u64,
+    /// What happens to them.
+    pub fault: Fault,
+}
+
+impl FaultRule {
+    /// A rule for every operation of a kind.
+    pub fn every(op: FaultOp, fault: Fault) -> FaultRule {
+        FaultRule { op, path_suffix: Vec::new(), ino: None, skip: 0, times: u64::MAX, fault }
+    }
+}
+
+/// Rules in order; the first that bites wins. Clones share their counts.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan(Rc<Plan>);
+
+#[derive(Debug, Default)]
+struct Plan {
+    rules: RefCell<Vec<(FaultRule, Cell<u64>)>>,
+    bitten: Cell<u64>,
+}
+
+impl FaultPlan {
+    /// A plan of these rules.
+    pub fn new(rules: impl IntoIterator<Item = FaultRule>) -> FaultPlan {
+        let rules = rules.into_iter().map(|rule| (rule, Cell::new(0))).collect();
+        FaultPlan(Rc::new(Plan { rules: RefCell::new(rules), bitten: Cell::new(0) }))
+    }
+
+    /// How many operations were made to fail, wait or fall short.
+    pub fn bitten(&self) -> u64 {
+        self.0.bitten.get()
+    }
+
+    /// Whether any rule is about this operation on this path, whatever its counts say.
+    pub(super) fn concerns(&self, op: FaultOp, path: &[u8]) -> bool {
+        let rules = self.0.rules.borrow();
+        rules.iter().any(|(rule, _)| rule.op == op && path.ends_with(&rule.path_suffix))
+    }
+
+    pub(super) fn concerns_reads_of(&self, file: &OpenFile) -> bool {
+        let rules = self.0.rules.borrow();
+        rules.iter().any(|(rule, _)| {
+            rule.op == FaultOp::Read && rule.ino.is_none_or(|ino| ino == file.meta().ino)
+        })
+    }
+
+    fn bite(&self, concerns: impl Fn(&FaultRule) -> bool) -> Option<Fault> {
+        for (rule, seen) in self.0.rules.borrow().iter() {
+            if !concerns(rule) {
+                continue;
+            }
+            let n = seen.get();
+            seen.set(n + 1);
+            if n >= rule.skip && n - rule.skip < rule.times {
+                self.0.bitten.set(self.0.bitten.get() + 1);
+                return Some(rule.fault);
+            }
+        }
+        None
+    }
+}
+
+impl FileEngine {
+    pub(super) async fn fault(&self, op: FaultOp, path: &[u8]) -> io::Result<()> {
+        let Some(plan) = self.0.faults.borrow().clone() else { return Ok(()) };
+        let bite = plan.bite(|rule| rule.op == op && path.ends_with(&rule.path_suffix));
+        suffer(bite).await.map(drop)
+    }
+
+    /// The most bytes that the read may give, if a rule says so.
+    pub(super) async fn read_fault(&self, file: &OpenFile) -> io::Result<Option<u64>> {
+        let Some(plan) = self.0.faults.borrow().clone() else { return Ok(None) };
+        let ino = file.meta().ino;
+        let bite =
+            plan.bite(|rule| rule.op == FaultOp::Read && rule.ino.is_none_or(|it| it == ino));
+        suffer(bite).await
+    }
+}
+
+async fn suffer(fault: Option<Fault>) -> io::Result<Option<u64>> {
+    match fault {
+        None => Ok(None),
+        Some(Fault::Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+        Some(Fault::Short(most)) => Ok(Some(most)),
+        Some(Fault::Delay(time)) => {
+            tokio::time::sleep(time).await;
+            Ok(None)
+        }
+        Some(Fault::Never) => pending().await,
+    }
+}

@@ -1,0 +1,227 @@
+//! Operations under way, and what they need until they end.
+//!
+//! A slot owns everything that the kernel or a pool thread may touch while an operation runs:
+//! the buffer, the file, the directory, the path. The future that waits for it owns only the
+//! number of the slot; when it is dropped early the slot stays until the operation ends.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::buf::OwnedBuf;
+use super::meta::Meta;
+use super::open_file::OpenFile;
+use super::resolve::{How, Opened};
+use super::root::RootDir;
+
+/// What is to be done.
+pub(super) enum Job {
+    /// Open (or, `stat_only`, just look at) a path beneath a directory.
+    Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool },
+    /// Read into a buffer.
+    Read { file: Rc<OpenFile>, offset: u64, buf: OwnedBuf },
+    /// Read into the scratch memory: what counts is that the kernel then has it.
+    Warm { file: Rc<OpenFile>, offset: u64, length: u64 },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Output {
+    Opened(Opened),
+    Stat(Meta),
+    Read(u64),
+}
+
+enum State {
+    /// Nobody but us has seen it yet.
+    Waiting,
+    /// The kernel or a thread works on it.
+    Started,
+    Done(io::Result<Output>),
+}
+
+struct Slot {
+    job: Job,
+    state: State,
+    waker: Option<Waker>,
+    abandoned: bool,
+}
+
+/// The slots of one engine.
+#[derive(Default)]
+pub(super) struct Flight {
+    slots: RefCell<Vec<Option<Slot>>>,
+    free: RefCell<Vec<usize>>,
+    count: Cell<u64>,
+}
+
+impl Flight {
+    /// Slots in use.
+    pub(super) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    pub(super) fn insert(&self, job: Job) -> usize {
+        let slot = Some(Slot { job, state: State::Waiting, waker: None, abandoned: false });
+        self.count.set(self.count.get() + 1);
+        let mut slots = self.slots.borrow_mut();
+        match self.free.borrow_mut().pop() {
+            Some(id) => {
+                slots[id] = slot;
+                id
+            }
+            None => {
+                slots.push(slot);
+                slots.len() - 1
+            }
+        }
+    }
+
+    /// Marks an operation as started and hands its job to whoever starts it. `None` when nobody
+    /// waits for it any more: it is gone then.
+    pub(super) fn start<T>(&self, id: usize, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        let abandoned = {
+            let mut slots = self.slots.borrow_mut();
+            let slot = slots.get_mut(id)?.as_mut()?;
+            if !slot.abandoned {
+                slot.state = State::Started;
+                return Some(with(&mut slot.job));
+            }
+            true
+        };
+        if abandoned {
+            self.remove(id);
+        }
+        None
+    }
+
+    /// Puts a result into a slot and wakes who waits for it.
+    pub(super) fn complete(&self, id: usize, result: io::Result<Output>) {
+        let waker = {
+            let mut slots = self.slots.borrow_mut();
+            let Some(slot) = slots.get_mut(id).and_then(Option::as_mut) else { return };
+            if slot.abandoned {
+                drop(slots);
+                self.remove(id);
+                return;
+            }
+            slot.state = State::Done(result);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Leaks what is still being worked on: a buffer that the kernel may write to must stay.
+    pub(super) fn leak_started(&self) {
+        for slot in self.slots.borrow_mut().drain(..).flatten() {
+            if matches!(slot.state, State::Started) {
+                mem::forget(slot);
+            }
+        }
+    }
+
+    fn remove(&self, id: usize) -> Option<Slot> {
+        let slot = self.slots.borrow_mut().get_mut(id)?.take()?;
+        self.free.borrow_mut().push(id);
+        self.count.set(self.count.get() - 1);
+        Some(slot)
+    }
+
+    fn poll(&self, id: usize, waker: &Waker) -> Poll<Landed> {
+        {
+            let mut slots = self.slots.borrow_mut();
+            let slot = slots.get_mut(id).and_then(Option::as_mut);
+            let Some(slot) = slot else { return Poll::Ready(Landed::lost()) };
+            if !matches!(slot.state, State::Done(_)) {
+                match &mut slot.waker {
+                    Some(known) => known.clone_from(waker),
+                    none => *none = Some(waker.clone()),
+                }
+                return Poll::Pending;
+            }
+        }
+        match self.remove(id) {
+            Some(Slot { job, state: State::Done(result), .. }) => {
+                Poll::Ready(Landed { job: Some(job), result })
+            }
+            _ => Poll::Ready(Landed::lost()),
+        }
+    }
+
+    /// Nobody waits any more. `true` when it runs, and could be cancelled.
+    fn abandon(&self, id: usize) -> bool {
+        let running = {
+            let mut slots = self.slots.borrow_mut();
+            let Some(slot) = slots.get_mut(id).and_then(Option::as_mut) else { return false };
+            slot.abandoned = true;
+            slot.waker = None;
+            match slot.state {
+                State::Started => true,
+                // Still in a queue: whoever takes it from there finds it abandoned.
+                State::Waiting => false,
+                State::Done(_) => {
+                    drop(slots);
+                    self.remove(id);
+                    return false;
+                }
+            }
+        };
+        running
+    }
+}
+
+/// An operation that has ended: its job comes back with the result.
+pub(super) struct Landed {
+    pub(super) job: Option<Job>,
+    pub(super) result: io::Result<Output>,
+}
+
+impl Landed {
+    fn lost() -> Landed {
+        Landed { job: None, result: Err(io::Error::other("file engine: operation lost")) }
+    }
+}
+
+/// Waits for a slot.
+pub(super) struct Wait<A: FnMut(usize)> {
+    flight: Rc<Flight>,
+    id: Option<usize>,
+    on_abandon: A,
+}
+
+impl<A: FnMut(usize)> Wait<A> {
+    /// `on_abandon` is told the slot when the wait is given up while the operation runs.
+    pub(super) fn new(flight: Rc<Flight>, id: usize, on_abandon: A) -> Wait<A> {
+        Wait { flight, id: Some(id), on_abandon }
+    }
+}
+
+impl<A: FnMut(usize) + Unpin> Future for Wait<A> {
+    type Output = Landed;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Landed> {
+        let Some(id) = self.id else { return Poll::Ready(Landed::lost()) };
+        let polled = self.flight.poll(id, cx.waker());
+        if polled.is_ready() {
+            self.id = None;
+        }
+        polled
+    }
+}
+
+impl<A: FnMut(usize)> Drop for Wait<A> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            if self.flight.abandon(id) {
+                (self.on_abandon)(id);
+            }
+        }
+    }
+}

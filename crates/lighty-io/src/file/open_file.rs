@@ -1,0 +1,155 @@
+//! A file that is open, and what is remembered of its pages.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::meta::{FileKind, FsClass, Meta};
+use super::resolve::Opened;
+use crate::pool::{Lane, ThreadPool};
+
+/// Up to this size a file is remembered as resident in whole; beyond, by windows.
+pub const RESIDENT_WHOLE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// How long an answer about residency is believed.
+pub const RESIDENT_TRUST_MS: u64 = 1_000;
+/// How many windows of a large file are remembered at once.
+const WINDOWS: usize = 16;
+
+/// A file opened through an engine. Shared as `Rc<OpenFile>`; the descriptor closes with the
+/// last of them.
+pub struct OpenFile {
+    /// `None` only while being dropped.
+    fd: Option<OwnedFd>,
+    meta: Meta,
+    fs: FsClass,
+    whole_ms: Cell<u64>,
+    windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
+}
+
+/// Window `index` was resident at `at_ms`.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    index: u64,
+    at_ms: u64,
+}
+
+impl OpenFile {
+    pub(super) fn new(opened: Opened, root_fs: FsClass) -> OpenFile {
+        OpenFile {
+            fd: Some(opened.fd),
+            meta: opened.meta,
+            fs: opened.fs.unwrap_or(root_fs),
+            whole_ms: Cell::new(0),
+            windows: OnceCell::new(),
+        }
+    }
+
+    /// The metadata at the time of opening.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// What kind of file system the file is on.
+    pub fn fs(&self) -> FsClass {
+        self.fs
+    }
+
+    /// Whether even `sendfile` of resident data may wait for another process or machine (FUSE
+    /// and NFS ask for attributes first): such files are better read through the engine.
+    pub fn sendfile_may_block(&self) -> bool {
+        self.fs == FsClass::Remote
+    }
+
+    /// Whether the descriptor can be read: only that of a regular file can.
+    pub fn is_readable(&self) -> bool {
+        self.meta.kind == FileKind::File
+    }
+
+    /// Whether a range that lies in `window_bytes` wide windows was found resident within
+    /// [`RESIDENT_TRUST_MS`].
+    pub(super) fn believed_resident(&self, range: Span, now_ms: u64) -> bool {
+        let fresh = |at_ms: u64| at_ms != 0 && now_ms.wrapping_sub(at_ms) < RESIDENT_TRUST_MS;
+        if fresh(self.whole_ms.get()) {
+            return true;
+        }
+        let Some(windows) = self.windows.get() else { return false };
+        range.windows().all(|index| {
+            let window = windows[index as usize % WINDOWS].get();
+            window.index == index && fresh(window.at_ms)
+        })
+    }
+
+    /// Remembers that a range is resident: the windows that it covers wholly, or the file when
+    /// it covers that.
+    pub(super) fn remember_resident(&self, range: Span, now_ms: u64) {
+        if self.meta.size <= RESIDENT_WHOLE_BYTES_MAX {
+            if range.offset == 0 && range.length >= self.meta.size {
+                self.whole_ms.set(now_ms);
+                return;
+            }
+        }
+        let windows = self.windows.get_or_init(Box::default);
+        for index in range.windows_covered(self.meta.size) {
+            windows[index as usize % WINDOWS].set(Window { index, at_ms: now_ms });
+        }
+    }
+
+    /// Forgets what was remembered.
+    pub(super) fn forget_resident(&self) {
+        self.whole_ms.set(0);
+        for window in self.windows.get().into_iter().flat_map(|windows| windows.iter()) {
+            window.set(Window::default());
+        }
+    }
+}
+
+/// A range of a file and the width of the windows it is looked at through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) window_bytes: u64,
+}
+
+impl Span {
+    fn windows(self) -> impl Iterator<Item = u64> {
+        let last = self.offset.saturating_add(self.length.saturating_sub(1)) / self.window_bytes;
+        self.offset / self.window_bytes..=last
+    }
+
+    fn windows_covered(self, file_bytes: u64) -> impl Iterator<Item = u64> {
+        let end = self.offset.saturating_add(self.length);
+        let first = self.offset.div_ceil(self.window_bytes);
+        // The last window of a file ends with the file.
+        let past = if end >= file_bytes {
+            file_bytes.div_ceil(self.window_bytes)
+        } else {
+            end / self.window_bytes
+        };
+        first..past
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        #[allow(clippy::expect_used, reason = "taken out only by drop")]
+        self.fd.as_ref().expect("an open file has its descriptor").as_fd()
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if self.fs == FsClass::Remote && self.is_readable() {
+            // FUSE flushes at close, NFS may talk to its server: both wait for an answer. When
+            // the lane is full the descriptor closes here and now: later than wished, not never.
+            let _ = ThreadPool::global().spawn(Lane::StatRemote, move || drop(fd));
+        }
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFile").field("meta", &self.meta).field("fs", &self.fs).finish()
+    }
+}

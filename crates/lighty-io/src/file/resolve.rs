@@ -1,0 +1,277 @@
+//! From a path beneath a directory to a descriptor: the system calls, blocking.
+//!
+//! Every function here may wait for a disk unless `How::cached` is set; callers run them in the
+//! pool, or set it.
+//!
+//! A file is looked at before it is opened: first `O_PATH`, which has no side effects, then, if
+//! it turns out to be a regular file, for reading. So a FIFO's writer is not woken and a device
+//! not started by a request that names it. Directories keep the `O_PATH` descriptor: passing
+//! through a directory needs no permission to list it.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::meta::{FileKind, FsClass, Meta, STATX_MASK};
+
+/// Which symbolic links a path may go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Follow {
+    /// All of them, wherever they lead (`server.follow-symlink = "enable"`).
+    All,
+    /// Those that stay beneath the root; others fail with `EXDEV`.
+    Beneath,
+    /// None: a link anywhere in the path fails with `ELOOP`.
+    None,
+}
+
+/// How to resolve and open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) follow: Follow,
+    /// Do not touch access times, where that is permitted.
+    pub(super) noatime: bool,
+    /// Fail with `EXDEV` rather than enter another mount.
+    pub(super) no_xdev: bool,
+    /// Fail with `EAGAIN` rather than wait.
+    pub(super) cached: bool,
+    /// Do without `openat2`.
+    pub(super) plain: bool,
+}
+
+/// What an open gave: for files a readable descriptor, for all else an `O_PATH` one.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) fd: OwnedFd,
+    pub(super) meta: Meta,
+    /// `None` when it is that of the root because no mount was crossed.
+    pub(super) fs: Option<FsClass>,
+}
+
+/// Symbolic links followed in one path by the walk, as many as the kernel follows.
+const LINKS_MAX: usize = 40;
+/// How often a look-up is repeated that the kernel gave up because of concurrent renames.
+const RENAME_RETRIES_MAX: usize = 16;
+
+/// Opens what `path` names beneath `dir`.
+pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Opened> {
+    let (probe, meta) = find(dir, path, how)?;
+    let fs = if how.no_xdev { None } else { Some(fs_class(probe.fd.as_fd())?) };
+    if meta.kind != FileKind::File {
+        return Ok(Opened { fd: probe.fd, meta, fs });
+    }
+    let fd = open_file(dir, path, &probe, how)?;
+    let now = meta_of(fd.as_fd(), how.cached)?;
+    if now.kind != FileKind::File {
+        // Replaced between the look and the open.
+        return Ok(Opened { fd: probe.fd, meta, fs });
+    }
+    Ok(Opened { fd, meta: now, fs })
+}
+
+/// Stats what `path` names beneath `dir`.
+pub(super) fn stat(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Meta> {
+    find(dir, path, how).map(|(_, meta)| meta)
+}
+
+/// Opens a directory by its own path, for a root.
+pub(super) fn open_directory(path: &[u8], cached: bool) -> io::Result<(OwnedFd, Meta)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = if cached {
+        retry(|| {
+            let resolve = ResolveFlags::CACHED;
+            rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)
+        })?
+    } else {
+        retry(|| rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()))?
+    };
+    let meta = meta_of(fd.as_fd(), cached)?;
+    Ok((fd, meta))
+}
+
+/// The class of the file system a descriptor is on. May wait for a remote one.
+pub(super) fn fs_class(fd: BorrowedFd<'_>) -> io::Result<FsClass> {
+    let stat = retry(|| rustix::fs::fstatfs(fd))?;
+    Ok(FsClass::from_magic(stat.f_type as i64))
+}
+
+/// The metadata of a descriptor; `cached` takes a remote file system's word of a while ago.
+pub(super) fn meta_of(fd: BorrowedFd<'_>, cached: bool) -> io::Result<Meta> {
+    let sync = if cached { AtFlags::STATX_DONT_SYNC } else { AtFlags::empty() };
+    let stat = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | sync, STATX_MASK))?;
+    Ok(Meta::from_statx(&stat))
+}
+
+/// The flags with which `openat2` is told what `How` says.
+pub(super) fn resolve_flags(how: How) -> ResolveFlags {
+    let mut flags = ResolveFlags::NO_MAGICLINKS;
+    flags |= match how.follow {
+        Follow::All => ResolveFlags::empty(),
+        Follow::Beneath => ResolveFlags::BENEATH,
+        Follow::None => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+    };
+    flags.set(ResolveFlags::NO_XDEV, how.no_xdev);
+    flags.set(ResolveFlags::CACHED, how.cached);
+    flags
+}
+
+/// The path as given to the kernel: the root itself is `.`.
+pub(super) fn or_dot(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"." } else { path }
+}
+
+/// Whether this kernel (and whatever filters its system calls) has `openat2`. Asked once.
+pub(super) fn has_openat2() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| knows(ResolveFlags::NO_MAGICLINKS))
+}
+
+/// Whether it can be told to look into its caches only (Linux 5.12). Asked once.
+pub(super) fn has_cached_lookups() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| knows(ResolveFlags::CACHED))
+}
+
+fn knows(resolve: ResolveFlags) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let asked = rustix::fs::openat2(rustix::fs::CWD, c"/", flags, Mode::empty(), resolve);
+    !matches!(asked, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL))
+}
+
+/// Found without opening: an `O_PATH` descriptor, and where to open it from after a walk.
+struct Found {
+    fd: OwnedFd,
+    /// The directory that holds it, and its name there; only the walk knows them.
+    place: Option<(OwnedFd, CString)>,
+}
+
+fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(Found, Meta)> {
+    if path.contains(&0) {
+        return Err(Errno::NOENT.into());
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let path = or_dot(path);
+    let found = if !how.plain {
+        Found { fd: openat2(dir, path, flags, how)?, place: None }
+    } else if how.follow == Follow::All {
+        Found { fd: retry(|| rustix::fs::openat(dir, path, flags, Mode::empty()))?, place: None }
+    } else {
+        walk(dir, path, how.follow)?
+    };
+    let meta = meta_of(found.fd.as_fd(), how.cached)?;
+    Ok((found, meta))
+}
+
+fn open_file(dir: BorrowedFd<'_>, path: &[u8], found: &Found, how: How) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let with = |flags: OFlags| -> io::Result<OwnedFd> {
+        match &found.place {
+            Some((parent, name)) => {
+                let flags = flags | OFlags::NOFOLLOW;
+                retry(|| rustix::fs::openat(parent, name.as_c_str(), flags, Mode::empty()))
+            }
+            None if how.plain => {
+                retry(|| rustix::fs::openat(dir, or_dot(path), flags, Mode::empty()))
+            }
+            None => openat2(dir, or_dot(path), flags, how),
+        }
+    };
+    if how.noatime {
+        match with(flags | OFlags::NOATIME) {
+            // Only the owner may: others read as usual.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            done => return done,
+        }
+    }
+    with(flags)
+}
+
+fn openat2(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags, how: How) -> io::Result<OwnedFd> {
+    let resolve = resolve_flags(how);
+    let mut retries = 0;
+    loop {
+        match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+            Err(Errno::INTR) => {}
+            // Without RESOLVE_CACHED this is a ".." that raced with a rename: openat2(2).
+            Err(Errno::AGAIN) if !how.cached && retries < RENAME_RETRIES_MAX => retries += 1,
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Resolves component by component, for kernels without `openat2`.
+fn walk(root: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<Found> {
+    let must_be_directory = path.ends_with(b"/");
+    let mut todo: VecDeque<Vec<u8>> = components(path).collect();
+    let mut dirs = vec![root.try_clone_to_owned()?];
+    let mut links = 0;
+    let mut found = None;
+    while let Some(name) = todo.pop_front() {
+        found = None;
+        if name == b".." {
+            dirs.pop();
+            if dirs.is_empty() {
+                return Err(Errno::XDEV.into());
+            }
+            continue;
+        }
+        let parent = dirs.last().ok_or(Errno::XDEV)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = retry(|| rustix::fs::openat(parent, &name[..], flags, Mode::empty()))?;
+        match meta_of(fd.as_fd(), false)?.kind {
+            FileKind::Symlink => {
+                links += 1;
+                if follow == Follow::None || links > LINKS_MAX {
+                    return Err(Errno::LOOP.into());
+                }
+                follow_link(&fd, &mut todo)?;
+            }
+            FileKind::Directory => dirs.push(fd),
+            _ if !todo.is_empty() || must_be_directory => return Err(Errno::NOTDIR.into()),
+            _ => {
+                let name = CString::new(name).map_err(|_| Errno::NOENT)?;
+                let parent = parent.try_clone()?;
+                found = Some(Found { fd, place: Some((parent, name)) });
+            }
+        }
+    }
+    match (found, dirs.pop()) {
+        (Some(found), _) => Ok(found),
+        (None, Some(fd)) => Ok(Found { fd, place: None }),
+        (None, None) => Err(Errno::XDEV.into()),
+    }
+}
+
+/// Puts the components of a link's target in front of what is still to be walked.
+fn follow_link(link: &OwnedFd, todo: &mut VecDeque<Vec<u8>>) -> io::Result<()> {
+    let target = rustix::fs::readlinkat(link, c"", Vec::new())?;
+    let target = target.as_bytes();
+    if target.starts_with(b"/") {
+        return Err(Errno::XDEV.into());
+    }
+    for name in components(target).collect::<Vec<_>>().into_iter().rev() {
+        todo.push_front(name);
+    }
+    Ok(())
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    path.split(|&byte| byte == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(<[u8]>::to_vec)
+}
+
+/// Repeats a call that a signal interrupted.
+pub(super) fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    Ok(rustix::io::retry_on_intr(call)?)
+}
+
+/// A name with its terminator, for a pool thread.
+pub(super) fn c_path(path: &[u8]) -> io::Result<CString> {
+    Ok(CString::new(or_dot(path)).map_err(|_| Errno::NOENT)?)
+}

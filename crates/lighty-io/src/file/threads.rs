@@ -1,0 +1,136 @@
+//! The thread engine: each operation is one job in the pool.
+//!
+//! It runs everything where io_uring is forbidden, and beside the ring it runs what concerns
+//! remote file systems, whose stalls must not take the ring's places.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::flight::{Job, Output};
+use super::resolve;
+use crate::pool::{Lane, ThreadPool};
+
+/// What pool threads send back: the slot and its result.
+pub(super) type Report = (usize, io::Result<Output>);
+
+/// Starts the job of slot `id` in the pool. The result comes through `done`.
+pub(super) fn start(
+    pool: &ThreadPool,
+    lane: Lane,
+    id: usize,
+    job: &mut Job,
+    done: UnboundedSender<Report>,
+) -> io::Result<()> {
+    match job {
+        Job::Open { dir, path, how, stat_only } => {
+            let (dir, path) = (Lent(dir.as_fd().as_raw_fd()), path.clone());
+            let (how, stat_only) = (*how, *stat_only);
+            pool.spawn(lane, move || {
+                let dir = dir.borrow();
+                let result = if stat_only {
+                    resolve::stat(dir, path.as_bytes(), how).map(Output::Stat)
+                } else {
+                    resolve::open(dir, path.as_bytes(), how).map(Output::Opened)
+                };
+                let _ = done.send((id, result));
+            })
+        }
+        Job::Read { file, offset, buf } => {
+            let target = Target { at: buf.as_mut_ptr(), length: buf.len() };
+            let (file, offset) = (Lent(file.as_fd().as_raw_fd()), *offset);
+            pool.spawn(lane, move || {
+                let _ = done.send((id, target.read(file, offset).map(Output::Read)));
+            })
+        }
+        Job::Warm { file, offset, length } => {
+            let (file, offset, length) = (Lent(file.as_fd().as_raw_fd()), *offset, *length);
+            pool.spawn(lane, move || {
+                let _ = done.send((id, warm(file, offset, length).map(Output::Read)));
+            })
+        }
+    }
+}
+
+/// A descriptor that the slot of the operation keeps open until the operation has ended.
+#[derive(Clone, Copy)]
+struct Lent(RawFd);
+
+impl Lent {
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: the slot owns the file or directory of this descriptor and lives until the
+        // result of the job that uses it has been received, or is leaked with the engine.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+/// Memory that a pool thread lets the kernel write to.
+struct Target {
+    at: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the memory belongs to a slot (or is the scratch, which nobody reads); nothing else
+// touches it between the start of the job and its completion.
+unsafe impl Send for Target {}
+
+impl Target {
+    fn read(&self, file: Lent, offset: u64) -> io::Result<u64> {
+        let offset = libc::off_t::try_from(offset)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        loop {
+            // SAFETY: `at` points to `length` writable bytes, see `Target`.
+            let n = unsafe { libc::pread(file.0, self.at.cast(), self.length, offset) };
+            if n >= 0 {
+                return Ok(n as u64);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn warm(file: Lent, offset: u64, length: u64) -> io::Result<u64> {
+    let mut done = 0;
+    while done < length {
+        let want = (length - done).min(SCRATCH_BYTES as u64) as usize;
+        let n = Target { at: scratch(), length: want }.read(file, offset + done)?;
+        if n == 0 {
+            break;
+        }
+        done += n;
+    }
+    Ok(done)
+}
+
+/// The most bytes one read into the scratch memory takes.
+pub(super) const SCRATCH_BYTES: usize = 1024 * 1024;
+
+/// Memory that data are read into to be forgotten, one for the process: all warmings of all
+/// workers write to it at once, and nobody ever reads it.
+pub(super) fn scratch() -> *mut u8 {
+    static SCRATCH: OnceLock<usize> = OnceLock::new();
+    let at = *SCRATCH.get_or_init(|| {
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                SCRATCH_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            Box::leak(vec![0u8; SCRATCH_BYTES].into_boxed_slice()).as_mut_ptr() as usize
+        } else {
+            at as usize
+        }
+    });
+    at as *mut u8
+}

@@ -1,0 +1,426 @@
+//! The chunked transfer coding: RFC 9112 section 7.1.
+//!
+//! The decoder is handed whatever arrived and gives back ranges of it: data are never copied.
+//!
+//! ```text
+//!   Size ──► Extension ──► Data ──► DataCr ──► DataLf ─┐
+//!    ▲  └──────► SizeLf ───┘  └ (size 0) ► Trailer ► Done
+//!    └─────────────────────────────────────────────────┘
+//! ```
+//!
+//! Line ends are CR LF and nothing else, sizes are hexadecimal digits and nothing else: each
+//! leniency here has smuggled requests past somebody.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use lighty_http::fields::{is_token_byte, trim};
+use lighty_http::{Fields, Known, Status};
+use memchr::memchr;
+
+use super::response::{EncodeFault, push_fields};
+
+/// Digits in a chunk size, leading zeros included: enough for 2^64 - 1.
+pub const SIZE_DIGITS_MAX: u8 = 16;
+
+/// Bytes of one chunk's extensions.
+pub const EXTENSION_BYTES_MAX: u32 = 1024;
+
+/// Framing beyond 16 bytes for each chunk and two for each byte of data adds up to at most this: a
+/// body that is nearly all framing is an attack.
+pub const OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
+
+/// Bytes of the trailer section, line ends included.
+pub const TRAILER_BYTES_MAX: usize = 8192;
+
+/// Trailer fields, dropped ones included.
+pub const TRAILERS_MAX: usize = 64;
+
+/// What a call of [`ChunkedDecoder::feed`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkEvent {
+    /// Bytes of the input that are dealt with; hand the rest in again.
+    pub consumed: usize,
+    /// Which of them are body; perhaps none.
+    pub data: Range<usize>,
+    /// Whether the body, trailers included, is complete. What follows is the next request.
+    pub done: bool,
+}
+
+/// Why a chunked body is refused. The connection cannot be used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkFault {
+    /// No digits, or something else than digits, where a size must be.
+    Size,
+    /// More than [`SIZE_DIGITS_MAX`] digits.
+    SizeTooLarge,
+    /// A control byte in an extension.
+    Extension,
+    /// More than [`EXTENSION_BYTES_MAX`].
+    ExtensionTooLong,
+    /// More than [`OVERHEAD_BYTES_MAX`].
+    Overhead,
+    /// A line end that is not CR LF.
+    LineEnd,
+    /// Something else than a line end after the data of a chunk: the size was wrong.
+    DataEnd,
+    /// A trailer field that is none.
+    Trailer,
+    /// More than [`TRAILER_BYTES_MAX`] or [`TRAILERS_MAX`].
+    TrailersTooLarge,
+}
+
+impl ChunkFault {
+    /// The status of the answer.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::TrailersTooLarge => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::SizeTooLarge => Status::CONTENT_TOO_LARGE,
+            _ => Status::BAD_REQUEST,
+        }
+    }
+
+    /// A stable name for logs and counters.
+    #[must_use]
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::Size => "chunk-size",
+            Self::SizeTooLarge => "chunk-size-too-large",
+            Self::Extension => "chunk-extension",
+            Self::ExtensionTooLong => "chunk-extension-too-long",
+            Self::Overhead => "chunk-overhead",
+            Self::LineEnd => "chunk-line-end",
+            Self::DataEnd => "chunk-data-end",
+            Self::Trailer => "trailer",
+            Self::TrailersTooLarge => "trailers-too-large",
+        }
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Size => "a chunk size that is not a hexadecimal number",
+            Self::SizeTooLarge => "a chunk size that exceeds what can be counted",
+            Self::Extension => "a control character in a chunk extension",
+            Self::ExtensionTooLong => "a chunk extension exceeds its limit",
+            Self::Overhead => "more chunk framing than data",
+            Self::LineEnd => "a chunk line does not end with carriage return and line feed",
+            Self::DataEnd => "a chunk is longer than its size says",
+            Self::Trailer => "a trailer line is not a field",
+            Self::TrailersTooLarge => "the trailer fields exceed their limit",
+        }
+    }
+}
+
+impl core::fmt::Display for ChunkFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+impl core::error::Error for ChunkFault {}
+
+/// What is expected next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Digits of a size; the next digit is the first if `digits` is 0.
+    Size { size: u64, digits: u8 },
+    /// White space behind the size, which only an extension makes legal.
+    BeforeExtension { size: u64 },
+    /// An extension, up to its CR.
+    Extension { size: u64 },
+    /// The LF of a size line.
+    SizeLf { size: u64 },
+    /// So many bytes of data.
+    Data { left: u64 },
+    /// The CR behind the data.
+    DataCr,
+    /// Its LF.
+    DataLf,
+    /// A trailer line or the empty line.
+    Trailer,
+    /// Nothing.
+    Done,
+}
+
+/// Reads a chunked body piece by piece.
+///
+/// `feed` it until it says `done`; `take` nothing: trailers lie in [`ChunkedDecoder::trailers`].
+/// How long a body may be is for the caller to watch. After a fault every further call repeats it.
+#[derive(Clone, Debug)]
+pub struct ChunkedDecoder {
+    state: State,
+    fault: Option<ChunkFault>,
+    /// Bytes of the current chunk's extension.
+    extension_len: u32,
+    overhead: u64,
+    /// The beginning of a trailer line whose end has not arrived.
+    line: Vec<u8>,
+    trailer_bytes: usize,
+    trailer_count: usize,
+    trailers: Fields,
+}
+
+impl Default for ChunkedDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ChunkedDecoder {
+    /// At the beginning of a body; allocates nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: State::Size { size: 0, digits: 0 },
+            fault: None,
+            extension_len: 0,
+            overhead: 0,
+            line: Vec::new(),
+            trailer_bytes: 0,
+            trailer_count: 0,
+            trailers: Fields::new(),
+        }
+    }
+
+    /// Back to the beginning of another body; keeps its memory.
+    pub fn clear(&mut self) {
+        self.line.clear();
+        self.trailers.clear();
+        let (line, trailers) =
+            (core::mem::take(&mut self.line), core::mem::take(&mut self.trailers));
+        *self = Self { line, trailers, ..Self::new() };
+    }
+
+    /// Whether the body is complete.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The trailer fields, complete once the body is done. Those that would change how the message
+    /// is framed, routed or authenticated are not among them (RFC 9110 section 6.5.1).
+    #[must_use]
+    pub fn trailers(&self) -> &Fields {
+        &self.trailers
+    }
+
+    /// Deals with the front of `input`: at most up to the end of one run of data.
+    ///
+    /// # Errors
+    /// [`ChunkFault`], at the byte that is wrong.
+    pub fn feed(&mut self, input: &[u8]) -> Result<ChunkEvent, ChunkFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.run(input).inspect_err(|fault| self.fault = Some(*fault))
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<ChunkEvent, ChunkFault> {
+        let mut at = 0;
+        while at < input.len() {
+            match self.state {
+                State::Data { left } => return Ok(self.take_data(left, at, input.len())),
+                State::Trailer => at += self.take_trailer(&input[at..])?,
+                State::Done => break,
+                _ => {
+                    self.state = self.step(input[at])?;
+                    at += 1;
+                }
+            }
+        }
+        Ok(ChunkEvent { consumed: at, data: at..at, done: self.is_done() })
+    }
+
+    fn take_data(&mut self, left: u64, start: usize, end: usize) -> ChunkEvent {
+        let len = usize::try_from(left).map_or(end - start, |left| left.min(end - start));
+        let left = left - len as u64;
+        self.state = if left == 0 { State::DataCr } else { State::Data { left } };
+        ChunkEvent { consumed: start + len, data: start..start + len, done: false }
+    }
+
+    /// One byte of framing.
+    fn step(&mut self, byte: u8) -> Result<State, ChunkFault> {
+        match (self.state, byte) {
+            (State::Size { digits: 0, .. }, b'\r' | b'\n' | b';' | b' ' | b'\t') => {
+                Err(ChunkFault::Size)
+            }
+            (State::Size { size, .. } | State::BeforeExtension { size }, b';') => {
+                self.extension_byte()?;
+                Ok(State::Extension { size })
+            }
+            (State::Size { size, .. } | State::BeforeExtension { size }, b' ' | b'\t') => {
+                self.extension_byte()?;
+                Ok(State::BeforeExtension { size })
+            }
+            (State::Size { size, .. } | State::Extension { size }, b'\r') => {
+                Ok(State::SizeLf { size })
+            }
+            (State::Size { .. } | State::Extension { .. }, b'\n') => Err(ChunkFault::LineEnd),
+            (State::Size { size, digits }, _) => add_digit(size, digits, byte),
+            (State::BeforeExtension { .. }, _) => Err(ChunkFault::Size),
+            (State::Extension { size }, _) => {
+                if byte.is_ascii_control() && byte != b'\t' {
+                    return Err(ChunkFault::Extension);
+                }
+                self.extension_byte()?;
+                Ok(State::Extension { size })
+            }
+            (State::SizeLf { size }, b'\n') => self.begin_chunk(size),
+            (State::SizeLf { .. }, _) => Err(ChunkFault::LineEnd),
+            (State::DataCr, b'\r') => Ok(State::DataLf),
+            (State::DataLf, b'\n') => Ok(State::Size { size: 0, digits: 0 }),
+            (State::DataCr | State::DataLf, _) => Err(ChunkFault::DataEnd),
+            (State::Data { .. } | State::Trailer | State::Done, _) => Ok(self.state),
+        }
+    }
+
+    fn extension_byte(&mut self) -> Result<(), ChunkFault> {
+        self.extension_len += 1;
+        if self.extension_len > EXTENSION_BYTES_MAX {
+            return Err(ChunkFault::ExtensionTooLong);
+        }
+        Ok(())
+    }
+
+    fn begin_chunk(&mut self, size: u64) -> Result<State, ChunkFault> {
+        const LINE_BYTES: u64 = 16;
+        let allowed = size.saturating_mul(2).saturating_add(LINE_BYTES);
+        // Digits, line ends and the extension: what this chunk costs beside its data.
+        let spent = LINE_BYTES + 4 + u64::from(self.extension_len);
+        self.overhead = (self.overhead + spent).saturating_sub(allowed);
+        self.extension_len = 0;
+        if self.overhead > OVERHEAD_BYTES_MAX {
+            return Err(ChunkFault::Overhead);
+        }
+        Ok(if size == 0 { State::Trailer } else { State::Data { left: size } })
+    }
+
+    /// Takes in trailer bytes up to the end of a line, or all of them; returns how many.
+    fn take_trailer(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
+        let newline = memchr(b'\n', input);
+        let piece = &input[..newline.map_or(input.len(), |at| at + 1)];
+        let room = TRAILER_BYTES_MAX - self.trailer_bytes;
+        // The empty line at the end is not counted.
+        let closing = match self.line.as_slice() {
+            [] => b"\r\n".starts_with(piece),
+            b"\r" => piece == b"\n",
+            _ => false,
+        };
+        let counted = if closing { 0 } else { self.line.len() + piece.len() };
+        if counted > room {
+            return Err(ChunkFault::TrailersTooLarge);
+        }
+        self.line.extend_from_slice(piece);
+        if newline.is_some() {
+            self.finish_trailer_line()?;
+        }
+        Ok(piece.len())
+    }
+
+    fn finish_trailer_line(&mut self) -> Result<(), ChunkFault> {
+        let line = self.line.strip_suffix(b"\r\n").ok_or(ChunkFault::LineEnd)?;
+        if line.is_empty() {
+            self.state = State::Done;
+            self.line.clear();
+            return Ok(());
+        }
+        let (name, value) = split_field(line).ok_or(ChunkFault::Trailer)?;
+        if !Known::from_bytes(name).is_some_and(is_forbidden_trailer) {
+            self.trailers.push(name, value);
+        }
+        self.trailer_bytes += self.line.len();
+        self.trailer_count += 1;
+        self.line.clear();
+        if self.trailer_count > TRAILERS_MAX {
+            return Err(ChunkFault::TrailersTooLarge);
+        }
+        Ok(())
+    }
+}
+
+fn add_digit(size: u64, digits: u8, byte: u8) -> Result<State, ChunkFault> {
+    let digit = char::from(byte).to_digit(16).ok_or(ChunkFault::Size)?;
+    if digits == SIZE_DIGITS_MAX {
+        return Err(ChunkFault::SizeTooLarge);
+    }
+    Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 })
+}
+
+fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, value) = line.split_at(memchr(b':', line)?);
+    let value = trim(&value[1..]);
+    let name_ok = !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte));
+    let value_ok = value.iter().all(|&byte| !byte.is_ascii_control() || byte == b'\t');
+    (name_ok && value_ok).then_some((name, value))
+}
+
+/// Fields that must not arrive after the fact: framing, routing, authentication, conditions,
+/// representation and whatever a handler has decided upon already.
+const fn is_forbidden_trailer(name: Known) -> bool {
+    use Known as K;
+    matches!(name, K::TransferEncoding | K::ContentLength | K::Connection | K::KeepAlive | K::Te)
+        || matches!(name, K::Trailer | K::Upgrade | K::Host | K::Forwarded | K::Via | K::Proxy)
+        || matches!(name, K::XForwardedFor | K::XForwardedHost | K::XForwardedProto | K::XRealIp)
+        || matches!(name, K::Authorization | K::ProxyAuthorization | K::ProxyConnection)
+        || matches!(name, K::WwwAuthenticate | K::ProxyAuthenticate | K::Cookie | K::SetCookie)
+        || matches!(name, K::IfMatch | K::IfNoneMatch | K::IfModifiedSince | K::IfRange | K::If)
+        || matches!(name, K::IfUnmodifiedSince | K::Range | K::Expect | K::MaxForwards)
+        || matches!(name, K::ContentType | K::ContentEncoding | K::ContentRange | K::CacheControl)
+        || matches!(name, K::Destination | K::Depth | K::Overwrite | K::LockToken | K::Timeout)
+        || matches!(name, K::XSendfile | K::XAccelRedirect | K::XLighttpdSendFile | K::Status)
+        || matches!(name, K::Location | K::Age | K::Expires | K::Date | K::Vary | K::RetryAfter)
+}
+
+/// The size line of a chunk, to be followed by its data and [`CHUNK_END`].
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkHead {
+    bytes: [u8; 18],
+    start: u8,
+}
+
+impl ChunkHead {
+    /// For a chunk of `len` bytes, which must not be 0: that would end the body.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        debug_assert_ne!(len, 0, "an empty chunk ends the body");
+        let mut bytes = *b"0000000000000000\r\n";
+        let (mut start, mut rest) = (16, len);
+        while rest > 0 || start == 16 {
+            start -= 1;
+            bytes[start] = b"0123456789abcdef"[(rest & 15) as usize];
+            rest >>= 4;
+        }
+        Self { bytes, start: start as u8 }
+    }
+
+    /// Digits, CR and LF.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[usize::from(self.start)..]
+    }
+}
+
+/// Follows the data of each chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// Ends a body without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Ends a body with trailers.
+///
+/// # Errors
+/// [`EncodeFault`]; nothing is appended then.
+pub fn push_last_chunk(trailers: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
+    let start = out.len();
+    out.extend_from_slice(b"0\r\n");
+    push_fields(trailers, out).inspect_err(|_| out.truncate(start))?;
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "chunked_tests.rs"]
+mod tests;

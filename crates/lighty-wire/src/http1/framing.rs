@@ -1,0 +1,168 @@
+//! How the body of a request is delimited: RFC 9112 section 6, without the lenient branches.
+//!
+//! Wherever two readers of one message could disagree about where it ends, the message is refused:
+//! that disagreement is how requests are smuggled.
+
+use lighty_http::fields::list_items;
+use lighty_http::{Fields, Known, Method, Version};
+
+use super::fault::RequestFault;
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is none.
+    #[default]
+    None,
+    /// This many bytes follow; may be 0.
+    Length(u64),
+    /// Chunks follow, to be read by [`super::chunked::ChunkedDecoder`].
+    Chunked,
+}
+
+impl BodyFraming {
+    /// Whether any byte of body may follow.
+    #[must_use]
+    pub const fn has_body(self) -> bool {
+        matches!(self, Self::Length(1..) | Self::Chunked)
+    }
+}
+
+/// Decides the framing of a request.
+pub(super) fn body_framing(
+    method: Option<Method>,
+    version: Version,
+    fields: &Fields,
+    get_body: bool,
+) -> Result<BodyFraming, RequestFault> {
+    let framing = if fields.contains(Known::TransferEncoding) {
+        transfer_coding(version, fields)?
+    } else if fields.contains(Known::ContentLength) {
+        BodyFraming::Length(content_length(fields)?)
+    } else {
+        BodyFraming::None
+    };
+    match method {
+        Some(Method::Get | Method::Head) if framing.has_body() && !get_body => {
+            Err(RequestFault::ContentInGet)
+        }
+        Some(Method::Post) if framing == BodyFraming::None => Err(RequestFault::LengthRequired),
+        _ => Ok(framing),
+    }
+}
+
+/// RFC 9112 section 6.1: "A server MAY reject a request that contains both Content-Length and
+/// Transfer-Encoding", "A server that receives a request message with a transfer coding it does
+/// not understand SHOULD respond with 501".
+fn transfer_coding(version: Version, fields: &Fields) -> Result<BodyFraming, RequestFault> {
+    if fields.contains(Known::ContentLength) {
+        return Err(RequestFault::LengthAndCoding);
+    }
+    if version < Version::Http11 {
+        return Err(RequestFault::CodingInHttp10);
+    }
+    let (mut chunked, mut unknown, mut after_chunked) = (0, 0, false);
+    for coding in fields.get_all(Known::TransferEncoding).flat_map(list_items) {
+        after_chunked |= chunked > 0;
+        if coding.eq_ignore_ascii_case(b"chunked") { chunked += 1 } else { unknown += 1 }
+    }
+    match (chunked, unknown) {
+        (0, 0) => Err(RequestFault::CodingMalformed),
+        _ if after_chunked => Err(RequestFault::CodingMalformed),
+        (_, 0) => Ok(BodyFraming::Chunked),
+        _ => Err(RequestFault::CodingUnknown),
+    }
+}
+
+/// RFC 9112 section 6.3 allows equal repeated values to be taken for one. They are refused here:
+/// no client sends them, and what is in front of this server may have counted otherwise.
+fn content_length(fields: &Fields) -> Result<u64, RequestFault> {
+    let mut values =
+        fields.get_all(Known::ContentLength).flat_map(|value| value.split(|&byte| byte == b','));
+    let first = values.next().unwrap_or_default();
+    if let Some(second) = values.next() {
+        let same = lighty_http::fields::trim(first) == lighty_http::fields::trim(second);
+        return Err(match same && values.next().is_none() {
+            true => RequestFault::ContentLengthRepeated,
+            false => RequestFault::ContentLengthConflict,
+        });
+    }
+    parse_length(first)
+}
+
+fn parse_length(digits: &[u8]) -> Result<u64, RequestFault> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(RequestFault::ContentLengthMalformed);
+    }
+    digits
+        .iter()
+        .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
+        .ok_or(RequestFault::ContentLengthTooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(version: Version, lines: &[(Known, &str)]) -> Result<BodyFraming, RequestFault> {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.push_known(*name, value);
+        }
+        body_framing(Some(Method::Put), version, &fields, false)
+    }
+
+    #[test]
+    fn lengths() {
+        let length = |value: &str| run(Version::Http11, &[(Known::ContentLength, value)]);
+        assert_eq!(length("0"), Ok(BodyFraming::Length(0)));
+        assert_eq!(length("0012"), Ok(BodyFraming::Length(12)));
+        assert_eq!(length("18446744073709551615"), Ok(BodyFraming::Length(u64::MAX)));
+        assert_eq!(length("18446744073709551616"), Err(RequestFault::ContentLengthTooLarge));
+        for bad in ["", "+1", "-1", "1 1", "0x1", "1.0", "1_0", "١"] {
+            assert_eq!(length(bad), Err(RequestFault::ContentLengthMalformed), "{bad}");
+        }
+        assert_eq!(length("5, 5"), Err(RequestFault::ContentLengthRepeated));
+        assert_eq!(length("5,6"), Err(RequestFault::ContentLengthConflict));
+        assert_eq!(length("5,5,6"), Err(RequestFault::ContentLengthConflict));
+        let twice = [(Known::ContentLength, "5"), (Known::ContentLength, "5")];
+        assert_eq!(run(Version::Http11, &twice), Err(RequestFault::ContentLengthRepeated));
+    }
+
+    #[test]
+    fn codings() {
+        let coding = |value: &str| run(Version::Http11, &[(Known::TransferEncoding, value)]);
+        assert_eq!(coding("chunked"), Ok(BodyFraming::Chunked));
+        assert_eq!(coding("CHUNKED ,"), Ok(BodyFraming::Chunked));
+        for bad in ["", ",", "chunked, gzip", "chunked, chunked", "chunked,identity"] {
+            assert_eq!(coding(bad), Err(RequestFault::CodingMalformed), "{bad}");
+        }
+        for bad in ["gzip", "gzip, chunked", "identity", "chunked;q=1", "xchunked", "\"chunked\""] {
+            assert_eq!(coding(bad), Err(RequestFault::CodingUnknown), "{bad}");
+        }
+        let both = [(Known::TransferEncoding, "chunked"), (Known::ContentLength, "3")];
+        assert_eq!(run(Version::Http11, &both), Err(RequestFault::LengthAndCoding));
+        let old = run(Version::Http10, &[(Known::TransferEncoding, "chunked")]);
+        assert_eq!(old, Err(RequestFault::CodingInHttp10));
+    }
+
+    #[test]
+    fn methods() {
+        let run = |method, lines: &[(Known, &str)], get_body| {
+            let mut fields = Fields::new();
+            for (name, value) in lines {
+                fields.push_known(*name, value);
+            }
+            body_framing(method, Version::Http11, &fields, get_body)
+        };
+        let three = [(Known::ContentLength, "3")];
+        let zero = [(Known::ContentLength, "0")];
+        assert_eq!(run(Some(Method::Get), &three, false), Err(RequestFault::ContentInGet));
+        assert_eq!(run(Some(Method::Head), &three, true), Ok(BodyFraming::Length(3)));
+        assert_eq!(run(Some(Method::Get), &zero, false), Ok(BodyFraming::Length(0)));
+        assert_eq!(run(Some(Method::Post), &[], false), Err(RequestFault::LengthRequired));
+        assert_eq!(run(Some(Method::Post), &zero, false), Ok(BodyFraming::Length(0)));
+        assert_eq!(run(None, &three, false), Ok(BodyFraming::Length(3)));
+        assert_eq!(run(None, &[], false), Ok(BodyFraming::None));
+    }
+}

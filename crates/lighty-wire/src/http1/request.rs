@@ -1,0 +1,379 @@
+//! The head of a request: RFC 9112 sections 2 to 6.
+//!
+//! `httparse` splits the lines; what they mean and whether they may be there is decided here. The
+//! structure is filled in place and reused: after the first few requests nothing is allocated.
+
+use alloc::vec::Vec;
+use core::mem::MaybeUninit;
+
+use lighty_http::fields::list_items;
+use lighty_http::host::parse_host;
+use lighty_http::uri::{Form, ParseOpts, Target, normalise, split_target};
+use lighty_http::{Fields, Known, Method, Version};
+use memchr::{memchr, memrchr};
+
+use super::fault::RequestFault;
+pub use super::framing::BodyFraming;
+use super::framing::body_framing;
+use super::scan::HeadScan;
+pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
+
+/// How large a request head may be. What exceeds a limit is refused as soon as the byte that
+/// crosses it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of request line and header fields together, without the final empty line: 431.
+    pub head_bytes_max: usize,
+    /// Bytes of all header lines together, line ends included: 431. `server.max-request-field-size`,
+    /// which in lighttpd 1.4 too bounds the section, not one field.
+    pub field_bytes_max: usize,
+    /// Number of header lines, at most [`FIELDS_CAP`]: 431.
+    pub fields_max: u32,
+    /// Bytes of the request target: 414.
+    pub target_bytes_max: usize,
+}
+
+/// The most that [`Limits::fields_max`] can allow: the parser's table is on the stack.
+pub const FIELDS_CAP: usize = 256;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 32 * 1024,
+            field_bytes_max: 8192,
+            fields_max: 100,
+            target_bytes_max: 8192,
+        }
+    }
+}
+
+const _: () = {
+    const FIELD_AND_TARGET_BYTES: usize = 8192 + 8192;
+    assert!(32 * 1024 > FIELD_AND_TARGET_BYTES, "the total must leave room for both parts");
+    assert!(FIELDS_CAP >= 100, "the default number of fields must fit");
+};
+
+/// How far a head has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// More bytes are needed. Hand the same bytes in again, with more behind them.
+    Partial,
+    /// The head was `consumed` bytes long, empty lines before it included; the body follows.
+    Complete {
+        /// Bytes to take off the front of the buffer.
+        consumed: usize,
+    },
+}
+
+/// Which of the four forms the target had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetForm {
+    /// `/path`.
+    #[default]
+    Origin,
+    /// `http://host/path`, or `https` if secure.
+    Absolute {
+        /// Whether the scheme was `https`.
+        secure: bool,
+    },
+    /// `host:port`, of CONNECT.
+    Authority,
+    /// `*`, of OPTIONS.
+    Asterisk,
+}
+
+/// A parsed request head. Reusable: parsing clears it and keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHead {
+    line: Vec<u8>,
+    method_len: usize,
+    raw_target_len: usize,
+    parts: Target,
+    scan: HeadScan,
+    /// `None` for a method that nothing here knows: to be answered with 501.
+    pub method: Option<Method>,
+    /// 1.0 or 1.1.
+    pub version: Version,
+    /// The form in which the target came.
+    pub form: TargetForm,
+    /// Path and query, normalised; `*` or an authority for those two forms.
+    pub target: Vec<u8>,
+    /// The host that is asked for, without its port; empty when an HTTP/1.0 client names none.
+    pub host: Vec<u8>,
+    /// The port that the client named.
+    pub port: Option<u16>,
+    /// The header fields. `Host` is the target's authority when that names one (RFC 9112 section
+    /// 3.2.2).
+    pub fields: Fields,
+    /// How the body is delimited.
+    pub framing: BodyFraming,
+    /// Whether the client wants the connection to stay.
+    pub keep_alive: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expect_continue: bool,
+    /// Whether `Connection` names `upgrade` and there is an `Upgrade` field.
+    pub upgrade: bool,
+}
+
+impl RequestHead {
+    /// An empty head; allocates nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the request, and how far a partial head was read, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.scan = HeadScan::default();
+        self.forget_message();
+    }
+
+    /// The request line as it came, for the access log.
+    #[must_use]
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// The method as it came.
+    #[must_use]
+    pub fn method_raw(&self) -> &[u8] {
+        &self.line[..self.method_len]
+    }
+
+    /// The target as it came.
+    #[must_use]
+    pub fn target_raw(&self) -> &[u8] {
+        let start = self.line.len().min(self.method_len + 1);
+        &self.line[start..start + self.raw_target_len]
+    }
+
+    /// The normalised path, still percent-encoded.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        self.parts.path(&self.target)
+    }
+
+    /// The query, if there is a `?`.
+    #[must_use]
+    pub fn query(&self) -> Option<&[u8]> {
+        self.parts.query(&self.target)
+    }
+
+    /// Bytes of memory that it holds on to.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.line.capacity()
+            + self.target.capacity()
+            + self.host.capacity()
+            + self.fields.capacity()
+    }
+
+    fn forget_message(&mut self) {
+        self.line.clear();
+        (self.method_len, self.raw_target_len) = (0, 0);
+        self.parts = Target::default();
+        self.method = None;
+        self.version = Version::Http11;
+        self.form = TargetForm::Origin;
+        self.target.clear();
+        self.host.clear();
+        self.port = None;
+        self.fields.clear();
+        self.framing = BodyFraming::None;
+        (self.keep_alive, self.expect_continue, self.upgrade) = (false, false, false);
+    }
+}
+
+/// Reads one head from the front of `buf`.
+///
+/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
+/// that is where it remembers how far it came. After a fault, `out` holds what was understood (the
+/// request line, for the log); [`RequestHead::clear`] makes it ready for another connection.
+///
+/// # Errors
+/// [`RequestFault`], as soon as it is certain. The connection cannot be used any more.
+pub fn parse_request(
+    buf: &[u8],
+    limits: &Limits,
+    opts: &ParseOpts,
+    out: &mut RequestHead,
+) -> Result<Head, RequestFault> {
+    let Some(span) = out.scan.advance(buf, limits, opts.header_strict)? else {
+        return Ok(Head::Partial);
+    };
+    out.clear();
+    parse_lines(&buf[span.start..span.end], limits, out)?;
+    out.framing = body_framing(out.method, out.version, &out.fields, opts.method_get_body)?;
+    read_target(opts, out)?;
+    read_connection(out);
+    read_expectation(out)?;
+    Ok(Head::Complete { consumed: span.end })
+}
+
+fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<(), RequestFault> {
+    read_request_line(head, out);
+    let mut table = [const { MaybeUninit::uninit() }; FIELDS_CAP];
+    let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(head, &mut table[..fields_max]) {
+        Ok(httparse::Status::Complete(len)) if len == head.len() => {}
+        Ok(_) => return Err(RequestFault::RequestLine),
+        Err(error) => return Err(explain(error, head)),
+    }
+    out.version = if request.version == Some(0) { Version::Http10 } else { Version::Http11 };
+    for field in request.headers.iter() {
+        out.fields.push(field.name.as_bytes(), field.value);
+    }
+    Ok(())
+}
+
+/// Keeps the line for the log, even if the request turns out to be illegal.
+fn read_request_line(head: &[u8], out: &mut RequestHead) {
+    let line = &head[..memchr(b'\n', head).unwrap_or(head.len())];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    out.line.extend_from_slice(line);
+    out.method_len = memchr(b' ', line).unwrap_or(line.len());
+    let after = &line[line.len().min(out.method_len + 1)..];
+    out.raw_target_len = memrchr(b' ', after).unwrap_or(after.len());
+    out.method = Method::from_bytes(out.method_raw());
+}
+
+fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
+    check_host_lines(out)?;
+    let start = out.method_len + 1;
+    let raw = &out.line[start..start + out.raw_target_len];
+    let form = split_target(raw, out.method == Some(Method::Connect))?;
+    let host = match form {
+        Form::Absolute { authority, .. } | Form::Authority(authority) => {
+            out.fields.set(Known::Host, authority);
+            Some(authority)
+        }
+        Form::Origin(_) | Form::Asterisk => out.fields.get(Known::Host),
+    };
+    if let Some(host) = host {
+        out.port =
+            parse_host(host, opts, &mut out.host).map_err(|_| RequestFault::HostMalformed)?;
+    }
+    let is_options = out.method == Some(Method::Options);
+    (out.form, out.parts) = match form {
+        Form::Origin(raw) => (TargetForm::Origin, normalise(raw, opts, &mut out.target)?),
+        // RFC 9112 section 3.2.4: no path at all stands for the asterisk.
+        Form::Absolute { rest: [], .. } | Form::Asterisk if is_options => {
+            (TargetForm::Asterisk, keep(b"*", &mut out.target))
+        }
+        Form::Absolute { secure, rest, .. } => {
+            (TargetForm::Absolute { secure }, normalise(rest, opts, &mut out.target)?)
+        }
+        Form::Authority(authority) => (TargetForm::Authority, keep(authority, &mut out.target)),
+        Form::Asterisk => return Err(lighty_http::uri::UriFault::Form.into()),
+    };
+    Ok(())
+}
+
+fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
+    target.extend_from_slice(text);
+    Target::of(target)
+}
+
+/// RFC 9112 section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any
+/// HTTP/1.1 request message that lacks a Host header field and to any request message that
+/// contains more than one Host header field line or a Host header field with an invalid field
+/// value."
+fn check_host_lines(out: &RequestHead) -> Result<(), RequestFault> {
+    match out.fields.get_all(Known::Host).count() {
+        0 if out.version == Version::Http11 => Err(RequestFault::HostMissing),
+        0 | 1 => Ok(()),
+        _ => Err(RequestFault::HostRepeated),
+    }
+}
+
+/// RFC 9112 section 9.3: `close` wins; 1.1 stays by default, 1.0 when it asks to.
+fn read_connection(out: &mut RequestHead) {
+    let (mut close, mut keep_alive, mut upgrade) = (false, false, false);
+    for token in out.fields.get_all(Known::Connection).flat_map(list_items) {
+        close |= token.eq_ignore_ascii_case(b"close");
+        keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+        upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+    }
+    let is_http11 = out.version == Version::Http11;
+    out.keep_alive = !close && (is_http11 || keep_alive);
+    out.upgrade = upgrade && is_http11 && out.fields.contains(Known::Upgrade);
+}
+
+/// RFC 9110 section 10.1.1; an expectation in a 1.0 request is ignored.
+fn read_expectation(out: &mut RequestHead) -> Result<(), RequestFault> {
+    if out.version == Version::Http10 {
+        return Ok(());
+    }
+    let mut expected = false;
+    for item in out.fields.get_all(Known::Expect).flat_map(list_items) {
+        if !item.eq_ignore_ascii_case(b"100-continue") {
+            return Err(RequestFault::Expectation);
+        }
+        expected = true;
+    }
+    out.expect_continue = expected && out.framing.has_body();
+    Ok(())
+}
+
+/// Names what `httparse` stumbled over. Runs for refused requests only, so it may take its time.
+fn explain(error: httparse::Error, head: &[u8]) -> RequestFault {
+    match error {
+        httparse::Error::TooManyHeaders => RequestFault::TooManyFields,
+        httparse::Error::HeaderName | httparse::Error::HeaderValue => explain_fields(head),
+        httparse::Error::NewLine if has_bare_cr(head) => RequestFault::BareCr,
+        _ => explain_request_line(head),
+    }
+}
+
+fn explain_request_line(head: &[u8]) -> RequestFault {
+    let line = &head[..memchr(b'\n', head).unwrap_or(head.len())];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.contains(&b'\r') {
+        return RequestFault::BareCr;
+    }
+    let version = line.rsplit(|&byte| byte == b' ').next().unwrap_or(line);
+    match version {
+        b"HTTP/1.0" | b"HTTP/1.1" => RequestFault::RequestLine,
+        [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => RequestFault::Version,
+        _ => RequestFault::RequestLine,
+    }
+}
+
+fn explain_fields(head: &[u8]) -> RequestFault {
+    for line in head.split(|&byte| byte == b'\n').skip(1) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = memchr(b':', line) else {
+            match line.first() {
+                None => continue,
+                Some(b' ' | b'\t') => return RequestFault::ObsoleteFolding,
+                Some(_) if line.contains(&b'\r') => return RequestFault::BareCr,
+                Some(_) => return RequestFault::NoColon,
+            }
+        };
+        let (name, value) = line.split_at(colon);
+        match name {
+            [b' ' | b'\t', ..] => return RequestFault::ObsoleteFolding,
+            [.., b' ' | b'\t'] => return RequestFault::SpaceBeforeColon,
+            _ => {}
+        }
+        if name.is_empty() || !name.iter().all(|&byte| lighty_http::fields::is_token_byte(byte)) {
+            return RequestFault::FieldName;
+        }
+        if value.contains(&b'\r') {
+            return RequestFault::BareCr;
+        }
+        if value.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
+            return RequestFault::FieldValue;
+        }
+    }
+    RequestFault::FieldName
+}
+
+fn has_bare_cr(head: &[u8]) -> bool {
+    head.windows(2).any(|pair| pair[0] == b'\r' && pair[1] != b'\n')
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

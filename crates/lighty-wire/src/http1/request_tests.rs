@@ -1,0 +1,92 @@
+//! Tests of `request` that look at the structure; what is accepted and refused is a corpus of data
+//! (`testdata/http1`), replayed by `tests/corpus.rs`.
+
+use std::vec::Vec;
+
+use super::*;
+
+fn parse(head: &str) -> RequestHead {
+    let mut out = RequestHead::new();
+    let result =
+        parse_request(head.as_bytes(), &Limits::default(), &ParseOpts::default(), &mut out);
+    assert_eq!(result, Ok(Head::Complete { consumed: head.len() }));
+    out
+}
+
+#[test]
+fn everything_has_its_place() {
+    let head = parse(
+        "PUT /a/../b%41?c=d HTTP/1.1\r\nhOST: Example.ORG:8080\r\nContent-Length: 12\r\n\
+         Expect: 100-Continue\r\nConnection: Upgrade, x\r\nUpgrade: y\r\nX-Z:  1 \r\n\r\n",
+    );
+    assert_eq!(head.line(), b"PUT /a/../b%41?c=d HTTP/1.1");
+    assert_eq!((head.method, head.method_raw()), (Some(Method::Put), &b"PUT"[..]));
+    assert_eq!(head.target_raw(), b"/a/../b%41?c=d");
+    assert_eq!((head.path(), head.query()), (&b"/bA"[..], Some(&b"c=d"[..])));
+    assert_eq!((head.host.as_slice(), head.port), (&b"example.org"[..], Some(8080)));
+    assert_eq!(head.framing, BodyFraming::Length(12));
+    assert!(head.keep_alive && head.expect_continue && head.upgrade);
+    assert_eq!(head.fields.get_named(b"x-z"), Some(&b"1"[..]));
+    assert_eq!(head.fields.iter().next(), Some((&b"hOST"[..], &b"Example.ORG:8080"[..])));
+}
+
+#[test]
+fn the_authority_of_the_target_replaces_host() {
+    let head = parse("GET http://B.example:81/x HTTP/1.1\r\nHost: a.example\r\nA: b\r\n\r\n");
+    assert_eq!(head.form, TargetForm::Absolute { secure: false });
+    assert_eq!((head.host.as_slice(), head.port), (&b"b.example"[..], Some(81)));
+    assert_eq!(head.fields.iter().next(), Some((&b"Host"[..], &b"B.example:81"[..])));
+    assert_eq!((head.fields.len(), head.path()), (2, &b"/x"[..]));
+}
+
+#[test]
+fn pipelined_heads_come_one_by_one() {
+    let one = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let two = b"GET /22 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let both = [one.as_slice(), two].concat();
+    let mut out = RequestHead::new();
+    let (limits, opts) = (Limits::default(), ParseOpts::default());
+    let first = parse_request(&both, &limits, &opts, &mut out);
+    assert_eq!(first, Ok(Head::Complete { consumed: one.len() }));
+    assert_eq!(out.path(), b"/1");
+    let second = parse_request(&both[one.len()..], &limits, &opts, &mut out);
+    assert_eq!(second, Ok(Head::Complete { consumed: two.len() }));
+    assert_eq!(out.path(), b"/22");
+}
+
+#[test]
+fn a_refused_line_is_there_for_the_log() {
+    let mut out = RequestHead::new();
+    let head = b"GET / HTTP/1.1\r\nBad name: x\r\n\r\n";
+    let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+    assert_eq!(result, Err(RequestFault::FieldName));
+    assert_eq!(out.line(), b"GET / HTTP/1.1");
+}
+
+#[test]
+fn the_number_of_fields_is_bounded_by_the_table_too() {
+    let head = |count: usize| {
+        ["GET / HTTP/1.1\r\nHost: a\r\n", &"A: b\r\n".repeat(count - 1), "\r\n"].concat()
+    };
+    let limits = Limits { fields_max: u32::MAX, ..Limits::default() };
+    let run = |count| {
+        let mut out = RequestHead::new();
+        parse_request(head(count).as_bytes(), &limits, &ParseOpts::default(), &mut out)
+    };
+    assert!(run(FIELDS_CAP).is_ok());
+    assert_eq!(run(FIELDS_CAP + 1), Err(RequestFault::TooManyFields));
+}
+
+#[test]
+fn a_warm_parse_keeps_its_memory() {
+    let head = b"GET /some/path?with=query HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\n\r\n";
+    let mut out = RequestHead::new();
+    let mut capacities = Vec::new();
+    for _ in 0..3 {
+        out.clear();
+        let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+        assert!(result.is_ok());
+        capacities.push(out.capacity());
+    }
+    assert_eq!(capacities[0], capacities[2]);
+}

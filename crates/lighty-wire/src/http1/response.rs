@@ -1,0 +1,143 @@
+//! The head of a response: RFC 9112 section 4.
+//!
+//! Field values come from configuration, scripts and backends; one that holds a line end would let
+//! its author write the rest of the response. Encoding refuses it, and appends nothing then.
+
+use alloc::vec::Vec;
+
+use lighty_http::date::DATE_LEN;
+use lighty_http::fields::is_token_byte;
+use lighty_http::{Fields, Known, Status, Version};
+
+/// What a client gets that waits before it sends its body.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A field that must not go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodeFault {
+    /// Not a token.
+    Name,
+    /// CR, LF or NUL.
+    Value,
+}
+
+impl core::fmt::Display for EncodeFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Name => "a field name that is not a token",
+            Self::Value => "a line end or NUL in a field value",
+        })
+    }
+}
+
+impl core::error::Error for EncodeFault {}
+
+/// Appends a status line, the fields, `Date` unless it is among them, and the empty line.
+///
+/// HTTP/1.0 clients get `HTTP/1.1` in the status line like everybody (RFC 9110 section 2.5); pass
+/// [`Version::Http10`] for one that cannot bear it.
+///
+/// # Errors
+/// [`EncodeFault`]; `out` is as before then.
+pub fn encode_head(
+    version: Version,
+    status: Status,
+    fields: &Fields,
+    date: Option<&[u8; DATE_LEN]>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeFault> {
+    let start = out.len();
+    push_status_line(version, status, out);
+    push_fields(fields, out).inspect_err(|_| out.truncate(start))?;
+    if let Some(date) = date
+        && !fields.contains(Known::Date)
+    {
+        out.extend_from_slice(b"Date: ");
+        out.extend_from_slice(date);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// `HTTP/1.1 200 OK` and the line end. The space after the code stays even without a reason.
+fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
+    let version = if version == Version::Http10 { version } else { Version::Http11 };
+    out.extend_from_slice(version.as_str().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(&status.digits());
+    out.push(b' ');
+    out.extend_from_slice(status.reason().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends field lines, each with its line end.
+///
+/// # Errors
+/// [`EncodeFault`]; what was appended before the fault stays.
+pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
+    for (known, name, value) in fields.iter_known() {
+        if known.is_none() && (name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte))) {
+            return Err(EncodeFault::Name);
+        }
+        if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
+            return Err(EncodeFault::Value);
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_written() {
+        let mut fields = Fields::new();
+        fields.push_known(Known::ContentType, "text/plain");
+        fields.push(b"X-A", b"");
+        let mut out = b"before".to_vec();
+        let date = lighty_http::date::format(0);
+        encode_head(Version::Http11, Status::OK, &fields, Some(&date), &mut out).expect("legal");
+        let expected = "beforeHTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-A: \r\n\
+                        Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
+        assert_eq!(out, expected.as_bytes());
+    }
+
+    #[test]
+    fn a_date_of_the_handler_stays_alone() {
+        let mut fields = Fields::new();
+        fields.push(b"date", b"x");
+        let mut out = Vec::new();
+        let date = lighty_http::date::format(0);
+        let status = Status::new(799).expect("three digits");
+        encode_head(Version::Http10, status, &fields, Some(&date), &mut out).expect("legal");
+        assert_eq!(out, b"HTTP/1.0 799 \r\ndate: x\r\n\r\n");
+    }
+
+    #[test]
+    fn responses_cannot_be_split() {
+        for (name, value, fault) in [
+            (&b"X"[..], &b"a\r\nSet-Cookie: b"[..], EncodeFault::Value),
+            (b"X", b"a\nb", EncodeFault::Value),
+            (b"X", b"a\rb", EncodeFault::Value),
+            (b"Location", b"/\0", EncodeFault::Value),
+            (b"X Y", b"a", EncodeFault::Name),
+            (b"X:", b"a", EncodeFault::Name),
+            (b"X\r\n", b"a", EncodeFault::Name),
+            (b"", b"a", EncodeFault::Name),
+        ] {
+            let mut fields = Fields::new();
+            fields.push_known(Known::Server, "lighty");
+            fields.push(name, value);
+            let mut out = b"before".to_vec();
+            let result = encode_head(Version::Http11, Status::OK, &fields, None, &mut out);
+            assert_eq!(result, Err(fault), "{name:?}");
+            assert_eq!(out, b"before");
+        }
+    }
+}

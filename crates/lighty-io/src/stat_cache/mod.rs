@@ -1,1 +1,275 @@
-//! (being built)
+//! What was opened before: files kept open, with their metadata and, if small, their bytes.
+//!
+//! A hit costs no system call. `simple` looks at a path again when its last look is a second
+//! old; `inotify` is told of changes by the kernel and looks again when it is; `disable` keeps
+//! nothing. Many requests for one path that has to be waited for share one wait. Errors are not
+//! kept: what is missing now may be there at the next request.
+//!
+//! Reading order: `entry`, `table` (keys, eviction), `pending` (shared waits), `load` (how a
+//! path becomes an entry), `watch` (inotify).
+
+mod entry;
+mod load;
+mod pending;
+mod table;
+mod watch;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use foldhash::fast::RandomState;
+
+pub use entry::Entry;
+
+use crate::file::{FileEngine, Follow, Root};
+use pending::{Join, Pending};
+use table::{AsAsked, Asked, Key, Slot, Table};
+
+/// How long an entry is believed without looking.
+pub const TRUST_MS: u64 = 1_000;
+/// Entries not asked for this long are let go by [`StatCache::sweep`]: an open descriptor keeps
+/// a deleted file on its disk and a file system mounted.
+pub const IDLE_MS: u64 = 10_000;
+/// Entries one [`StatCache::sweep`] looks at.
+pub const SWEEP_STEPS: usize = 512;
+
+/// How changes are noticed (`server.stat-cache-engine`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheEngine {
+    /// By looking again at most once a second.
+    #[default]
+    Simple,
+    /// By being told.
+    Inotify,
+    /// By keeping nothing.
+    Disable,
+}
+
+impl FromStr for CacheEngine {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<CacheEngine, String> {
+        match name {
+            "simple" => Ok(CacheEngine::Simple),
+            // The ancestor's name for being told.
+            "inotify" | "fam" => Ok(CacheEngine::Inotify),
+            "disable" => Ok(CacheEngine::Disable),
+            _ => Err(format!("unknown stat cache engine {name:?}: use simple, inotify or disable")),
+        }
+    }
+}
+
+/// How much a cache may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Entries, each of which holds a descriptor.
+    pub entries_max: usize,
+    /// Up to this size the bytes of a file are kept.
+    pub small_file_bytes_max: u64,
+    /// Bytes kept in all.
+    pub small_total_bytes_max: u64,
+    /// Directories watched (each costs kernel memory, and users have a bound on them:
+    /// `fs.inotify.max_user_watches`).
+    pub watches_max: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> CacheLimits {
+        CacheLimits {
+            entries_max: 1_024,
+            small_file_bytes_max: 16 * 1024,
+            small_total_bytes_max: 32 * 1024 * 1024,
+            watches_max: 8_192,
+        }
+    }
+}
+
+/// What a cache has done.
+#[derive(Debug, Default)]
+pub struct CacheCounters {
+    /// Answers without any system call.
+    pub hits: Cell<u64>,
+    /// Entries looked at again and found unchanged.
+    pub revalidated: Cell<u64>,
+    /// Loads: paths opened.
+    pub loads: Cell<u64>,
+    /// Look-ups that joined a load under way.
+    pub joined: Cell<u64>,
+    /// Entries let go because of an event.
+    pub invalidated: Cell<u64>,
+    /// Entries let go to make room.
+    pub evicted: Cell<u64>,
+}
+
+/// The stat cache of one worker. Clones share it.
+#[derive(Clone)]
+pub struct StatCache(Rc<Inner>);
+
+struct Inner {
+    files: FileEngine,
+    engine: CacheEngine,
+    limits: CacheLimits,
+    table: RefCell<Table>,
+    pending: RefCell<HashMap<Key, Rc<Pending>, RandomState>>,
+    small_bytes: Rc<Cell<u64>>,
+    counters: CacheCounters,
+}
+
+/// The answer to a look-up.
+pub enum Lookup {
+    /// Known at once.
+    Ready(io::Result<Rc<Entry>>),
+    /// Somebody has to ask the disk.
+    Wait(Pin<Box<dyn Future<Output = io::Result<Rc<Entry>>>>>),
+}
+
+impl Lookup {
+    /// Waits if need be.
+    ///
+    /// # Errors
+    /// What opening said.
+    pub async fn entry(self) -> io::Result<Rc<Entry>> {
+        match self {
+            Lookup::Ready(result) => result,
+            Lookup::Wait(future) => future.await,
+        }
+    }
+}
+
+impl StatCache {
+    /// A cache over an engine. To be made inside the worker's runtime.
+    pub fn new(files: FileEngine, engine: CacheEngine, limits: CacheLimits) -> StatCache {
+        StatCache(Rc::new(Inner {
+            files,
+            engine,
+            limits,
+            table: RefCell::new(Table::new(limits.entries_max)),
+            pending: RefCell::default(),
+            small_bytes: Rc::default(),
+            counters: CacheCounters::default(),
+        }))
+    }
+
+    /// Finds what `rel` (no leading slash, no `..`) names beneath the root. A hit costs neither a
+    /// system call nor an allocation.
+    pub fn lookup(&self, root: &Rc<Root>, rel: &[u8], follow: Follow, noatime: bool) -> Lookup {
+        let asked = Asked { root: root.id(), follow, noatime, rel };
+        if let Some(entry) = self.hit(root, &asked) {
+            return Lookup::Ready(Ok(entry));
+        }
+        if let Some(pending) = self.0.pending.borrow().get(&asked as &dyn AsAsked) {
+            count(&self.0.counters.joined);
+            return Lookup::Wait(Box::pin(Join(pending.clone())));
+        }
+        self.look_again_or_load(root, &asked)
+    }
+
+    /// The engine it opens with.
+    pub fn files(&self) -> &FileEngine {
+        &self.0.files
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> &CacheCounters {
+        &self.0.counters
+    }
+
+    /// Entries kept.
+    pub fn len(&self) -> usize {
+        self.0.table.borrow().len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of small files kept, those included that only a request still holds.
+    pub fn small_bytes(&self) -> u64 {
+        self.0.small_bytes.get()
+    }
+
+    /// Lets entries go that nobody asked for lately. For the worker's once-a-second tick.
+    pub fn sweep(&self) {
+        let before_ms = self.now_ms().saturating_sub(IDLE_MS);
+        let gone = self.0.table.borrow_mut().sweep(before_ms, SWEEP_STEPS);
+        self.let_go(gone);
+    }
+
+    /// Lets up to `n` entries go, to have their descriptors back.
+    pub fn shed(&self, n: usize) {
+        let gone: Vec<Slot> = {
+            let mut table = self.0.table.borrow_mut();
+            (0..n).map_while(|_| table.evict()).collect()
+        };
+        add(&self.0.counters.evicted, gone.len() as u64);
+        self.let_go(gone);
+    }
+
+    /// Lets all entries go.
+    pub fn clear(&self) {
+        let gone = self.0.table.borrow_mut().remove_where(|_| true);
+        self.let_go(gone);
+    }
+}
+
+impl StatCache {
+    fn now_ms(&self) -> u64 {
+        self.0.files.now_ms()
+    }
+
+    fn hit(&self, root: &Root, asked: &Asked<'_>) -> Option<Rc<Entry>> {
+        let table = self.0.table.borrow();
+        let slot = table.get(asked)?;
+        let now_ms = self.now_ms();
+        slot.referenced.set(true);
+        slot.used_ms.set(now_ms);
+        if !self.is_valid(slot, root, now_ms) {
+            return None;
+        }
+        count(&self.0.counters.hits);
+        Some(slot.entry.clone())
+    }
+
+    fn is_valid(&self, slot: &Slot, _root: &Root, now_ms: u64) -> bool {
+        now_ms < slot.valid_until_ms.get()
+    }
+
+    fn let_go(&self, gone: impl IntoIterator<Item = Slot>) {
+        for slot in gone {
+            drop(slot);
+        }
+    }
+}
+
+fn count(counter: &Cell<u64>) {
+    add(counter, 1);
+}
+
+fn add(counter: &Cell<u64>, n: u64) {
+    counter.set(counter.get().wrapping_add(n));
+}
+
+impl fmt::Debug for StatCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatCache")
+            .field("engine", &self.0.engine)
+            .field("entries", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lookup::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Lookup::Wait(_) => f.write_str("Wait"),
+        }
+    }
+}

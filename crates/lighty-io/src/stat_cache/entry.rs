@@ -1,0 +1,73 @@
+//! What is kept of one path.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::file::{Meta, OpenFile};
+
+/// An open file with what was learnt about it. Lives as long as somebody uses it, also after the
+/// cache has let it go.
+pub struct Entry {
+    file: Rc<OpenFile>,
+    small: Option<Small>,
+    attachment: OnceCell<Rc<dyn Any>>,
+    /// Changed so shortly before it was loaded that a further change may show the same times.
+    pub(super) racy: bool,
+}
+
+/// The bytes of a small file, charged to the cache's budget while they live.
+struct Small {
+    bytes: Bytes,
+    budget: Rc<Cell<u64>>,
+}
+
+impl Entry {
+    pub(super) fn new(file: Rc<OpenFile>, racy: bool) -> Entry {
+        Entry { file, small: None, attachment: OnceCell::new(), racy }
+    }
+
+    pub(super) fn with_small(mut self, bytes: Bytes, budget: &Rc<Cell<u64>>) -> Entry {
+        budget.set(budget.get() + bytes.len() as u64);
+        self.small = Some(Small { bytes, budget: budget.clone() });
+        self
+    }
+
+    /// The file, open for reading if it is a regular one.
+    pub fn file(&self) -> &Rc<OpenFile> {
+        &self.file
+    }
+
+    /// The metadata the file had when it was opened.
+    pub fn meta(&self) -> &Meta {
+        self.file.meta()
+    }
+
+    /// All bytes of the file, if it is small.
+    pub fn small(&self) -> Option<&Bytes> {
+        self.small.as_ref().map(|small| &small.bytes)
+    }
+
+    /// A place for what the layers above derive from the file, once per entry.
+    pub fn attachment(&self) -> &OnceCell<Rc<dyn Any>> {
+        &self.attachment
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.budget.set(self.budget.get().saturating_sub(self.bytes.len() as u64));
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("file", &self.file)
+            .field("small_bytes", &self.small().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,204 @@
+//! How a path becomes an entry, and how an entry is looked at again.
+//!
+//! Each step is first tried in the kernel's caches, at once; only what would have to wait goes
+//! to a task, which outlives whoever asked, because others may have joined.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::entry::Entry;
+use super::pending::{Join, Pending};
+use super::table::{AsAsked, Asked, Key, Slot};
+use super::{CacheEngine, Lookup, StatCache, TRUST_MS, count};
+use crate::file::{FileKind, Meta, OpenFile, OwnedBuf, Root};
+
+/// A file whose last change is younger than this when it is loaded may change again without
+/// its times changing: they move with the kernel's tick, 10 ms at its slowest.
+const RACY_NS: i128 = 20_000_000;
+/// Of the entries, this part is let go when descriptors run out.
+const SHED_FRACTION: usize = 8;
+
+/// What a look at an entry whose second is over found.
+enum Look {
+    Unchanged(Rc<Entry>),
+    Changed,
+}
+
+impl StatCache {
+    pub(super) fn look_again_or_load(&self, root: &Rc<Root>, asked: &Asked<'_>) -> Lookup {
+        match self.look_again_now(root, asked) {
+            Some(Look::Unchanged(entry)) => return Lookup::Ready(Ok(entry)),
+            Some(Look::Changed) => {}
+            None => return self.wait(root, asked),
+        }
+        match self.load_now(root, asked) {
+            Some(result) => Lookup::Ready(result),
+            None => self.wait(root, asked),
+        }
+    }
+
+    /// Looks at the path of an old entry in the kernel's caches. `None`: they do not know.
+    fn look_again_now(&self, root: &Root, asked: &Asked<'_>) -> Option<Look> {
+        let Some(entry) = self.old_entry(asked) else { return Some(Look::Changed) };
+        let found = self.0.files.try_stat_cached(root, asked.rel, asked.follow)?;
+        Some(self.judge(root, asked, entry, found))
+    }
+
+    fn old_entry(&self, asked: &Asked<'_>) -> Option<Rc<Entry>> {
+        self.0.table.borrow().get(asked).map(|slot| slot.entry.clone())
+    }
+
+    /// Keeps an entry that is as it was for another second, and lets it go otherwise.
+    fn judge(
+        &self,
+        root: &Root,
+        asked: &Asked<'_>,
+        entry: Rc<Entry>,
+        found: io::Result<Meta>,
+    ) -> Look {
+        let same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
+        let mut table = self.0.table.borrow_mut();
+        if same {
+            if let Some(slot) = table.get(asked) {
+                slot.valid_until_ms.set(self.valid_until(root));
+            }
+            count(&self.0.counters.revalidated);
+            return Look::Unchanged(entry);
+        }
+        let gone = table.remove(asked);
+        drop(table);
+        self.let_go(gone);
+        Look::Changed
+    }
+
+    /// An entry is no better known than its root.
+    fn valid_until(&self, root: &Root) -> u64 {
+        self.now_ms().min(root.checked_ms()) + TRUST_MS
+    }
+
+    /// Opens from the kernel's caches, bytes included. `None`: it would have to wait.
+    fn load_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
+        let files = &self.0.files;
+        let open = || files.try_open_cached(root, asked.rel, asked.follow, asked.noatime);
+        let mut opened = open()?;
+        if opened.as_ref().is_err_and(is_out_of_descriptors) {
+            self.shed_some();
+            opened = open()?;
+        }
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut entry = Entry::new(file, false);
+        if let Some(length) = self.small_length(entry.file()) {
+            let mut bytes = vec![0; length];
+            let n = files.try_read(entry.file(), 0, &mut bytes)?;
+            entry = self.with_bytes(entry, bytes, n);
+        }
+        Some(Ok(self.keep(root, asked, entry)))
+    }
+
+    /// Starts a task that looks and loads, and waits for it.
+    fn wait(&self, root: &Rc<Root>, asked: &Asked<'_>) -> Lookup {
+        let key = Key::new(*asked);
+        let pending = Rc::new(Pending::default());
+        self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
+        let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
+        tokio::task::spawn_local(async move {
+            let result = cache.look_again_and_load(&root, &key).await;
+            cache.0.pending.borrow_mut().remove(&key.asked() as &dyn AsAsked);
+            task_pending.finish(result);
+        });
+        Lookup::Wait(Box::pin(Join(pending)))
+    }
+
+    async fn look_again_and_load(&self, root: &Root, key: &Key) -> io::Result<Rc<Entry>> {
+        let asked = key.asked();
+        if let Some(entry) = self.old_entry(&asked) {
+            let found = self.0.files.stat(root, asked.rel, asked.follow).await;
+            if let Look::Unchanged(entry) = self.judge(root, &asked, entry, found) {
+                return Ok(entry);
+            }
+        }
+        let files = &self.0.files;
+        let mut opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
+        if opened.as_ref().is_err_and(is_out_of_descriptors) {
+            self.shed_some();
+            opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
+        }
+        let entry = self.with_small_bytes(Entry::new(opened?, false)).await?;
+        Ok(self.keep(root, &asked, entry))
+    }
+
+    async fn with_small_bytes(&self, entry: Entry) -> io::Result<Entry> {
+        let Some(length) = self.small_length(entry.file()) else { return Ok(entry) };
+        let file = entry.file().clone();
+        let (buf, n) = self.0.files.read(&file, 0, OwnedBuf::zeroed(length)).await;
+        let bytes = match buf {
+            OwnedBuf::Heap(bytes) => bytes,
+            OwnedBuf::Pooled(buf) => buf.to_vec(),
+        };
+        // What cannot be read fails here and now, as sending it would.
+        let n = n?;
+        Ok(self.with_bytes(entry, bytes, Ok(n)))
+    }
+
+    /// Adds the bytes if there are as many as the metadata say; a file that is being changed is
+    /// served from its descriptor.
+    fn with_bytes(&self, entry: Entry, bytes: Vec<u8>, n: io::Result<usize>) -> Entry {
+        let whole = n.is_ok_and(|n| n == bytes.len());
+        if whole { entry.with_small(Bytes::from(bytes), &self.0.small_bytes) } else { entry }
+    }
+
+    /// How many bytes to keep of a file; `None` for one that is not small, or not now.
+    fn small_length(&self, file: &OpenFile) -> Option<usize> {
+        let (limits, size) = (&self.0.limits, file.meta().size);
+        let small = self.0.engine != CacheEngine::Disable
+            && file.meta().kind == FileKind::File
+            && size <= limits.small_file_bytes_max
+            && self.0.small_bytes.get() + size <= limits.small_total_bytes_max;
+        small.then_some(size as usize)
+    }
+
+    fn keep(&self, root: &Root, asked: &Asked<'_>, mut entry: Entry) -> Rc<Entry> {
+        count(&self.0.counters.loads);
+        entry.racy = is_racy(entry.meta());
+        let entry = Rc::new(entry);
+        if self.0.engine == CacheEngine::Disable {
+            return entry;
+        }
+        let now_ms = self.now_ms();
+        let slot = Slot {
+            key: Key::new(*asked),
+            entry: entry.clone(),
+            valid_until_ms: self.valid_until(root).into(),
+            root_generation: root.generation(),
+            watched: None,
+            used_ms: now_ms.into(),
+            referenced: false.into(),
+        };
+        let gone = self.0.table.borrow_mut().insert(slot);
+        if gone.is_some() {
+            count(&self.0.counters.evicted);
+        }
+        self.let_go(gone);
+        entry
+    }
+
+    fn shed_some(&self) {
+        self.shed((self.len() / SHED_FRACTION).max(1));
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn is_racy(meta: &Meta) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age_ns = now.as_nanos() as i128 - meta.changed_ns();
+    age_ns < RACY_NS
+}

@@ -1,0 +1,206 @@
+//! The table of entries: found by key without allocating, evicted by the clock algorithm.
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use super::entry::Entry;
+use super::watch::Watched;
+use crate::file::Follow;
+
+/// A look-up: which path, beneath which root, opened how.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Asked<'a> {
+    pub(super) root: u64,
+    pub(super) follow: Follow,
+    pub(super) noatime: bool,
+    pub(super) rel: &'a [u8],
+}
+
+/// A key that owns its path.
+#[derive(Clone)]
+pub(super) struct Key(Rc<KeyParts>);
+
+struct KeyParts {
+    root: u64,
+    follow: Follow,
+    noatime: bool,
+    rel: Box<[u8]>,
+}
+
+impl Key {
+    pub(super) fn new(asked: Asked<'_>) -> Key {
+        Key(Rc::new(KeyParts {
+            root: asked.root,
+            follow: asked.follow,
+            noatime: asked.noatime,
+            rel: asked.rel.into(),
+        }))
+    }
+}
+
+/// What keys and look-ups have in common, so that a map of keys can be asked with a look-up.
+pub(super) trait AsAsked {
+    fn asked(&self) -> Asked<'_>;
+}
+
+impl AsAsked for Asked<'_> {
+    fn asked(&self) -> Asked<'_> {
+        *self
+    }
+}
+
+impl AsAsked for Key {
+    fn asked(&self) -> Asked<'_> {
+        let parts = &*self.0;
+        let (follow, noatime) = (parts.follow, parts.noatime);
+        Asked { root: parts.root, follow, noatime, rel: &parts.rel }
+    }
+}
+
+impl<'a> Borrow<dyn AsAsked + 'a> for Key {
+    fn borrow(&self) -> &(dyn AsAsked + 'a) {
+        self
+    }
+}
+
+impl Hash for dyn AsAsked + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.asked().hash(state);
+    }
+}
+
+impl PartialEq for dyn AsAsked + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.asked() == other.asked()
+    }
+}
+
+impl Eq for dyn AsAsked + '_ {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.asked().hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.asked() == other.asked()
+    }
+}
+
+impl Eq for Key {}
+
+/// An entry in its place.
+pub(super) struct Slot {
+    pub(super) key: Key,
+    pub(super) entry: Rc<Entry>,
+    /// For entries that are not watched: believed until then.
+    pub(super) valid_until_ms: Cell<u64>,
+    /// For entries that are watched: the root's generation at loading.
+    pub(super) root_generation: u64,
+    /// The directories whose events tell of changes; `None`: it is looked at again each second.
+    pub(super) watched: Option<Watched>,
+    pub(super) used_ms: Cell<u64>,
+    /// Asked for since the clock's hand last passed.
+    pub(super) referenced: Cell<bool>,
+}
+
+/// Entries by key, never more than a limit.
+pub(super) struct Table {
+    map: HashMap<Key, usize, RandomState>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    hand: usize,
+    entries_max: usize,
+}
+
+impl Table {
+    pub(super) fn new(entries_max: usize) -> Table {
+        Table {
+            map: HashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hand: 0,
+            entries_max: entries_max.max(1),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) fn get(&self, asked: &Asked<'_>) -> Option<&Slot> {
+        let at = *self.map.get(asked as &dyn AsAsked)?;
+        self.slots[at].as_ref()
+    }
+
+    pub(super) fn remove(&mut self, asked: &Asked<'_>) -> Option<Slot> {
+        let at = self.map.remove(asked as &dyn AsAsked)?;
+        self.free.push(at);
+        self.slots[at].take()
+    }
+
+    /// Puts an entry in, in place of one with the same key or, at the limit, of one that was not
+    /// asked for lately. Gives back what had to go.
+    pub(super) fn insert(&mut self, slot: Slot) -> Option<Slot> {
+        let gone = match self.remove(&slot.key.asked()) {
+            Some(old) => Some(old),
+            None if self.len() >= self.entries_max => self.evict(),
+            None => None,
+        };
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.map.insert(slot.key.clone(), at);
+        self.slots[at] = Some(slot);
+        gone
+    }
+
+    /// Takes out the first entry that the hand finds not asked for since it last passed.
+    pub(super) fn evict(&mut self) -> Option<Slot> {
+        // In the first round it may only clear marks; the second one finds something.
+        for _ in 0..2 * self.slots.len() {
+            let at = self.step();
+            let Some(slot) = &self.slots[at] else { continue };
+            if !slot.referenced.replace(false) {
+                let key = slot.key.clone();
+                return self.remove(&key.asked());
+            }
+        }
+        None
+    }
+
+    /// Takes out entries not used since `before_ms`, looking at no more than `steps_max`.
+    pub(super) fn sweep(&mut self, before_ms: u64, steps_max: usize) -> Vec<Slot> {
+        let mut gone = Vec::new();
+        for _ in 0..steps_max.min(self.slots.len()) {
+            let at = self.step();
+            let Some(slot) = &self.slots[at] else { continue };
+            if slot.used_ms.get() < before_ms {
+                let key = slot.key.clone();
+                gone.extend(self.remove(&key.asked()));
+            }
+        }
+        gone
+    }
+
+    /// Takes out all entries that a test picks. Looks at every one: for rare events.
+    pub(super) fn remove_where(&mut self, pick: impl Fn(&Slot) -> bool) -> Vec<Slot> {
+        let picked: Vec<Key> =
+            self.slots.iter().flatten().filter(|slot| pick(slot)).map(|s| s.key.clone()).collect();
+        picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
+    }
+
+    fn step(&mut self) -> usize {
+        let at = self.hand % self.slots.len();
+        self.hand = at + 1;
+        at
+    }
+}

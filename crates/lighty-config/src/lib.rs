@@ -1,1 +1,74 @@
+//! The configuration language of lighttpd 1.4 and 1.5, read once and resolved for good.
+//!
+//! A file goes in; out comes a list of everything that is wrong with it, or a [`Config`]: typed
+//! settings, each already parsed by the row of the [`Table`] that names it, and conditions
+//! compiled so that a request finds its settings with a few hash look-ups. After loading
+//! nothing compares names, parses text or merges arrays.
+//!
+//! ```
+//! use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
+//!
+//! #[derive(Clone, Default)]
+//! struct Settings {
+//!     port: u16,
+//! }
+//!
+//! let port = Directive::int("server.port", 1..=65535, |s: &mut Settings, v| s.port = v as u16);
+//! let table = Table::new().row(port);
+//! let main = Main::Text { name: "example", text: b"server.port = 8000 + 80\n" };
+//! let loader = MemoryLoader::default();
+//! let (config, findings, _) = load(&loader, &main, &table, LoadOptions::default());
+//! assert!(findings.is_empty());
+//! assert_eq!(config.unwrap().global().port, 8080);
+//! ```
+//!
+//! The crate refuses to know any directive by name (the caller's table does), to touch files,
+//! clock or environment (a [`Loader`] does; [`FsLoader`] is one to opt into), and to guess: what
+//! it does not understand it reports, with the place and a suggestion, and goes on to report
+//! the rest.
+//!
+//! Read in this order: `source` and `diag` (places and findings), `lex`, `ast`, `parse` (text to
+//! tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
+//! `condition`, `compile` (blocks meet the table), `config` and `evaluate` (what a request
+//! asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
+
+mod ast;
+mod compile;
+mod condition;
+mod config;
+mod diag;
+mod directive;
+mod eval;
+mod evaluate;
+mod explain;
+mod expr;
+mod fs_loader;
+mod glob;
+mod lex;
+pub mod limits;
+mod load;
+mod loader;
+mod parse;
+mod snapshot;
+mod source;
+mod suggest;
+mod table;
+mod value;
+
+pub use condition::{Facts, Field, Op};
+pub use config::{Block, Condition, Config, ListenSocket, Setting};
+pub use diag::{Diagnostic, Diagnostics, Level, Style};
+pub use directive::{
+    Compile, CompileCtx, Directive, Kind, Pairs, Reject, Scope, Setter, Strings, parse_bool,
+    parse_choice, parse_int, parse_map, parse_string, parse_strings,
+};
+pub use evaluate::{Active, CaptureId, Captures};
+pub use explain::{ConditionReport, DirectiveReport, Explanation, Outcome};
+pub use fs_loader::FsLoader;
+pub use load::{LoadOptions, Main, load};
+pub use loader::{Loader, MemoryLoader};
+pub use snapshot::SnapshotCache;
+pub use source::{FileId, Location, Source, Sources, Span, Spanned};
+pub use table::{Lookup, Table};
+pub use value::{Item, Value};

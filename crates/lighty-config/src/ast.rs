@@ -1,0 +1,81 @@
+//! The tree of one file as it was written. Nothing is resolved here.
+
+use crate::condition::Op;
+use crate::source::{Span, Spanned};
+
+/// How a value is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AssignOp {
+    /// `=`
+    Set,
+    /// `+=`
+    Append,
+    /// `:=`
+    Replace,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Stmt {
+    /// Without `value` the right side could not be read: the key is known to be broken.
+    Assign {
+        key: Spanned<String>,
+        op: AssignOp,
+        value: Option<Expr>,
+    },
+    Include {
+        file: Expr,
+        span: Span,
+    },
+    IncludeShell {
+        command: Expr,
+        span: Span,
+    },
+    Global(Vec<Stmt>),
+    /// A condition with its `else` branches.
+    Chain(Vec<Arm>),
+}
+
+/// What decides about a branch.
+#[derive(Clone, Debug)]
+pub(crate) enum Guard {
+    If(CondExpr),
+    /// A bare `else`.
+    Else,
+    /// Could not be read; the body is still checked.
+    Broken,
+}
+
+/// One branch of a chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Arm {
+    pub(crate) guard: Guard,
+    /// From the first token up to the brace.
+    pub(crate) span: Span,
+    pub(crate) body: Vec<Stmt>,
+}
+
+/// `$HTTP["host"] == "example.com"`
+#[derive(Clone, Debug)]
+pub(crate) struct CondExpr {
+    /// `HTTP`
+    pub(crate) object: Spanned<String>,
+    /// `host`
+    pub(crate) name: Spanned<String>,
+    pub(crate) op: Spanned<Op>,
+    pub(crate) right: Expr,
+}
+
+/// Terms joined with `+`; never empty.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub(crate) terms: Vec<Spanned<Term>>,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Term {
+    Str(String),
+    Int(i64),
+    Name(String),
+    Array(Vec<(Option<Expr>, Expr)>),
+}

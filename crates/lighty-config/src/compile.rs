@@ -1,0 +1,258 @@
+//! Blocks meet the table: every value becomes a setter, every condition a place in the index.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::condition::{Field, Op, compile_regex};
+use crate::config::{Block, Condition, Config, DefaultLine, Setting};
+use crate::diag::{Diagnostic, Diagnostics, Level};
+use crate::directive::{CompileCtx, Directive, Reject, Scope, Setter};
+use crate::eval::{Entry, RawBlock};
+use crate::evaluate::{Capture, CaptureId, Index};
+use crate::load::LoadOptions;
+use crate::source::Spanned;
+use crate::table::{Lookup, Table};
+use crate::value::Value;
+
+pub(crate) fn compile<S: Clone + Default>(
+    raw: Vec<RawBlock>,
+    table: &Table<S>,
+    options: LoadOptions,
+    base: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Option<Config<S>> {
+    let mut compiler =
+        Compiler { raw: &raw, table, options, base, diagnostics, captures: Captures::default() };
+    let mut blocks = Vec::with_capacity(raw.len());
+    let mut late = Vec::new();
+    for id in 0..raw.len() {
+        let settings = compiler.block(id, &mut late);
+        blocks.push(compiler.finish(id, settings));
+    }
+    for (id, capture) in compiler.captures.by_block {
+        blocks[id].capture = Some(capture);
+    }
+    let mut values: HashMap<String, Spanned<Value>> = HashMap::new();
+    let globals = raw.first().map(|block| block.entries.as_slice()).unwrap_or_default();
+    for entry in globals {
+        values.extend(entry.value.clone().map(|value| (entry.key.clone(), value)));
+    }
+    let mut settings = std::mem::take(&mut blocks.first_mut()?.settings);
+    settings.retain(|s: &Setting<S>| !late.iter().any(|l: &Setting<S>| l.name == s.name));
+    settings.append(&mut late);
+    for setting in &settings {
+        values.insert(setting.name.to_owned(), setting.value.clone());
+    }
+    let mut merged = S::default();
+    settings.iter().for_each(|setting| (setting.setter)(&mut merged));
+    blocks[0].settings = settings;
+    let defaults = table.iter().map(|row| DefaultLine {
+        name: row.name,
+        source: row.default_source(),
+        prose: row.default,
+    });
+    let index = Index::build(&blocks);
+    Some(Config::new(blocks, index, merged, values, defaults.collect(), compiler.captures.count))
+}
+
+/// Which conditions must remember what they matched.
+#[derive(Default)]
+struct Captures {
+    by_block: HashMap<usize, Capture>,
+    count: usize,
+}
+
+struct Compiler<'a, S> {
+    raw: &'a [RawBlock],
+    table: &'a Table<S>,
+    options: LoadOptions,
+    base: &'a Path,
+    diagnostics: &'a mut Diagnostics,
+    captures: Captures,
+}
+
+impl<'a, S> Compiler<'a, S> {
+    /// The settings of a block; server-wide ones that stand in a condition go to `late`.
+    fn block(&mut self, id: usize, late: &mut Vec<Setting<S>>) -> Vec<Setting<S>> {
+        let raw = self.raw;
+        let mut settings = Vec::new();
+        for entry in raw[id].entries.iter().filter(|entry| !entry.key.starts_with("var.")) {
+            let Some(row) = self.row(entry) else { continue };
+            self.check_scope(id, entry, row);
+            let Some(setting) = self.setting(id, entry, row) else { continue };
+            if id != 0 && row.scope == Scope::Server {
+                late.retain(|other| other.name != setting.name);
+                late.push(setting);
+            } else {
+                settings.push(setting);
+            }
+        }
+        settings
+    }
+
+    fn finish(&self, id: usize, settings: Vec<Setting<S>>) -> Block<S> {
+        let raw = &self.raw[id];
+        let cond = raw.cond.as_ref().map(|cond| Condition {
+            field: cond.field.clone(),
+            op: cond.op,
+            text: cond.text.clone(),
+            matcher: cond.matcher.clone(),
+        });
+        Block {
+            parent: raw.parent as u32,
+            prev: raw.prev.map(|prev| prev as u32),
+            cond,
+            span: raw.span,
+            settings,
+            capture: None,
+        }
+    }
+
+    /// The row of an entry. Everything else that its name can be is reported here.
+    fn row(&mut self, entry: &Entry) -> Option<&'a Directive<S>> {
+        let (table, key, span) = (self.table, &entry.key, entry.key_span);
+        let lenient = if self.options.strict { Level::Error } else { Level::Warning };
+        let found = match table.lookup(key) {
+            Lookup::Row(row) => return Some(row),
+            Lookup::Deprecated(row) => {
+                let text = format!("{key} is an old name");
+                let found = Diagnostic::warning("deprecated", span, text);
+                self.diagnostics.push(found.help(format!("write {}", row.name)));
+                return Some(row);
+            }
+            Lookup::Planned(module) => {
+                let text = format!(
+                    "{key} is a lighttpd 1.4/1.5 directive ({module}) that is not available in \
+                     this version of lighty yet"
+                );
+                Diagnostic::new(lenient, "not-yet", span, text)
+            }
+            Lookup::Removed(instead) => {
+                let text = format!("{key} does not exist any more");
+                let help = (!instead.is_empty()).then(|| format!("write {instead}"));
+                Diagnostic::error("removed", span, text).maybe_help(help)
+            }
+            Lookup::Unknown => {
+                let help = table.suggest(key).map(|near| format!("did you mean {near}?"));
+                let text = format!("{key} is not a known directive and has no effect");
+                Diagnostic::new(lenient, "unknown-directive", span, text).maybe_help(help)
+            }
+        };
+        self.diagnostics.push(found);
+        None
+    }
+
+    fn check_scope(&mut self, id: usize, entry: &Entry, row: &Directive<S>) {
+        if id == 0 {
+            return;
+        }
+        let (key, block) = (&entry.key, self.raw[id].span);
+        let found = match row.scope {
+            Scope::Any => return,
+            Scope::Socket if self.depends_only_on_socket(id) => return,
+            Scope::Socket => {
+                let text = format!("{key} cannot depend on this condition");
+                let help = "it may stand at the top level or in $SERVER[\"socket\"] == \"…\"";
+                Diagnostic::error("scope", entry.key_span, text).help(help)
+            }
+            Scope::Server => {
+                let text = format!("{key} is server-wide: it applies whatever the condition says");
+                let help = "move it to the top level; where it is set several times, the last wins";
+                Diagnostic::warning("scope", entry.key_span, text).help(help)
+            }
+        };
+        self.diagnostics.push(found.note(block, "it stands in this block"));
+    }
+
+    /// Whether the block, the branches before it, and all around it look at the listener only.
+    fn depends_only_on_socket(&self, mut id: usize) -> bool {
+        while id != 0 {
+            let mut arm = Some(id);
+            while let Some(at) = arm {
+                let cond = self.raw[at].cond.as_ref();
+                if cond.is_some_and(|cond| cond.field != Field::Socket) {
+                    return false;
+                }
+                arm = self.raw[at].prev;
+            }
+            id = self.raw[id].parent;
+        }
+        true
+    }
+
+    fn setting(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> Option<Setting<S>> {
+        let value = entry.value.clone()?;
+        let setter = self.setter(id, entry, &value, row)?;
+        let (name, written) = (row.name, entry.key.clone());
+        Some(Setting { name, written, key_span: entry.key_span, value, setter, scope: row.scope })
+    }
+
+    fn setter(
+        &mut self,
+        id: usize,
+        entry: &Entry,
+        value: &Spanned<Value>,
+        row: &Directive<S>,
+    ) -> Option<Setter<S>> {
+        let captures =
+            if value.value.any_text(&mentions_capture) { self.capture(id) } else { None };
+        let fields = self.fields(id);
+        let ctx = CompileCtx {
+            key: &entry.key,
+            span: value.span,
+            base: self.base,
+            fields: &fields,
+            captures,
+            warnings: RefCell::default(),
+        };
+        let result = (row.compile)(&value.value, &ctx);
+        let warnings = ctx.warnings.take();
+        for warning in warnings {
+            self.reject(Level::Warning, entry, value, warning);
+        }
+        result.map_err(|reject| self.reject(Level::Error, entry, value, reject)).ok()
+    }
+
+    fn reject(&mut self, level: Level, entry: &Entry, value: &Spanned<Value>, reject: Reject) {
+        let span = reject.span.unwrap_or(value.span);
+        let text = format!("{} {}", entry.key, reject.message);
+        self.diagnostics.push(Diagnostic::new(level, "value", span, text).maybe_help(reject.help));
+    }
+
+    fn fields(&self, id: usize) -> Vec<&'a Field> {
+        let mut list: Vec<&Field> = Vec::new();
+        let mut at = id;
+        while at != 0 {
+            list.extend(self.raw[at].cond.as_ref().map(|cond| &cond.field));
+            at = self.raw[at].parent;
+        }
+        list.reverse();
+        list
+    }
+
+    /// The innermost enclosing condition with `=~`, made to remember its match.
+    fn capture(&mut self, id: usize) -> Option<CaptureId> {
+        let is_match = |id: usize| self.raw[id].cond.as_ref().filter(|c| c.op == Op::Match);
+        let mut at = id;
+        while at != 0 {
+            if let Some(cond) = is_match(at) {
+                if let Some(known) = self.captures.by_block.get(&at) {
+                    return Some(known.id);
+                }
+                // Also for a pattern that is matched as a literal: `%0` still has a value.
+                let regex = compile_regex(&cond.text).ok()?;
+                let id = CaptureId(self.captures.count as u32);
+                self.captures.count += 1;
+                self.captures.by_block.insert(at, Capture { id, regex });
+                return Some(id);
+            }
+            at = self.raw[at].parent;
+        }
+        None
+    }
+}
+
+fn mentions_capture(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|w| w[0] == b'%' && (w[1].is_ascii_digit() || w[1] == b'{'))
+}

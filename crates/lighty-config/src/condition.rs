@@ -1,0 +1,579 @@
+//! Conditions: what can be compared, with which operator, and the compiled comparison.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::limits::REGEX_BYTES_MAX;
+
+/// What a condition looks at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// `$SERVER["socket"]`: the listener that accepted the connection, as it was written.
+    Socket,
+    /// `$HTTP["scheme"]`
+    Scheme,
+    /// `$HTTP["url"]`: the decoded path without the query.
+    Url,
+    /// `$HTTP["host"]`, with its port if the client sent one.
+    Host,
+    /// `$HTTP["referer"]`
+    Referer,
+    /// `$HTTP["useragent"]`
+    UserAgent,
+    /// `$HTTP["cookie"]`
+    Cookie,
+    /// `$HTTP["remoteip"]`
+    RemoteIp,
+    /// `$HTTP["querystring"]`
+    QueryString,
+    /// `$HTTP["request-method"]`
+    Method,
+    /// `$HTTP["language"]`: the Accept-Language header (1.4).
+    Language,
+    /// `$PHYSICAL["path"]` (1.5).
+    PhysicalPath,
+    /// `$PHYSICAL["existing-path"]` (1.5).
+    PhysicalExistingPath,
+    /// `$REQUEST_HEADER["…"]` (1.4); the name in lower case.
+    RequestHeader(String),
+}
+
+/// Spelling, then what it means. The first spelling of a field is the one that is shown.
+const FIELDS: [(&str, &str, Field); 18] = [
+    ("SERVER", "socket", Field::Socket),
+    ("HTTP", "scheme", Field::Scheme),
+    ("HTTP", "url", Field::Url),
+    ("HTTP", "host", Field::Host),
+    ("HTTP", "referer", Field::Referer),
+    ("HTTP", "useragent", Field::UserAgent),
+    ("HTTP", "user-agent", Field::UserAgent),
+    ("HTTP", "cookie", Field::Cookie),
+    ("HTTP", "remoteip", Field::RemoteIp),
+    ("HTTP", "remote-ip", Field::RemoteIp),
+    ("HTTP", "querystring", Field::QueryString),
+    ("HTTP", "query-string", Field::QueryString),
+    ("HTTP", "request-method", Field::Method),
+    ("HTTP", "language", Field::Language),
+    ("PHYSICAL", "path", Field::PhysicalPath),
+    ("PHYSICAL", "existing-path", Field::PhysicalExistingPath),
+    // 1.4 spells these in a second way, too.
+    ("HTTP", "method", Field::Method),
+    ("HTTP", "path", Field::Url),
+];
+
+/// Number of [`Field::slot`]s.
+pub(crate) const SLOTS: usize = 14;
+
+impl Field {
+    /// The field of `$OBJECT["name"]`.
+    pub fn parse(object: &str, name: &str) -> Option<Field> {
+        if object == "REQUEST_HEADER" {
+            return Some(Field::RequestHeader(name.to_ascii_lowercase()));
+        }
+        let found = FIELDS.iter().find(|(o, n, _)| *o == object && *n == name);
+        found.map(|(_, _, field)| field.clone())
+    }
+
+    /// All spellings as they are written, for messages.
+    pub(crate) fn spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
+        FIELDS.iter().map(|(object, name, _)| (*object, *name))
+    }
+
+    /// A small number for the kind of field; all request headers share the last one.
+    pub(crate) fn slot(&self) -> usize {
+        match self {
+            Field::Socket => 0,
+            Field::Scheme => 1,
+            Field::Url => 2,
+            Field::Host => 3,
+            Field::Referer => 4,
+            Field::UserAgent => 5,
+            Field::Cookie => 6,
+            Field::RemoteIp => 7,
+            Field::QueryString => 8,
+            Field::Method => 9,
+            Field::Language => 10,
+            Field::PhysicalPath => 11,
+            Field::PhysicalExistingPath => 12,
+            Field::RequestHeader(_) => 13,
+        }
+    }
+}
+
+impl std::fmt::Display for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Field::RequestHeader(name) = self {
+            return write!(f, "$REQUEST_HEADER[\"{name}\"]");
+        }
+        match FIELDS.iter().find(|(_, _, field)| field == self) {
+            Some((object, name, _)) => write!(f, "${object}[\"{name}\"]"),
+            None => write!(f, "{self:?}"),
+        }
+    }
+}
+
+/// A comparison operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `=~`
+    Match,
+    /// `!~`
+    NotMatch,
+    /// `=^` (1.4)
+    Prefix,
+    /// `=$` (1.4)
+    Suffix,
+}
+
+impl Op {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Op::Eq => "==",
+            Op::Ne => "!=",
+            Op::Match => "=~",
+            Op::NotMatch => "!~",
+            Op::Prefix => "=^",
+            Op::Suffix => "=$",
+        }
+    }
+
+    /// Whether the condition holds when the comparison does not.
+    pub fn is_negative(self) -> bool {
+        matches!(self, Op::Ne | Op::NotMatch)
+    }
+}
+
+/// What is known of a request. Asked only for fields that some condition looks at.
+pub trait Facts {
+    /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now;
+    /// a header that the client did not send is `Some("")`.
+    fn get(&self, field: &Field) -> Option<Cow<'_, str>>;
+
+    /// The client's address; `None` if it has none (a unix socket). Whether it is known already
+    /// is what [`get`](Facts::get) says about [`Field::RemoteIp`].
+    fn remote_ip(&self) -> Option<IpAddr>;
+}
+
+/// The compiled right side of a condition.
+#[derive(Clone, Debug)]
+pub(crate) enum Matcher {
+    /// A host in lower case without port, and the port if one was written.
+    Host {
+        name: String,
+        port: Option<String>,
+    },
+    Exact(String),
+    Prefix {
+        text: String,
+        fold: bool,
+    },
+    Suffix {
+        text: String,
+        fold: bool,
+    },
+    Net {
+        address: IpAddr,
+        bits: u8,
+    },
+    Regex(Box<Regex>),
+}
+
+/// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
+#[derive(Debug)]
+pub(crate) struct BadCondition {
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+    pub(crate) at: Option<std::ops::Range<usize>>,
+}
+
+impl BadCondition {
+    fn new(message: impl Into<String>, help: Option<&str>) -> Self {
+        BadCondition { message: message.into(), help: help.map(str::to_owned), at: None }
+    }
+}
+
+impl Matcher {
+    pub(crate) fn compile(field: &Field, op: Op, text: &str) -> Result<Matcher, BadCondition> {
+        let is_regex = matches!(op, Op::Match | Op::NotMatch);
+        let (op, text) = match is_regex.then(|| literal(text)).flatten() {
+            Some((op, literal)) => (op, Cow::from(literal)),
+            None => (op, Cow::from(text)),
+        };
+        let fold = *field == Field::Host;
+        match op {
+            Op::Match | Op::NotMatch => regex(&text),
+            Op::Prefix => Ok(Matcher::Prefix { text: text.into_owned(), fold }),
+            Op::Suffix => Ok(Matcher::Suffix { text: text.into_owned(), fold }),
+            Op::Eq | Op::Ne if fold => Ok(host(&text)),
+            Op::Eq | Op::Ne if *field == Field::RemoteIp && !is_regex => net(&text),
+            Op::Eq | Op::Ne => Ok(Matcher::Exact(text.into_owned())),
+        }
+    }
+
+    /// Whether the comparison holds; the negation of `!=` and `!~` is the caller's.
+    pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> bool {
+        match self {
+            Matcher::Host { name, port } => host_matches(name, port.as_deref(), value, facts),
+            Matcher::Exact(text) => text == value,
+            Matcher::Prefix { text, fold } => {
+                value.as_bytes().get(..text.len()).is_some_and(|head| same(head, text, *fold))
+            }
+            Matcher::Suffix { text, fold } => {
+                let from = value.len().checked_sub(text.len());
+                from.is_some_and(|from| same(&value.as_bytes()[from..], text, *fold))
+            }
+            Matcher::Net { address, bits } => {
+                facts.remote_ip().is_some_and(|ip| in_net(ip.to_canonical(), *address, *bits))
+            }
+            Matcher::Regex(regex) => regex.is_match(value),
+        }
+    }
+}
+
+fn same(value: &[u8], text: &str, fold: bool) -> bool {
+    if fold { value.eq_ignore_ascii_case(text.as_bytes()) } else { value == text.as_bytes() }
+}
+
+fn host(text: &str) -> Matcher {
+    let (name, port) = split_port(text);
+    Matcher::Host { name: name.to_ascii_lowercase(), port: port.map(str::to_owned) }
+}
+
+/// A pattern without a port matches any port. A pattern with one is compared with the port of
+/// the request, or with that of the listener if the client did not send one, as in 1.4.
+fn host_matches(name: &str, port: Option<&str>, value: &str, facts: &dyn Facts) -> bool {
+    let (value_name, value_port) = split_port(value);
+    if !value_name.eq_ignore_ascii_case(name) {
+        return false;
+    }
+    match (port, value_port) {
+        (None, _) => true,
+        (Some(port), Some(value_port)) => port == value_port,
+        (Some(port), None) => {
+            let socket = facts.get(&Field::Socket);
+            socket.as_deref().and_then(|socket| split_port(socket).1) == Some(port)
+        }
+    }
+}
+
+/// `name:port` in two; the colons of `[::1]` are not mistaken for one before a port.
+pub(crate) fn split_port(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
+            (name, Some(port))
+        }
+        _ => (text, None),
+    }
+}
+
+fn net(text: &str) -> Result<Matcher, BadCondition> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let help = "write an address (\"192.0.2.1\", \"2001:db8::1\") or a network (\"192.0.2.0/24\")";
+    let bare = address.strip_prefix('[').and_then(|a| a.strip_suffix(']')).unwrap_or(address);
+    let Ok(address) = bare.parse::<IpAddr>() else {
+        return Err(BadCondition::new(format!("{text:?} is not an IP address"), Some(help)));
+    };
+    let width = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits.map(str::parse::<u8>) {
+        None => width,
+        Some(Ok(bits)) if bits <= width => bits,
+        Some(_) => {
+            let message = format!("the prefix length of {text:?} is not between 0 and {width}");
+            return Err(BadCondition::new(message, Some(help)));
+        }
+    };
+    Ok(Matcher::Net { address, bits })
+}
+
+fn in_net(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
+    match (ip, net) {
+        (IpAddr::V4(ip), IpAddr::V4(net)) => {
+            (ip.to_bits() ^ net.to_bits()).checked_shr(32 - u32::from(bits)).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(ip), IpAddr::V6(net)) => {
+            (ip.to_bits() ^ net.to_bits()).checked_shr(128 - u32::from(bits)).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+/// `^lit$`, `^lit` and `lit$` are comparisons of text and much cheaper as such.
+fn literal(pattern: &str) -> Option<(Op, String)> {
+    let (anchored, rest) = match pattern.strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, pattern),
+    };
+    let mut text = String::with_capacity(rest.len());
+    let mut chars = rest.chars();
+    let mut ended = false;
+    while let Some(c) = chars.next() {
+        match c {
+            _ if ended => return None,
+            '$' => ended = true,
+            '\\' => match chars.next() {
+                Some(c) if c.is_ascii_punctuation() && c != '<' && c != '>' => text.push(c),
+                _ => return None,
+            },
+            '.' | '*' | '+' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '|' | '^' => return None,
+            c => text.push(c),
+        }
+    }
+    match (anchored, ended) {
+        (true, true) => Some((Op::Eq, text)),
+        (true, false) => Some((Op::Prefix, text)),
+        (false, true) => Some((Op::Suffix, text)),
+        (false, false) => None,
+    }
+}
+
+fn regex(pattern: &str) -> Result<Matcher, BadCondition> {
+    compile_regex(pattern).map(|regex| Matcher::Regex(Box::new(regex)))
+}
+
+/// Compiles a regular expression as the language means it: unanchored, case sensitive, in
+/// linear time, `\d` and the like ASCII only as in PCRE without options.
+pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, BadCondition> {
+    if let Some(unsupported) = pcre_only(pattern) {
+        return Err(unsupported);
+    }
+    let pattern_ascii = ascii_classes(pattern);
+    let built = RegexBuilder::new(&pattern_ascii).size_limit(REGEX_BYTES_MAX).build();
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
+            let message =
+                format!("this regular expression needs more than {REGEX_BYTES_MAX} bytes");
+            BadCondition::new(message, Some("counted repetitions are what makes them large"))
+        }
+        error => {
+            let text = error.to_string();
+            let reason = text.rsplit("error: ").next().unwrap_or(&text).trim();
+            BadCondition::new(format!("not a regular expression: {reason}"), None)
+        }
+    })
+}
+
+/// PCRE without options takes `\d \w \s \b` as ASCII; so does this, written as `(?-u:…)`.
+fn ascii_classes(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let (mut chars, mut in_class) = (pattern.chars().peekable(), false);
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match (chars.next(), in_class) {
+                (Some('d'), true) => out.push_str("0-9"),
+                (Some('w'), true) => out.push_str("0-9A-Za-z_"),
+                (Some('s'), true) => out.push_str("\\t-\\r "),
+                (Some(c @ ('d' | 'w' | 's' | 'b')), false) => {
+                    out.extend(["(?-u:\\", c.encode_utf8(&mut [0; 4]), ")"]);
+                }
+                (Some('/'), _) => out.push('/'),
+                (Some('Z'), false) => out.push_str("\\z"),
+                (Some(c), _) => out.extend(['\\', c]),
+                (None, _) => out.push('\\'),
+            },
+            '[' if in_class && chars.peek() == Some(&':') => {
+                out.push('[');
+                for c in chars.by_ref() {
+                    out.push(c);
+                    if c == ']' {
+                        break;
+                    }
+                }
+            }
+            // Inside a class these mean nothing to PCRE, but sets of sets to the engine.
+            '[' | '&' | '~' if in_class => out.extend(['\\', c]),
+            '[' | ']' => {
+                in_class = c == '[';
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What PCRE has and a linear-time engine cannot have, with what to write instead.
+fn pcre_only(pattern: &str) -> Option<BadCondition> {
+    let bytes = pattern.as_bytes();
+    let (mut at, mut in_class) = (0, false);
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let found = match rest {
+            [b'\\', b'1'..=b'9', ..] if !in_class => Some((2, "a back-reference", BACK_REFERENCE)),
+            [b'\\', b'k' | b'g', ..] if !in_class => Some((2, "a back-reference", BACK_REFERENCE)),
+            [b'(', b'?', b'=' | b'!', ..] if !in_class => Some((3, "look-ahead", LOOK_AHEAD)),
+            [b'(', b'?', b'<', b'=' | b'!', ..] if !in_class => {
+                Some((4, "look-behind", LOOK_BEHIND))
+            }
+            [b'(', b'?', b'>', ..] if !in_class => Some((3, "an atomic group", POSSESSIVE)),
+            [b'*' | b'+' | b'?' | b'}', b'+', ..] if !in_class => {
+                Some((2, "a possessive repetition", POSSESSIVE))
+            }
+            [b'(', b'?', b'R' | b'0'..=b'9' | b'&', ..] if !in_class => {
+                Some((3, "recursion", "write the nesting out to the depth that you need"))
+            }
+            _ => None,
+        };
+        if let Some((length, what, help)) = found {
+            let message = format!("{what} is not supported: matching takes linear time here");
+            let at = Some(at..at + length);
+            return Some(BadCondition { message, help: Some(help.to_owned()), at });
+        }
+        match rest[0] {
+            b'\\' => at += 1,
+            b'[' => in_class = true,
+            b']' => in_class = false,
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+const BACK_REFERENCE: &str = "write the alternatives out, or match them in a script";
+const LOOK_AHEAD: &str =
+    "nest a second condition with `!~` (or `=~`) for what must not (or must) follow";
+const LOOK_BEHIND: &str =
+    "match what stands before as part of the pattern, or nest a condition with `!~`";
+const POSSESSIVE: &str = "leave it out: matching cannot become slow here, so it is not needed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(&'static str, Option<&'static str>, Option<IpAddr>);
+
+    impl Facts for Fixed {
+        fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
+            let value = if *field == Field::Socket { self.1? } else { self.0 };
+            Some(Cow::from(value))
+        }
+        fn remote_ip(&self) -> Option<IpAddr> {
+            self.2
+        }
+    }
+
+    fn matches(field: Field, op: Op, pattern: &str, value: &'static str) -> bool {
+        let matcher = Matcher::compile(&field, op, pattern).unwrap();
+        matcher.is_match(value, &Fixed(value, Some("127.0.0.1:8080"), value.parse().ok()))
+    }
+
+    fn bad(field: Field, op: Op, pattern: &str) -> BadCondition {
+        Matcher::compile(&field, op, pattern).unwrap_err()
+    }
+
+    #[test]
+    fn a_host_is_compared_without_its_port_unless_one_is_written() {
+        let host = |pattern, value| matches(Field::Host, Op::Eq, pattern, value);
+        assert!(host("example.com", "example.com"));
+        assert!(host("Example.COM", "eXample.com:81"));
+        assert!(host("example.com:81", "example.com:81"));
+        assert!(!host("example.com:81", "example.com:82"));
+        assert!(host("example.com:8080", "example.com"), "then the listener's port counts");
+        assert!(!host("example.com:81", "example.com"));
+        assert!(host("[::1]", "[::1]:80"));
+        assert!(!host("[::1]:81", "[::1]:80"));
+        assert!(!host("example.com", "example.com.evil"));
+        assert!(matches(Field::Host, Op::Match, "^www\\.example\\.com$", "www.example.com:80"));
+        assert!(matches(Field::Host, Op::Suffix, ".example.com", "WWW.Example.com"));
+        assert!(!matches(Field::Url, Op::Eq, "/A", "/a"), "all else is case sensitive");
+    }
+
+    #[test]
+    fn addresses_match_networks() {
+        let ip = |pattern, value| matches(Field::RemoteIp, Op::Eq, pattern, value);
+        assert!(ip("10.0.0.1", "10.0.0.1"));
+        assert!(!ip("10.0.0.1", "10.0.0.2"));
+        assert!(ip("10.0.0.0/8", "10.255.3.4"));
+        assert!(!ip("10.0.0.0/8", "11.0.0.0"));
+        assert!(ip("0.0.0.0/0", "203.0.113.9"));
+        assert!(ip("10.0.0.1/32", "10.0.0.1"));
+        assert!(ip("10.0.0.0/31", "10.0.0.1"));
+        assert!(!ip("10.0.0.0/31", "10.0.0.2"));
+        assert!(ip("2001:db8::/32", "2001:db8:ffff::1"));
+        assert!(!ip("2001:db8::/32", "2001:db9::1"));
+        assert!(ip("::/0", "::1"));
+        assert!(ip("[2001:DB8::1]", "2001:db8:0::1"));
+        assert!(ip("10.0.0.0/8", "::ffff:10.1.2.3"), "a mapped address is an IPv4 address");
+        assert!(!ip("0.0.0.0/0", "::1"));
+    }
+
+    #[test]
+    fn bad_networks_are_refused() {
+        for text in ["example.com", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0/8", ""] {
+            bad(Field::RemoteIp, Op::Eq, text);
+        }
+    }
+
+    #[test]
+    fn literal_patterns_become_comparisons() {
+        assert_eq!(literal("^/a\\.b$"), Some((Op::Eq, "/a.b".into())));
+        assert_eq!(literal("^/a/"), Some((Op::Prefix, "/a/".into())));
+        assert_eq!(literal("\\.php$"), Some((Op::Suffix, ".php".into())));
+        for regex in ["abc", "^a.c$", "^(a)$", "a$b", "^\\d", "\\$", "^a|b$", "^a*", "^a\\"] {
+            assert_eq!(literal(regex), None, "{regex}");
+        }
+        assert_eq!(literal("cost\\$$"), Some((Op::Suffix, "cost$".into())));
+        assert!(matches(Field::Url, Op::Match, "^/a", "/abc"));
+        assert!(!matches(Field::Url, Op::Match, "^/a$", "/abc"));
+    }
+
+    #[test]
+    fn patterns_are_unanchored_and_case_sensitive() {
+        assert!(matches(Field::Url, Op::Match, "b+", "abbc"));
+        assert!(!matches(Field::Url, Op::Match, "B", "abbc"));
+        assert!(matches(Field::Url, Op::Match, "(?i)B", "abbc"));
+        assert!(matches(Field::Url, Op::Match, "[\\w/]+[[]x\\/", "/a[x/"));
+        assert!(!matches(Field::Url, Op::Match, "^\\d$", "٣"), "digits are ASCII digits");
+    }
+
+    #[test]
+    fn what_pcre_alone_can_do_is_named_at_its_place() {
+        let cases = [
+            ("^/(?!a)", 2..5, "look-ahead"),
+            ("(?=a)", 0..3, "look-ahead"),
+            ("x(?<!a)b", 1..5, "look-behind"),
+            ("(.)\\1", 3..5, "back-reference"),
+            ("a(?>b)", 1..4, "atomic"),
+            ("a*+b", 1..3, "possessive"),
+        ];
+        for (pattern, at, what) in cases {
+            let found = bad(Field::Url, Op::Match, pattern);
+            assert_eq!(found.at, Some(at), "{pattern}");
+            assert!(found.message.contains(what), "{}", found.message);
+            assert!(found.help.is_some());
+        }
+        for fine in ["[*+]", "(?<name>a)", "(?:a)", "a\\+\\+", "[\\1]"] {
+            let _ = Matcher::compile(&Field::Url, Op::Match, fine);
+            assert!(pcre_only(fine).is_none(), "{fine}");
+        }
+        assert!(bad(Field::Url, Op::Match, "(a").message.contains("unclosed group"));
+    }
+
+    #[test]
+    fn a_regular_expression_has_a_size_limit() {
+        let found = bad(Field::Url, Op::Match, "((a{1000}){1000}){1000}");
+        assert!(found.message.contains("bytes"), "{}", found.message);
+    }
+
+    #[test]
+    fn every_spelling_is_known() {
+        for (object, name) in Field::spellings() {
+            let field = Field::parse(object, name).unwrap();
+            assert!(field.slot() < SLOTS);
+        }
+        assert_eq!(Field::Host.to_string(), "$HTTP[\"host\"]");
+        let header = Field::parse("REQUEST_HEADER", "X-Foo").unwrap();
+        assert_eq!(header.to_string(), "$REQUEST_HEADER[\"x-foo\"]");
+        assert_eq!(Field::parse("HTTP", "Host"), None);
+    }
+}

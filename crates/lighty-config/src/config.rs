@@ -1,0 +1,262 @@
+//! A loaded configuration: immutable, compiled, shared by all workers.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::condition::{Field, Matcher, Op};
+use crate::directive::{Scope, Setter};
+use crate::evaluate::{Active, Capture, Index};
+use crate::source::{Span, Spanned};
+use crate::value::{Value, quote};
+
+/// A directive with its value, in one block.
+pub struct Setting<S> {
+    /// Name of the row.
+    pub name: &'static str,
+    /// The name that was written (an alias perhaps).
+    pub written: String,
+    /// Where the name is.
+    pub key_span: Span,
+    /// The value and where it is.
+    pub value: Spanned<Value>,
+    /// Where it may stand.
+    pub scope: Scope,
+    pub(crate) setter: Setter<S>,
+}
+
+/// What a block asks.
+pub struct Condition {
+    /// What it looks at.
+    pub field: Field,
+    /// How it compares.
+    pub op: Op,
+    /// What it compares with.
+    pub text: String,
+    pub(crate) matcher: Matcher,
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.field, self.op.as_str(), quote(&self.text))
+    }
+}
+
+/// A condition with its settings. Blocks are numbered in file order; 0 is the global one.
+pub struct Block<S> {
+    /// The enclosing block.
+    pub parent: u32,
+    /// The branch before it in its `else` chain.
+    pub prev: Option<u32>,
+    /// `None` for the global block and for a bare `else`.
+    pub cond: Option<Condition>,
+    /// Where it begins.
+    pub span: Span,
+    /// What it sets.
+    pub settings: Vec<Setting<S>>,
+    pub(crate) capture: Option<Capture>,
+}
+
+impl<S> Block<S> {
+    /// The head of the block as it would be written.
+    pub fn head(&self) -> String {
+        match (&self.cond, self.prev) {
+            (Some(cond), None) => cond.to_string(),
+            (Some(cond), Some(_)) => format!("else {cond}"),
+            (None, _) => "else".to_owned(),
+        }
+    }
+}
+
+/// The default of a directive, for [`Config::dump`].
+pub(crate) struct DefaultLine {
+    pub(crate) name: &'static str,
+    pub(crate) source: Option<String>,
+    pub(crate) prose: &'static str,
+}
+
+/// A `$SERVER["socket"] == "…"`: an address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenSocket {
+    /// The address as it was written: `:80`, `127.0.0.1:80`, `[::1]:80`, `/run/x.socket`.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A configuration.
+pub struct Config<S> {
+    pub(crate) blocks: Vec<Block<S>>,
+    pub(crate) index: Index,
+    /// Distinguishes configurations, so that an [`Active`] notices a reload.
+    pub(crate) id: u64,
+    pub(crate) capture_count: usize,
+    global: S,
+    values: HashMap<String, Spanned<Value>>,
+    defaults: Vec<DefaultLine>,
+}
+
+impl<S: Clone> Config<S> {
+    /// The settings of a request: defaults, then the global block, then every active block in
+    /// file order. A later value replaces an earlier one as a whole.
+    pub fn settings(&self, active: &Active) -> S {
+        let mut settings = self.global.clone();
+        for block in active.iter() {
+            if let Some(block) = self.blocks.get(block as usize) {
+                block.settings.iter().for_each(|setting| (setting.setter)(&mut settings));
+            }
+        }
+        settings
+    }
+}
+
+impl<S> Config<S> {
+    pub(crate) fn new(
+        blocks: Vec<Block<S>>,
+        index: Index,
+        global: S,
+        values: HashMap<String, Spanned<Value>>,
+        defaults: Vec<DefaultLine>,
+        capture_count: usize,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Config { blocks, index, id, capture_count, global, values, defaults }
+    }
+
+    /// The settings outside of all conditions, server-wide ones included.
+    pub fn global(&self) -> &S {
+        &self.global
+    }
+
+    /// All blocks in file order; the first is the global one.
+    pub fn blocks(&self) -> &[Block<S>] {
+        &self.blocks
+    }
+
+    /// The global value of a directive (by the name of its row) or of a variable.
+    pub fn value(&self, name: &str) -> Option<&Spanned<Value>> {
+        self.values.get(name)
+    }
+
+    /// Every address that a `$SERVER["socket"] == "…"` opens, each once, in file order.
+    pub fn listen_sockets(&self) -> Vec<ListenSocket> {
+        let mut list: Vec<ListenSocket> = Vec::new();
+        for block in &self.blocks {
+            if let Some(cond) = &block.cond
+                && cond.field == Field::Socket
+                && cond.op == Op::Eq
+                && !list.iter().any(|known| known.text == cond.text)
+            {
+                list.push(ListenSocket { text: cond.text.clone(), span: block.span });
+            }
+        }
+        list
+    }
+
+    /// Whether any condition looks at this field; all request headers count as one.
+    pub fn uses(&self, field: &Field) -> bool {
+        let slot = field.slot();
+        self.blocks.iter().filter_map(|b| b.cond.as_ref()).any(|c| c.field.slot() == slot)
+    }
+
+    /// The effective configuration: the global values with defaults marked, then all blocks
+    /// that set something. It can be loaded again and means the same.
+    pub fn dump(&self) -> String {
+        let mut out = String::new();
+        let set: HashMap<&str, &Setting<S>> =
+            self.blocks[0].settings.iter().map(|setting| (setting.name, setting)).collect();
+        for default in &self.defaults {
+            let name = default.name;
+            let _ = match (set.get(name), &default.source) {
+                (Some(setting), _) => {
+                    writeln!(out, "{name} = {}", setting.value.value.to_source())
+                }
+                (None, Some(source)) => writeln!(out, "{name} = {source} # default"),
+                (None, None) if default.prose.is_empty() => writeln!(out, "# {name}: not set"),
+                (None, None) => writeln!(out, "# {name}: {} (default)", default.prose),
+            };
+        }
+        BlockWriter { config: self, out: &mut out, open: Vec::new(), closed: None }.write();
+        out
+    }
+
+    /// The blocks around a block and itself, outermost first, without the global one.
+    pub(crate) fn path(&self, id: u32) -> Vec<u32> {
+        let mut path = vec![id];
+        while let Some(&last) = path.last() {
+            match self.blocks[last as usize].parent {
+                0 => break,
+                parent => path.push(parent),
+            }
+        }
+        path.reverse();
+        path
+    }
+
+    /// A block and the branches before it, first branch first.
+    pub(crate) fn branches(&self, id: u32) -> Vec<u32> {
+        let mut list = vec![id];
+        let mut at = id;
+        while let Some(prev) = self.blocks[at as usize].prev {
+            list.push(prev);
+            at = prev;
+        }
+        list.reverse();
+        list
+    }
+}
+
+/// Writes blocks in file order. A block that cannot be written inside the ones that are open is
+/// reached by writing the way to it again: equal blocks are one.
+struct BlockWriter<'a, S> {
+    config: &'a Config<S>,
+    out: &'a mut String,
+    open: Vec<u32>,
+    /// The block that was closed last, if nothing was written since.
+    closed: Option<u32>,
+}
+
+impl<S> BlockWriter<'_, S> {
+    fn write(&mut self) {
+        for id in 1..self.config.blocks.len() as u32 {
+            let path = self.config.path(id);
+            let common = path.iter().zip(&self.open).take_while(|(a, b)| a == b).count();
+            self.close_to(common);
+            path[common..].iter().for_each(|&id| self.open(id));
+            for setting in &self.config.blocks[id as usize].settings {
+                let value = setting.value.value.to_source();
+                self.line(&format!("{} = {value}", setting.name));
+            }
+        }
+        self.close_to(0);
+    }
+
+    fn close_to(&mut self, depth: usize) {
+        while self.open.len() > depth {
+            let id = self.open.pop();
+            self.line("}");
+            self.closed = id;
+        }
+    }
+
+    fn open(&mut self, id: u32) {
+        let branches = self.config.branches(id);
+        let after = branches.iter().position(|&b| Some(b) == self.closed).map_or(0, |at| at + 1);
+        // The closed block must be of this very chain, right before what is written now.
+        let after = if after < branches.len() { after } else { 0 };
+        for &branch in &branches[after..] {
+            self.line(&format!("{} {{", self.config.blocks[branch as usize].head()));
+            if branch != id {
+                self.line("}");
+            }
+        }
+        self.open.push(id);
+    }
+
+    fn line(&mut self, text: &str) {
+        let depth = self.open.len();
+        let _ = writeln!(self.out, "{:width$}{text}", "", width = depth * 4);
+        self.closed = None;
+    }
+}

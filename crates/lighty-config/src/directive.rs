@@ -1,0 +1,421 @@
+//! One directive = one row: its name, type, scope, default, documentation, and how its value
+//! becomes a change to the settings.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::condition::Field;
+use crate::evaluate::CaptureId;
+use crate::source::Span;
+use crate::suggest::nearest;
+use crate::value::Value;
+
+/// Writes an already parsed value into settings; cheap, because it only copies or counts
+/// references.
+pub type Setter<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
+
+/// Parses a value once, when the configuration is loaded.
+pub type Compile<S> = Arc<dyn Fn(&Value, &CompileCtx) -> Result<Setter<S>, Reject> + Send + Sync>;
+
+/// Strings in order.
+pub type Strings = Arc<[Arc<str>]>;
+
+/// Keys and strings in order.
+pub type Pairs = Arc<[(Arc<str>, Arc<str>)]>;
+
+/// The type of a value, for the manual and for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Text.
+    String,
+    /// `"enable"` or `"disable"`.
+    Bool,
+    /// A number in a range.
+    Int {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// `( "a", "b" )`
+    List,
+    /// `( "k" => "v" )`
+    Map,
+    /// An array of a form of its own.
+    Array,
+}
+
+impl Kind {
+    /// As the manual names it.
+    pub fn describe(&self) -> String {
+        match self {
+            Kind::String => "string".into(),
+            Kind::Bool => "\"enable\" or \"disable\"".into(),
+            Kind::Int { min, max: i64::MAX } => format!("number from {min}"),
+            Kind::Int { min, max } => format!("number from {min} to {max}"),
+            Kind::Choice(words) => {
+                let words: Vec<String> = words.iter().map(|w| format!("\"{w}\"")).collect();
+                format!("one of {}", words.join(", "))
+            }
+            Kind::List => "list of strings".into(),
+            Kind::Map => "map of strings".into(),
+            Kind::Array => "array".into(),
+        }
+    }
+}
+
+/// Where a directive may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Once for the server: at the top level.
+    Server,
+    /// Per listener: at the top level or in `$SERVER["socket"]`.
+    Socket,
+    /// In any condition.
+    Any,
+}
+
+impl Scope {
+    /// As the manual names it.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Scope::Server => "server",
+            Scope::Socket => "server or $SERVER[\"socket\"]",
+            Scope::Any => "any condition",
+        }
+    }
+}
+
+/// Why a value is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// What is wrong, as a sentence that goes on after the directive's name:
+    /// `must be a number`.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+    /// The element of an array that is at fault.
+    pub span: Option<Span>,
+}
+
+impl Reject {
+    /// A reason.
+    pub fn new(message: impl Into<String>) -> Self {
+        Reject { message: message.into(), help: None, span: None }
+    }
+
+    /// Adds a suggestion.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Points at an element.
+    pub fn at(mut self, span: Span) -> Self {
+        self.span = Some(span);
+        self
+    }
+}
+
+/// What a row may want to know while it compiles a value.
+pub struct CompileCtx<'a> {
+    /// The directive as it was written.
+    pub key: &'a str,
+    /// The value's place.
+    pub span: Span,
+    /// The directory of the main configuration file.
+    pub base: &'a Path,
+    /// What the enclosing conditions look at, outermost first; empty at the top level.
+    pub fields: &'a [&'a Field],
+    /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`. `None` if
+    /// there is none, or if no text of this value contains a `%` before a digit or a brace.
+    pub captures: Option<CaptureId>,
+    pub(crate) warnings: RefCell<Vec<Reject>>,
+}
+
+impl CompileCtx<'_> {
+    /// Accepts the value but says something about it.
+    pub fn warn(&self, warning: Reject) {
+        self.warnings.borrow_mut().push(warning);
+    }
+}
+
+/// A row of the table.
+#[derive(Clone)]
+pub struct Directive<S> {
+    /// Its name.
+    pub name: &'static str,
+    /// Type of its value.
+    pub kind: Kind,
+    /// Where it may stand.
+    pub scope: Scope,
+    /// The default: text of a value without quotes, or a value in parentheses, or prose (see
+    /// [`default_prose`](Directive::default_prose)).
+    pub default: &'static str,
+    /// Whether the default is a description, not a value.
+    pub default_is_prose: bool,
+    /// The version of lighttpd (`1.4`, `1.5`) or of lighty (`lighty 0.1`) that had it first.
+    pub since: &'static str,
+    /// Markdown; the first sentence is the summary.
+    pub doc: &'static str,
+    /// Lines of configuration.
+    pub example: &'static str,
+    /// What it belongs to: `core` or the name of a module.
+    pub module: &'static str,
+    /// Other names that mean the same.
+    pub aliases: Vec<&'static str>,
+    /// Other names that mean the same and earn a warning.
+    pub deprecated: Vec<&'static str>,
+    /// Parses the value.
+    pub compile: Compile<S>,
+}
+
+impl<S: 'static> Directive<S> {
+    /// A switch.
+    pub fn bool(
+        name: &'static str,
+        set: impl Fn(&mut S, bool) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let parse = |value: &Value, _: &CompileCtx| parse_bool(value);
+        Directive::parsed(name, Kind::Bool, parse, move |s, v| set(s, *v))
+    }
+
+    /// A text.
+    pub fn string(
+        name: &'static str,
+        set: impl Fn(&mut S, Arc<str>) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let parse = |value: &Value, _: &CompileCtx| parse_string(value);
+        Directive::parsed(name, Kind::String, parse, move |s, v| set(s, Arc::clone(v)))
+    }
+
+    /// A number in a range.
+    pub fn int(
+        name: &'static str,
+        range: RangeInclusive<i64>,
+        set: impl Fn(&mut S, i64) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let kind = Kind::Int { min: *range.start(), max: *range.end() };
+        let parse = move |value: &Value, _: &CompileCtx| parse_int(value, &range);
+        Directive::parsed(name, kind, parse, move |s, v| set(s, *v))
+    }
+
+    /// One word of some; the setter gets its index.
+    pub fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        set: impl Fn(&mut S, usize) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let parse = move |value: &Value, _: &CompileCtx| parse_choice(value, words);
+        Directive::parsed(name, Kind::Choice(words), parse, move |s, v| set(s, *v))
+    }
+
+    /// A list of texts. Keys of the array are ignored; a single text is a list of one.
+    pub fn strings(
+        name: &'static str,
+        set: impl Fn(&mut S, Strings) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let parse = |value: &Value, _: &CompileCtx| parse_strings(value);
+        Directive::parsed(name, Kind::List, parse, move |s, v| set(s, Arc::clone(v)))
+    }
+
+    /// Keys and texts in the order in which they were written.
+    pub fn map(
+        name: &'static str,
+        set: impl Fn(&mut S, Pairs) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let parse = |value: &Value, _: &CompileCtx| parse_map(value);
+        Directive::parsed(name, Kind::Map, parse, move |s, v| set(s, Arc::clone(v)))
+    }
+
+    /// A value with a parser of its own.
+    pub fn parsed<T: Send + Sync + 'static>(
+        name: &'static str,
+        kind: Kind,
+        parse: impl Fn(&Value, &CompileCtx) -> Result<T, Reject> + Send + Sync + 'static,
+        set: impl Fn(&mut S, &T) + Copy + Send + Sync + 'static,
+    ) -> Self {
+        Directive::raw(name, kind, move |value, ctx| {
+            let parsed = parse(value, ctx)?;
+            Ok(Arc::new(move |settings: &mut S| set(settings, &parsed)))
+        })
+    }
+
+    /// Full control: a function from value to setter.
+    pub fn raw(
+        name: &'static str,
+        kind: Kind,
+        compile: impl Fn(&Value, &CompileCtx) -> Result<Setter<S>, Reject> + Send + Sync + 'static,
+    ) -> Self {
+        Directive {
+            name,
+            kind,
+            scope: Scope::Any,
+            default: "",
+            default_is_prose: true,
+            since: "",
+            doc: "",
+            example: "",
+            module: "core",
+            aliases: Vec::new(),
+            deprecated: Vec::new(),
+            compile: Arc::new(compile),
+        }
+    }
+}
+
+impl<S> Directive<S> {
+    /// Sets the default, as the text of a value.
+    pub fn default(mut self, text: &'static str) -> Self {
+        self.default = text;
+        self.default_is_prose = false;
+        self
+    }
+
+    /// Describes a default that is not a value: `one per core`.
+    pub fn default_prose(mut self, text: &'static str) -> Self {
+        self.default = text;
+        self.default_is_prose = true;
+        self
+    }
+
+    /// Sets where it may stand; [`Scope::Any`] if not called.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Sets which version had it first.
+    pub fn since(mut self, version: &'static str) -> Self {
+        self.since = version;
+        self
+    }
+
+    /// Sets the documentation.
+    pub fn doc(mut self, markdown: &'static str) -> Self {
+        self.doc = markdown;
+        self
+    }
+
+    /// Sets the example.
+    pub fn example(mut self, lines: &'static str) -> Self {
+        self.example = lines;
+        self
+    }
+
+    /// Sets what it belongs to; `core` if not called.
+    pub fn module(mut self, name: &'static str) -> Self {
+        self.module = name;
+        self
+    }
+
+    /// Adds another name.
+    pub fn alias(mut self, name: &'static str) -> Self {
+        self.aliases.push(name);
+        self
+    }
+
+    /// Adds another name that earns a warning.
+    pub fn deprecated_alias(mut self, name: &'static str) -> Self {
+        self.deprecated.push(name);
+        self
+    }
+
+    /// The first sentence of the documentation.
+    pub fn summary(&self) -> &'static str {
+        let end = self.doc.find(". ").or_else(|| self.doc.find(".\n")).map(|at| at + 1);
+        self.doc[..end.unwrap_or(self.doc.len())].trim()
+    }
+
+    /// The default as it would be written in a configuration; `None` if it is prose.
+    pub fn default_source(&self) -> Option<String> {
+        if self.default_is_prose {
+            return None;
+        }
+        Some(match self.kind {
+            Kind::String | Kind::Bool | Kind::Choice(_) => crate::value::quote(self.default),
+            Kind::Int { .. } => self.default.to_owned(),
+            Kind::List | Kind::Map | Kind::Array => self.default.to_owned(),
+        })
+    }
+}
+
+/// A switch, or why not. For parsers of other forms, as the functions below.
+pub fn parse_bool(value: &Value) -> Result<bool, Reject> {
+    value.as_bool().ok_or_else(|| {
+        let reject = Reject::new("must be \"enable\" or \"disable\"");
+        match value.as_str().map(str::to_ascii_lowercase).as_deref() {
+            Some("on" | "yes" | "enable" | "enabled" | "true") => reject.help("write \"enable\""),
+            Some("off" | "no" | "disable" | "disabled" | "false") => {
+                reject.help("write \"disable\"")
+            }
+            _ => reject,
+        }
+    })
+}
+
+/// A text; a number is written out.
+pub fn parse_string(value: &Value) -> Result<Arc<str>, Reject> {
+    match value {
+        Value::Str(text) => Ok(text.as_str().into()),
+        Value::Int(number) => Ok(number.to_string().into()),
+        Value::Array(_) => Err(Reject::new("must be a string, not an array")),
+    }
+}
+
+/// A number in a range.
+pub fn parse_int(value: &Value, range: &RangeInclusive<i64>) -> Result<i64, Reject> {
+    let (min, max) = (range.start(), range.end());
+    match value.as_int() {
+        Some(number) if range.contains(&number) => Ok(number),
+        Some(_) if *max == i64::MAX => Err(Reject::new(format!("must be at least {min}"))),
+        Some(_) => Err(Reject::new(format!("must be from {min} to {max}"))),
+        None => {
+            let text = format!("must be a number, not {}", value.to_source());
+            Err(Reject::new(shorten(text)).help("numbers are plain decimal digits"))
+        }
+    }
+}
+
+/// The index of a word.
+pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
+    let found = value.as_str().and_then(|text| words.iter().position(|word| *word == text));
+    found.ok_or_else(|| {
+        let list: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        let reject = Reject::new(format!("must be one of {}", list.join(", ")));
+        match value.as_str().and_then(|text| nearest(text, words.iter())) {
+            Some(word) => reject.help(format!("did you mean \"{word}\"?")),
+            None => reject,
+        }
+    })
+}
+
+/// A list of texts.
+pub fn parse_strings(value: &Value) -> Result<Strings, Reject> {
+    let Some(items) = value.as_list() else { return Ok([parse_string(value)?].into()) };
+    items.iter().map(|(_, item)| parse_string(&item.value).map_err(|r| r.at(item.span))).collect()
+}
+
+/// Keys and texts.
+pub fn parse_map(value: &Value) -> Result<Pairs, Reject> {
+    let form = "write `( \"key\" => \"value\" )`";
+    let Some(items) = value.as_list() else {
+        return Err(Reject::new("must be an array of keys and values").help(form));
+    };
+    let pair = |(key, item): &crate::value::Item| {
+        let Some(key) = key else {
+            return Err(Reject::new("has an element without a key").help(form).at(item.span));
+        };
+        let text = parse_string(&item.value).map_err(|reject| reject.at(item.span))?;
+        Ok((Arc::from(key.as_str()), text))
+    };
+    items.iter().map(pair).collect()
+}
+
+fn shorten(text: String) -> String {
+    if text.chars().count() <= 80 { text } else { text.chars().take(79).chain(['…']).collect() }
+}

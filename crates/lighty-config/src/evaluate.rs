@@ -1,0 +1,385 @@
+//! Which blocks apply to a request.
+//!
+//! A thousand virtual hosts must not cost a thousand comparisons. On every level of nesting,
+//! conditions that compare a field with a whole text are found by hashing the field's value;
+//! only the rest is visited one by one, and only inside blocks that are true.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
+use regex::{CaptureLocations, Regex};
+
+use crate::condition::{Facts, Field, Matcher, SLOTS, split_port};
+use crate::config::{Block, Config};
+
+/// Comparisons with one field on one level from which on they are hashed. Fewer are cheaper to
+/// try one by one.
+const HASHED_MIN: usize = 8;
+
+type Map<K> = HashMap<K, Box<[u32]>, FixedState>;
+
+/// Names the condition that `%0` to `%9` come from; see [`Active::captures`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CaptureId(pub(crate) u32);
+
+/// A condition whose match is remembered.
+pub(crate) struct Capture {
+    pub(crate) id: CaptureId,
+    pub(crate) regex: Regex,
+}
+
+/// Where to look, level by level.
+pub(crate) struct Index {
+    /// By enclosing block.
+    levels: Vec<Level>,
+    /// The chains that a block is a branch of (several if it was continued in several ways).
+    chains_of: Vec<Box<[u32]>>,
+    /// The chain that decides about a block, and the fields of the branches before it.
+    before: Vec<Option<Before>>,
+    chain_count: usize,
+}
+
+struct Before {
+    chain: u32,
+    fields: Box<[Field]>,
+}
+
+#[derive(Default)]
+struct Level {
+    /// Blocks to try one by one, in file order.
+    one_by_one: Vec<u32>,
+    hosts: Map<Box<str>>,
+    addresses: Map<IpAddr>,
+    texts: Vec<(Field, Map<Box<str>>)>,
+}
+
+impl Index {
+    pub(crate) fn build<S>(blocks: &[Block<S>]) -> Index {
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
+        for (id, block) in blocks.iter().enumerate().skip(1) {
+            children[block.parent as usize].push(id as u32);
+        }
+        let levels = children.iter().map(|children| Level::build(blocks, children)).collect();
+        let (chains_of, before, chain_count) = chains(blocks);
+        Index { levels, chains_of, before, chain_count }
+    }
+}
+
+type Chains = (Vec<Box<[u32]>>, Vec<Option<Before>>, usize);
+
+/// Numbers the `else` chains. A block that two blocks continue begins two chains.
+fn chains<S>(blocks: &[Block<S>]) -> Chains {
+    let mut of: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
+    let mut before: Vec<Option<Before>> = Vec::with_capacity(blocks.len());
+    let mut last_of_chain: Vec<u32> = Vec::new();
+    for (id, block) in blocks.iter().enumerate() {
+        let Some(prev) = block.prev else {
+            before.push(None);
+            continue;
+        };
+        let open = of[prev as usize].iter().find(|c| last_of_chain[**c as usize] == prev);
+        let chain = open.copied().unwrap_or_else(|| {
+            let chain = last_of_chain.len() as u32;
+            last_of_chain.push(prev);
+            let mut at = Some(prev);
+            while let Some(branch) = at {
+                of[branch as usize].push(chain);
+                at = blocks[branch as usize].prev;
+            }
+            chain
+        });
+        of[id].push(chain);
+        last_of_chain[chain as usize] = id as u32;
+        let inherited = before[prev as usize].as_ref().map(|b: &Before| b.fields.to_vec());
+        let mut fields = inherited.unwrap_or_default();
+        if let Some(cond) = &blocks[prev as usize].cond
+            && !fields.contains(&cond.field)
+        {
+            fields.push(cond.field.clone());
+        }
+        before.push(Some(Before { chain, fields: fields.into() }));
+    }
+    (of.into_iter().map(Into::into).collect(), before, last_of_chain.len())
+}
+
+/// What a condition is found by.
+enum Key<'a> {
+    Host(&'a str),
+    Address(IpAddr),
+    Text(&'a Field, &'a str),
+}
+
+fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
+    let cond = block.cond.as_ref().filter(|cond| !cond.op.is_negative())?;
+    match &cond.matcher {
+        Matcher::Host { name, .. } => Some(Key::Host(name)),
+        Matcher::Exact(text) => Some(Key::Text(&cond.field, text)),
+        Matcher::Net { address: IpAddr::V4(ip), bits: 32 } => Some(Key::Address((*ip).into())),
+        Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => Some(Key::Address((*ip).into())),
+        _ => None,
+    }
+}
+
+impl Level {
+    fn build<S>(blocks: &[Block<S>], children: &[u32]) -> Level {
+        let mut hosts: HashMap<Box<str>, Vec<u32>> = HashMap::new();
+        let mut addresses: HashMap<IpAddr, Vec<u32>> = HashMap::new();
+        let mut texts: HashMap<Field, HashMap<Box<str>, Vec<u32>>> = HashMap::new();
+        let mut level = Level::default();
+        for &id in children {
+            match key(&blocks[id as usize]) {
+                Some(Key::Host(name)) => hosts.entry(name.into()).or_default().push(id),
+                Some(Key::Address(ip)) => addresses.entry(ip).or_default().push(id),
+                Some(Key::Text(field, text)) => {
+                    let map = texts.entry(field.clone()).or_default();
+                    map.entry(text.into()).or_default().push(id);
+                }
+                None => level.one_by_one.push(id),
+            }
+        }
+        level.hosts = level.freeze(hosts);
+        level.addresses = level.freeze(addresses);
+        for (field, map) in texts {
+            let map = level.freeze(map);
+            if !map.is_empty() {
+                level.texts.push((field, map));
+            }
+        }
+        level.one_by_one.sort_unstable();
+        level
+    }
+
+    /// A map that is large enough to pay, or none: then its blocks are tried one by one.
+    fn freeze<K: std::hash::Hash + Eq>(&mut self, map: HashMap<K, Vec<u32>>) -> Map<K> {
+        if map.values().map(Vec::len).sum::<usize>() < HASHED_MIN {
+            self.one_by_one.extend(map.into_values().flatten());
+            return Map::default();
+        }
+        map.into_iter().map(|(key, ids)| (key, ids.into())).collect()
+    }
+
+    /// Adds the blocks that the request's values lead to.
+    fn candidates<'f>(&'f self, run: &mut Run<'f, '_>) {
+        if !self.hosts.is_empty()
+            && let Some(host) = run.value(&Field::Host)
+        {
+            let (name, _) = split_port(host);
+            let found = if name.bytes().any(|b| b.is_ascii_uppercase()) {
+                self.hosts.get(name.to_ascii_lowercase().as_str())
+            } else {
+                self.hosts.get(name)
+            };
+            run.active.candidates.extend(found.into_iter().flatten());
+        }
+        if !self.addresses.is_empty()
+            && let Some(ip) = run.facts.remote_ip()
+        {
+            let found = self.addresses.get(&ip.to_canonical());
+            run.active.candidates.extend(found.into_iter().flatten());
+        }
+        for (field, map) in &self.texts {
+            let found = run.value(field).and_then(|value| map.get(value));
+            run.active.candidates.extend(found.into_iter().flatten());
+        }
+    }
+}
+
+/// Which blocks are true for a request. Reusable: once warm, evaluating allocates nothing.
+#[derive(Default)]
+pub struct Active {
+    bits: Vec<u64>,
+    /// Chains of which a branch is true.
+    taken: Vec<u64>,
+    /// A stack of candidate blocks, one section per level.
+    candidates: Vec<u32>,
+    captures: Vec<CaptureSlot>,
+    config: u64,
+}
+
+#[derive(Default)]
+struct CaptureSlot {
+    valid: bool,
+    text: String,
+    places: Option<CaptureLocations>,
+}
+
+/// What a condition with `=~` matched.
+#[derive(Clone, Copy)]
+pub struct Captures<'a> {
+    slot: &'a CaptureSlot,
+}
+
+impl<'a> Captures<'a> {
+    /// `%n`: 0 is the whole match. `None` if the group did not take part.
+    pub fn get(&self, n: usize) -> Option<&'a str> {
+        let (start, end) = self.slot.places.as_ref()?.get(n)?;
+        self.slot.text.get(start..end)
+    }
+}
+
+impl Active {
+    /// An empty set.
+    pub fn new() -> Self {
+        Active::default()
+    }
+
+    /// Whether a block is true.
+    pub fn contains(&self, block: u32) -> bool {
+        bit(&self.bits, block)
+    }
+
+    /// The true blocks in file order, without the global one.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = self.bits.iter().enumerate();
+        words.flat_map(|(at, &word)| Ones(word).map(move |bit| at as u32 * 64 + bit))
+    }
+
+    /// The set as words, for memoising.
+    pub fn words(&self) -> &[u64] {
+        &self.bits
+    }
+
+    /// What a condition matched, if it is true now.
+    pub fn captures(&self, id: CaptureId) -> Option<Captures<'_>> {
+        let slot = self.captures.get(id.0 as usize)?;
+        slot.valid.then_some(Captures { slot })
+    }
+
+    fn reset<S>(&mut self, config: &Config<S>) {
+        if self.config != config.id {
+            *self = Active { config: config.id, ..Active::default() };
+            self.bits.resize(config.blocks.len().div_ceil(64), 0);
+            self.taken.resize(config.index.chain_count.div_ceil(64), 0);
+            self.captures.resize_with(config.capture_count, CaptureSlot::default);
+        }
+        self.bits.fill(0);
+        self.taken.fill(0);
+        self.candidates.clear();
+        self.captures.iter_mut().for_each(|slot| slot.valid = false);
+    }
+}
+
+struct Ones(u64);
+
+impl Iterator for Ones {
+    type Item = u32;
+    fn next(&mut self) -> Option<u32> {
+        if self.0 == 0 {
+            return None;
+        }
+        let at = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Some(at)
+    }
+}
+
+fn bit(words: &[u64], at: u32) -> bool {
+    words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+fn set_bit(words: &mut [u64], at: u32) {
+    words[at as usize / 64] |= 1 << (at % 64);
+}
+
+/// One evaluation. Each field is asked for once.
+struct Run<'f, 'a> {
+    facts: &'f dyn Facts,
+    values: [Option<Option<Cow<'f, str>>>; SLOTS],
+    /// The name of the header in the last slot.
+    header: Option<&'f str>,
+    active: &'a mut Active,
+}
+
+impl<'f> Run<'f, '_> {
+    fn value<'s>(&'s mut self, field: &'f Field) -> Option<&'s str> {
+        let slot = field.slot();
+        if let Field::RequestHeader(name) = field
+            && self.header != Some(name)
+        {
+            self.header = Some(name);
+            self.values[slot] = None;
+        }
+        self.values[slot].get_or_insert_with(|| self.facts.get(field)).as_deref()
+    }
+}
+
+impl<S> Config<S> {
+    /// Finds the blocks that apply now. Conditions on a field that is not known yet do not
+    /// apply; evaluate again when more is known.
+    pub fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
+        out.reset(self);
+        if self.blocks.len() > 1 {
+            let values = [const { None }; SLOTS];
+            let mut run = Run { facts, values, header: None, active: out };
+            self.visit_level(0, &mut run);
+        }
+    }
+
+    /// Tries the blocks inside a true block in file order: an `else` needs those before it.
+    fn visit_level<'f>(&'f self, parent: u32, run: &mut Run<'f, '_>) {
+        let level = &self.index.levels[parent as usize];
+        let from = run.active.candidates.len();
+        level.candidates(run);
+        run.active.candidates[from..].sort_unstable();
+        let to = run.active.candidates.len();
+        let (mut next, mut rest) = (from, level.one_by_one.as_slice());
+        loop {
+            let candidate = (next < to).then(|| run.active.candidates[next]);
+            let id = match (candidate, rest.first()) {
+                (Some(candidate), Some(&first)) if candidate > first => first,
+                (None, Some(&first)) => first,
+                (Some(candidate), _) => candidate,
+                (None, None) => break,
+            };
+            if candidate == Some(id) {
+                next += 1;
+            } else {
+                rest = &rest[1..];
+            }
+            self.visit(id, run);
+        }
+        run.active.candidates.truncate(from);
+    }
+
+    fn visit<'f>(&'f self, id: u32, run: &mut Run<'f, '_>) {
+        if !self.holds(id, run) {
+            return;
+        }
+        set_bit(&mut run.active.bits, id);
+        for &chain in &self.index.chains_of[id as usize] {
+            set_bit(&mut run.active.taken, chain);
+        }
+        let block = &self.blocks[id as usize];
+        if let (Some(capture), Some(cond)) = (&block.capture, &block.cond) {
+            record(capture, &cond.field, run);
+        }
+        self.visit_level(id, run);
+    }
+
+    fn holds<'f>(&'f self, id: u32, run: &mut Run<'f, '_>) -> bool {
+        let before = self.index.before[id as usize].as_ref();
+        if before.is_some_and(|before| bit(&run.active.taken, before.chain)) {
+            return false;
+        }
+        if let Some(cond) = &self.blocks[id as usize].cond {
+            let facts = run.facts;
+            let Some(value) = run.value(&cond.field) else { return false };
+            if cond.matcher.is_match(value, facts) == cond.op.is_negative() {
+                return false;
+            }
+        }
+        // A branch before it that cannot be decided yet might still be the one.
+        before.is_none_or(|before| before.fields.iter().all(|field| run.value(field).is_some()))
+    }
+}
+
+fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
+    let mut slot = std::mem::take(&mut run.active.captures[capture.id.0 as usize]);
+    slot.text.clear();
+    slot.text.push_str(run.value(field).unwrap_or(""));
+    let places = slot.places.get_or_insert_with(|| capture.regex.capture_locations());
+    slot.valid = capture.regex.captures_read(places, &slot.text).is_some();
+    run.active.captures[capture.id.0 as usize] = slot;
+}

@@ -1,0 +1,206 @@
+//! Why a request gets the settings that it gets.
+//!
+//! This walks every block one by one and in the plain way of the language's definition. It is
+//! also what the tests compare the indexed evaluation with.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use crate::condition::Facts;
+use crate::config::{Config, Setting};
+use crate::source::Sources;
+use crate::value::quote;
+
+/// What became of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// It was not asked: an enclosing block or an earlier branch decided.
+    Skipped,
+    /// What it looks at is not known at this point.
+    Unavailable,
+}
+
+impl Outcome {
+    /// The word that is printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::True => "true",
+            Outcome::False => "false",
+            Outcome::Skipped => "skipped",
+            Outcome::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// A condition and what became of it.
+#[derive(Clone, Debug)]
+pub struct ConditionReport {
+    /// Number of the block.
+    pub block: u32,
+    /// How deep it is nested; 0 at the top level.
+    pub depth: usize,
+    /// Its head as it would be written.
+    pub head: String,
+    /// `file:line`
+    pub place: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub why: String,
+}
+
+/// A directive that applies.
+#[derive(Clone, Debug)]
+pub struct DirectiveReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value as it would be written.
+    pub value: String,
+    /// `file:line`
+    pub place: String,
+    /// Values that it replaced, oldest first, each with its `file:line`.
+    pub replaced: Vec<(String, String)>,
+}
+
+/// Everything that explains the settings of one request.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// All conditions in file order.
+    pub conditions: Vec<ConditionReport>,
+    /// All directives that are set and apply, sorted by name.
+    pub directives: Vec<DirectiveReport>,
+}
+
+impl<S> Config<S> {
+    /// Explains which conditions hold and which directives apply.
+    pub fn explain(&self, facts: &dyn Facts, sources: &Sources) -> Explanation {
+        let outcomes = self.outcomes(facts);
+        let place = |span| {
+            let at = sources.locate(span);
+            format!("{}:{}", at.name, at.line)
+        };
+        let report = |id: u32| {
+            let block = &self.blocks[id as usize];
+            let (outcome, why) = outcomes[id as usize].clone();
+            let (head, place) = (block.head(), place(block.span));
+            ConditionReport { block: id, depth: self.path(id).len() - 1, head, place, outcome, why }
+        };
+        let conditions = (1..self.blocks.len() as u32).map(report).collect();
+        let mut directives: Vec<DirectiveReport> = Vec::new();
+        let active = self.blocks.iter().zip(&outcomes).filter(|(_, o)| o.0 == Outcome::True);
+        for setting in active.flat_map(|(block, _)| &block.settings) {
+            add(&mut directives, setting, place(setting.key_span));
+        }
+        directives.sort_by_key(|directive| directive.name);
+        Explanation { conditions, directives }
+    }
+
+    fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
+        let mut list = vec![(Outcome::True, String::new())];
+        for id in 1..self.blocks.len() {
+            let outcome = self.outcome(id, &list, facts);
+            list.push(outcome);
+        }
+        list
+    }
+
+    fn outcome(
+        &self,
+        id: usize,
+        earlier: &[(Outcome, String)],
+        facts: &dyn Facts,
+    ) -> (Outcome, String) {
+        let block = &self.blocks[id];
+        if earlier[block.parent as usize].0 != Outcome::True {
+            return (Outcome::Skipped, "the enclosing block does not apply".into());
+        }
+        let mut undecided = false;
+        let mut at = block.prev;
+        while let Some(prev) = at {
+            match earlier[prev as usize].0 {
+                Outcome::True => return (Outcome::Skipped, "an earlier branch applies".into()),
+                Outcome::Unavailable => undecided = true,
+                Outcome::False | Outcome::Skipped => {}
+            }
+            at = self.blocks[prev as usize].prev;
+        }
+        if undecided {
+            return (Outcome::Unavailable, "an earlier branch is not decided yet".into());
+        }
+        let Some(cond) = &block.cond else {
+            return (Outcome::True, "no earlier branch applies".into());
+        };
+        let Some(value) = facts.get(&cond.field) else {
+            return (Outcome::Unavailable, format!("{} is not known yet", cond.field));
+        };
+        let holds = cond.matcher.is_match(&value, facts) != cond.op.is_negative();
+        let why = format!("{} is {}", cond.field, quote(&value));
+        (if holds { Outcome::True } else { Outcome::False }, why)
+    }
+}
+
+fn add<S>(list: &mut Vec<DirectiveReport>, setting: &Setting<S>, place: String) {
+    let value = setting.value.value.to_source();
+    match list.iter_mut().find(|directive| directive.name == setting.name) {
+        Some(directive) => {
+            let old = (std::mem::replace(&mut directive.value, value), directive.place.clone());
+            directive.replaced.push(old);
+            directive.place = place;
+        }
+        None => {
+            list.push(DirectiveReport { name: setting.name, value, place, replaced: Vec::new() });
+        }
+    }
+}
+
+impl Explanation {
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        if self.conditions.is_empty() {
+            out.push_str("No conditions.\n");
+        } else {
+            out.push_str("Conditions\n");
+        }
+        for c in &self.conditions {
+            let (indent, outcome) = (c.depth * 2, c.outcome.as_str());
+            let _ = writeln!(out, "  {outcome:<11} {:indent$}{}  ({})", "", c.head, c.place);
+            let _ = writeln!(out, "  {:<11} {:indent$}  {}", "", "", c.why);
+        }
+        out.push_str("\nDirectives\n");
+        for d in &self.directives {
+            let _ = writeln!(out, "  {} = {}  ({})", d.name, d.value, d.place);
+            for (value, place) in d.replaced.iter().rev() {
+                let _ = writeln!(out, "    instead of {value}  ({place})");
+            }
+        }
+        out
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        let conditions = self.conditions.iter().map(|c| {
+            json!({
+                "condition": c.head, "place": c.place, "depth": c.depth,
+                "outcome": c.outcome.as_str(), "why": c.why,
+            })
+        });
+        let directives = self.directives.iter().map(|d| {
+            let replaced = d.replaced.iter().map(|(v, p)| json!({ "value": v, "place": p }));
+            json!({
+                "name": d.name, "value": d.value, "place": d.place,
+                "replaced": replaced.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "conditions": conditions.collect::<Vec<_>>(),
+            "directives": directives.collect::<Vec<_>>(),
+        })
+        .to_string()
+    }
+}

@@ -1,0 +1,186 @@
+//! Expressions: variables, `+`, and arrays without repeated keys.
+
+use std::collections::HashMap;
+
+use crate::ast::{Expr, Term};
+use crate::diag::Diagnostic;
+use crate::eval::{Evaluator, variable_name};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::source::{Span, Spanned};
+use crate::suggest::nearest;
+use crate::value::{Item, Value};
+
+impl Evaluator<'_> {
+    /// The value of an expression; `None` if it has none, which has been reported.
+    pub(crate) fn expr(&mut self, expr: &Expr, block: usize) -> Option<Spanned<Value>> {
+        let mut terms = expr.terms.iter();
+        let mut sum = self.term(terms.next()?, block);
+        for term in terms {
+            // Every term is computed even after an error, so that its own is reported too.
+            let right = self.term(term, block);
+            sum = sum.zip(right).and_then(|(left, right)| self.add(left, right));
+        }
+        sum.map(|value| Spanned::new(value.value, expr.span))
+    }
+
+    /// The text of an expression; numbers are written out.
+    pub(crate) fn text(&mut self, expr: &Expr, what: &str, block: usize) -> Option<String> {
+        match self.expr(expr, block)?.value {
+            Value::Str(text) => Some(text),
+            Value::Int(number) => Some(number.to_string()),
+            Value::Array(_) => {
+                let text = format!("{what} must be a string");
+                self.report(Diagnostic::error("type", expr.span, text));
+                None
+            }
+        }
+    }
+
+    fn term(&mut self, term: &Spanned<Term>, block: usize) -> Option<Spanned<Value>> {
+        let value = match &term.value {
+            Term::Str(text) => Value::Str(text.clone()),
+            Term::Int(number) => Value::Int(*number),
+            Term::Name(name) => self.variable(name, term.span, block)?,
+            Term::Array(items) => self.array(items, block)?,
+        };
+        Some(Spanned::new(value, term.span))
+    }
+
+    fn array(&mut self, items: &[(Option<Expr>, Expr)], block: usize) -> Option<Value> {
+        let mut list = Vec::with_capacity(items.len());
+        let mut ok = true;
+        for (key, value) in items {
+            let key_text = key.as_ref().map(|key| self.text(key, "a key of an array", block));
+            let value = self.expr(value, block);
+            match (key_text, value) {
+                (None, Some(value)) => list.push((None, value)),
+                (Some(Some(key)), Some(value)) => list.push((Some(key), value)),
+                _ => ok = false,
+            }
+        }
+        let list = self.join(Vec::new(), list)?;
+        ok.then_some(Value::Array(list))
+    }
+
+    fn variable(&mut self, written: &str, span: Span, block: usize) -> Option<Value> {
+        let name = variable_name(written);
+        if let Some(env) = name.strip_prefix("env.") {
+            let value = self.loader.env(env);
+            if value.is_none() {
+                let text = format!("the environment has no variable {env}");
+                self.report(Diagnostic::error("undefined", span, text));
+            }
+            return value.map(Value::Str);
+        }
+        let kept_as = (self.canonical)(&name).map_or_else(|| name.clone(), str::to_owned);
+        if let Some((at, entry)) = self.find(&kept_as, block) {
+            return self.blocks[at].entries[entry].value.as_ref().map(|v| v.value.clone());
+        }
+        match name.as_str() {
+            "var.PID" => return Some(Value::Int(i64::from(self.loader.pid()))),
+            "var.CWD" => {
+                return Some(Value::Str(self.loader.cwd().to_string_lossy().into_owned()));
+            }
+            _ => {}
+        }
+        let found = self.undefined(written, &name, span, block);
+        self.report(found);
+        None
+    }
+
+    fn undefined(&self, written: &str, name: &str, span: Span, block: usize) -> Diagnostic {
+        let found = Diagnostic::error("undefined", span, format!("{written} is not defined"));
+        let is_word = matches!(
+            written,
+            "enable" | "disable" | "enabled" | "disabled" | "true" | "false" | "on" | "off"
+        );
+        if is_word {
+            return found.help(format!("text needs quotes: \"{written}\""));
+        }
+        let mut known = Vec::new();
+        let mut at = block;
+        loop {
+            known.extend(self.blocks[at].entries.iter().map(|entry| entry.key.clone()));
+            if at == 0 {
+                break;
+            }
+            at = self.blocks[at].parent;
+        }
+        match nearest(name, known.into_iter()) {
+            Some(near) => found.help(format!("did you mean {near}?")),
+            None => found.help("variables are set earlier in the file; text needs quotes"),
+        }
+    }
+
+    /// `left + right`
+    pub(crate) fn add(
+        &mut self,
+        left: Spanned<Value>,
+        right: Spanned<Value>,
+    ) -> Option<Spanned<Value>> {
+        let span = right.span;
+        let sum = match (left.value, right.value) {
+            (Value::Str(mut a), Value::Str(b)) => {
+                a.push_str(&b);
+                Value::Str(a)
+            }
+            (Value::Str(mut a), Value::Int(b)) => {
+                a.push_str(&b.to_string());
+                Value::Str(a)
+            }
+            (Value::Int(a), Value::Str(b)) => Value::Str(a.to_string() + &b),
+            (Value::Int(a), Value::Int(b)) => match a.checked_add(b) {
+                Some(sum) => Value::Int(sum),
+                None => {
+                    let found = Diagnostic::error("type", span, "the sum is too large");
+                    self.report(found);
+                    return None;
+                }
+            },
+            (Value::Array(a), Value::Array(b)) => Value::Array(self.join(a, b)?),
+            (a, b) => {
+                let text = format!("{} cannot be added to {}", b.type_name(), a.type_name());
+                let found = Diagnostic::error("type", span, text);
+                let with_array = matches!((&a, &b), (Value::Array(_), _) | (_, Value::Array(_)));
+                let help = "write a single element as `( \"…\" )`".to_owned();
+                self.report(found.maybe_help(with_array.then_some(help)));
+                return None;
+            }
+        };
+        if sum.weight() > VALUE_BYTES_MAX {
+            let text = format!("the value is larger than {VALUE_BYTES_MAX} bytes");
+            self.report(Diagnostic::error("limit", span, text));
+            return None;
+        }
+        Some(Spanned::new(sum, span))
+    }
+
+    /// Appends; a key that is there already must have the same value, and is not kept twice.
+    fn join(&mut self, mut list: Vec<Item>, more: Vec<Item>) -> Option<Vec<Item>> {
+        let mut places: HashMap<String, usize> = HashMap::new();
+        if more.iter().any(|(key, _)| key.is_some()) {
+            let keyed = list.iter().enumerate();
+            places.extend(keyed.filter_map(|(at, (key, _))| Some((key.clone()?, at))));
+        }
+        let mut ok = true;
+        for (key, value) in more {
+            if let Some(key) = &key {
+                match places.get(key) {
+                    Some(&at) if list[at].1.value == value.value => continue,
+                    Some(&at) => {
+                        let text = format!("the key {key:?} is in the array twice");
+                        let found = Diagnostic::error("duplicate", value.span, text);
+                        self.report(found.note(list[at].1.span, "first set here"));
+                        ok = false;
+                        continue;
+                    }
+                    None => {
+                        places.insert(key.clone(), list.len());
+                    }
+                }
+            }
+            list.push((key, value));
+        }
+        ok.then_some(list)
+    }
+}

@@ -1,0 +1,92 @@
+//! From a file to a [`Config`]: the one entry point of the crate.
+
+use std::path::{Path, PathBuf};
+
+use crate::compile::compile;
+use crate::config::Config;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::eval::Evaluator;
+use crate::loader::{Loader, MemoryLoader};
+use crate::source::{FileId, Sources, Span};
+use crate::table::{Lookup, Table};
+use crate::value::Value;
+
+/// Where the configuration is.
+#[derive(Clone, Debug)]
+pub enum Main<'a> {
+    /// In a file.
+    File(&'a Path),
+    /// In memory (standard input, a command line), under a name for messages. Includes are
+    /// relative to the current directory.
+    Text {
+        /// The name.
+        name: &'a str,
+        /// The text.
+        text: &'a [u8],
+    },
+}
+
+/// How strict to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// Unknown and not yet supported directives are errors.
+    pub strict: bool,
+}
+
+/// Loads a configuration. There is a [`Config`] exactly if there were no errors; everything
+/// that is wrong with the text is in the [`Diagnostics`] of one run.
+pub fn load<S: Clone + Default>(
+    loader: &dyn Loader,
+    main: &Main<'_>,
+    table: &Table<S>,
+    options: LoadOptions,
+) -> (Option<Config<S>>, Diagnostics, Sources) {
+    let canonical = |name: &str| match table.lookup(name) {
+        Lookup::Row(row) | Lookup::Deprecated(row) => Some(row.name),
+        _ => None,
+    };
+    let base = match main {
+        Main::File(path) => path.parent().unwrap_or(Path::new("")).to_path_buf(),
+        Main::Text { .. } => loader.cwd(),
+    };
+    let mut evaluator = Evaluator::new(loader, &canonical, base);
+    match main {
+        Main::Text { name, text } => evaluator.main(name, None, text.to_vec()),
+        Main::File(path) => match loader.read(path) {
+            Ok(bytes) => evaluator.main(&path.to_string_lossy(), Some(path), bytes),
+            Err(error) => return unreadable(path, &error),
+        },
+    }
+    let Evaluator { sources, mut diagnostics, blocks, base, .. } = evaluator;
+    let config = compile(blocks, table, options, &base, &mut diagnostics);
+    diagnostics.sort();
+    (config.filter(|_| !diagnostics.has_errors()), diagnostics, sources)
+}
+
+fn unreadable<S>(path: &Path, error: &std::io::Error) -> (Option<Config<S>>, Diagnostics, Sources) {
+    let mut sources = Sources::default();
+    let file = sources.add(&path.to_string_lossy(), Some(path), String::new());
+    let mut diagnostics = Diagnostics::default();
+    let text = format!("cannot read the configuration: {error}");
+    let span = Span { file, start: 0, end: 0 };
+    diagnostics.push(Diagnostic { span: Some(span), ..Diagnostic::error("read", span, text) });
+    (None, diagnostics, sources)
+}
+
+/// Reads one value as it would stand on the right of an `=`.
+pub(crate) fn parse_value(source: &str) -> Result<Value, Diagnostics> {
+    let loader = MemoryLoader::default();
+    let mut evaluator = Evaluator::new(&loader, &|_| None, PathBuf::new());
+    evaluator.main("value", None, format!("var.value = {source}\n").into_bytes());
+    let entry = evaluator.blocks.swap_remove(0).entries.pop().and_then(|entry| entry.value);
+    match entry {
+        Some(value) if !evaluator.diagnostics.has_errors() => Ok(value.value),
+        _ => {
+            if !evaluator.diagnostics.has_errors() {
+                let span = Span { file: FileId(0), start: 0, end: 0 };
+                evaluator.report(Diagnostic::error("syntax", span, "expected a value"));
+            }
+            Err(evaluator.diagnostics)
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Merged settings, made once per combination of conditions.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use crate::config::Config;
+use crate::evaluate::Active;
+use crate::limits::SNAPSHOT_VARIANTS_MAX;
+
+/// Remembers the settings of every combination of true conditions that a worker has met. One
+/// cache belongs to one [`Config`]: make a new one after a reload.
+pub struct SnapshotCache<S> {
+    variants: HashMap<Box<[u64]>, Rc<S>, RandomState>,
+    /// The set that was asked for last, and its settings.
+    last_words: Vec<u64>,
+    last: Option<Rc<S>>,
+    variants_max: usize,
+}
+
+impl<S> Default for SnapshotCache<S> {
+    fn default() -> Self {
+        SnapshotCache::with_limit(SNAPSHOT_VARIANTS_MAX)
+    }
+}
+
+impl<S> SnapshotCache<S> {
+    /// A cache of [`SNAPSHOT_VARIANTS_MAX`] variants.
+    pub fn new() -> Self {
+        SnapshotCache::default()
+    }
+
+    /// A cache that starts over when it would hold more than `variants_max` variants.
+    pub fn with_limit(variants_max: usize) -> Self {
+        let (variants, last_words) = (HashMap::default(), Vec::new());
+        SnapshotCache { variants, last_words, last: None, variants_max }
+    }
+
+    /// Number of variants held.
+    pub fn len(&self) -> usize {
+        self.variants.len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.variants.is_empty()
+    }
+}
+
+impl<S: Clone> SnapshotCache<S> {
+    /// The settings for a set of true conditions. Allocates only for a set not met before.
+    pub fn get(&mut self, config: &Config<S>, active: &Active) -> &Rc<S> {
+        if self.last_words != active.words() {
+            self.last = None;
+            self.last_words.clear();
+            self.last_words.extend_from_slice(active.words());
+        }
+        let (variants, variants_max) = (&mut self.variants, self.variants_max);
+        self.last.get_or_insert_with(|| lookup(variants, variants_max, config, active))
+    }
+}
+
+fn lookup<S: Clone>(
+    variants: &mut HashMap<Box<[u64]>, Rc<S>, RandomState>,
+    variants_max: usize,
+    config: &Config<S>,
+    active: &Active,
+) -> Rc<S> {
+    if let Some(settings) = variants.get(active.words()) {
+        return Rc::clone(settings);
+    }
+    if variants.len() >= variants_max {
+        variants.clear();
+    }
+    let settings = Rc::new(config.settings(active));
+    variants.insert(active.words().into(), Rc::clone(&settings));
+    settings
+}

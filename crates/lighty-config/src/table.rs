@@ -1,0 +1,211 @@
+//! The table of all directives: the one place that says what a name means.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use crate::directive::{CompileCtx, Directive, Kind, Setter};
+use crate::load::parse_value;
+use crate::source::{FileId, Span};
+use crate::suggest::nearest;
+use crate::value::Value;
+
+/// What a name stands for.
+pub enum Lookup<'a, S> {
+    /// A row, by its own name or an alias.
+    Row(&'a Directive<S>),
+    /// A row, by a name that should not be used any more.
+    Deprecated(&'a Directive<S>),
+    /// Known, but not in this version; with what it belongs to.
+    Planned(&'static str),
+    /// Gone for good; with what to write instead.
+    Removed(&'static str),
+    /// Never heard of.
+    Unknown,
+}
+
+/// Rows, aliases, and names that are known in other ways.
+#[derive(Clone)]
+pub struct Table<S> {
+    rows: BTreeMap<&'static str, Directive<S>>,
+    aliases: HashMap<&'static str, (&'static str, bool)>,
+    planned: HashMap<&'static str, &'static str>,
+    removed: HashMap<&'static str, &'static str>,
+    /// Names that were added twice, for [`Table::lint`].
+    twice: Vec<&'static str>,
+}
+
+impl<S> Default for Table<S> {
+    fn default() -> Self {
+        Table {
+            rows: BTreeMap::new(),
+            aliases: HashMap::new(),
+            planned: HashMap::new(),
+            removed: HashMap::new(),
+            twice: Vec::new(),
+        }
+    }
+}
+
+impl<S> Table<S> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Table::default()
+    }
+
+    /// Adds a row with its aliases.
+    pub fn row(mut self, row: Directive<S>) -> Self {
+        self.push(row);
+        self
+    }
+
+    /// Adds rows.
+    pub fn rows(mut self, rows: impl IntoIterator<Item = Directive<S>>) -> Self {
+        rows.into_iter().for_each(|row| self.push(row));
+        self
+    }
+
+    /// Adds a row with its aliases.
+    pub fn push(&mut self, row: Directive<S>) {
+        let deprecated = row.deprecated.iter().map(|name| (*name, true));
+        for (name, old) in row.aliases.iter().map(|name| (*name, false)).chain(deprecated) {
+            if self.aliases.insert(name, (row.name, old)).is_some() {
+                self.twice.push(name);
+            }
+        }
+        let name = row.name;
+        if self.rows.insert(name, row).is_some() {
+            self.twice.push(name);
+        }
+    }
+
+    /// Adds names that are known but not supported yet, each with what it belongs to. A name
+    /// that also has a row has the row.
+    pub fn planned(
+        mut self,
+        names: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.planned.extend(names);
+        self
+    }
+
+    /// Adds names that stop the start (2.1), each with what to write instead.
+    pub fn removed(
+        mut self,
+        names: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.removed.extend(names);
+        self
+    }
+
+    /// What a name stands for.
+    pub fn lookup(&self, name: &str) -> Lookup<'_, S> {
+        if let Some(row) = self.rows.get(name) {
+            return Lookup::Row(row);
+        }
+        if let Some((target, old)) = self.aliases.get(name)
+            && let Some(row) = self.rows.get(target)
+        {
+            return if *old { Lookup::Deprecated(row) } else { Lookup::Row(row) };
+        }
+        if let Some(instead) = self.removed.get(name) {
+            return Lookup::Removed(instead);
+        }
+        self.planned.get(name).map_or(Lookup::Unknown, |module| Lookup::Planned(module))
+    }
+
+    /// The row of a name or alias.
+    pub fn get(&self, name: &str) -> Option<&Directive<S>> {
+        match self.lookup(name) {
+            Lookup::Row(row) | Lookup::Deprecated(row) => Some(row),
+            _ => None,
+        }
+    }
+
+    /// All rows, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Directive<S>> {
+        self.rows.values()
+    }
+
+    /// Names that are known but not supported yet, sorted, without those that have a row.
+    pub fn iter_planned(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let sorted: BTreeMap<_, _> =
+            self.planned.iter().filter(|(name, _)| self.get(name).is_none()).collect();
+        sorted.into_iter().map(|(name, module)| (*name, *module))
+    }
+
+    /// The known name most like a wrong one.
+    pub fn suggest(&self, name: &str) -> Option<String> {
+        let known = self.rows.keys().chain(self.aliases.keys()).chain(self.planned.keys());
+        let mut known: Vec<&str> = known.copied().collect();
+        known.sort_unstable();
+        nearest(name, known.iter()).or_else(|| {
+            // `port` for `server.port`: right name, wrong family.
+            let tail = name.rsplit('.').next().filter(|tail| tail.len() > 3)?;
+            let same = |n: &&&str| n.rsplit('.').next() == Some(tail);
+            let mut found = known.iter().filter(same);
+            found.next().filter(|_| found.next().is_none()).map(|n| (*n).to_owned())
+        })
+    }
+
+    /// What is wrong with the rows themselves: for a test that keeps the table honest.
+    pub fn lint(&self) -> Vec<String> {
+        let mut found: Vec<String> =
+            self.twice.iter().map(|name| format!("{name}: defined twice")).collect();
+        for alias in self.aliases.keys().filter(|alias| self.rows.contains_key(*alias)) {
+            found.push(format!("{alias}: both a row and an alias"));
+        }
+        for row in self.rows.values() {
+            let name = row.name;
+            let texts = [("doc", row.doc), ("example", row.example), ("since", row.since)];
+            for (what, _) in texts.iter().filter(|(_, text)| text.is_empty()) {
+                found.push(format!("{name}: no {what}"));
+            }
+            if row.default_is_prose && row.default.is_empty() && row.kind != Kind::String {
+                found.push(format!("{name}: no default"));
+            }
+            if !row.example.is_empty() && !row.example.contains(name) {
+                found.push(format!("{name}: the example does not use it"));
+            }
+            if let Err(reason) = self.default_setter(row) {
+                found.push(format!("{name}: the default does not compile: {reason}"));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Rows whose default, when applied, differs from `S::default()`: the table and the type
+    /// must agree about every default.
+    pub fn lint_defaults(&self) -> Vec<String>
+    where
+        S: Default + PartialEq,
+    {
+        let differs = |row: &&Directive<S>| match self.default_setter(row) {
+            Ok(Some(set)) => {
+                let mut settings = S::default();
+                set(&mut settings);
+                settings != S::default()
+            }
+            _ => false,
+        };
+        let rows = self.rows.values().filter(differs);
+        rows.map(|row| format!("{}: the default differs from the settings' own", row.name))
+            .collect()
+    }
+
+    fn default_setter(&self, row: &Directive<S>) -> Result<Option<Setter<S>>, String> {
+        let Some(source) = row.default_source() else { return Ok(None) };
+        let value: Value = parse_value(&source).map_err(|_| format!("cannot read {source}"))?;
+        let span = Span { file: FileId(0), start: 0, end: 0 };
+        let ctx = CompileCtx {
+            key: row.name,
+            span,
+            base: Path::new(""),
+            fields: &[],
+            captures: None,
+            warnings: RefCell::default(),
+        };
+        (row.compile)(&value, &ctx).map(Some).map_err(|reject| reject.message)
+    }
+}

@@ -1,4 +1,33 @@
-//! What tests are built from: ways to cut input, and to run a server against it.
+//! What the tests of several crates share: a harness for the built server, a raw client with a
+//! strict reader of its own, contents that tell where they are from, a file system that stalls.
+//!
+//! It depends on no other crate of the project, so that no mistake of theirs can hide itself
+//! here. It offers no retries: a wait has a deadline, and missing it fails the test.
+//!
+//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`;
+//! `shredder` stands alone.
 #![forbid(unsafe_code)]
 
+pub mod cases;
+pub mod client;
+pub mod content;
+pub mod response;
+pub mod server;
 pub mod shredder;
+pub mod stallfs;
+
+use std::time::{Duration, Instant};
+
+/// Polls until `condition` holds; `false` when it does not within `deadline`.
+pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if start.elapsed() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,316 @@
+//! A raw client: sends exactly the bytes it is given, when it is told to, and reads answers with
+//! the strict reader of [`crate::response`]. Every wait has a deadline; missing it fails the test.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::response::{Chunks, Framing, Head, Response, parse_head};
+
+/// How long any single wait of a client may take before the test fails.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The peer closed its side in order.
+    Closed,
+    /// The peer reset the connection.
+    Reset,
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// One connection to a server.
+pub struct Client {
+    socket: Socket,
+    /// Bytes received and not yet taken by a response.
+    pending: Vec<u8>,
+}
+
+impl Client {
+    /// Connects over TCP.
+    #[must_use]
+    pub fn tcp(address: SocketAddr) -> Self {
+        Self::try_tcp(address).expect("the server accepts a connection")
+    }
+
+    /// Connects over TCP; an error where nobody listens.
+    ///
+    /// # Errors
+    /// What `connect` says.
+    pub fn try_tcp(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE)?;
+        stream.set_nodelay(true)?;
+        Ok(Self::over(Socket::Tcp(stream)))
+    }
+
+    /// Connects over TCP with a receive buffer of about `bytes`, so that the server soon finds
+    /// its own send buffer full.
+    #[must_use]
+    pub fn tcp_with_receive_buffer(address: SocketAddr, bytes: usize) -> Self {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("SO_RCVBUF");
+        rustix::net::connect(&socket, &address).expect("the server accepts a connection");
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        Self::over(Socket::Tcp(stream))
+    }
+
+    /// Connects to a unix socket.
+    #[must_use]
+    pub fn unix(path: &Path) -> Self {
+        Self::over(Socket::Unix(UnixStream::connect(path).expect("the server accepts")))
+    }
+
+    fn over(socket: Socket) -> Self {
+        let client = Self { socket, pending: Vec::new() };
+        client.set_deadline(DEADLINE);
+        client
+    }
+
+    /// Changes how long a read or write may wait.
+    pub fn set_deadline(&self, deadline: Duration) {
+        let both = match &self.socket {
+            Socket::Tcp(s) => s
+                .set_read_timeout(Some(deadline))
+                .and_then(|()| s.set_write_timeout(Some(deadline))),
+            Socket::Unix(s) => s
+                .set_read_timeout(Some(deadline))
+                .and_then(|()| s.set_write_timeout(Some(deadline))),
+        };
+        both.expect("socket time-outs");
+    }
+
+    /// Sends bytes; fails the test when the peer does not take them.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_send(bytes).expect("the server takes the bytes");
+    }
+
+    /// Sends bytes that the peer may refuse by closing.
+    ///
+    /// # Errors
+    /// What `write` says.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        match &mut self.socket {
+            Socket::Tcp(s) => s.write_all(bytes.as_ref()),
+            Socket::Unix(s) => s.write_all(bytes.as_ref()),
+        }
+    }
+
+    /// Sends bytes in pieces of the given size, each a segment of its own.
+    pub fn send_in_pieces(&mut self, bytes: &[u8], piece: usize) {
+        for part in bytes.chunks(piece) {
+            if self.try_send(part).is_err() {
+                // A refused request: the answer is read by the caller.
+                return;
+            }
+        }
+    }
+
+    /// Ends the sending direction only.
+    pub fn half_close(&self) {
+        let done = match &self.socket {
+            Socket::Tcp(s) => s.shutdown(Shutdown::Write),
+            Socket::Unix(s) => s.shutdown(Shutdown::Write),
+        };
+        done.expect("shutdown");
+    }
+
+    /// Ends the sending direction where the peer has not closed already.
+    pub fn half_close_quietly(&self) {
+        let _ = match &self.socket {
+            Socket::Tcp(s) => s.shutdown(Shutdown::Write),
+            Socket::Unix(s) => s.shutdown(Shutdown::Write),
+        };
+    }
+
+    /// Resets the connection: the peer sees RST instead of FIN.
+    pub fn reset(self) {
+        sockopt::set_socket_linger(&self, Some(Duration::ZERO)).expect("SO_LINGER");
+    }
+
+    /// Reads the answer to a request that was not HEAD.
+    #[must_use]
+    pub fn response(&mut self) -> Response {
+        self.try_response(false).unwrap_or_else(|error| panic!("no proper answer: {error}"))
+    }
+
+    /// Reads the answer to a HEAD request: a head without a body.
+    #[must_use]
+    pub fn response_to_head(&mut self) -> Response {
+        self.try_response(true).unwrap_or_else(|error| panic!("no proper answer: {error}"))
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// In words: torn or malformed, with what was received.
+    pub fn try_response(&mut self, to_head: bool) -> Result<Response, String> {
+        let mut interim = Vec::new();
+        loop {
+            let Head { mut response, framing, length } = self.head(to_head)?;
+            self.pending.drain(..length);
+            if response.status < 200 {
+                interim.push(response.status);
+                continue;
+            }
+            response.interim = interim;
+            response.until_close = framing == Framing::UntilClose;
+            response.body = self.body(framing)?;
+            return Ok(response);
+        }
+    }
+
+    /// Reads one interim answer (1xx) and returns its status.
+    #[must_use]
+    pub fn interim(&mut self) -> u16 {
+        let head = self.head(false).unwrap_or_else(|error| panic!("no interim answer: {error}"));
+        assert!(head.response.status < 200, "a final answer came: {:?}", head.response);
+        self.pending.drain(..head.length);
+        head.response.status
+    }
+
+    /// Reads only the head of an answer; the body is left to [`Client::read_exact`].
+    #[must_use]
+    pub fn response_head(&mut self) -> Response {
+        let head = self.head(false).unwrap_or_else(|error| panic!("no proper head: {error}"));
+        self.pending.drain(..head.length);
+        head.response
+    }
+
+    /// Whether bytes have been received that no answer was made of yet.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn head(&mut self, to_head: bool) -> Result<Head, String> {
+        loop {
+            if let Some(head) = parse_head(&self.pending, to_head)? {
+                return Ok(head);
+            }
+            match self.fill() {
+                Ok(0) => return Err(self.torn("closed within a head")),
+                Ok(_) => {}
+                Err(error) => return Err(self.torn(&format!("{error} within a head"))),
+            }
+        }
+    }
+
+    fn torn(&self, what: &str) -> String {
+        let shown = &self.pending[..self.pending.len().min(300)];
+        format!("{what}; received {:?}", String::from_utf8_lossy(shown))
+    }
+
+    fn body(&mut self, framing: Framing) -> Result<Vec<u8>, String> {
+        match framing {
+            Framing::Length(length) => {
+                let length = usize::try_from(length).map_err(|e| e.to_string())?;
+                while self.pending.len() < length {
+                    let got = self.pending.len();
+                    match self.fill() {
+                        Ok(0) => return Err(format!("closed after {got} of {length} bytes")),
+                        Ok(_) => {}
+                        Err(error) => return Err(format!("{error} after {got} of {length}")),
+                    }
+                }
+                let rest = self.pending.split_off(length);
+                Ok(std::mem::replace(&mut self.pending, rest))
+            }
+            Framing::Chunked => {
+                let mut chunks = Chunks::default();
+                while !chunks.take(&mut self.pending)? {
+                    match self.fill() {
+                        Ok(0) => return Err(self.torn("closed within a chunked body")),
+                        Ok(_) => {}
+                        Err(error) => return Err(self.torn(&error.to_string())),
+                    }
+                }
+                Ok(chunks.body)
+            }
+            Framing::UntilClose => {
+                while self.fill().map_err(|error| error.to_string())? > 0 {}
+                Ok(std::mem::take(&mut self.pending))
+            }
+        }
+    }
+
+    /// Reads exactly `count` raw bytes.
+    ///
+    /// # Errors
+    /// How many came instead.
+    pub fn read_exact(&mut self, count: usize) -> Result<Vec<u8>, usize> {
+        while self.pending.len() < count {
+            match self.fill() {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Err(self.pending.len()),
+            }
+        }
+        let rest = self.pending.split_off(count);
+        Ok(std::mem::replace(&mut self.pending, rest))
+    }
+
+    /// Reads everything until the connection ends; fails the test when it does not.
+    pub fn read_to_end(&mut self) -> (Vec<u8>, End) {
+        loop {
+            match self.fill() {
+                Ok(0) => return (std::mem::take(&mut self.pending), End::Closed),
+                Ok(_) => {}
+                Err(error) if is_reset(&error) => {
+                    return (std::mem::take(&mut self.pending), End::Reset);
+                }
+                Err(error) => panic!("the connection stays open: {error}"),
+            }
+        }
+    }
+
+    /// Fails the test unless the peer closes (or resets) without another byte.
+    pub fn expect_end(&mut self) -> End {
+        let (rest, end) = self.read_to_end();
+        assert!(rest.is_empty(), "unasked bytes: {:?}", String::from_utf8_lossy(&rest));
+        end
+    }
+
+    /// Whether nothing at all comes within `wait`: neither bytes nor an end.
+    #[must_use]
+    pub fn stays_silent(&mut self, wait: Duration) -> bool {
+        self.set_deadline(wait);
+        let silent = self.pending.is_empty()
+            && matches!(self.fill(), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        self.set_deadline(DEADLINE);
+        silent
+    }
+
+    fn fill(&mut self) -> std::io::Result<usize> {
+        let mut piece = [0; 64 * 1024];
+        let count = match &mut self.socket {
+            Socket::Tcp(s) => s.read(&mut piece)?,
+            Socket::Unix(s) => s.read(&mut piece)?,
+        };
+        self.pending.extend_from_slice(&piece[..count]);
+        Ok(count)
+    }
+}
+
+fn is_reset(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(s) => s.as_fd(),
+            Socket::Unix(s) => s.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+"""Which servers there are, and how each is started.
+
+A server is named BASE or BASE:VARIANT.
+
+    nginx          sendfile           nginx:aio     sendfile with `aio threads` (32)
+    nginx:32w      32 workers (any number)
+    lighttpd       sendfile           lighttpd:writev
+    h2o
+    floor          a tokio loop that answers a fixed buffer (crates/lighty-io/examples/floor.rs)
+    lighty         as it comes        lighty:WORD+WORD..., where a word is
+                   a network backend (auto io-uring linux-sendfile writev ...),
+                   `ring` or `pool` (the file engine: io_uring or threads), or
+                   `inline` (no stat threads: paths are looked up in the event loop)
+
+Configurations are the templates in peers/.
+"""
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+
+import rig
+
+ENGINES = {"ring": "io-uring", "pool": "threads"}
+
+
+@dataclasses.dataclass
+class Tuning:
+    """What a figure asks of every server alike."""
+    connections: int = 4096
+    descriptors: int = 20000
+    idle_s: int = 0             # keep-alive idle time; 0: the server's own default
+    cache_files: bool = False   # nginx's open_file_cache; the others cache on their own
+
+
+def chosen(args, tuning=None, root=None):
+    """[(name, make)] of the servers asked for that are installed; make() gives (argv, port)."""
+    found = []
+    for name in args.servers.split(","):
+        base = name.partition(":")[0]
+        if base not in BASES:
+            raise rig.RigError(f"no server is called {base}; there are {', '.join(BASES)}")
+        if not binary(args, base):
+            rig.say(f"skipped: {name} is not installed ({path_of(args, base)})")
+            continue
+        found.append((name, maker(args, name, tuning or Tuning(), root)))
+    return found
+
+
+def maker(args, name, tuning, root=None):
+    """A function that writes the server's configuration for a free port, and tells its command."""
+    base, _, variant = name.partition(":")
+    root = root or rig.document_root(args.out)
+
+    def make():
+        directory = f"{args.out}/servers/{re.sub('[^a-z0-9]+', '-', name)}"
+        os.makedirs(directory + "/tmp", exist_ok=True)
+        port = rig.free_port()
+        values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
+                  "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors}
+        return BASES[base](binary(args, base), values, variant, tuning), port
+    return make
+
+
+def serving(args, name, make, core=rig.SERVER_CORE, enter=None):
+    """rig.serving() for one of chosen()."""
+    argv, port = make()
+    return rig.serving(name, argv, port, log_of(args, name), core, enter)
+
+
+def log_of(args, name):
+    return f"{args.out}/servers/{re.sub('[^a-z0-9]+', '-', name)}/output"
+
+
+def versions(args, names):
+    """{base: first line of what it says of itself}"""
+    said = {}
+    for base in sorted({n.partition(":")[0] for n in names}):
+        path = binary(args, base)
+        if not path or base == "floor":
+            continue
+        option = "--version" if base == "h2o" else "-v"
+        done = subprocess.run([path, option], capture_output=True, text=True)
+        said[base] = (done.stdout + done.stderr).strip().split("\n")[0]
+    return said
+
+
+def path_of(args, base):
+    return {"lighty": args.lighty, "floor": args.floor}.get(base, base)
+
+
+def binary(args, base):
+    path = path_of(args, base)
+    return shutil.which(path) or shutil.which(path, path="/usr/sbin:/sbin:/usr/local/sbin")
+
+
+def configure(values, base):
+    """Fill peers/BASE.conf in and return where it was written."""
+    with open(f"{rig.HERE}/peers/{base}.conf") as f:
+        text = re.sub(r"@([A-Z]+)@", lambda m: str(values.get(m.group(1), m.group(0))), f.read())
+    path = f"{values['DIR']}/{base}.conf"
+    with open(path, "w") as f:
+        f.write(text)
+    return path
+
+
+# ---------------------------------------------------------------- one function for each server
+
+def nginx(path, values, variant, tuning):
+    options = []
+    if variant == "aio":
+        options.append("aio threads;")
+    elif variant.endswith("w") and variant[:-1].isdigit():
+        values["WORKERS"] = variant[:-1]
+    elif variant:
+        raise rig.RigError(f"nginx has no variant {variant}")
+    if tuning.idle_s:
+        options.append(f"keepalive_timeout {tuning.idle_s};")
+    if tuning.cache_files:
+        options.append("open_file_cache max=10000 inactive=60s; open_file_cache_valid 30s;"
+                       " open_file_cache_min_uses 1;")
+    values["MASTER"] = "master_process off;" if values["WORKERS"] == 1 else ""
+    values["OPTIONS"] = "\n".join(" " * 4 + o for o in options)
+    return [path, "-e", values["DIR"] + "/nginx.err", "-c", configure(values, "nginx")]
+
+
+def lighttpd(path, values, variant, tuning):
+    values["BACKEND"] = variant or "sendfile"
+    values["WORKERS"] = 0       # 1 would be a parent and a child
+    if tuning.idle_s:
+        values["OPTIONS"] = f"server.max-keep-alive-idle = {tuning.idle_s}"
+    return [path, "-D", "-f", configure(values, "lighttpd")]
+
+
+def h2o(path, values, variant, tuning):
+    if variant:
+        raise rig.RigError(f"h2o has no variant {variant}")
+    if tuning.idle_s:
+        values["OPTIONS"] = f"http1-request-timeout: {tuning.idle_s}"
+    return [path, "-c", configure(values, "h2o")]
+
+
+def lighty(path, values, variant, tuning):
+    options = []
+    for word in filter(None, variant.split("+")):
+        if word in ENGINES:
+            options.append(f'server.io-engine = "{ENGINES[word]}"')
+        elif word == "inline":
+            options.append("server.max-stat-threads = 0")
+        else:
+            options.append(f'server.network-backend = "{word}"')
+    if tuning.idle_s:
+        options.append(f"server.max-keep-alive-idle = {tuning.idle_s}")
+    values["OPTIONS"] = "\n".join(options)
+    return [path, "-D", "-f", configure(values, "lighty")]
+
+
+def floor(path, values, _variant, _tuning):
+    return [path, str(values["PORT"])]
+
+
+BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "floor": floor}

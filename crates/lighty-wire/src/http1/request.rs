@@ -343,25 +343,18 @@ fn explain_request_line(head: &[u8]) -> RequestFault {
 fn explain_fields(head: &[u8]) -> RequestFault {
     for line in head.split(|&byte| byte == b'\n').skip(1) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(colon) = memchr(b':', line) else {
-            match line.first() {
-                None => continue,
-                Some(b' ' | b'\t') => return RequestFault::ObsoleteFolding,
-                Some(_) if line.contains(&b'\r') => return RequestFault::BareCr,
-                Some(_) => return RequestFault::NoColon,
-            }
-        };
-        let (name, value) = line.split_at(colon);
+        let name_len = memchr(b':', line).unwrap_or(line.len());
+        let (name, value) = line.split_at(name_len);
         match name {
+            [] if value.is_empty() => continue,
             [b' ' | b'\t', ..] => return RequestFault::ObsoleteFolding,
+            _ if line.contains(&b'\r') => return RequestFault::BareCr,
+            _ if value.is_empty() => return RequestFault::NoColon,
             [.., b' ' | b'\t'] => return RequestFault::SpaceBeforeColon,
             _ => {}
         }
         if name.is_empty() || !name.iter().all(|&byte| lighty_http::fields::is_token_byte(byte)) {
             return RequestFault::FieldName;
-        }
-        if value.contains(&b'\r') {
-            return RequestFault::BareCr;
         }
         if value.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
             return RequestFault::FieldValue;

@@ -69,13 +69,14 @@ impl Fields {
     /// Appends a field as spelled. The caller answers for the bytes: parsers have checked them, and
     /// encoders refuse what could split a message.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        let id = Known::from_bytes(name);
-        self.insert(self.entries.len(), name, value, id);
+        let entry = self.store(name, value, Known::from_bytes(name));
+        self.entries.push(entry);
     }
 
     /// Appends a field under its canonical name.
     pub fn push_known(&mut self, name: Known, value: impl AsRef<[u8]>) {
-        self.insert(self.entries.len(), b"", value.as_ref(), Some(name));
+        let entry = self.store(b"", value.as_ref(), Some(name));
+        self.entries.push(entry);
     }
 
     /// The first value of a field.
@@ -164,6 +165,11 @@ impl Fields {
     }
 
     fn insert(&mut self, place: usize, name: &[u8], value: &[u8], id: Option<Known>) {
+        let entry = self.store(name, value, id);
+        self.entries.insert(place, entry);
+    }
+
+    fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
         let entry = Entry {
             start: offset(self.buf.len()),
             name_len: offset(name.len()),
@@ -172,8 +178,8 @@ impl Fields {
         };
         self.buf.extend_from_slice(name);
         self.buf.extend_from_slice(value);
-        self.entries.insert(place, entry);
         self.present |= id.map_or(0, Known::bit);
+        entry
     }
 
     fn name(&self, entry: &Entry) -> &[u8] {

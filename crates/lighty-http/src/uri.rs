@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 
 /// `server.http-parseopts`: how strictly a request is read and how its target is normalised.
 ///
@@ -214,8 +214,7 @@ impl Target {
 /// What the options say is to be refused.
 pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Target, UriFault> {
     out.clear();
-    let plain_len = plain_prefix_len(raw);
-    if plain_len == raw.len() && !raw.is_empty() {
+    if is_plain(raw) {
         out.extend_from_slice(raw);
         return Ok(Target::of(out));
     }
@@ -231,19 +230,14 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
     resolve_dot_segments(target, opts, out)
 }
 
-/// How much of a target needs no work under any options.
-fn plain_prefix_len(raw: &[u8]) -> usize {
-    let mut previous = 0;
-    let mut in_query = false;
-    for (index, &byte) in raw.iter().enumerate() {
-        let dots = !in_query && previous == b'/' && matches!(byte, b'/' | b'.');
-        if must_encode(byte) || dots || (index == 0 && byte != b'/') {
-            return index;
-        }
-        in_query |= byte == b'?';
-        previous = byte;
+/// Whether a target needs no work under any options.
+fn is_plain(raw: &[u8]) -> bool {
+    let Some((b'/', rest)) = raw.split_first() else { return false };
+    if rest.iter().any(|&byte| must_encode(byte)) {
+        return false;
     }
-    raw.len()
+    let path = &raw[..memchr(b'?', raw).unwrap_or(raw.len())];
+    !has_dot_segment(path)
 }
 
 /// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
@@ -422,7 +416,7 @@ fn simplify(path: &mut [u8]) -> usize {
 }
 
 fn has_dot_segment(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
+    memchr_iter(b'/', path).any(|at| matches!(path.get(at + 1), Some(b'/' | b'.')))
 }
 
 /// Appends a path for a `Location` or a link: everything but unreserved characters and what is

@@ -13,6 +13,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use io_uring::types::OpenHow;
+
 use super::buf::OwnedBuf;
 use super::meta::Meta;
 use super::open_file::OpenFile;
@@ -22,11 +24,37 @@ use super::root::RootDir;
 /// What is to be done.
 pub(super) enum Job {
     /// Open (or, `stat_only`, just look at) a path beneath a directory.
-    Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool },
+    Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool, ring: Box<RingOpen> },
     /// Read into a buffer.
     Read { file: Rc<OpenFile>, offset: u64, buf: OwnedBuf },
     /// Read into the scratch memory: what counts is that the kernel then has it.
-    Warm { file: Rc<OpenFile>, offset: u64, length: u64 },
+    Warm { file: Rc<OpenFile>, offset: u64, length: u64, done: u64 },
+}
+
+/// What the ring keeps of an open.
+#[derive(Default)]
+pub(super) struct RingOpen {
+    /// Read by the kernel when the open is submitted.
+    pub(super) how: OpenHow,
+    /// The path has been looked at and is a regular file: this open is for reading.
+    pub(super) for_reading: bool,
+}
+
+/// Names an operation: place in the table, and how often the place was used before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id {
+    at: u32,
+    generation: u32,
+}
+
+impl Id {
+    pub(super) fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.at)
+    }
+
+    pub(super) fn from_u64(number: u64) -> Id {
+        Id { at: number as u32, generation: (number >> 32) as u32 }
+    }
 }
 
 /// What came of it.
@@ -55,9 +83,15 @@ struct Slot {
 /// The slots of one engine.
 #[derive(Default)]
 pub(super) struct Flight {
-    slots: RefCell<Vec<Option<Slot>>>,
-    free: RefCell<Vec<usize>>,
+    slots: RefCell<Vec<Place>>,
+    free: RefCell<Vec<u32>>,
     count: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    slot: Option<Slot>,
 }
 
 impl Flight {
@@ -66,28 +100,25 @@ impl Flight {
         self.count.get()
     }
 
-    pub(super) fn insert(&self, job: Job) -> usize {
-        let slot = Some(Slot { job, state: State::Waiting, waker: None, abandoned: false });
+    pub(super) fn insert(&self, job: Job) -> Id {
+        let slot = Slot { job, state: State::Waiting, waker: None, abandoned: false };
         self.count.set(self.count.get() + 1);
         let mut slots = self.slots.borrow_mut();
-        match self.free.borrow_mut().pop() {
-            Some(id) => {
-                slots[id] = slot;
-                id
-            }
-            None => {
-                slots.push(slot);
-                slots.len() - 1
-            }
-        }
+        let at = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            slots.push(Place::default());
+            (slots.len() - 1) as u32
+        });
+        let place = &mut slots[at as usize];
+        place.slot = Some(slot);
+        Id { at, generation: place.generation }
     }
 
     /// Marks an operation as started and hands its job to whoever starts it. `None` when nobody
     /// waits for it any more: it is gone then.
-    pub(super) fn start<T>(&self, id: usize, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let abandoned = {
             let mut slots = self.slots.borrow_mut();
-            let slot = slots.get_mut(id)?.as_mut()?;
+            let slot = slot_of(&mut slots, id)?;
             if !slot.abandoned {
                 slot.state = State::Started;
                 return Some(with(&mut slot.job));
@@ -100,11 +131,16 @@ impl Flight {
         None
     }
 
+    /// The job of an operation that runs.
+    pub(super) fn with_job<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
+        slot_of(&mut self.slots.borrow_mut(), id).map(|slot| with(&mut slot.job))
+    }
+
     /// Puts a result into a slot and wakes who waits for it.
-    pub(super) fn complete(&self, id: usize, result: io::Result<Output>) {
+    pub(super) fn complete(&self, id: Id, result: io::Result<Output>) {
         let waker = {
             let mut slots = self.slots.borrow_mut();
-            let Some(slot) = slots.get_mut(id).and_then(Option::as_mut) else { return };
+            let Some(slot) = slot_of(&mut slots, id) else { return };
             if slot.abandoned {
                 drop(slots);
                 self.remove(id);
@@ -120,25 +156,34 @@ impl Flight {
 
     /// Leaks what is still being worked on: a buffer that the kernel may write to must stay.
     pub(super) fn leak_started(&self) {
-        for slot in self.slots.borrow_mut().drain(..).flatten() {
+        for slot in self.slots.borrow_mut().drain(..).filter_map(|place| place.slot) {
             if matches!(slot.state, State::Started) {
                 mem::forget(slot);
             }
         }
     }
 
-    fn remove(&self, id: usize) -> Option<Slot> {
-        let slot = self.slots.borrow_mut().get_mut(id)?.take()?;
-        self.free.borrow_mut().push(id);
+    fn remove(&self, id: Id) -> Option<Slot> {
+        let slot = {
+            let mut slots = self.slots.borrow_mut();
+            let place = slots.get_mut(id.at as usize)?;
+            if place.generation != id.generation {
+                return None;
+            }
+            place.generation = place.generation.wrapping_add(1);
+            place.slot.take()?
+        };
+        self.free.borrow_mut().push(id.at);
         self.count.set(self.count.get() - 1);
         Some(slot)
     }
 
-    fn poll(&self, id: usize, waker: &Waker) -> Poll<Landed> {
+    fn poll(&self, id: Id, waker: &Waker) -> Poll<Landed> {
         {
             let mut slots = self.slots.borrow_mut();
-            let slot = slots.get_mut(id).and_then(Option::as_mut);
-            let Some(slot) = slot else { return Poll::Ready(Landed::lost()) };
+            let Some(slot) = slot_of(&mut slots, id) else {
+                return Poll::Ready(Landed::lost());
+            };
             if !matches!(slot.state, State::Done(_)) {
                 match &mut slot.waker {
                     Some(known) => known.clone_from(waker),
@@ -156,10 +201,10 @@ impl Flight {
     }
 
     /// Nobody waits any more. `true` when it runs, and could be cancelled.
-    fn abandon(&self, id: usize) -> bool {
-        let running = {
+    fn abandon(&self, id: Id) -> bool {
+        {
             let mut slots = self.slots.borrow_mut();
-            let Some(slot) = slots.get_mut(id).and_then(Option::as_mut) else { return false };
+            let Some(slot) = slot_of(&mut slots, id) else { return false };
             slot.abandoned = true;
             slot.waker = None;
             match slot.state {
@@ -169,12 +214,16 @@ impl Flight {
                 State::Done(_) => {
                     drop(slots);
                     self.remove(id);
-                    return false;
+                    false
                 }
             }
-        };
-        running
+        }
     }
+}
+
+fn slot_of(slots: &mut [Place], id: Id) -> Option<&mut Slot> {
+    let place = slots.get_mut(id.at as usize)?;
+    if place.generation == id.generation { place.slot.as_mut() } else { None }
 }
 
 /// An operation that has ended: its job comes back with the result.
@@ -190,20 +239,20 @@ impl Landed {
 }
 
 /// Waits for a slot.
-pub(super) struct Wait<A: FnMut(usize)> {
+pub(super) struct Wait<A: FnMut(Id)> {
     flight: Rc<Flight>,
-    id: Option<usize>,
+    id: Option<Id>,
     on_abandon: A,
 }
 
-impl<A: FnMut(usize)> Wait<A> {
+impl<A: FnMut(Id)> Wait<A> {
     /// `on_abandon` is told the slot when the wait is given up while the operation runs.
-    pub(super) fn new(flight: Rc<Flight>, id: usize, on_abandon: A) -> Wait<A> {
+    pub(super) fn new(flight: Rc<Flight>, id: Id, on_abandon: A) -> Wait<A> {
         Wait { flight, id: Some(id), on_abandon }
     }
 }
 
-impl<A: FnMut(usize) + Unpin> Future for Wait<A> {
+impl<A: FnMut(Id) + Unpin> Future for Wait<A> {
     type Output = Landed;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Landed> {
@@ -216,12 +265,12 @@ impl<A: FnMut(usize) + Unpin> Future for Wait<A> {
     }
 }
 
-impl<A: FnMut(usize)> Drop for Wait<A> {
+impl<A: FnMut(Id)> Drop for Wait<A> {
     fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            if self.flight.abandon(id) {
-                (self.on_abandon)(id);
-            }
+        if let Some(id) = self.id.take()
+            && self.flight.abandon(id)
+        {
+            (self.on_abandon)(id);
         }
     }
 }

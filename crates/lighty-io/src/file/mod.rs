@@ -17,7 +17,10 @@ mod open_file;
 mod read_dir;
 mod resident;
 mod resolve;
+mod ring;
 mod root;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 use std::cell::RefCell;
@@ -40,13 +43,15 @@ pub use open_file::{OpenFile, RESIDENT_TRUST_MS, RESIDENT_WHOLE_BYTES_MAX};
 pub use read_dir::{DirEntry, READ_DIR_BATCH, ReadDir};
 pub use resident::Resident;
 pub use resolve::Follow;
+pub use ring::RING_ROOM_MAX;
 pub use root::{ROOT_TRUST_MS, Root};
 
 use crate::clock::Clock;
 use crate::pool::{Lane, PoolLimits, ThreadPool};
 use counters::{Wait as Timed, add};
-use flight::{Flight, Job, Landed, Output};
+use flight::{Flight, Id, Job, Landed, Output, RingOpen};
 use resolve::How;
+use ring::Ring;
 use root::RootDir;
 
 /// Which engine is wanted.
@@ -117,6 +122,7 @@ struct Inner {
     counters: FileCounters,
     clock: Clock,
     pool: ThreadPool,
+    ring: Option<Ring>,
     flight: Rc<Flight>,
     done: UnboundedSender<threads::Report>,
     driver: RefCell<Option<Waker>>,
@@ -151,18 +157,16 @@ impl FileEngine {
             read_threads_max: limits.read_threads_max,
             ..pool.limits()
         });
-        let why = match choice {
-            EngineChoice::Threads => "asked for".to_owned(),
-            _ => "the ring is not built yet".to_owned(),
-        };
+        let (ring, report) = choose(choice, &limits)?;
         let (done, landed) = unbounded_channel();
         let openat2 = resolve::has_openat2() && !limits.plain_open;
         let inner = Rc::new(Inner {
             limits: EngineLimits { plain_open: !openat2, ..limits },
-            report: EngineReport { name: "threads", why },
+            report,
             counters: FileCounters::default(),
             clock,
             pool,
+            ring,
             flight: Rc::default(),
             done,
             driver: RefCell::new(None),
@@ -188,6 +192,7 @@ impl FileEngine {
     pub fn counters(&self) -> &FileCounters {
         let counters = &self.0.counters;
         counters.in_flight.set(self.0.flight.count());
+        counters.queued.set(self.0.ring.as_ref().map_or(0, |ring| ring.waiting() as u64));
         counters
     }
 
@@ -328,7 +333,7 @@ impl FileEngine {
             Some(most) => length.min(most),
             None => length,
         };
-        let job = Job::Warm { file: file.clone(), offset, length };
+        let job = Job::Warm { file: file.clone(), offset, length, done: 0 };
         let done = count(self.fly(read_lane(file), job).await.result)?;
         add(&self.0.counters.bytes, done);
         file.remember_resident(self.span(offset, done), self.now_ms());
@@ -389,10 +394,10 @@ impl FileEngine {
         if !self.0.cached_lookups || !root.fs().answers_from_cache() {
             return None;
         }
-        if let Some(plan) = &*self.0.faults.borrow() {
-            if plan.concerns(op, rel) {
-                return None;
-            }
+        if let Some(plan) = &*self.0.faults.borrow()
+            && plan.concerns(op, rel)
+        {
+            return None;
         }
         root.check_cached(self.now_ms()).then(|| root.dir())
     }
@@ -433,7 +438,10 @@ impl FileEngine {
         stat_only: bool,
     ) -> io::Result<Output> {
         let path = resolve::c_path(rel)?;
-        let job = |how| Job::Open { dir: dir.clone(), path: path.clone(), how, stat_only };
+        let job = |how| {
+            let (dir, path) = (dir.clone(), path.clone());
+            Job::Open { dir, path, how, stat_only, ring: Box::<RingOpen>::default() }
+        };
         if !how.plain && dir.fs != FsClass::Remote {
             let inside = How { no_xdev: true, ..how };
             match self.fly(Lane::Stat, job(inside)).await.result {
@@ -448,19 +456,54 @@ impl FileEngine {
 
     async fn fly(&self, lane: Lane, job: Job) -> Landed {
         let inner = &self.0;
+        // The ring is for local file systems: whoever else may stall does so in the pool.
+        let local = match &job {
+            Job::Open { dir, .. } => lane == Lane::Stat && dir.fs.answers_from_cache(),
+            _ => lane == Lane::Read,
+        };
         let id = inner.flight.insert(job);
+        match &inner.ring {
+            Some(ring) if local => {
+                ring.enqueue(lane, id, &inner.flight);
+                inner.wake_driver();
+            }
+            _ => self.start_in_pool(lane, id),
+        }
+        flight::Wait::new(inner.flight.clone(), id, |id| inner.cancel(id)).await
+    }
+
+    fn start_in_pool(&self, lane: Lane, id: Id) {
+        let inner = &self.0;
         let started = inner
             .flight
             .start(id, |job| threads::start(&inner.pool, lane, id, job, inner.done.clone()));
         if let Some(Err(error)) = started {
             inner.flight.complete(id, Err(error));
         }
-        flight::Wait::new(inner.flight.clone(), id, |_| {}).await
     }
 
     fn span(&self, offset: u64, length: u64) -> open_file::Span {
         let window_bytes = (self.0.limits.read_chunk_bytes as u64).max(4096);
         open_file::Span { offset, length, window_bytes }
+    }
+}
+
+/// The ring if it is wanted and can be had, and the report about that.
+fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Ring>, EngineReport)> {
+    let threads = |why: String| Ok((None, EngineReport { name: "threads", why }));
+    if choice == EngineChoice::Threads {
+        return threads("asked for".to_owned());
+    }
+    match Ring::start(limits) {
+        Ok(ring) => {
+            let why = match choice {
+                EngineChoice::Uring => "asked for",
+                _ => "io_uring works here",
+            };
+            Ok((Some(ring), EngineReport { name: "io-uring", why: why.to_owned() }))
+        }
+        Err(why) if choice == EngineChoice::Auto => threads(why),
+        Err(why) => Err(io::Error::new(io::ErrorKind::Unsupported, why)),
     }
 }
 
@@ -472,17 +515,35 @@ fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report
         while let Poll::Ready(Some((id, result))) = landed.poll_recv(cx) {
             inner.flight.complete(id, result);
         }
+        if let Some(ring) = &inner.ring {
+            ring.poll(cx, &inner.flight);
+        }
         *inner.driver.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }));
 }
 
+impl Inner {
+    fn wake_driver(&self) {
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Nobody waits for an operation that runs: the kernel may give it up. A pool thread cannot.
+    fn cancel(&self, id: Id) {
+        if let Some(ring) = &self.ring {
+            ring.cancel(id);
+            self.wake_driver();
+        }
+    }
+}
+
 impl Drop for Inner {
+    /// Waits for nothing: what still runs keeps its memory for ever.
     fn drop(&mut self) {
         self.flight.leak_started();
-        if let Some(driver) = self.driver.borrow_mut().take() {
-            driver.wake();
-        }
+        self.wake_driver();
     }
 }
 

@@ -82,11 +82,12 @@ impl OpenFile {
     /// Remembers that a range is resident: the windows that it covers wholly, or the file when
     /// it covers that.
     pub(super) fn remember_resident(&self, range: Span, now_ms: u64) {
-        if self.meta.size <= RESIDENT_WHOLE_BYTES_MAX {
-            if range.offset == 0 && range.length >= self.meta.size {
-                self.whole_ms.set(now_ms);
-                return;
-            }
+        if self.meta.size <= RESIDENT_WHOLE_BYTES_MAX
+            && range.offset == 0
+            && range.length >= self.meta.size
+        {
+            self.whole_ms.set(now_ms);
+            return;
         }
         let windows = self.windows.get_or_init(Box::default);
         for index in range.windows_covered(self.meta.size) {

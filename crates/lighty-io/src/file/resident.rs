@@ -33,7 +33,7 @@ const DENIED_SKIPS: u32 = 256;
 /// `cachestat` counts pages whose reading has only begun. So a range that it says is there is
 /// probed at this distance: what is read in one go is longer than this as a rule.
 const PROBE_STEP_BYTES: u64 = 32 * 1024;
-/// Up to this size the bytes themselves are asked for, which is one call and certain.
+/// Up to this size the bytes themselves are asked for, which is certain.
 const COPY_BYTES_MAX: u64 = 16 * 1024;
 
 impl FileEngine {
@@ -43,10 +43,10 @@ impl FileEngine {
         if !file.is_readable() {
             return Resident::No;
         }
-        if let Some(plan) = &*self.0.faults.borrow() {
-            if plan.concerns_reads_of(file) {
-                return Resident::No;
-            }
+        if let Some(plan) = &*self.0.faults.borrow()
+            && plan.concerns_reads_of(file)
+        {
+            return Resident::No;
         }
         if file.fs() == FsClass::Memory {
             return Resident::Yes;
@@ -82,13 +82,18 @@ impl FileEngine {
         if !file.is_readable() {
             return Some(Err(super::not_readable()));
         }
-        if let Some(plan) = &*self.0.faults.borrow() {
-            if plan.concerns_reads_of(file) {
-                return None;
-            }
+        if let Some(plan) = &*self.0.faults.borrow()
+            && plan.concerns_reads_of(file)
+        {
+            return None;
         }
         let nowait = file.fs() != FsClass::Memory;
-        if nowait && self.0.asking.nowait_missing.get() {
+        let asking = &self.0.asking;
+        let length = (into.len() as u64).min(file.meta().size.saturating_sub(offset));
+        if nowait
+            && (asking.nowait_missing.get()
+                || asking.pages_present(file, offset, length) == Some(false))
+        {
             return None;
         }
         match read_now(file, offset, into.as_mut_ptr(), into.len(), nowait) {
@@ -118,19 +123,18 @@ impl FileEngine {
 
 impl Asking {
     fn is_resident(&self, file: &OpenFile, offset: u64, length: u64) -> bool {
-        if length <= COPY_BYTES_MAX {
-            return self.all_readable_now(file, offset, length);
-        }
         match self.pages_present(file, offset, length) {
             Some(false) => false,
-            Some(true) => self.probes_readable_now(file, offset, length),
-            None => self.all_readable_now(file, offset, length),
+            Some(true) if length > COPY_BYTES_MAX => self.probes_readable_now(file, offset, length),
+            _ => self.all_readable_now(file, offset, length),
         }
     }
 
-    /// Asks `cachestat`; `None` when it does not tell.
+    /// Asks `cachestat`; `None` when it does not tell. Asked first, because a read that finds
+    /// nothing starts read-ahead, here and now, even if it is told not to wait.
     fn pages_present(&self, file: &OpenFile, offset: u64, length: u64) -> Option<bool> {
-        if self.cachestat_missing.get() {
+        // No length at all would mean "to the end".
+        if self.cachestat_missing.get() || length == 0 {
             return None;
         }
         let skip = self.cachestat_skip.get();

@@ -53,6 +53,12 @@ pub(super) struct Opened {
     pub(super) fs: Option<FsClass>,
 }
 
+/// How a regular file is opened: never waiting for a writer, never becoming anyone's terminal.
+pub(super) const READ_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+/// How a path is looked at.
+pub(super) const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// Symbolic links followed in one path by the walk, as many as the kernel follows.
 const LINKS_MAX: usize = 40;
 /// How often a look-up is repeated that the kernel gave up because of concurrent renames.
@@ -77,6 +83,31 @@ pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Ope
 /// Stats what `path` names beneath `dir`.
 pub(super) fn stat(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Meta> {
     find(dir, path, how).map(|(_, meta)| meta)
+}
+
+/// The second half of an open whose first half, the look, gave `fd`.
+///
+/// # Errors
+/// `EAGAIN` with `How::cached`: what the look brought into the caches is gone from them.
+pub(super) fn open_looked_at(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    looked: OwnedFd,
+    how: How,
+) -> io::Result<Opened> {
+    let meta = meta_of(looked.as_fd(), true)?;
+    let looked = Found { fd: looked, place: None };
+    if meta.kind != FileKind::File {
+        return Ok(Opened { fd: looked.fd, meta, fs: None });
+    }
+    let fd = open_file(dir, path, &looked, how)?;
+    finish_open(fd)
+}
+
+/// The last part of an open within the root's file system: what was it?
+pub(super) fn finish_open(fd: OwnedFd) -> io::Result<Opened> {
+    let meta = meta_of(fd.as_fd(), true)?;
+    Ok(Opened { fd, meta, fs: None })
 }
 
 /// Opens a directory by its own path, for a root.
@@ -154,7 +185,7 @@ fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(Found, Meta)>
     if path.contains(&0) {
         return Err(Errno::NOENT.into());
     }
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let flags = LOOK_FLAGS;
     let path = or_dot(path);
     let found = if !how.plain {
         Found { fd: openat2(dir, path, flags, how)?, place: None }
@@ -168,7 +199,7 @@ fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(Found, Meta)>
 }
 
 fn open_file(dir: BorrowedFd<'_>, path: &[u8], found: &Found, how: How) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let flags = READ_FLAGS;
     let with = |flags: OFlags| -> io::Result<OwnedFd> {
         match &found.place {
             Some((parent, name)) => {

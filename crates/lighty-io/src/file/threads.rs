@@ -9,23 +9,23 @@ use std::sync::OnceLock;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::flight::{Job, Output};
+use super::flight::{Id, Job, Output};
 use super::resolve;
 use crate::pool::{Lane, ThreadPool};
 
 /// What pool threads send back: the slot and its result.
-pub(super) type Report = (usize, io::Result<Output>);
+pub(super) type Report = (Id, io::Result<Output>);
 
 /// Starts the job of slot `id` in the pool. The result comes through `done`.
 pub(super) fn start(
     pool: &ThreadPool,
     lane: Lane,
-    id: usize,
+    id: Id,
     job: &mut Job,
     done: UnboundedSender<Report>,
 ) -> io::Result<()> {
     match job {
-        Job::Open { dir, path, how, stat_only } => {
+        Job::Open { dir, path, how, stat_only, .. } => {
             let (dir, path) = (Lent(dir.as_fd().as_raw_fd()), path.clone());
             let (how, stat_only) = (*how, *stat_only);
             pool.spawn(lane, move || {
@@ -45,7 +45,7 @@ pub(super) fn start(
                 let _ = done.send((id, target.read(file, offset).map(Output::Read)));
             })
         }
-        Job::Warm { file, offset, length } => {
+        Job::Warm { file, offset, length, .. } => {
             let (file, offset, length) = (Lent(file.as_fd().as_raw_fd()), *offset, *length);
             pool.spawn(lane, move || {
                 let _ = done.send((id, warm(file, offset, length).map(Output::Read)));

@@ -1,0 +1,329 @@
+//! The ring engine: opens and reads through io_uring.
+//!
+//! The ring's descriptor is watched by the worker's reactor; one task takes completions and
+//! hands in what was queued since the last turn, in one system call.
+//!
+//! All operations are handed to the kernel's own workers (`IOSQE_ASYNC`). Tried inline, an open
+//! could wait for a directory block, and even a read for an extent block or a place in a full
+//! device queue: in the loop. Opens and stats on the one side and reads on the other have rooms
+//! of their own, so that readers stuck on a disk leave opens their workers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::task::{Context, Poll};
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::fs::OFlags;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::EngineLimits;
+use super::flight::{Flight, Id, Job, Output};
+use super::resolve::{self, How};
+use super::threads;
+use crate::pool::Lane;
+
+/// The most operations of one kind under way in one ring.
+pub const RING_ROOM_MAX: usize = 2_048;
+/// Places for cancellations beside the operations.
+const CANCEL_PLACES: u32 = 32;
+/// The completion of a cancellation, or of the probe: nobody waits for it.
+const NOBODY: u64 = u64::MAX;
+
+/// A ring and what waits for a place in it.
+pub(super) struct Ring {
+    /// A second descriptor of the ring, for the reactor.
+    readiness: AsyncFd<OwnedFd>,
+    ring: RefCell<IoUring>,
+    lookups: RefCell<Room>,
+    reads: RefCell<Room>,
+    /// Something was pushed that the kernel has not been told of.
+    unsubmitted: Cell<bool>,
+}
+
+/// Operations of one kind: how many run, how many may, which wait.
+struct Room {
+    running: usize,
+    running_max: usize,
+    waiting: VecDeque<Id>,
+}
+
+impl Room {
+    fn new(running_max: usize) -> RefCell<Room> {
+        RefCell::new(Room { running: 0, running_max, waiting: VecDeque::new() })
+    }
+}
+
+/// What a completion leads to.
+enum Next {
+    Done(io::Result<Output>),
+    /// The same operation goes into the ring again.
+    Again,
+}
+
+impl Ring {
+    /// Makes a ring and tries it out. The error is the reason for people.
+    pub(super) fn start(limits: &EngineLimits) -> Result<Ring, String> {
+        let lookups_max = limits.stat_threads_max.clamp(1, RING_ROOM_MAX);
+        let reads_max = limits.read_threads_max.clamp(1, RING_ROOM_MAX);
+        let entries = (lookups_max + reads_max) as u32 + CANCEL_PLACES;
+        let mut ring = build(entries)?;
+        try_out(&mut ring)?;
+        // Bounded workers are those for files. Kernels before 5.15 have four per core.
+        let _ =
+            ring.submitter().register_iowq_max_workers(&mut [(lookups_max + reads_max) as u32, 0]);
+        // SAFETY: the ring owns this descriptor and outlives the borrow.
+        let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        let readiness = ring_fd
+            .try_clone_to_owned()
+            .and_then(watch_readable)
+            .map_err(|error| format!("watching the ring: {error}"))?;
+        Ok(Ring {
+            readiness,
+            ring: RefCell::new(ring),
+            lookups: Room::new(lookups_max),
+            reads: Room::new(reads_max),
+            unsubmitted: Cell::new(false),
+        })
+    }
+
+    /// Queues an operation. The caller wakes the task that polls the ring.
+    pub(super) fn enqueue(&self, lane: Lane, id: Id, flight: &Flight) {
+        let room = if lane == Lane::Read { &self.reads } else { &self.lookups };
+        room.borrow_mut().waiting.push_back(id);
+        self.fill(room, flight);
+    }
+
+    /// Asks the kernel to give an operation up.
+    pub(super) fn cancel(&self, id: Id) {
+        let cancel = opcode::AsyncCancel::new(id.to_u64()).build().user_data(NOBODY);
+        // SAFETY: a cancellation points to no memory.
+        let pushed = unsafe { self.ring.borrow_mut().submission().push(&cancel) };
+        // Without a place it is not cancelled, and ends by itself.
+        if pushed.is_ok() {
+            self.unsubmitted.set(true);
+        }
+    }
+
+    /// Operations that wait for a place.
+    pub(super) fn waiting(&self) -> usize {
+        self.lookups.borrow().waiting.len() + self.reads.borrow().waiting.len()
+    }
+
+    /// Takes completions and hands in what is queued.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, flight: &Flight) {
+        while let Poll::Ready(Ok(mut ready)) = self.readiness.poll_read_ready(cx) {
+            // Cleared first: a completion that comes while these are taken sets it again.
+            ready.clear_ready();
+            self.take_completions(flight);
+        }
+        self.fill(&self.lookups, flight);
+        self.fill(&self.reads, flight);
+        if self.unsubmitted.get() && !self.submit() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    fn submit(&self) -> bool {
+        match self.ring.borrow().submit() {
+            Ok(_) => {
+                self.unsubmitted.set(false);
+                true
+            }
+            // EINTR, or EAGAIN and EBUSY when the kernel is short of something: once more.
+            Err(_) => false,
+        }
+    }
+
+    fn take_completions(&self, flight: &Flight) {
+        loop {
+            let next = self.ring.borrow_mut().completion().next();
+            let Some(entry) = next else { break };
+            if entry.user_data() != NOBODY {
+                self.land(Id::from_u64(entry.user_data()), entry.result(), flight);
+            }
+        }
+    }
+
+    fn land(&self, id: Id, result: i32, flight: &Flight) {
+        let landed = flight.with_job(id, |job| {
+            let room = if matches!(job, Job::Open { .. }) { &self.lookups } else { &self.reads };
+            (room, next_step(job, result))
+        });
+        let Some((room, next)) = landed else { return };
+        room.borrow_mut().running -= 1;
+        match next {
+            Next::Done(result) => flight.complete(id, result),
+            Next::Again => room.borrow_mut().waiting.push_front(id),
+        }
+    }
+
+    /// Moves waiting operations of a room into the ring while there are places.
+    fn fill(&self, room: &RefCell<Room>, flight: &Flight) {
+        loop {
+            let mut room = room.borrow_mut();
+            if room.running >= room.running_max {
+                return;
+            }
+            let Some(id) = room.waiting.pop_front() else { return };
+            let mut ring = self.ring.borrow_mut();
+            // SAFETY: what the entry points to belongs to the slot, which lives until the
+            // completion of this entry has been taken, or is leaked with the engine.
+            let pushed = flight.start(id, |job| unsafe {
+                ring.submission().push(&entry_for(job).user_data(id.to_u64()))
+            });
+            match pushed {
+                Some(Ok(())) => {
+                    room.running += 1;
+                    self.unsubmitted.set(true);
+                }
+                // Full until the next submission.
+                Some(Err(_)) => return room.waiting.push_front(id),
+                // Nobody waits for it any more.
+                None => {}
+            }
+        }
+    }
+}
+
+/// Puts a descriptor under the reactor's watch.
+#[allow(deprecated, reason = "its replacement is newer than the tokio we ask for; we own the fd")]
+pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+fn build(entries: u32) -> Result<IoUring, String> {
+    let mut builder = IoUring::builder();
+    builder.setup_clamp();
+    let mut quiet = builder.clone();
+    // Completions need not interrupt what the loop is doing (5.19).
+    quiet.setup_coop_taskrun();
+    let built = match quiet.build(entries) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(entries),
+        built => built,
+    };
+    built.map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                " (blocked by a container runtime, or by sysctl kernel.io_uring_disabled)"
+            }
+            Some(libc::ENOSYS) => " (this kernel has none)",
+            Some(libc::ENOMEM) => " (too little memory may be locked: ulimit -l)",
+            _ => "",
+        };
+        format!("io_uring_setup: {error}{hint}")
+    })
+}
+
+/// A ring that can be made may still lack operations, or be forbidden to enter.
+fn try_out(ring: &mut IoUring) -> Result<(), String> {
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| format!("io_uring_register: {error}"))?;
+    for (code, name) in [
+        (opcode::OpenAt2::CODE, "openat2"),
+        (opcode::Read::CODE, "read"),
+        (opcode::AsyncCancel::CODE, "cancel"),
+    ] {
+        if !probe.is_supported(code) {
+            return Err(format!("io_uring of this kernel cannot {name}"));
+        }
+    }
+    let nop = opcode::Nop::new().build().user_data(NOBODY);
+    // SAFETY: a no-operation points to no memory.
+    let pushed = unsafe { ring.submission().push(&nop) };
+    pushed.map_err(|error| format!("io_uring: {error}"))?;
+    ring.submit_and_wait(1).map_err(|error| format!("io_uring_enter: {error}"))?;
+    match ring.completion().next() {
+        Some(done) if done.result() == 0 => Ok(()),
+        _ => Err("io_uring: the trial operation did not complete".to_owned()),
+    }
+}
+
+fn entry_for(job: &mut Job) -> squeue::Entry {
+    let entry = match job {
+        Job::Open { dir, path, how, ring, .. } => {
+            let flags = match (ring.for_reading, how.noatime) {
+                (false, _) => resolve::LOOK_FLAGS,
+                (true, false) => resolve::READ_FLAGS,
+                (true, true) => resolve::READ_FLAGS | OFlags::NOATIME,
+            };
+            ring.how = types::OpenHow::new()
+                .flags(u64::from(flags.bits()))
+                .resolve(resolve::resolve_flags(*how).bits());
+            let dir = types::Fd(dir.as_fd().as_raw_fd());
+            opcode::OpenAt2::new(dir, path.as_ptr(), &raw const ring.how).build()
+        }
+        Job::Read { file, offset, buf } => {
+            let length = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+            let fd = types::Fd(file.as_fd().as_raw_fd());
+            opcode::Read::new(fd, buf.as_mut_ptr(), length).offset(*offset).build()
+        }
+        Job::Warm { file, offset, length, done } => {
+            let want = (*length - *done).min(threads::SCRATCH_BYTES as u64) as u32;
+            let fd = types::Fd(file.as_fd().as_raw_fd());
+            opcode::Read::new(fd, threads::scratch(), want).offset(*offset + *done).build()
+        }
+    };
+    entry.flags(squeue::Flags::ASYNC)
+}
+
+fn next_step(job: &mut Job, result: i32) -> Next {
+    if result < 0 {
+        return after_error(job, -result);
+    }
+    match job {
+        Job::Open { .. } => {
+            // SAFETY: a successful open gave this descriptor to us, and nobody else has it.
+            let fd = unsafe { OwnedFd::from_raw_fd(result) };
+            after_open(job, fd)
+        }
+        Job::Read { .. } => Next::Done(Ok(Output::Read(result as u64))),
+        Job::Warm { length, done, .. } => {
+            *done += result as u64;
+            if result > 0 && *done < *length {
+                return Next::Again;
+            }
+            Next::Done(Ok(Output::Read(*done)))
+        }
+    }
+}
+
+fn after_error(job: &mut Job, errno: i32) -> Next {
+    match job {
+        // A signal to the kernel's worker, or a ".." that raced with a rename.
+        Job::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => Next::Again,
+        Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
+        // Only the owner may leave access times alone.
+        Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {
+            how.noatime = false;
+            Next::Again
+        }
+        _ => Next::Done(Err(io::Error::from_raw_os_error(errno))),
+    }
+}
+
+/// After a look: what is it? A regular file is opened from the caches that the look has filled;
+/// if they have lost it again, through the ring.
+fn after_open(job: &mut Job, fd: OwnedFd) -> Next {
+    let Job::Open { dir, path, how, stat_only, ring } = job else {
+        return Next::Done(Err(io::Error::other("file engine: not an open")));
+    };
+    if *stat_only {
+        return Next::Done(resolve::meta_of(fd.as_fd(), true).map(Output::Stat));
+    }
+    if ring.for_reading {
+        return Next::Done(resolve::finish_open(fd).map(Output::Opened));
+    }
+    let cached = How { cached: true, ..*how };
+    match resolve::open_looked_at(dir.as_fd(), path.as_bytes(), fd, cached) {
+        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+            ring.for_reading = true;
+            Next::Again
+        }
+        done => Next::Done(done.map(Output::Opened)),
+    }
+}

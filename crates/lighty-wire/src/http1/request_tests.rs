@@ -1,7 +1,11 @@
 //! Tests of `request` that look at the structure; what is accepted and refused is a corpus of data
 //! (`testdata/http1`), replayed by `tests/corpus.rs`.
 
+use std::string::String;
 use std::vec::Vec;
+
+use lighty_testkit::shredder::shred;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -89,4 +93,50 @@ fn a_warm_parse_keeps_its_memory() {
         capacities.push(out.capacity());
     }
     assert_eq!(capacities[0], capacities[2]);
+}
+
+/// What a head in pieces came to: the fault, or how long it was and what it asked for.
+fn outcome(pieces: &[&[u8]]) -> Result<Option<(usize, Vec<u8>, BodyFraming)>, RequestFault> {
+    let limits = Limits { field_bytes_max: 60, fields_max: 4, target_bytes_max: 20, ..LIMITS };
+    let (mut buf, mut head) = (Vec::new(), RequestHead::new());
+    for piece in pieces {
+        buf.extend_from_slice(piece);
+        let result = parse_request(&buf, &limits, &ParseOpts::default(), &mut head)?;
+        if let Head::Complete { consumed } = result {
+            return Ok(Some((consumed, head.target.clone(), head.framing)));
+        }
+    }
+    Ok(None)
+}
+
+const LIMITS: Limits =
+    Limits { head_bytes_max: 100, field_bytes_max: 0, fields_max: 0, target_bytes_max: 0 };
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_pieces_do_not_matter(
+        line in "(\r?\n){0,2}(GET|POST|X\x00| )? ?(/[a-z%/.]{0,24}|\\*)( HTTP/1.[01])?\r?\n",
+        fields in "((Host: a|Content-Length: [0-9]{0,3}|[A-Za-z :]{0,20}|Transfer-Encoding: chunked)\r?\n){0,6}",
+        end in "(\r?\n)?[a-z]{0,4}",
+    ) {
+        let head: String = [line, fields, end].concat();
+        let whole = outcome(&[head.as_bytes()]);
+        shred(head.as_bytes(), |pieces| assert_eq!(outcome(pieces), whole));
+    }
+
+    #[test]
+    fn well_formed_heads_too(
+        target in "/[a-z]{0,10}",
+        fields in "([A-Z][a-z]{0,4}: [a-z]{0,6}\r\n){0,3}",
+    ) {
+        let fields: String = fields;
+        let head = ["PUT ", &target, " HTTP/1.1\r\nHost: a\r\n", &fields, "\r\n"].concat();
+        let whole = outcome(&[head.as_bytes()]);
+        if !fields.contains("Host") {
+            prop_assert_eq!(&whole, &Ok(Some((head.len(), target.into_bytes(), BodyFraming::None))));
+        }
+        shred(head.as_bytes(), |pieces| assert_eq!(outcome(pieces), whole));
+    }
 }

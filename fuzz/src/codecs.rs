@@ -1,0 +1,168 @@
+//! One function for each codec: takes any bytes, and panics when a promise is broken.
+
+use lighty_http::range::{ByteRange, Selection, select};
+use lighty_http::uri::{ParseOpts, decode_path, normalise};
+use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
+use lighty_wire::http1::request::TargetForm;
+use lighty_wire::http1::{BodyFraming, Head, Limits, RequestFault, RequestHead, parse_request};
+
+/// A request head means the same in one piece and in many, and never names a path outside the
+/// document root, whatever the options.
+pub fn http1_request(data: &[u8]) {
+    let Some((&[a, b, step], input)) = data.split_first_chunk() else { return };
+    let opts = options(u16::from_le_bytes([a, b]));
+    let limits = Limits { field_bytes_max: 1024, fields_max: 20, ..Limits::default() };
+    let whole = request_in_pieces(input, usize::MAX, &limits, &opts);
+    let cut = request_in_pieces(input, usize::from(step).max(1), &limits, &opts);
+    assert_eq!(whole, cut, "the pieces must not matter");
+}
+
+/// Everything that can be observed of a parsed head.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    consumed: usize,
+    target: Vec<u8>,
+    host: Vec<u8>,
+    framing: BodyFraming,
+    keep_alive: bool,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn request_in_pieces(
+    input: &[u8],
+    step: usize,
+    limits: &Limits,
+    opts: &ParseOpts,
+) -> Result<Option<Seen>, RequestFault> {
+    let mut head = RequestHead::new();
+    let mut len = 0;
+    while len < input.len() {
+        len = len.saturating_add(step).min(input.len());
+        if let Head::Complete { consumed } = parse_request(&input[..len], limits, opts, &mut head)?
+        {
+            assert!(consumed <= len && consumed > 0);
+            check_head(&head);
+            let fields = head.fields.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+            return Ok(Some(Seen {
+                consumed,
+                target: head.target.clone(),
+                host: head.host.clone(),
+                framing: head.framing,
+                keep_alive: head.keep_alive,
+                fields,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+fn check_head(head: &RequestHead) {
+    let mut path = Vec::new();
+    if matches!(head.form, TargetForm::Origin | TargetForm::Absolute { .. })
+        && decode_path(head.path(), &mut path).is_ok()
+    {
+        assert_below_the_root(&path);
+    }
+    assert!(!head.host.iter().any(|byte| matches!(byte, b'/' | b'\\' | 0..=0x20)));
+    assert!(
+        !head.host.split(|&byte| byte == b'.').any(<[u8]>::is_empty)
+            || head.host.is_empty()
+            || head.host.ends_with(b".")
+    );
+    for (name, value) in head.fields.iter() {
+        assert!(!name.is_empty() && !name.contains(&b':'));
+        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
+    }
+    let raw_len = head.method_raw().len() + 1 + head.target_raw().len();
+    assert!(raw_len <= head.line().len());
+}
+
+/// A chunked body means the same in one piece and in many.
+pub fn http1_chunked(data: &[u8]) {
+    let Some((&step, input)) = data.split_first() else { return };
+    let whole = body_in_pieces(input, usize::MAX);
+    let cut = body_in_pieces(input, usize::from(step).max(1));
+    assert_eq!(whole, cut, "the pieces must not matter");
+}
+
+type Body = (Vec<u8>, Option<usize>, Option<ChunkFault>);
+
+fn body_in_pieces(input: &[u8], step: usize) -> Body {
+    let mut decoder = ChunkedDecoder::new();
+    let (mut body, mut used) = (Vec::new(), 0);
+    for piece in input.chunks(step.min(input.len().max(1))) {
+        let mut rest = piece;
+        while !rest.is_empty() && !decoder.is_done() {
+            match decoder.feed(rest) {
+                Ok(event) => {
+                    assert!(event.consumed > 0 && event.data.end <= event.consumed);
+                    body.extend_from_slice(&rest[event.data]);
+                    used += event.consumed;
+                    rest = &rest[event.consumed..];
+                }
+                Err(fault) => return (body, None, Some(fault)),
+            }
+        }
+    }
+    (body, decoder.is_done().then_some(used), None)
+}
+
+/// Normalising twice is normalising once, and no path leaves the root.
+pub fn uri(data: &[u8]) {
+    let Some((&[a, b], raw)) = data.split_first_chunk() else { return };
+    let opts = options(u16::from_le_bytes([a, b]));
+    let (mut once, mut twice, mut path) = (Vec::new(), Vec::new(), Vec::new());
+    if let Ok(target) = normalise(raw, &opts, &mut once) {
+        normalise(&once, &opts, &mut twice).expect("what was accepted stays acceptable");
+        assert_eq!(once, twice);
+        if decode_path(target.path(&once), &mut path).is_ok() {
+            assert_below_the_root(&path);
+        }
+    }
+    if decode_path(raw, &mut path).is_ok() {
+        assert_below_the_root(&path);
+    }
+}
+
+/// Ranges lie within the representation.
+pub fn range(data: &[u8]) {
+    let Some((len, value)) = data.split_first_chunk() else { return };
+    let len = u64::from_le_bytes(*len);
+    let mut list = Vec::new();
+    let selection = select(value, len, &mut list);
+    let inside = |range: &ByteRange| range.start < range.end && range.end <= len;
+    assert!(list.iter().all(inside));
+    match selection {
+        Selection::Single(range) => assert!(inside(&range)),
+        Selection::Multiple => assert!(list.len() > 1),
+        Selection::Whole | Selection::Unsatisfiable => assert!(list.is_empty()),
+    }
+}
+
+fn assert_below_the_root(path: &[u8]) {
+    assert_eq!(path.first(), Some(&b'/'));
+    assert!(!path.contains(&0));
+    let mut segments = path[1..].split(|&byte| byte == b'/');
+    assert!(segments.all(|segment| segment != b"." && segment != b".."));
+}
+
+fn options(bits: u16) -> ParseOpts {
+    let bit = |index: u32| bits >> index & 1 == 1;
+    ParseOpts {
+        header_strict: !bit(0),
+        host_strict: !bit(1),
+        host_normalize: !bit(2),
+        method_get_body: bit(3),
+        url_normalize: !bit(4),
+        url_normalize_unreserved: true,
+        url_normalize_required: bit(5),
+        url_ctrls_reject: !bit(6),
+        url_path_backslash_trans: bit(7),
+        url_path_2f_decode: !bit(8),
+        url_path_2f_reject: bit(9),
+        url_path_dotseg_remove: !bit(10),
+        url_path_dotseg_reject: bit(11),
+        url_query_20_plus: bit(12),
+        url_invalid_utf8_reject: !bit(13),
+    }
+}

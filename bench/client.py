@@ -2,7 +2,7 @@
 
 As a program it is the innocent client of neighbour.py and drills.py:
 
-    client.py PORT PATH RATE SECONDS      prints {"samples": N, "p50_ms": ..., "p99_ms": ...}
+    client.py PORT PATH RATE SECONDS [FIRST]     prints {"samples": N, "p99_ms": ..., ...}
 
 It sends RATE requests a second by one keep-alive connection, each at its appointed time, and
 takes the latency from that time, not from when it came to sending: a server that stops for a
@@ -46,11 +46,11 @@ def head(path, extra=""):
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\n{extra}\r\n".encode()
 
 
-def read_answer(s):
+def read_answer(s, data=b""):
     """Read one answer with a Content-Length, or what there is of it when the connection ends.
 
-    A time-out is an exception: it means that the server neither answers nor closes."""
-    data = b""
+    `data` is what has been read of it already.  A time-out is an exception: it means that the
+    server neither answers nor closes."""
     while b"\r\n\r\n" not in data:
         got = receive(s)
         if not got:
@@ -105,12 +105,12 @@ def keep_alive_requests(port, path, count):
                 raise rig.RigError(f"{path}: status {answer.status}, {len(answer.body)} bytes")
 
 
-def paced(port, path, rate, seconds):
+def paced(port, path, rate, seconds, first=0):
     """Latencies in ms of requests sent on a schedule; a late answer delays none of the clocks.
 
-    With {n} in the path every request asks for another file, numbered from 0."""
+    With {n} in the path every request asks for another file, numbered from `first`."""
     latencies, failed = [], 0
-    start, end = time.monotonic() + 0.05, None
+    start = time.monotonic() + 0.05
     end = start + seconds
     s, n = None, 0
     while True:
@@ -120,7 +120,7 @@ def paced(port, path, rate, seconds):
         time.sleep(max(0, due - time.monotonic()))
         try:
             s = s or connect(port, 10)
-            s.sendall(head(path.replace(FRESH, str(n))))
+            s.sendall(head(path.replace(FRESH, str(first + n))))
             if read_answer(s).whole:
                 latencies.append((time.monotonic() - due) * 1e3)
             else:
@@ -142,14 +142,15 @@ def summary(latencies, failed):
 
 
 def main():
-    port, path, rate, seconds = sys.argv[1:]
+    port, path, rate, seconds = sys.argv[1:5]
+    first = int(sys.argv[5]) if len(sys.argv) > 5 else 0
     try:
         # The client must not wait for the other load on its core: its lateness would be taken
         # for the server's.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except PermissionError:
         pass
-    print(json.dumps(summary(*paced(int(port), path, float(rate), float(seconds)))))
+    print(json.dumps(summary(*paced(int(port), path, float(rate), float(seconds), first))))
 
 
 if __name__ == "__main__":

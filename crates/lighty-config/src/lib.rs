@@ -43,6 +43,7 @@ mod eval;
 mod evaluate;
 mod explain;
 mod expr;
+mod fmt;
 mod fs_loader;
 mod glob;
 mod lex;
@@ -65,6 +66,7 @@ pub use directive::{
 };
 pub use evaluate::{Active, CaptureId, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Outcome};
+pub use fmt::format;
 pub use fs_loader::FsLoader;
 pub use load::{LoadOptions, Main, load};
 pub use loader::{Loader, MemoryLoader};

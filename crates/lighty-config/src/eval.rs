@@ -68,10 +68,12 @@ pub(crate) struct Evaluator<'a> {
     /// Where the main file is: relative includes start there.
     pub(crate) base: PathBuf,
     identities: HashMap<Identity, usize>,
+    /// The files that are being read, for finding cycles.
     stack: Vec<PathBuf>,
     total_bytes: usize,
     values_bytes: usize,
     block_depth: usize,
+    include_depth: usize,
 }
 
 impl<'a> Evaluator<'a> {
@@ -88,6 +90,7 @@ impl<'a> Evaluator<'a> {
             total_bytes: 0,
             values_bytes: 0,
             block_depth: 0,
+            include_depth: 0,
         }
     }
 
@@ -380,10 +383,8 @@ impl<'a> Evaluator<'a> {
         let Some(command) = self.text(command, "a command", block) else { return };
         match self.loader.shell(&command) {
             Ok(bytes) => {
-                self.stack.push(PathBuf::new());
                 let name = format!("include_shell {command:?}");
                 self.included(&name, None, bytes, span, block);
-                self.stack.pop();
             }
             Err(reason) => {
                 let text = format!("the command failed: {reason}");
@@ -406,7 +407,7 @@ impl<'a> Evaluator<'a> {
             Some(format!("all files together are larger than {TOTAL_BYTES_MAX} bytes"))
         } else if self.sources.len() >= FILES_MAX {
             Some(format!("more than {FILES_MAX} files"))
-        } else if self.stack.len() > INCLUDE_DEPTH_MAX + 1 {
+        } else if self.include_depth >= INCLUDE_DEPTH_MAX {
             Some(format!("includes nested more than {INCLUDE_DEPTH_MAX} levels deep"))
         } else {
             None
@@ -417,7 +418,9 @@ impl<'a> Evaluator<'a> {
         }
         self.total_bytes += bytes.len();
         let file = self.sources.add_bytes(name, path, bytes, Some(span));
+        self.include_depth += 1;
         self.file(file, block);
+        self.include_depth -= 1;
     }
 
     fn warn_about_encoding(&mut self, file: FileId) {

@@ -435,9 +435,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: &str) {
-        let once = format("x", text).ok().expect("no syntax errors");
+        let once = format("x", text).expect("no syntax errors");
         assert_eq!(once, want);
-        let twice = format("x", &once).ok().expect("the result can be read");
+        let twice = format("x", &once).expect("the result can be read");
         assert_eq!(twice, once, "formatting twice");
         assert_eq!(essence(text), essence(&once));
     }
@@ -572,9 +572,9 @@ mod tests {
     proptest! {
         #[test]
         fn formatting_keeps_tokens_and_comments_and_settles(text in statements()) {
-            let once = format("x", &text).ok().expect("generated text is valid");
+            let once = format("x", &text).expect("generated text is valid");
             prop_assert_eq!(essence(&once), essence(&text), "{}", once);
-            let twice = format("x", &once).ok().expect("formatted text is valid");
+            let twice = format("x", &once).expect("formatted text is valid");
             prop_assert_eq!(twice, once);
         }
     }

@@ -12,7 +12,7 @@ pub(crate) enum Token {
     Int,
     /// `"…"` with its quotes. Only `\"` is an escape; line breaks are allowed inside.
     Str,
-    /// A string without its end: reaches to the end of its first line.
+    /// A string whose end is missing: reaches to the end of its first line.
     OpenStr,
     /// `$`
     Dollar,
@@ -190,12 +190,18 @@ impl<'a> Lexer<'a> {
 
     fn string(&mut self) -> (Token, usize) {
         let rest = self.rest();
-        let mut at = 1;
+        let (mut at, mut over_lines) = (1, false);
         while at < rest.len() && !self.no_closing_quote {
             match (rest[at], rest.get(at + 1)) {
                 (b'\\', Some(b'"')) => at += 2,
+                (b'"', _) if over_lines && !may_follow_string(&rest[at + 1..]) => {
+                    return (Token::OpenStr, self.line_length());
+                }
                 (b'"', _) => return (Token::Str, at + 1),
-                _ => at += 1,
+                (byte, _) => {
+                    over_lines |= byte == b'\n';
+                    at += 1;
+                }
             }
         }
         self.no_closing_quote = true;
@@ -209,6 +215,14 @@ impl<'a> Lexer<'a> {
         let is_int = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         (if is_int { Token::Int } else { Token::Key }, length)
     }
+}
+
+/// Whether something can go on like this after a string. If not, a string over several lines is
+/// rather one whose closing quote was forgotten, and what follows began as another string.
+fn may_follow_string(rest: &[u8]) -> bool {
+    let blank = rest.iter().position(|b| !matches!(b, b' ' | b'\t' | b'\r'));
+    let next = blank.map(|at| rest[at]);
+    next.is_none_or(|next| matches!(next, b'\n' | b'#' | b',' | b')' | b'=' | b'+' | b'{' | b'}'))
 }
 
 fn is_key_byte(byte: u8) -> bool {
@@ -271,6 +285,9 @@ mod tests {
             [(Token::OpenStr, "\"ab"), (Token::Newline, "\n"), (Token::Key, "cd")]
         );
         assert_eq!(kinds("\"ab\ncd\""), [Token::Str], "with an end it may span lines");
+        let list = kinds("a = \"x\nb = \"y\"");
+        assert_eq!(list[2], Token::OpenStr, "the quote that was found begins another string");
+        assert_eq!(list[6], Token::Str);
     }
 
     #[test]

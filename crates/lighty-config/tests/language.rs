@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lighty_config::{
     Active, CaptureId, Config, Diagnostics, Directive, Facts, Field, Kind, LoadOptions, Main,
-    MemoryLoader, Pairs, Scope, SnapshotCache, Sources, Strings, Style, Table, limits, load,
+    MemoryLoader, Pairs, Scope, Sources, Strings, Style, Table, load,
 };
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -149,10 +149,6 @@ fn tag(config: &Config<Settings>, request: &Request) -> String {
     settings(config, request).tag.to_string()
 }
 
-fn tag_of(text: &str, request: &Request) -> String {
-    tag(&good(text), request)
-}
-
 fn global_tag(text: &str) -> String {
     good(text).global().tag.to_string()
 }
@@ -228,4 +224,354 @@ fn append_takes_the_value_of_the_nearest_enclosing_block() {
     assert_eq!(join(&Request::host("x")), "g");
     assert_eq!(join(&Request::host("a")), "g,a,b");
     assert_eq!(join(&Request::host("a").with(Field::Url, "/")), "g,a,u");
+}
+
+#[test]
+fn later_blocks_replace_whole_values_in_file_order() {
+    let text = r#"
+        $HTTP["host"] == "a" { server.tag = "host" index-file.names = ( "h" ) }
+        $HTTP["url"] =~ "^/x" { server.tag = "url" }
+        server.tag = "global"
+        index-file.names = ( "g" )
+    "#;
+    let text = text.replace("\" index", "\"\n index");
+    let config = good(&text);
+    assert_eq!(tag(&config, &Request::host("b")), "global");
+    assert_eq!(tag(&config, &Request::host("a")), "host");
+    let both = Request::host("a").with(Field::Url, "/x");
+    assert_eq!(tag(&config, &both), "url");
+    assert_eq!(settings(&config, &both).index.iter().map(|v| &**v).collect::<Vec<_>>(), ["h"]);
+}
+
+#[test]
+fn all_condition_forms_of_both_versions() {
+    let cases = [
+        (r#"$HTTP["host"] == "a:80""#, Field::Host, "a:80"),
+        (r#"$HTTP["host"] =~ "^(a|b)$""#, Field::Host, "b"),
+        (r#"$HTTP["url"] =^ "/x""#, Field::Url, "/xy"),
+        (r#"$HTTP["url"] =$ ".php""#, Field::Url, "/a.php"),
+        (r#"$HTTP["url"] != "/a""#, Field::Url, "/b"),
+        (r#"$HTTP["useragent"] !~ "a+""#, Field::UserAgent, "bot"),
+        (r#"$HTTP["user-agent"] =~ "Bot""#, Field::UserAgent, "aBot"),
+        (r#"$HTTP["referer"] =~ "x""#, Field::Referer, "x"),
+        (r#"$HTTP["cookie"] =~ "x""#, Field::Cookie, "x"),
+        (r#"$HTTP["scheme"] == "https""#, Field::Scheme, "https"),
+        (r#"$HTTP["querystring"] == "a=b""#, Field::QueryString, "a=b"),
+        (r#"$HTTP["query-string"] == "a=b""#, Field::QueryString, "a=b"),
+        (r#"$HTTP["request-method"] == "PUT""#, Field::Method, "PUT"),
+        (r#"$HTTP["language"] =~ "de""#, Field::Language, "de"),
+        (r#"$SERVER["socket"] == ":81""#, Field::Socket, ":81"),
+        (r#"$PHYSICAL["path"] =$ ".x""#, Field::PhysicalPath, "/a.x"),
+        (r#"$PHYSICAL["existing-path"] =~ "x""#, Field::PhysicalExistingPath, "x"),
+        (r#"$REQUEST_HEADER["X-A"] == "1""#, Field::RequestHeader("x-a".into()), "1"),
+        (r#"if $HTTP["host"] == "a" + "b""#, Field::Host, "ab"),
+    ];
+    for (cond, field, value) in cases {
+        let config = good(&format!("{cond} {{ server.tag = \"yes\" }}"));
+        assert_eq!(tag(&config, &Request::default().with(field.clone(), value)), "yes", "{cond}");
+        let other = Request::default().with(field.clone(), "/a");
+        assert_eq!(tag(&config, &other), "", "{cond}");
+        let unknown = Request::default().without(field.clone());
+        assert_eq!(tag(&config, &unknown), "", "{cond}: not known yet, so it does not apply");
+        assert!(config.uses(&field));
+        assert_eq!(config.uses(&Field::Host), field == Field::Host);
+    }
+}
+
+#[test]
+fn networks_are_matched_by_address() {
+    let text = r#"$HTTP["remoteip"] == "10.0.0.0/8" { server.tag = "v4" }
+                  $HTTP["remote-ip"] == "2001:db8::/32" { server.tag = "v6" }
+                  $HTTP["remoteip"] != "10.0.0.0/8" { server.document-root = "/out" }"#;
+    let config = good(text);
+    let from = |ip: &str| Request { ip: ip.parse().ok(), ..Request::default() };
+    assert_eq!(tag(&config, &from("10.1.2.3")), "v4");
+    assert_eq!(tag(&config, &from("2001:db8::1")), "v6");
+    assert_eq!(tag(&config, &from("192.0.2.1")), "");
+    assert_eq!(&*settings(&config, &from("192.0.2.1")).root, "/out");
+    let unknown = from("192.0.2.1").without(Field::RemoteIp);
+    assert_eq!(&*settings(&config, &unknown).root, "");
+}
+
+#[test]
+fn else_chains_take_the_first_true_branch() {
+    for (elif, elif2) in
+        [("else", "else"), ("elif", "elsif"), ("elseif", "else if"), ("else\n", "\nelse")]
+    {
+        let text = format!(
+            r#"$HTTP["host"] == "a" {{ server.tag = "1" }}
+            {elif} $HTTP["url"] == "/u" {{ server.tag = "2" }} {elif2} $HTTP["host"] =~ "b" {{
+                server.tag = "3"
+            }} else {{ server.tag = "4" }}"#
+        );
+        let text = text.replace("else\n $", "else $");
+        let config = good(&text);
+        let u = |host: &str| Request::host(host).with(Field::Url, "/u");
+        assert_eq!(tag(&config, &u("a")), "1");
+        assert_eq!(tag(&config, &u("b")), "2");
+        assert_eq!(tag(&config, &Request::host("b")), "3");
+        assert_eq!(tag(&config, &Request::host("c")), "4");
+        let early = Request::host("b").without(Field::Url);
+        assert_eq!(tag(&config, &early), "", "the second branch is undecided, so all after it are");
+        assert_eq!(tag(&config, &Request::host("a").without(Field::Url)), "1");
+    }
+}
+
+#[test]
+fn nested_blocks_count_only_inside_true_ones() {
+    let config = good(
+        r#"$HTTP["host"] == "a" {
+            $HTTP["url"] == "/u" { server.tag = "in" } else { server.tag = "else" }
+        }"#,
+    );
+    assert_eq!(tag(&config, &Request::host("a").with(Field::Url, "/u")), "in");
+    assert_eq!(tag(&config, &Request::host("a")), "else");
+    assert_eq!(tag(&config, &Request::host("b")), "");
+}
+
+#[test]
+fn equal_blocks_of_one_level_are_one() {
+    let same = "$HTTP[\"host\"] == \"a\" { server.tag = \"x\" }\n";
+    assert_eq!(findings(&same.repeat(2)), ["2:24 duplicate"]);
+    assert_eq!(good(&format!("{same}$HTTP[\"host\"] == \"a\" {{ }}")).blocks().len(), 2);
+    let nested = format!("{same}$HTTP[\"url\"] == \"/\" {{ {same} }}");
+    assert_eq!(good(&nested).blocks().len(), 4, "not on another level");
+}
+
+#[test]
+fn a_chain_may_be_continued_in_two_ways() {
+    let config = good(
+        r#"
+        $HTTP["host"] == "a" { } else $HTTP["host"] == "b" { server.tag = "b" }
+        $HTTP["host"] == "a" { } else $HTTP["url"] == "/u" { server.tag = "u" }
+        "#,
+    );
+    assert_eq!(config.blocks().len(), 4);
+    assert_eq!(tag(&config, &Request::host("b").with(Field::Url, "/u")), "u", "both apply");
+    assert_eq!(tag(&config, &Request::host("b")), "b");
+    assert_eq!(tag(&config, &Request::host("a").with(Field::Url, "/u")), "");
+}
+
+#[test]
+fn duplicates_say_where_the_first_one_is() {
+    let text = "server.tag = \"a\"\nserver.tag = \"b\"\n";
+    assert_eq!(findings(text), ["2:1 duplicate"]);
+    let shown = rendered(text);
+    assert!(shown.contains("test.conf:1:1: first set here"), "{shown}");
+    assert!(shown.contains("`server.tag := …` replaces"), "{shown}");
+    let alias = "index-file.names = ()\nserver.indexfiles = ( \"x\" )\n";
+    assert_eq!(findings(alias), ["2:1 duplicate"], "a warning: both spellings are one directive");
+}
+
+#[test]
+fn array_keys_are_unique_unless_the_pair_is_identical() {
+    assert_eq!(findings("alias.url = ( \"a\" => \"1\", \"a\" => \"2\" )"), ["1:34 duplicate"]);
+    let config =
+        good("alias.url = ( \"a\" => \"1\", \"a\" => \"1\" )\nalias.url += ( \"a\" => \"1\" )");
+    assert_eq!(config.global().alias.len(), 1);
+    assert_eq!(findings("alias.url = ( \"a\" => \"1\" ) + ( \"a\" => \"2\" )"), ["1:39 duplicate"]);
+}
+
+#[test]
+fn captures_come_from_the_innermost_matching_condition() {
+    let config = good(
+        r#"$HTTP["host"] =~ "^(\w+)\.(\w+)$" {
+            $HTTP["url"] == "/u" { url.rewrite = "/%1/%2" }
+            $HTTP["url"] =~ "^/lit" { url.rewrite = "/%0" }
+        }"#,
+    );
+    let run = |url: &str, group: usize| {
+        let mut active = Active::new();
+        config.evaluate(&Request::host("www.example").with(Field::Url, url), &mut active);
+        let settings = config.settings(&active);
+        let captures = settings.capture.and_then(|id| active.captures(id));
+        captures.and_then(|c| c.get(group).map(str::to_owned))
+    };
+    assert_eq!(run("/u", 0).as_deref(), Some("www.example"));
+    assert_eq!(run("/u", 2).as_deref(), Some("example"));
+    assert_eq!(run("/u", 3), None);
+    assert_eq!(run("/literal", 0).as_deref(), Some("/lit"), "literal patterns have %0 too");
+    assert_eq!(run("/x", 0), None);
+    let none = good("$HTTP[\"host\"] == \"a\" { url.rewrite = \"/%1\" }");
+    assert_eq!(settings(&none, &Request::host("a")).capture, None);
+    let unused = good("$HTTP[\"host\"] =~ \"a\" { url.rewrite = \"/x\" }");
+    assert_eq!(settings(&unused, &Request::host("a")).capture, None, "nothing asks for it");
+}
+
+#[test]
+fn scopes_are_checked() {
+    let late = r#"
+        server.max-worker = 1
+        $HTTP["host"] == "a" { server.max-worker = 2 }
+        $HTTP["host"] == "b" { server.max-worker = 3 }
+    "#;
+    assert_eq!(findings(late), ["3:32 scope", "4:32 scope"]);
+    let (config, list, _) = read(late);
+    assert!(!list.has_errors());
+    let config = config.unwrap();
+    assert_eq!(config.global().workers, 3, "the last one wins");
+    assert_eq!(config.value("server.max-worker").and_then(|v| v.value.as_int()), Some(3));
+
+    good("ssl.engine = \"enable\"\n$SERVER[\"socket\"] == \":1\" { ssl.engine = \"disable\" }");
+    good("$SERVER[\"socket\"] == \":1\" { } else { ssl.engine = \"disable\" }");
+    let wrong = "$SERVER[\"socket\"] == \":1\" {\n$HTTP[\"host\"] == \"a\" {\nssl.engine = 1\n}\n}";
+    assert_eq!(findings(wrong), ["3:1 scope"]);
+    let shown = rendered(wrong);
+    assert!(shown.contains("$SERVER[\"socket\"] == \"…\""), "{shown}");
+    assert_eq!(findings("$HTTP[\"host\"] == \"a\" {\n} else {\nssl.engine = 1\n}"), ["3:1 scope"]);
+}
+
+#[test]
+fn listeners_are_the_equal_sockets() {
+    let config = good(
+        r#"$SERVER["socket"] == ":80" { }
+        $SERVER["socket"] == "[::1]:" + 81 { }
+        $SERVER["socket"] =~ "82" { }
+        $HTTP["host"] == "x" { $SERVER["socket"] == ":80" { } }"#,
+    );
+    let list: Vec<String> = config.listen_sockets().into_iter().map(|s| s.text).collect();
+    assert_eq!(list, [":80", "[::1]:81"]);
+}
+
+#[test]
+fn names_that_are_not_directives() {
+    assert_eq!(findings("server.tagg = 1"), ["1:1 unknown-directive"]);
+    assert!(rendered("server.tagg = 1").contains("did you mean server.tag?"));
+    assert!(rendered("http.max-worker = 1").contains("did you mean server.max-worker?"));
+    let planned = rendered("cgi.assign = ()");
+    assert!(planned.contains("not available in this version of lighty yet"), "{planned}");
+    assert!(planned.contains("mod_cgi"));
+    assert_eq!(findings("server.index-files-old = ()"), ["1:1 deprecated"]);
+    let removed = rendered("server.userid = \"x\"");
+    assert!(removed.contains("error") && removed.contains("write server.username"), "{removed}");
+    let main = Main::Text { name: "x", text: b"server.tagg = 1\ncgi.assign = ()\n" };
+    let strict = LoadOptions { strict: true };
+    let (config, list, _) = load(&MemoryLoader::default(), &main, &table(), strict);
+    assert!(config.is_none());
+    assert_eq!(list.error_count(), 2);
+}
+
+#[test]
+fn values_are_checked_and_pointed_at() {
+    let cases = [
+        ("server.max-worker = 65", "1:21 value"),
+        ("server.max-worker = -1", "1:21 value"),
+        ("server.max-worker = \"many\"", "1:21 value"),
+        ("server.range-requests = \"on\"", "1:25 value"),
+        ("server.network-backend = \"writve\"", "1:26 value"),
+        ("index-file.names = ( \"a\", ( \"b\" ) )", "1:27 value"),
+        ("alias.url = ( \"a\" )", "1:15 value"),
+        ("server.tag = ()", "1:14 value"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(findings(text), [want], "{text}");
+    }
+    good("server.max-worker = \"64\"");
+    good("server.max-worker = 0");
+    assert!(rendered("server.network-backend = \"writve\"").contains("did you mean \"writev\"?"));
+}
+
+#[test]
+fn all_errors_of_a_file_are_reported_in_one_run() {
+    let text = r#"
+server.tag = "a
+server.tag "b"
+x = ( "a", "b"
+server.max-worker = 99
+$HTTP[host] == "a" {
+    server.range-requests = 7
+}
+$HTTP["hots"] == "a" { y = undefined }
+z = 1M
+w = ( "a" "b" )
+} else { v = "x" + () }
+$HTTP["url"] =~ "(?!x)" { }
+server.document-root = "/ok";
+"#;
+    assert_eq!(
+        findings(text),
+        [
+            "2:14 unclosed",
+            "3:12 syntax",
+            "4:5 unclosed",
+            "5:21 value",
+            "6:7 syntax",
+            "7:29 value",
+            "9:7 condition",
+            "9:28 undefined",
+            "10:5 syntax",
+            "11:9 syntax",
+            "12:1 syntax",
+            "12:3 syntax",
+            "12:20 type",
+            "13:18 condition",
+            "14:29 syntax",
+        ]
+    );
+}
+
+#[test]
+fn a_value_that_is_broken_does_not_cause_a_second_error() {
+    assert_eq!(findings("root = \nserver.tag = root + \"x\"\nserver.tag += \"y\""), ["1:8 syntax"]);
+}
+
+#[test]
+fn includes_are_relative_to_the_main_file() {
+    let loader = MemoryLoader::new(&[
+        ("/etc/l/main.conf", "root = \"r\"\ninclude \"conf.d/*.conf\"\ninclude \"none/*.conf\"\n"),
+        ("/etc/l/conf.d/a.conf", "include \"b.inc\"\nserver.tag = root + b\n"),
+        ("/etc/l/b.inc", "b = \"b\"\n"),
+        ("/etc/l/conf.d/b.conf", "include \"/abs\"\n"),
+        ("/abs", "$HTTP[\"host\"] == \"a\" { include \"./rel\" }"),
+        ("/cwd/rel", "server.tag = \"rel\""),
+    ]);
+    let main = Main::File(Path::new("/etc/l/main.conf"));
+    let (config, list, sources) = load(&loader, &main, &table(), LoadOptions::default());
+    let config = config.unwrap_or_else(|| panic!("{}", list.render(&sources, Style::default())));
+    assert_eq!(&*config.global().tag, "rb");
+    assert_eq!(tag(&config, &Request::host("a")), "rel");
+    assert_eq!(sources.len(), 6);
+}
+
+#[test]
+fn includes_that_fail_are_reported_where_they_stand() {
+    let mut loader =
+        MemoryLoader::new(&[("/cwd/loop", "include \"loop\"\n"), ("/cwd/bad", "\n\na = \n")]);
+    loader.commands.push(("ok".into(), Ok("server.tag = \"shell\"".into())));
+    loader.commands.push(("fails".into(), Err("exit status: 1".into())));
+    let codes = |text: &str| {
+        let (_, list, sources) = read_with(&loader, text);
+        list.iter()
+            .map(|d| format!("{} {}", sources.locate(d.span.unwrap()), d.code))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(codes("include \"absent\""), ["test.conf:1:1 include"]);
+    assert_eq!(codes("include \"loop\""), ["/cwd/loop:1:1 include"]);
+    assert_eq!(codes("include \"bad\""), ["/cwd/bad:3:5 syntax"]);
+    assert_eq!(codes("include_shell \"fails\""), ["test.conf:1:1 include"]);
+    let (_, list, sources) = read_with(&loader, "include \"bad\"");
+    let shown = list.render(&sources, Style::default());
+    assert!(shown.contains("included from test.conf:1:1"), "{shown}");
+    let (config, ..) = read_with(&loader, "include_shell \"ok\"");
+    assert_eq!(&*config.unwrap().global().tag, "shell");
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused_only_where_it_matters() {
+    let read = |text: &[u8]| {
+        let main = Main::Text { name: "x", text };
+        let (_, list, _) = load(&MemoryLoader::default(), &main, &table(), LoadOptions::default());
+        (list.error_count(), list.warning_count())
+    };
+    assert_eq!(read(b"# caf\xe9\nserver.tag = \"x\""), (0, 1));
+    assert_eq!(read(b"server.tag = \"caf\xe9\""), (1, 1));
+}
+
+#[test]
+fn a_missing_main_file_is_an_error() {
+    let main = Main::File(Path::new("/none.conf"));
+    let (config, list, sources) =
+        load(&MemoryLoader::default(), &main, &table(), LoadOptions::default());
+    assert!(config.is_none());
+    assert!(list.render(&sources, Style::default()).starts_with("/none.conf:1:1: error: cannot"));
 }

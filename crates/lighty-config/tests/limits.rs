@@ -1,0 +1,134 @@
+//! Every limit, at n and at n + 1.
+
+use lighty_config::limits::*;
+use lighty_config::{
+    Active, Directive, Facts, Field, LoadOptions, Main, MemoryLoader, SnapshotCache, Table, load,
+};
+
+fn table() -> Table<i64> {
+    Table::new().row(Directive::int("server.port", 0..=9, |s: &mut i64, v| *s = v))
+}
+
+fn errors_with(loader: &MemoryLoader, text: &str) -> Vec<&'static str> {
+    let main = Main::Text { name: "x", text: text.as_bytes() };
+    let (_, findings, _) = load(loader, &main, &table(), LoadOptions::default());
+    findings.iter().map(|d| d.code).collect()
+}
+
+fn errors(text: &str) -> Vec<&'static str> {
+    errors_with(&MemoryLoader::default(), text)
+}
+
+#[test]
+fn nesting_of_arrays() {
+    let nested = |n: usize| format!("a = {}{}\nb = 1\n", "(".repeat(n), ")".repeat(n));
+    assert!(errors(&nested(NESTING_MAX)).is_empty());
+    assert_eq!(errors(&nested(NESTING_MAX + 1)), ["limit"]);
+    assert_eq!(errors(&format!("a = {}", "(".repeat(100_000)))[0], "unclosed");
+    assert!(errors(&format!("a = {}", "(".repeat(100_000))).contains(&"limit"));
+}
+
+#[test]
+fn nesting_of_blocks() {
+    let nested = |n: usize| {
+        let open: String = (0..n).map(|_| "$HTTP[\"url\"] == \"a\" {\n").collect();
+        format!("{open}{}", "}\n".repeat(n))
+    };
+    assert!(errors(&nested(NESTING_MAX)).is_empty());
+    assert_eq!(errors(&nested(NESTING_MAX + 1)), ["limit"]);
+    assert!(errors(&nested(20_000)).contains(&"limit"));
+    assert!(errors(&"{".repeat(100_000)).len() <= DIAGNOSTICS_MAX);
+}
+
+#[test]
+fn depth_of_includes() {
+    let chain = |n: usize| {
+        let names: Vec<String> = (1..=n).map(|i| format!("/cwd/f{i}")).collect();
+        let texts: Vec<String> = (1..=n)
+            .map(|i| if i < n { format!("include \"f{}\"", i + 1) } else { String::new() })
+            .collect();
+        let files: Vec<(&str, &str)> =
+            names.iter().zip(&texts).map(|(n, t)| (n.as_str(), t.as_str())).collect();
+        errors_with(&MemoryLoader::new(&files), "include \"f1\"")
+    };
+    assert!(chain(INCLUDE_DEPTH_MAX).is_empty());
+    assert_eq!(chain(INCLUDE_DEPTH_MAX + 1), ["limit"]);
+}
+
+#[test]
+fn number_of_files() {
+    let loader = MemoryLoader::new(&[("/cwd/f", "")]);
+    assert!(errors_with(&loader, &"include \"f\"\n".repeat(FILES_MAX - 1)).is_empty());
+    assert_eq!(errors_with(&loader, &"include \"f\"\n".repeat(FILES_MAX)), ["limit"]);
+}
+
+#[test]
+fn size_of_a_file_and_of_all() {
+    let comment = |n: usize| "#".repeat(n);
+    assert!(errors(&comment(FILE_BYTES_MAX)).is_empty());
+    assert_eq!(errors(&comment(FILE_BYTES_MAX + 1)), ["limit"]);
+    let large = comment(FILE_BYTES_MAX);
+    let small = comment(TOTAL_BYTES_MAX - FILE_BYTES_MAX - 24);
+    let loader = MemoryLoader::new(&[("/cwd/l", &large), ("/cwd/s", &small)]);
+    assert!(errors_with(&loader, "include \"l\"\ninclude \"s\"").len() <= 1);
+    let text = "include \"l\"\ninclude \"s\"\n";
+    assert_eq!(text.len(), 24);
+    assert!(errors_with(&loader, text).is_empty());
+    assert_eq!(errors_with(&loader, &format!("{text}\n")), ["limit"]);
+}
+
+#[test]
+fn size_of_a_value_and_of_all() {
+    let half = "x".repeat(VALUE_BYTES_MAX / 2);
+    let text = format!("a = \"{half}\"\nb = a + a\n");
+    assert!(errors(&text).is_empty());
+    assert_eq!(errors(&format!("{text}c = b + \"y\"\n")), ["limit"]);
+    // 16 values of 16 MiB fit, and nothing beside them.
+    let more = |n: usize| {
+        let lines: String = (0..n).map(|i| format!("b{i} = b + \"\"\n")).collect();
+        errors(&format!("{text}a := \"\"\n{lines}"))
+    };
+    let fit = VALUES_BYTES_MAX / VALUE_BYTES_MAX - 1;
+    assert!(more(fit).is_empty());
+    assert_eq!(more(fit + 1), ["limit"]);
+}
+
+#[test]
+fn number_of_conditions() {
+    let conditions = |n: usize| {
+        let lines = (0..n).map(|i| format!("$HTTP[\"host\"] == \"h{i}\" {{ }}\n"));
+        errors(&lines.collect::<String>())
+    };
+    assert!(conditions(CONDITIONS_MAX).is_empty());
+    assert_eq!(conditions(CONDITIONS_MAX + 1), ["limit"]);
+    assert_eq!(conditions(CONDITIONS_MAX + 5), ["limit"]);
+}
+
+struct Host(String);
+
+impl Facts for Host {
+    fn get(&self, _: &Field) -> Option<std::borrow::Cow<'_, str>> {
+        Some(self.0.as_str().into())
+    }
+    fn remote_ip(&self) -> Option<std::net::IpAddr> {
+        None
+    }
+}
+
+#[test]
+fn snapshots_start_over_past_their_limit() {
+    let text: String =
+        (0..4).map(|i| format!("$HTTP[\"host\"] == \"{i}\" {{ server.port = {i} }}\n")).collect();
+    let main = Main::Text { name: "x", text: text.as_bytes() };
+    let (config, ..) = load(&MemoryLoader::default(), &main, &table(), LoadOptions::default());
+    let (config, mut active) = (config.unwrap(), Active::new());
+    let mut cache = SnapshotCache::with_limit(3);
+    let mut get = |host: i64, cache: &mut SnapshotCache<i64>| {
+        config.evaluate(&Host(host.to_string()), &mut active);
+        assert_eq!(**cache.get(&config, &active), host);
+        cache.len()
+    };
+    assert_eq!([0, 1, 1, 2, 0].map(|host| get(host, &mut cache)), [1, 2, 2, 3, 3]);
+    assert_eq!(get(3, &mut cache), 1, "a fourth variant empties the cache first");
+    assert_eq!(get(0, &mut cache), 2);
+}

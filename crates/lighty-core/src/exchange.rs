@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_config::condition::{Facts, Field};
-use lighty_http::fields::Known;
-use lighty_http::status::Status;
+use lighty_http::Known;
+use lighty_http::Status;
 use lighty_http::uri;
 
 use crate::body::RequestBody;
@@ -102,7 +102,7 @@ impl Exchange {
         let parse = &self.settings.server.parse;
         let split = uri::normalise(target, parse, &mut normalised)?;
         self.request.target = normalised;
-        self.request.path_end = split.path_end;
+        self.request.path_end = split.path(&self.request.target).len();
         self.decode_path()
     }
 
@@ -160,7 +160,7 @@ impl Exchange {
             path: &path,
             limit: "",
         };
-        self.services.log.line(level, self.services.clock.wall_seconds(), message, about);
+        self.services.log.line(level, self.services.clock.unix_s(), message, about);
     }
 
     /// Answers with an error status; the page is filled in at the end of the pipeline.
@@ -210,7 +210,7 @@ impl Facts for Exchange {
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
             Field::RequestHeader(name) => {
-                text(request.fields.get_named(name).unwrap_or_default())
+                text(request.fields.get_named(name.as_bytes()).unwrap_or_default())
             }
             Field::PhysicalPath => {
                 self.path_known.then(|| Cow::Owned(lossy(self.physical.path())))

@@ -1,7 +1,7 @@
 //! Who is to blame, and what follows from it: the one place that turns a fault into a status, a
 //! log level and the fate of the connection.
 
-use lighty_http::status::Status;
+use lighty_http::Status;
 
 use crate::log::Level;
 
@@ -101,7 +101,7 @@ impl Fault {
         use Fate::{Close, Cut, Keep};
         let row = |blame, status: u16, level, fate, words| Verdict {
             blame,
-            status: (status != 0).then(|| Status::new(status)),
+            status: Status::new(status),
             level,
             fate,
             words,

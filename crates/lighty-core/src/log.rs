@@ -115,9 +115,8 @@ fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> Strin
         if !value.is_empty() {
             line.extend_from_slice(b",\"");
             line.extend_from_slice(name.as_bytes());
-            line.extend_from_slice(b"\":\"");
-            lighty_http::json::escape_into(value, &mut line);
-            line.push(b'"');
+            line.extend_from_slice(b"\":");
+            lighty_http::json::push_string(value, &mut line);
         }
     };
     field("message", message.as_bytes());

@@ -6,8 +6,8 @@
 
 use std::rc::Rc;
 
-use lighty_http::method::Method;
-use lighty_http::status::Status;
+use lighty_http::Method;
+use lighty_http::Status;
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::{Entry, Lookup};
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lighty_http::{fields::Fields, method::Method, version::Version};
+use lighty_http::{Fields, Method, Version};
 use lighty_io::transport::Peer;
 
 /// One request, reusable: `clear` keeps the capacity of every buffer.

@@ -1,6 +1,6 @@
 //! What the server answers.
 
-use lighty_http::{fields::Fields, fields::Known, status::Status};
+use lighty_http::{Fields, Known, Status};
 
 use crate::body::Body;
 

@@ -5,16 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lighty_buf::ChunkQueue;
+use lighty_buf::{ChunkQueue, FileRange};
 use lighty_config::directive::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
 use lighty_http::conditional::{self, Outcome, Validators};
-use lighty_http::etag::Etag;
-use lighty_http::fields::Known;
-use lighty_http::method::Method;
-use lighty_http::range::{self, RangeOutcome};
-use lighty_http::status::Status;
+use lighty_http::etag::{ETag, ETagParts, FileIdentity};
+use lighty_http::range::{self, ByteRange, Multipart, Selection};
+use lighty_http::{Known, Method, Status, Version, mime};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::Entry;
 
@@ -152,7 +150,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
 /// file and per variant of the settings.
 struct FileFacts {
     variant: u64,
-    etag: Option<Etag>,
+    etag: Option<ETag>,
     last_modified: [u8; 29],
     media_type: Box<[u8]>,
 }
@@ -172,9 +170,13 @@ fn facts_of(entry: &Entry, ex: &Exchange) -> Option<Rc<FileFacts>> {
 fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) -> Rc<FileFacts> {
     let core = &ex.settings.core;
     let meta = entry.meta();
+    let name = &ex.physical.rel;
     let media_type = match stored_type {
         Some(stored) => stored.into_boxed_slice(),
-        None => core.mime.lookup(&ex.physical.rel).as_bytes().into(),
+        None if core.mime.is_empty() => {
+            mime::builtin(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into()
+        }
+        None => core.mime.lookup(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into(),
     };
     let facts = Rc::new(FileFacts {
         variant: ex.settings.local.id,
@@ -186,21 +188,21 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     facts
 }
 
-/// The strong validator of a file, from the parts that `etag.use-*` allows. A file that changed
-/// within the clock's grain of being looked at could change again unseen: the nanoseconds of its
-/// time take part, as far as the file system keeps them.
-fn etag_of(meta: &Meta, ex: &Exchange) -> Option<Etag> {
+/// The strong validator of a file, from the parts that `etag.use-*` allows.
+fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     let core = &ex.settings.core;
     if !ex.settings.module::<StaticSettings>().etags {
         return None;
     }
-    let part = |wanted: bool, value: u64| wanted.then_some(value);
-    let mtime = (meta.mtime_s as u64).wrapping_mul(1_000_000_000) + u64::from(meta.mtime_ns);
-    Etag::from_parts(
-        part(core.etag_inode, meta.ino),
-        part(core.etag_size, meta.size),
-        part(core.etag_mtime, mtime),
-    )
+    let parts =
+        ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
+    let identity = FileIdentity {
+        inode: meta.ino,
+        size: meta.size,
+        mtime_secs: meta.mtime_s,
+        mtime_nanos: meta.mtime_ns,
+    };
+    ETag::of_file(&identity, parts)
 }
 
 /// Answers with the file: 200, 206, 304, 412 or 416.
@@ -210,33 +212,34 @@ fn answer(ex: &mut Exchange, entry: &Entry) {
     let as_error_page = ex.error_status.is_some();
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    let verdict = if as_error_page {
-        conditional::Verdict { outcome: Outcome::Proceed, range_allowed: false }
-    } else {
-        let validators = Validators {
-            etag: facts.etag.as_ref(),
-            modified_s: Some(entry.meta().mtime_s),
-            now_s: ex.services.clock.wall_seconds(),
-        };
-        conditional::evaluate(&ex.request.fields, &validators)
-    };
     set_fields(ex, &facts, as_error_page);
-    match verdict.outcome {
+    let outcome = match as_error_page {
+        true => Outcome::Proceed { ranges: false },
+        false => evaluate_conditions(ex, entry, &facts),
+    };
+    match outcome {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.fields.remove(Known::ContentType);
-            return;
         }
-        Outcome::PreconditionFailed => {
-            ex.fail_status(Status::PRECONDITION_FAILED);
-            return;
+        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+        Outcome::Proceed { ranges } => {
+            let answered = ranges && range_applies(ex) && answer_range(ex, entry, &facts, size);
+            if !answered {
+                ex.response.body = whole(entry, size);
+            }
         }
-        Outcome::Proceed => {}
     }
-    if verdict.range_allowed && range_applies(ex) && answer_range(ex, entry, &facts, size) {
-        return;
-    }
-    ex.response.body = whole(entry, size);
+}
+
+fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outcome {
+    let validators = Validators {
+        etag: facts.etag.as_ref().map(ETag::as_bytes),
+        last_modified: Some(entry.meta().mtime_s),
+        now: ex.services.clock.unix_s(),
+    };
+    let method = ex.request.method.unwrap_or(Method::Get);
+    conditional::evaluate(method, &ex.request.fields, true, &validators)
 }
 
 fn set_fields(ex: &mut Exchange, facts: &FileFacts, as_error_page: bool) {
@@ -247,7 +250,7 @@ fn set_fields(ex: &mut Exchange, facts: &FileFacts, as_error_page: bool) {
         return;
     }
     if let Some(etag) = &facts.etag {
-        fields.push_known(Known::Etag, etag.as_bytes());
+        fields.push_known(Known::ETag, etag.as_bytes());
     }
     fields.push_known(Known::LastModified, facts.last_modified);
     if ranges {
@@ -264,7 +267,7 @@ fn whole(entry: &Entry, size: u64) -> Body {
 }
 
 fn range_applies(ex: &Exchange) -> bool {
-    let old = ex.request.version == lighty_http::version::Version::Http10;
+    let old = ex.request.version == Version::Http10;
     ex.settings.core.range_requests
         && ex.request.fields.contains(Known::Range)
         && ex.request.method == Some(Method::Get)
@@ -275,27 +278,27 @@ fn range_applies(ex: &Exchange) -> bool {
 /// section 14.2: a range that is malformed or abusive is ignored).
 fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
-    match range::resolve(wanted, size) {
-        RangeOutcome::Whole => false,
-        RangeOutcome::Unsatisfiable => {
+    let mut parts = Vec::new();
+    let mut text = Vec::new();
+    match range::select(wanted, size, &mut parts) {
+        Selection::Whole => return false,
+        Selection::Unsatisfiable => {
             ex.fail_status(Status::RANGE_NOT_SATISFIABLE);
-            let text = range::content_range_unsatisfied(size);
+            range::push_unsatisfied_range(size, &mut text);
             ex.response.fields.push_known(Known::ContentRange, text);
-            true
         }
-        RangeOutcome::Single(part) => {
+        Selection::Single(part) => {
             ex.response.status = Status::PARTIAL_CONTENT;
-            let text = range::content_range(&part, size);
+            range::push_content_range(part, size, &mut text);
             ex.response.fields.push_known(Known::ContentRange, text);
-            ex.response.body = slice(entry, part.start, part.length());
-            true
+            ex.response.body = slice(entry, part.start, part.len());
         }
-        RangeOutcome::Multiple(parts) => {
+        Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
             multipart(ex, entry, facts, size, &parts);
-            true
         }
     }
+    true
 }
 
 fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
@@ -314,24 +317,40 @@ fn multipart(
     entry: &Entry,
     facts: &FileFacts,
     size: u64,
-    parts: &[range::ByteRange],
+    parts: &[ByteRange],
 ) {
-    let boundary = range::boundary(ex.services.clock.unique());
-    let mut queue = ChunkQueue::default();
+    let boundary = boundary(ex, entry);
+    let media_type = String::from_utf8_lossy(&facts.media_type);
+    let framing = Multipart { boundary: &boundary, content_type: &media_type, len: size };
+    let mut queue = ChunkQueue::new();
     for part in parts {
         let mut head = Vec::with_capacity(160);
-        range::part_head(&boundary, &facts.media_type, part, size, &mut head);
+        framing.push_part_head(*part, &mut head);
         queue.push_bytes(Bytes::from(head));
-        match slice(entry, part.start, part.length()) {
+        match slice(entry, part.start, part.len()) {
             Body::Memory(bytes) => queue.push_bytes(bytes),
-            Body::File { file, offset, length } => queue.push_file(file, offset, length),
+            Body::File { file, offset, length } => {
+                queue.push_file(FileRange { file, offset, length });
+            }
             _ => {}
         }
     }
     let mut end = Vec::new();
-    range::multipart_end(&boundary, &mut end);
+    framing.push_end(&mut end);
     queue.push_bytes(Bytes::from(end));
-    let media_type = format!("multipart/byteranges; boundary={boundary}");
-    ex.response.fields.set(Known::ContentType, media_type);
+    let mut content_type = Vec::new();
+    framing.push_content_type(&mut content_type);
+    ex.response.fields.set(Known::ContentType, content_type);
     ex.response.body = Body::Chunks(queue);
+}
+
+/// A separator that a file cannot foresee: keyed by the process's random hash state.
+fn boundary(ex: &Exchange, entry: &Entry) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    thread_local! {
+        static KEY: RandomState = RandomState::new();
+    }
+    let what = (ex.services.counters.requests.get(), entry.meta().ino, ex.started_ms);
+    let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
+    format!("{one:016x}{two:016x}")
 }

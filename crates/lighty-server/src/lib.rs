@@ -7,7 +7,11 @@
 #![forbid(unsafe_code)]
 
 pub mod boot;
+pub mod check;
 pub mod conn;
+pub mod listeners;
+pub mod manual;
 pub mod modules;
 pub mod slots;
+pub mod thread;
 pub mod worker;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use lighty_config::directive::{CompileCtx, Directive, Kind, Reject, Scope, Setter};
 use lighty_config::value::Value;
 
+use lighty_http::uri::ParseOpts;
+
 use crate::settings::Settings;
 
 type Row = Directive<Settings>;
@@ -206,21 +208,20 @@ fn protocol() -> Vec<Row> {
 fn parse_options(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject> {
     let pairs = value.as_pairs().ok_or_else(|| Reject::new("pairs are expected"))?;
     let mut changes: Vec<(String, bool)> = Vec::new();
-    let mut probe = lighty_http::uri::ParseOpts::default();
     for (key, item) in pairs {
         let on = item
             .value
             .as_bool()
             .ok_or_else(|| Reject::new("\"enable\" or \"disable\" is expected").at(item.span))?;
-        if !probe.set(key, on) {
+        if !set_parse_option(&mut ParseOpts::default(), key, on) {
             return Err(Reject::new(format!("\"{key}\" is not a parse option")).at(item.span));
         }
         changes.push((key.to_owned(), on));
     }
     Ok(Arc::new(move |s: &mut Settings| {
-        s.server.parse = lighty_http::uri::ParseOpts::default();
+        s.server.parse = ParseOpts::default();
         for (key, on) in &changes {
-            s.server.parse.set(key, *on);
+            set_parse_option(&mut s.server.parse, key, *on);
         }
     }))
 }
@@ -258,4 +259,28 @@ fn feature_flags(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
         s.core.pathinfo = pathinfo.unwrap_or(s.core.pathinfo);
         s.server.http10_range = old_ranges.unwrap_or(s.server.http10_range);
     }))
+}
+
+/// Sets the option of a key; `false` where there is none of that name.
+fn set_parse_option(parse: &mut ParseOpts, key: &str, on: bool) -> bool {
+    let option = match key {
+        "header-strict" => &mut parse.header_strict,
+        "host-strict" => &mut parse.host_strict,
+        "host-normalize" => &mut parse.host_normalize,
+        "method-get-body" => &mut parse.method_get_body,
+        "url-normalize" => &mut parse.url_normalize,
+        "url-normalize-unreserved" => &mut parse.url_normalize_unreserved,
+        "url-normalize-required" => &mut parse.url_normalize_required,
+        "url-ctrls-reject" => &mut parse.url_ctrls_reject,
+        "url-path-backslash-trans" => &mut parse.url_path_backslash_trans,
+        "url-path-2f-decode" => &mut parse.url_path_2f_decode,
+        "url-path-2f-reject" => &mut parse.url_path_2f_reject,
+        "url-path-dotseg-remove" => &mut parse.url_path_dotseg_remove,
+        "url-path-dotseg-reject" => &mut parse.url_path_dotseg_reject,
+        "url-query-20-plus" => &mut parse.url_query_20_plus,
+        "url-invalid-utf8-reject" => &mut parse.url_invalid_utf8_reject,
+        _ => return false,
+    };
+    *option = on;
+    true
 }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::{Body, Exchange};
-use lighty_http::fields::Known;
-use lighty_http::version::Version;
+use lighty_http::Known;
+use lighty_http::Version;
 use lighty_io::send::{Sender, State};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response as encode;
@@ -118,7 +118,7 @@ async fn send_throttled(
 ) -> std::io::Result<()> {
     use lighty_core::throttle::Bucket;
     let core = busy.exchange.settings.core.clone();
-    let now = || worker.services.clock.now_ms();
+    let now = || worker.services.clock.mono_ms();
     let shared = (core.kbytes_per_second > 0).then(|| {
         let make = || Rc::new(Bucket::per_second(core.kbytes_per_second, now()));
         Rc::clone(busy.exchange.settings.local.bucket.get_or_init(make))

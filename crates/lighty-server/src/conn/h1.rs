@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_core::exchange::Exchange;
 use lighty_core::log::Level;
 use lighty_core::{Fault, RequestBody, limits, pipeline};
-use lighty_http::version::Version;
+use lighty_http::Version;
 use lighty_io::transport::Stream;
 use lighty_wire::http1::request::{self, Head, RequestFault};
 
@@ -148,7 +148,7 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     let ex = &mut busy.exchange;
     take_head(ex, &mut busy.head, conn);
     ex.ordinal = ordinal;
-    ex.started_ms = worker.services.clock.now_ms();
+    ex.started_ms = worker.services.clock.mono_ms();
     ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
     ex.resolve_settings();
     let core = &ex.settings.core;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use lighty_config::condition::{Facts, Field};
+use lighty_config::{Facts, Field};
 use lighty_http::Known;
 use lighty_http::Status;
 use lighty_http::uri;

@@ -19,6 +19,10 @@ impl Level {
     /// Names from the least to the most important, as the directive takes them.
     pub const NAMES: &'static [&'static str] = &["debug", "info", "notice", "warning", "error"];
 
+    /// All, in the order of their names.
+    pub const ALL: [Level; 5] =
+        [Level::Debug, Level::Info, Level::Notice, Level::Warning, Level::Error];
+
     /// The name.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -26,8 +30,7 @@ impl Level {
 
     /// The level of a name.
     pub fn of_name(name: &str) -> Option<Level> {
-        let all = [Level::Debug, Level::Info, Level::Notice, Level::Warning, Level::Error];
-        all.into_iter().find(|level| level.name() == name)
+        Self::ALL.into_iter().find(|level| level.name() == name)
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::exchange::Exchange;
 use crate::settings::Settings;
-use lighty_config::directive::Directive;
+use lighty_config::Directive;
 
 /// What a hook says to the pipeline.
 pub enum Step<'a> {

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use lighty_config::condition::{Active, Facts, Field};
-use lighty_config::{Config, SnapshotCache};
+use lighty_config::{Active, Config, Facts, Field, SnapshotCache};
 use lighty_io::clock::Clock;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
@@ -49,7 +48,7 @@ impl Services {
             log,
             counters: Counters::default(),
             modules,
-            snapshots: RefCell::new(SnapshotCache::new(limits::SETTINGS_VARIANTS_MAX)),
+            snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             active: RefCell::new(Active::default()),
             config,
             asks_physical,
@@ -60,7 +59,7 @@ impl Services {
     pub fn resolve(&self, facts: &dyn Facts) -> Rc<Settings> {
         let mut active = self.active.borrow_mut();
         self.config.evaluate(facts, &mut active);
-        self.snapshots.borrow_mut().get(&self.config, &active)
+        Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active))
     }
 
     /// The configuration.

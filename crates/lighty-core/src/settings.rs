@@ -122,7 +122,7 @@ impl Clone for Local {
 /// Directives of server scope.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    pub modules: Arc<[String]>,
+    pub modules: lighty_config::Strings,
     pub compat_module_load: bool,
     pub bind: Arc<str>,
     pub port: u16,
@@ -169,7 +169,7 @@ pub struct ServerSettings {
     pub graceful_shutdown_timeout_s: u32,
     pub absolute_dir_redirect: bool,
     pub http10_range: bool,
-    pub upload_dirs: Arc<[String]>,
+    pub upload_dirs: lighty_config::Strings,
 }
 
 impl Default for ServerSettings {
@@ -219,7 +219,7 @@ impl Default for ServerSettings {
             graceful_shutdown_timeout_s: 0,
             absolute_dir_redirect: false,
             http10_range: false,
-            upload_dirs: Arc::from(["/var/tmp".to_owned()]),
+            upload_dirs: Arc::from([Arc::from("/var/tmp")]),
         }
     }
 }

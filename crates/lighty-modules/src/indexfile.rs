@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::directive::Directive;
+use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_io::file::FileKind;
@@ -11,7 +11,7 @@ use lighty_io::file::FileKind;
 /// Index file names, in the order in which they are tried.
 #[derive(Clone, Default)]
 pub struct IndexFiles {
-    names: Arc<[String]>,
+    names: Strings,
 }
 module_settings!(IndexFiles);
 
@@ -29,8 +29,8 @@ impl Module for IndexFile {
 
     fn directives() -> Vec<Directive<Settings>> {
         vec![
-            Directive::strings("index-file.names", |s: &mut Settings, names: &Arc<[String]>| {
-                s.module_mut::<IndexFiles>().names = Arc::clone(names);
+            Directive::strings("index-file.names", |s: &mut Settings, names| {
+                s.module_mut::<IndexFiles>().names = names;
             })
             .module("mod_indexfile")
             .default("()")
@@ -40,8 +40,8 @@ impl Module for IndexFile {
                  that exists in the directory. A name that begins with `/` is taken from the \
                  document root, so one page can stand in for every directory that has none.",
             )
-            .example("index-file.names = ( \"index.html\", \"index.htm\" )"),
-            Directive::alias("server.indexfiles", "index-file.names"),
+            .example("index-file.names = ( \"index.html\", \"index.htm\" )")
+            .alias("server.indexfiles"),
         ]
     }
 

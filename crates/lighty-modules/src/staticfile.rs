@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
-use lighty_config::directive::Directive;
+use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
 use lighty_http::conditional::{self, Outcome, Validators};
@@ -19,7 +19,7 @@ use lighty_io::stat_cache::Entry;
 /// Settings of the module.
 #[derive(Clone)]
 pub struct StaticSettings {
-    exclude_extensions: Arc<[String]>,
+    exclude_extensions: Strings,
     etags: bool,
     disable_pathinfo: bool,
 }
@@ -47,8 +47,8 @@ impl Module for StaticFile {
         vec![
             Directive::strings(
                 "static-file.exclude-extensions",
-                |s: &mut Settings, list: &Arc<[String]>| {
-                    s.module_mut::<StaticSettings>().exclude_extensions = Arc::clone(list);
+                |s: &mut Settings, list| {
+                    s.module_mut::<StaticSettings>().exclude_extensions = list;
                 },
             )
             .module("mod_staticfile")

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::directive::{CompileCtx, Directive, Kind, Reject, Scope, Setter};
-use lighty_config::value::Value;
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_string};
 
 use lighty_http::uri::ParseOpts;
 

@@ -1,6 +1,6 @@
 //! Tracing switches: each writes lines about single requests to the error log.
 
-use lighty_config::directive::Directive;
+use lighty_config::Directive;
 
 use crate::settings::Settings;
 

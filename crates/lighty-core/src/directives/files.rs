@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::directive::{CompileCtx, Directive, Kind, Reject, Scope, Setter};
-use lighty_config::value::Value;
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_string};
 use lighty_http::mime::MimeAssign;
 use lighty_io::file::Follow;
 
@@ -20,14 +19,14 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-fn optional(text: &str) -> Option<Arc<str>> {
-    (!text.is_empty()).then(|| text.into())
+fn optional(text: Arc<str>) -> Option<Arc<str>> {
+    (!text.is_empty()).then_some(text)
 }
 
 fn places() -> Vec<Row> {
     vec![
-        Row::string("server.document-root", |s, v| s.core.document_root = v.into())
-            .default("\"\"")
+        Row::string("server.document-root", |s, v| s.core.document_root = v)
+            .default("")
             .since("1.4")
             .doc(
                 "Directory that holds the site's files. Required. Requests are opened beneath a \
@@ -35,13 +34,13 @@ fn places() -> Vec<Row> {
                  link that a deployment flips), that one is used within a second.",
             )
             .example("server.document-root = \"/srv/www\""),
-        Row::string("server.tag", |s, v| s.core.tag = v.into())
-            .default("\"lighty/VERSION\"")
+        Row::string("server.tag", |s, v| s.core.tag = v)
+            .default_prose("`lighty/` and the version")
             .since("1.4")
             .doc("Value of the `Server` field of answers. Empty: the field is not sent.")
             .example("server.tag = \"\""),
         Row::string("server.name", |s, v| s.core.server_name = optional(v))
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc("Name of the server where a request does not say one.")
             .example("server.name = \"www.example.org\""),
@@ -51,19 +50,17 @@ fn places() -> Vec<Row> {
 fn errors() -> Vec<Row> {
     vec![
         Row::string("server.errorfile-prefix", |s, v| s.core.errorfile_prefix = optional(v))
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc("Path to which status and `.html` are appended to find the page of an error.")
             .example("server.errorfile-prefix = \"/srv/errors/\""),
-        Row::string("server.error-handler", |s, v| s.core.error_handler = optional(v))
-            .check(must_be_url)
-            .default("\"\"")
+        url_path("server.error-handler", |s, v| s.core.error_handler = v)
+            .default("")
             .since("1.4")
             .doc("URL that answers every request that failed (4xx, 5xx); the status stays.")
             .example("server.error-handler = \"/error.html\""),
-        Row::string("server.error-handler-404", |s, v| s.core.error_handler_404 = optional(v))
-            .check(must_be_url)
-            .default("\"\"")
+        url_path("server.error-handler-404", |s, v| s.core.error_handler_404 = v)
+            .default("")
             .since("1.4")
             .doc(
                 "URL that answers requests that came to 404 or 403. A script may choose its own \
@@ -73,27 +70,38 @@ fn errors() -> Vec<Row> {
     ]
 }
 
-fn must_be_url(text: &str) -> Result<(), String> {
-    if text.is_empty() || text.starts_with('/') {
-        return Ok(());
-    }
-    Err("a URL path is expected, beginning with \"/\"".into())
+fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row {
+    Row::parsed(
+        name,
+        Kind::String,
+        |value, _| {
+            let text = parse_string(value)?;
+            if text.is_empty() || text.starts_with('/') {
+                return Ok(optional(text));
+            }
+            Err(Reject::new("must be the path of a URL, beginning with \"/\""))
+        },
+        move |s: &mut Settings, path| set(s, path.clone()),
+    )
 }
+
+const FOLLOW: &[&str] =
+    &["enable", "disable", "beneath", "enabled", "disabled", "true", "false"];
 
 fn lookup() -> Vec<Row> {
     vec![
         Row::choice(
             "server.follow-symlink",
-            &["enable", "disable", "beneath", "enabled", "disabled", "true", "false"],
+            FOLLOW,
             |s, v| {
-                s.core.follow_symlink = match v {
+                s.core.follow_symlink = match FOLLOW[v] {
                     "disable" | "disabled" | "false" => Follow::None,
                     "beneath" => Follow::Beneath,
                     _ => Follow::All,
                 };
             },
         )
-        .default("\"enable\"")
+        .default("enable")
         .since("1.4")
         .doc(
             "Symbolic links below the document root: `enable` follows them, `disable` answers \
@@ -119,7 +127,7 @@ fn lookup() -> Vec<Row> {
 fn types() -> Vec<Row> {
     vec![
         Row::raw("mimetype.assign", Kind::Map, mime_assign)
-            .default("(a built-in table)")
+            .default_prose("a built-in table")
             .since("1.4")
             .doc(
                 "Media types by the ending of a file's name; the longest ending that matches \
@@ -135,12 +143,12 @@ fn types() -> Vec<Row> {
         .doc("Asks the file's extended attribute for its media type first.")
         .example("mimetype.use-xattr = \"enable\""),
         Row::string("mimetype.xattr-name", |s, v| {
-            s.core.mime_xattr_name = v.into();
+            s.core.mime_xattr_name = v;
             if s.core.mime_xattr.is_some() {
                 s.core.mime_xattr = Some(v.into());
             }
         })
-        .default("\"Content-Type\"")
+        .default("Content-Type")
         .since("1.4")
         .doc("Name of that attribute; `user.` is put before it where it has no name space.")
         .example("mimetype.xattr-name = \"user.mime_type\""),
@@ -162,7 +170,7 @@ fn mime_assign(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject
         }
         list.push((key, media_type));
     }
-    let compiled = Arc::new(MimeAssign::from_pairs(list));
+    let compiled = Arc::new(MimeAssign::new(list));
     Ok(Arc::new(move |s: &mut Settings| s.core.mime = Arc::clone(&compiled)))
 }
 

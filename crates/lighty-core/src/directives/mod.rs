@@ -10,7 +10,7 @@ mod debug;
 mod files;
 mod process;
 
-use lighty_config::directive::Directive;
+use lighty_config::Directive;
 
 use crate::settings::Settings;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::directive::{Directive, Scope};
+use lighty_config::{Directive, Kind, Reject, Scope, parse_string};
 
 use crate::log::Level;
 use crate::settings::Settings;
@@ -18,13 +18,13 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-fn optional(text: &str) -> Option<Arc<str>> {
-    (!text.is_empty()).then(|| text.into())
+fn optional(text: Arc<str>) -> Option<Arc<str>> {
+    (!text.is_empty()).then_some(text)
 }
 
 fn modules() -> Vec<Row> {
     vec![
-        Row::strings("server.modules", |s, v| s.server.modules = v.clone())
+        Row::strings("server.modules", |s, v| s.server.modules = v)
             .scope(Scope::Server)
             .default("()")
             .since("1.4")
@@ -45,9 +45,9 @@ fn modules() -> Vec<Row> {
 
 fn listeners() -> Vec<Row> {
     vec![
-        Row::string("server.bind", |s, v| s.server.bind = v.into())
+        Row::string("server.bind", |s, v| s.server.bind = v)
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc(
                 "Address to listen on: an IP address, a host name, or the absolute path of a unix \
@@ -87,18 +87,22 @@ fn listeners() -> Vec<Row> {
             .since("1.4")
             .doc("Let the kernel hand over a connection only once data arrived on it.")
             .example("server.defer-accept = \"enable\""),
-        Row::string("server.socket-perms", |s, v| {
-            s.server.socket_perms = u32::from_str_radix(v, 8).ok();
-        })
-        .check(|v| {
-            u32::from_str_radix(v, 8)
-                .ok()
-                .filter(|mode| *mode <= 0o777)
-                .map(|_| ())
-                .ok_or_else(|| "an octal mode is expected, such as \"0660\"".into())
-        })
+        Row::parsed(
+            "server.socket-perms",
+            Kind::String,
+            |value, _| {
+                let text = parse_string(value)?;
+                if text.is_empty() {
+                    return Ok(None);
+                }
+                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777);
+                mode.map(Some)
+                    .ok_or_else(|| Reject::new("must be a mode in octal").help("write \"0660\""))
+            },
+            |s: &mut Settings, mode| s.server.socket_perms = *mode,
+        )
         .scope(Scope::Socket)
-        .default("\"\"")
+        .default("")
         .since("1.4")
         .doc("Mode of a unix socket that is listened on, in octal. Empty: what umask gives.")
         .example("server.socket-perms = \"0660\""),
@@ -113,9 +117,9 @@ fn listeners() -> Vec<Row> {
              `LISTEN_PID`, `LISTEN_FDNAMES`) instead of binding the same addresses again.",
         )
         .example("server.systemd-socket-activation = \"disable\""),
-        Row::string("server.event-handler", |s, v| s.server.event_handler = v.into())
+        Row::string("server.event-handler", |s, v| s.server.event_handler = v)
             .scope(Scope::Server)
-            .default("\"linux-sysepoll\"")
+            .default("linux-sysepoll")
             .since("1.4")
             .doc("How socket events are waited for. lighty always uses epoll; read for compatibility.")
             .example("server.event-handler = \"linux-sysepoll\""),
@@ -126,7 +130,7 @@ fn logs() -> Vec<Row> {
     vec![
         Row::string("server.errorlog", |s, v| s.server.errorlog = optional(v))
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc(
                 "File of the error log, or `|command` to pipe it into a program. Empty: standard \
@@ -140,26 +144,24 @@ fn logs() -> Vec<Row> {
             .doc("Send the error log to syslog.")
             .example("server.errorlog-use-syslog = \"enable\""),
         Row::choice("server.errorlog-level", Level::NAMES, |s, v| {
-            if let Some(level) = Level::of_name(v) {
-                s.server.errorlog_level = level;
-            }
+            s.server.errorlog_level = Level::ALL[v];
         })
         .scope(Scope::Server)
-        .default("\"notice\"")
+        .default("notice")
         .since("lighty 0.1")
         .doc("Least important level that is written to the error log.")
         .example("server.errorlog-level = \"debug\""),
         Row::choice("server.errorlog-format", &["text", "json"], |s, v| {
-            s.server.errorlog_json = v == "json";
+            s.server.errorlog_json = v == 1;
         })
         .scope(Scope::Server)
-        .default("\"text\"")
+        .default("text")
         .since("lighty 0.1")
         .doc("Form of the error log's lines: text for people, or one JSON object per line.")
         .example("server.errorlog-format = \"json\""),
-        Row::string("server.syslog-facility", |s, v| s.server.syslog_facility = v.into())
+        Row::string("server.syslog-facility", |s, v| s.server.syslog_facility = v)
             .scope(Scope::Server)
-            .default("\"daemon\"")
+            .default("daemon")
             .since("1.4")
             .doc("Facility of lines sent to syslog.")
             .example("server.syslog-facility = \"local3\""),
@@ -170,7 +172,7 @@ fn privileges() -> Vec<Row> {
     vec![
         Row::string("server.username", |s, v| s.server.username = optional(v))
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc(
                 "User to become after sockets and logs are open; with its supplementary groups. \
@@ -179,19 +181,19 @@ fn privileges() -> Vec<Row> {
             .example("server.username = \"www-data\""),
         Row::string("server.groupname", |s, v| s.server.groupname = optional(v))
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc("Group to become; without it, the user's own.")
             .example("server.groupname = \"www-data\""),
         Row::string("server.chroot", |s, v| s.server.chroot = optional(v))
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc("Directory to lock the process into; every path is then beneath it.")
             .example("server.chroot = \"/srv/www\""),
         Row::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
             .scope(Scope::Server)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc("File to write the process id to; removed when the server stops.")
             .example("server.pid-file = \"/run/lighty.pid\""),
@@ -213,13 +215,16 @@ fn privileges() -> Vec<Row> {
     ]
 }
 
+const IO_ENGINES: &[&str] = &["auto", "io-uring", "threads"];
+const STAT_CACHES: &[&str] = &["simple", "inotify", "disable", "fam"];
+
 fn engines() -> Vec<Row> {
     let mut rows = vec![
         Row::int("server.max-worker", 0..=1024, |s, v| {
             s.server.max_worker = Some((v as u32).max(1));
         })
         .scope(Scope::Server)
-        .default("(one per core)")
+        .default_prose("one per core")
         .since("1.4")
         .doc(
             "Worker threads, each with its own event loop and listener. 0 and 1: one. Unlike \
@@ -229,10 +234,10 @@ fn engines() -> Vec<Row> {
         Row::choice(
             "server.network-backend",
             lighty_io::send::NetworkBackend::NAMES,
-            |s, v| s.server.network_backend = v.into(),
+            |s, v| s.server.network_backend = lighty_io::send::NetworkBackend::NAMES[v].into(),
         )
         .scope(Scope::Server)
-        .default("\"auto\"")
+        .default("auto")
         .since("1.4")
         .doc(
             "How files reach the network. `auto` sends what is in memory at once with sendfile \
@@ -242,11 +247,11 @@ fn engines() -> Vec<Row> {
              `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` beside it.",
         )
         .example("server.network-backend = \"auto\""),
-        Row::choice("server.io-engine", &["auto", "io-uring", "threads"], |s, v| {
-            s.server.io_engine = v.into();
+        Row::choice("server.io-engine", IO_ENGINES, |s, v| {
+            s.server.io_engine = IO_ENGINES[v].into();
         })
         .scope(Scope::Server)
-        .default("\"auto\"")
+        .default("auto")
         .since("lighty 0.1")
         .doc(
             "What opens, stats and reads files away from the event loop: an io_uring per worker, \
@@ -301,7 +306,7 @@ fn engine_limits() -> Vec<Row> {
                  they are opened without.",
             )
             .example("server.use-noatime = \"enable\""),
-        Row::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v.clone())
+        Row::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v)
             .scope(Scope::Server)
             .default("( \"/var/tmp\" )")
             .since("1.4")
@@ -316,7 +321,7 @@ fn stat_cache() -> Vec<Row> {
             s.server.stat_cache_engine = if v == "fam" { "inotify".into() } else { v.into() };
         })
         .scope(Scope::Server)
-        .default("\"simple\"")
+        .default("simple")
         .since("1.4")
         .doc(
             "How a file once looked up is kept. `simple` asks again at most once a second; \

@@ -10,7 +10,7 @@ pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 pub const FIELD_BYTES_MAX: usize = 8192;
 
 /// Header fields in a request (`server.max-request-fields`, 431).
-pub const FIELDS_MAX: usize = 100;
+pub const FIELDS_MAX: u32 = 100;
 
 /// Bytes of a request target (`server.max-url-length`, 414).
 pub const TARGET_BYTES_MAX: usize = 8192;
@@ -34,6 +34,9 @@ pub const IDLE_EXCHANGES_MAX: usize = 256;
 
 /// Capacity in bytes above which a buffer is not kept for the next request.
 pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Document roots a worker holds open: one per virtual host that has its own.
+pub const ROOTS_MAX: usize = 4096;
 
 /// Merged settings (one per set of matching conditions) a worker remembers.
 pub const SETTINGS_VARIANTS_MAX: usize = 4096;

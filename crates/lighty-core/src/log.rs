@@ -79,8 +79,8 @@ impl Log {
 
 fn text_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
     let mut line = String::with_capacity(128);
-    let stamp = lighty_http::date::iso8601(now_s);
-    let _ = write!(line, "{stamp} [{}] ", level.name());
+    line.push_str(&String::from_utf8_lossy(&lighty_http::date::iso8601(now_s)));
+    let _ = write!(line, " [{}] ", level.name());
     if !about.client.is_empty() {
         let _ = write!(line, "{}: ", about.client);
     }
@@ -110,7 +110,7 @@ fn printable(bytes: &[u8]) -> String {
 fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
     let mut line = Vec::with_capacity(192);
     line.extend_from_slice(b"{\"time\":\"");
-    line.extend_from_slice(lighty_http::date::iso8601(now_s).as_bytes());
+    line.extend_from_slice(&lighty_http::date::iso8601(now_s));
     line.extend_from_slice(b"\",\"level\":\"");
     line.extend_from_slice(level.name().as_bytes());
     line.push(b'"');

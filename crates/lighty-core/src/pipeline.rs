@@ -110,15 +110,11 @@ async fn pass(ex: &mut Exchange) -> Pass {
 /// Calls a phase's modules in order until one ends the pass.
 async fn run(phase: &[Rc<dyn Module>], call: crate::module::Hook, ex: &mut Exchange) -> Option<Pass> {
     for module in phase {
-        let mut step = call(&**module, ex);
-        while let Step::Wait(future) = step {
-            step = future.await;
-        }
-        match step {
-            Step::Next => {}
-            Step::Restart => return Some(Pass::Restart),
-            _ => {
-                if ex.handler.is_empty() {
+        match settle(call(&**module, ex)).await {
+            Settled::Next => {}
+            Settled::Restart => return Some(Pass::Restart),
+            Settled::Answered => {
+                if ex.fault.is_none() {
                     ex.handler = module.name();
                 }
                 return Some(Pass::Answered);
@@ -126,6 +122,24 @@ async fn run(phase: &[Rc<dyn Module>], call: crate::module::Hook, ex: &mut Excha
         }
     }
     None
+}
+
+/// A step that waits for nothing any more.
+enum Settled {
+    Next,
+    Answered,
+    Restart,
+}
+
+async fn settle(mut step: Step<'_>) -> Settled {
+    loop {
+        match step {
+            Step::Next => return Settled::Next,
+            Step::Answered => return Settled::Answered,
+            Step::Restart => return Settled::Restart,
+            Step::Wait(future) => step = future.await,
+        }
+    }
 }
 
 /// What is decided before any module is asked.
@@ -157,9 +171,9 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
 /// Finds what is at the physical path; splits off path info where a file stands in for a
 /// directory.
 async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
-    let root = match &ex.settings.local.root.get() {
-        Some(root) if root.is_for(&ex.physical.docroot) => Rc::clone(root),
-        _ => open_root(ex).await?,
+    let root = match ex.services.root(&ex.physical.docroot) {
+        Some(root) => root,
+        None => open_root(ex).await?,
     };
     ex.physical.root = Some(root);
     match look_up_path(ex).await {
@@ -195,12 +209,7 @@ pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
 async fn open_root(ex: &Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
     let opening = Box::pin(ex.services.open_root(&ex.physical.docroot));
     match opening.await {
-        Ok(root) => {
-            // Only the first root of a variant is kept: virtual hosts with a root each have their
-            // own variant, or look theirs up in the engine.
-            let _ = ex.settings.local.root.set(Rc::clone(&root));
-            Ok(root)
-        }
+        Ok(root) => Ok(root),
         Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
             Err(Fault::DescriptorsExhausted)
         }

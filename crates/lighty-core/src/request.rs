@@ -13,7 +13,9 @@ pub struct Request {
     pub version: Version,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// The request target as it came, `?query` included, without a fragment.
+    /// The request line as it came.
+    pub line: Vec<u8>,
+    /// The request target as it came.
     pub target_raw: Vec<u8>,
     /// The normalised target: path, still percent-encoded, with query; what rewriting changes.
     pub target: Vec<u8>,
@@ -45,6 +47,7 @@ impl Default for Request {
             method: None,
             version: Version::Http11,
             scheme: "http",
+            line: Vec::new(),
             target_raw: Vec::new(),
             target: Vec::new(),
             path_end: 0,
@@ -65,6 +68,7 @@ impl Request {
     /// Forgets the request, keeps what belongs to the connection and the buffers' capacity.
     pub fn clear(&mut self) {
         self.method = None;
+        self.line.clear();
         self.target_raw.clear();
         self.target.clear();
         self.path_end = 0;

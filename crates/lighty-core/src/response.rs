@@ -41,7 +41,7 @@ impl Response {
     /// Answers with a status, a media type and bytes.
     pub fn set_text(&mut self, status: Status, content_type: &str, text: impl Into<bytes::Bytes>) {
         self.status = status;
-        self.fields.set_known(Known::ContentType, content_type.as_bytes());
+        self.fields.set(Known::ContentType, content_type);
         self.body = Body::Memory(text.into());
         self.answered = true;
     }

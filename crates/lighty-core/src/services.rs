@@ -1,6 +1,7 @@
 //! What a worker offers to the requests it serves.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use lighty_config::{Active, Config, Facts, Field, SnapshotCache};
@@ -24,6 +25,7 @@ pub struct Services {
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
+    roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     active: RefCell<Active>,
     /// Whether any condition asks for the physical path, and settings must be resolved once more.
     pub asks_physical: bool,
@@ -49,6 +51,7 @@ impl Services {
             counters: Counters::default(),
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
+            roots: RefCell::default(),
             active: RefCell::new(Active::default()),
             config,
             asks_physical,
@@ -67,10 +70,27 @@ impl Services {
         &self.config
     }
 
-    /// The held descriptor of a document root; opened when it is not yet.
+    /// The held descriptor of a document root, if there is one by now.
+    pub fn root(&self, docroot: &[u8]) -> Option<Rc<Root>> {
+        self.roots.borrow().get(docroot).cloned()
+    }
+
+    /// Opens a document root and holds it.
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(docroot));
-        self.engine.open_root(path).await
+        let root = self.engine.open_root(path).await?;
+        let mut roots = self.roots.borrow_mut();
+        if roots.len() >= limits::ROOTS_MAX {
+            roots.clear();
+        }
+        roots.insert(docroot.to_vec(), Rc::clone(&root));
+        Ok(root)
+    }
+
+    /// Lets go of what is held open: document roots and the stat cache.
+    pub fn drop_caches(&self) {
+        self.roots.borrow_mut().clear();
+        self.stat_cache.clear();
     }
 }

@@ -3,12 +3,11 @@
 //! A request holds one `Rc<Settings>`; nothing is looked up by name or merged while it is served.
 
 use std::any::{Any, TypeId};
-use std::cell::OnceCell;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lighty_http::mime::MimeAssign;
-use lighty_io::file::{Follow, Root};
+use lighty_io::file::Follow;
 
 use crate::throttle::Bucket;
 
@@ -20,8 +19,8 @@ pub struct Settings {
     /// What any condition may change.
     pub core: CoreSettings,
     modules: Vec<(TypeId, Box<dyn Slot>)>,
-    /// What a worker derives from these settings and keeps with them.
-    pub local: Local,
+    /// Tells this variant from every other one.
+    pub variant: VariantId,
 }
 
 /// Settings of one module.
@@ -44,7 +43,7 @@ macro_rules! module_settings {
     };
 }
 
-trait Slot {
+trait Slot: Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Slot>;
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
@@ -76,7 +75,7 @@ impl Settings {
             .iter()
             .find(|(id, _)| *id == wanted)
             .and_then(|(_, slot)| (**slot).as_any().downcast_ref())
-            .unwrap_or_else(T::defaults)
+            .unwrap_or_else(|| T::defaults())
     }
 
     /// A module's settings, to be set by a directive.
@@ -93,29 +92,27 @@ impl Settings {
     }
 }
 
-/// Derived, worker-local companions of a variant. A clone starts empty.
-pub struct Local {
-    /// Tells this variant from every other one of the thread, past ones included.
-    pub id: u64,
-    /// The held document root.
-    pub root: OnceCell<Rc<Root>>,
-    /// Bucket shared by all connections under this variant (`server.kbytes-per-second`).
-    pub bucket: OnceCell<Rc<Bucket>>,
-}
+/// A number that no other variant of the settings has or had. A clone is another variant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct VariantId(u64);
 
-impl Default for Local {
+impl Default for VariantId {
     fn default() -> Self {
-        thread_local! {
-            static NEXT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-        }
-        let id = NEXT.with(|next| next.replace(next.get() + 1));
-        Self { id, root: OnceCell::new(), bucket: OnceCell::new() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-impl Clone for Local {
+impl Clone for VariantId {
     fn clone(&self) -> Self {
         Self::default()
+    }
+}
+
+impl VariantId {
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.0
     }
 }
 
@@ -147,22 +144,22 @@ pub struct ServerSettings {
     pub io_engine: Arc<str>,
     pub stat_cache_engine: Arc<str>,
     pub stat_cache_entries_max: usize,
-    pub stat_cache_small_file_bytes: usize,
-    pub stat_cache_small_total_bytes: usize,
+    pub stat_cache_small_file_bytes: u64,
+    pub stat_cache_small_total_bytes: u64,
     /// `None`: one per core.
     pub max_worker: Option<u32>,
     /// 0: as many as the hard limit allows.
     pub max_fds: u64,
     /// 0: a third of max-fds.
     pub max_connections: u32,
-    pub max_stat_threads: u32,
-    pub max_read_threads: u32,
-    pub read_chunk_bytes: u64,
+    pub max_stat_threads: usize,
+    pub max_read_threads: usize,
+    pub read_chunk_bytes: usize,
     pub use_noatime: bool,
     pub protocol_http11: bool,
     pub max_head_time_s: u32,
     pub max_request_field_bytes: usize,
-    pub max_request_fields: usize,
+    pub max_request_fields: u32,
     pub max_url_bytes: usize,
     pub parse: lighty_http::uri::ParseOpts,
     /// 0: wait until the last answer is out.
@@ -241,7 +238,8 @@ pub struct CoreSettings {
     pub min_write_rate: u32,
     /// 0 = no limit.
     pub max_request_bytes: u64,
-    pub kbytes_per_second: u64,
+    /// Shared by every connection of the process to which the same assignment applies.
+    pub shared_bucket: Option<Arc<Bucket>>,
     pub connection_kbytes_per_second: u64,
     pub error_handler: Option<Arc<str>>,
     pub error_handler_404: Option<Arc<str>>,
@@ -280,7 +278,7 @@ impl Default for CoreSettings {
             min_read_rate: 100,
             min_write_rate: 0,
             max_request_bytes: 0,
-            kbytes_per_second: 0,
+            shared_bucket: None,
             connection_kbytes_per_second: 0,
             error_handler: None,
             error_handler_404: None,

@@ -1,16 +1,22 @@
 //! Bandwidth limits: `connection.kbytes-per-second` and `server.kbytes-per-second`.
 
-use std::cell::Cell;
+use std::sync::Mutex;
 
-/// A token bucket in bytes, refilled by the clock that its caller passes in.
+/// A token bucket in bytes, refilled by the clock that its caller passes in. Shared by workers,
+/// whose clocks may differ by a few milliseconds: time that seems to go back earns nothing.
 ///
 /// It holds at most a quarter of a second's worth, so that a limit of 100 KB/s is a stream and not
 /// a burst once a second.
 #[derive(Debug)]
 pub struct Bucket {
     bytes_per_second: u64,
-    tokens: Cell<u64>,
-    refilled_ms: Cell<u64>,
+    level: Mutex<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    tokens: u64,
+    refilled_ms: u64,
 }
 
 /// The bucket's depth, as a part of a second.
@@ -20,36 +26,42 @@ const DEPTH_MS: u64 = 250;
 const GRAIN_BYTES: u64 = 1024;
 
 impl Bucket {
-    /// A full bucket for a rate in KB (1000 bytes would surprise a lighttpd user: 1024) per second.
+    /// A full bucket for a rate in KB (1024 bytes, as lighttpd counts) per second.
     pub fn per_second(kbytes: u64, now_ms: u64) -> Self {
         let bytes_per_second = kbytes.saturating_mul(1024).max(GRAIN_BYTES);
-        Self {
-            bytes_per_second,
-            tokens: Cell::new(depth(bytes_per_second)),
-            refilled_ms: Cell::new(now_ms),
-        }
+        let level = Level { tokens: depth(bytes_per_second), refilled_ms: now_ms };
+        Self { bytes_per_second, level: Mutex::new(level) }
     }
 
-    /// Bytes that may be sent now, or how long to wait in milliseconds.
-    pub fn available(&self, now_ms: u64) -> Result<u64, u64> {
-        let elapsed_ms = now_ms.saturating_sub(self.refilled_ms.get());
+    /// Takes up to `wanted` bytes' worth of tokens, or says how many milliseconds to wait. What was
+    /// not sent after all is given back.
+    pub fn take(&self, wanted: u64, now_ms: u64) -> Result<u64, u64> {
+        let mut level = self.lock();
+        let elapsed_ms = now_ms.saturating_sub(level.refilled_ms);
         let earned = elapsed_ms.saturating_mul(self.bytes_per_second) / 1000;
         if earned > 0 {
-            self.refilled_ms.set(now_ms);
-            self.tokens.set((self.tokens.get() + earned).min(depth(self.bytes_per_second)));
+            level.refilled_ms = now_ms;
+            level.tokens = (level.tokens + earned).min(depth(self.bytes_per_second));
         }
-        let tokens = self.tokens.get();
-        let wanted = GRAIN_BYTES.min(depth(self.bytes_per_second));
-        if tokens >= wanted {
-            Ok(tokens)
+        let least = GRAIN_BYTES.min(depth(self.bytes_per_second)).min(wanted);
+        if level.tokens >= least {
+            let taken = level.tokens.min(wanted);
+            level.tokens -= taken;
+            Ok(taken)
         } else {
-            Err(((wanted - tokens) * 1000).div_ceil(self.bytes_per_second).max(1))
+            Err(((least - level.tokens) * 1000).div_ceil(self.bytes_per_second).max(1))
         }
     }
 
-    /// Takes what was sent.
-    pub fn take(&self, bytes: u64) {
-        self.tokens.set(self.tokens.get().saturating_sub(bytes));
+    /// Gives tokens back.
+    pub fn give_back(&self, bytes: u64) {
+        let mut level = self.lock();
+        level.tokens = (level.tokens + bytes).min(depth(self.bytes_per_second));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Level> {
+        // Two numbers are whole after any panic.
+        self.level.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -67,11 +79,8 @@ mod tests {
         let mut sent = 0;
         let mut now = 0;
         while now < 10_000 {
-            match bucket.available(now) {
-                Ok(bytes) => {
-                    bucket.take(bytes);
-                    sent += bytes;
-                }
+            match bucket.take(u64::MAX, now) {
+                Ok(bytes) => sent += bytes,
                 Err(wait_ms) => now += wait_ms,
             }
         }
@@ -82,15 +91,23 @@ mod tests {
     #[test]
     fn an_idle_hour_does_not_save_up() {
         let bucket = Bucket::per_second(100, 0);
-        assert_eq!(bucket.available(3_600_000), Ok(25_600));
+        assert_eq!(bucket.take(u64::MAX, 3_600_000), Ok(25_600));
+    }
+
+    #[test]
+    fn what_was_not_sent_is_given_back() {
+        let bucket = Bucket::per_second(100, 0);
+        assert_eq!(bucket.take(u64::MAX, 0), Ok(25_600));
+        bucket.give_back(20_000);
+        assert_eq!(bucket.take(u64::MAX, 0), Ok(20_000));
     }
 
     #[test]
     fn the_smallest_rate_still_moves() {
         let bucket = Bucket::per_second(1, 0);
-        bucket.take(bucket.available(0).unwrap());
-        let wait = bucket.available(0).unwrap_err();
+        assert!(bucket.take(u64::MAX, 0).is_ok());
+        let wait = bucket.take(u64::MAX, 0).unwrap_err();
         assert!(wait <= 1000);
-        assert!(bucket.available(wait).is_ok());
+        assert!(bucket.take(u64::MAX, wait).is_ok());
     }
 }

@@ -157,14 +157,14 @@ struct FileFacts {
 
 type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
 
-fn slot(entry: &Entry) -> Rc<FactsSlot> {
-    entry.attachment(FactsSlot::default)
+fn slot(entry: &Entry) -> Option<&FactsSlot> {
+    let attached = entry.attachment().get_or_init(|| Rc::new(FactsSlot::default()));
+    attached.downcast_ref()
 }
 
 fn facts_of(entry: &Entry, ex: &Exchange) -> Option<Rc<FileFacts>> {
-    let slot = slot(entry);
-    let facts = slot.borrow();
-    facts.as_ref().filter(|f| f.variant == ex.settings.local.id).cloned()
+    let facts = slot(entry)?.borrow();
+    facts.as_ref().filter(|f| f.variant == ex.settings.variant.number()).cloned()
 }
 
 fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) -> Rc<FileFacts> {
@@ -179,12 +179,14 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
         None => core.mime.lookup(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into(),
     };
     let facts = Rc::new(FileFacts {
-        variant: ex.settings.local.id,
+        variant: ex.settings.variant.number(),
         etag: etag_of(meta, ex),
         last_modified: lighty_http::date::format(meta.mtime_s),
         media_type,
     });
-    *slot(entry).borrow_mut() = Some(Rc::clone(&facts));
+    if let Some(slot) = slot(entry) {
+        *slot.borrow_mut() = Some(Rc::clone(&facts));
+    }
     facts
 }
 

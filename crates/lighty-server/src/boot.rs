@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lighty_config::Config;
-use lighty_config::condition::Active;
+use lighty_config::{Active, Config};
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_core::Settings;
@@ -17,7 +16,6 @@ use lighty_io::clock::Clock;
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
-use lighty_modules::accesslog;
 use tokio::sync::watch;
 
 use crate::listeners::{self, Bound};
@@ -56,7 +54,6 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let workers = worker_count(&server);
     let bound = bind(&config, &server, workers)?;
     let errors = open_error_log(&server)?;
-    let access = accesslog::Sinks::open(&config).map_err(failed("accesslog.filename"))?;
     let pid_file = match &server.pid_file {
         Some(path) => {
             Some(PidFile::create(path.as_ref().as_ref()).map_err(failed("server.pid-file"))?)
@@ -67,15 +64,11 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let log = Log::new(errors.handle(), server.errorlog_level, server.errorlog_json);
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
 
-    let fleet = launch(&config, &server, bound, &errors, &access, workers, fds, &say)?;
-    wait_for_end(&fleet, &server, &say, || {
-        errors.reopen();
-        access.reopen();
-    })?;
+    let fleet = launch(&config, &server, bound, &errors, workers, fds, &say)?;
+    wait_for_end(&fleet, &server, &say, || errors.reopen())?;
     drop(pid_file);
     drop(fleet.files);
     say(Level::Notice, "stopped");
-    access.flush(FLUSH_PATIENCE);
     errors.flush(FLUSH_PATIENCE);
     Ok(())
 }
@@ -145,12 +138,8 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
         .map_err(failed("server.username"))?;
     let chroot = server.chroot.as_deref().map(std::path::Path::new);
-    let root = privileges::is_root();
-    if identity.is_unchanged() && chroot.is_none() {
-        return Ok(());
-    }
-    if !root {
-        // As the ancestor: an ordinary user keeps its own identity.
+    // As the ancestor: an ordinary user keeps its own identity.
+    if !privileges::is_root() || (identity.is_unchanged() && chroot.is_none()) {
         return Ok(());
     }
     privileges::drop_privileges(&identity, chroot).map_err(failed("giving up rights"))?;
@@ -171,7 +160,6 @@ fn launch(
     server: &ServerSettings,
     bound: Vec<Bound>,
     errors: &LogWriter,
-    access: &accesslog::Sinks,
     workers: usize,
     fds: u64,
     say: &dyn Fn(Level, &str),
@@ -200,7 +188,6 @@ fn launch(
             connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
             errors: errors.handle(),
-            access: access.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use lighty_config::Config;
-use lighty_config::condition::Active;
+use lighty_config::{Active, Config};
 use lighty_core::Settings;
-use lighty_io::file::{EngineChoice, FileEngine};
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::privileges::Identity;
 use lighty_io::send::NetworkBackend;
 
@@ -20,10 +19,8 @@ pub fn deep(config: &Config<Settings>) -> Vec<String> {
     if global.core.document_root.is_empty() {
         problems.push("server.document-root is not set".to_owned());
     }
-    for root in config.assigned("server.document-root") {
-        if let Some(path) = root.value.as_str() {
-            require_directory("server.document-root", path, &mut problems);
-        }
+    for path in assigned(config, "server.document-root") {
+        require_directory("server.document-root", path, &mut problems);
     }
     for dir in server.upload_dirs.iter() {
         require_directory("server.upload-dirs", dir, &mut problems);
@@ -36,10 +33,8 @@ pub fn deep(config: &Config<Settings>) -> Vec<String> {
             require_parent(name, path, &mut problems);
         }
     }
-    for log in config.assigned("accesslog.filename") {
-        if let Some(path) = log.value.as_str().filter(|path| !path.starts_with('|')) {
-            require_parent("accesslog.filename", path, &mut problems);
-        }
+    for path in assigned(config, "accesslog.filename").filter(|path| !path.starts_with('|')) {
+        require_parent("accesslog.filename", path, &mut problems);
     }
     if let Some(root) = &server.chroot {
         require_directory("server.chroot", root, &mut problems);
@@ -53,6 +48,12 @@ pub fn deep(config: &Config<Settings>) -> Vec<String> {
         problems.push(error);
     }
     problems
+}
+
+/// Every value that some block gives a directive.
+fn assigned<'a>(config: &'a Config<Settings>, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let settings = config.blocks().iter().flat_map(|block| &block.settings);
+    settings.filter(move |setting| setting.name == name).filter_map(|s| s.value.value.as_str())
 }
 
 fn require_directory(name: &str, path: &str, problems: &mut Vec<String>) {
@@ -79,8 +80,21 @@ fn require_parent(name: &str, path: &str, problems: &mut Vec<String>) {
 pub fn file_engines() -> Vec<(&'static str, Result<String, String>)> {
     [("io-uring", EngineChoice::Uring), ("threads", EngineChoice::Threads)]
         .into_iter()
-        .map(|(name, choice)| (name, FileEngine::probe(choice)))
+        .map(|(name, choice)| (name, probe(choice)))
         .collect()
+}
+
+fn probe(choice: EngineChoice) -> Result<String, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        FileEngine::start(choice, EngineLimits::default())
+            .map(|engine| engine.report().why.clone())
+            .map_err(|error| error.to_string())
+    })
 }
 
 /// Network backends by name, and whether they can run here.

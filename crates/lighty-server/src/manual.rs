@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use lighty_config::Table;
-use lighty_config::directive::Directive;
+use lighty_config::{Directive, Table};
 use lighty_core::Settings;
 
 /// Writes `<module>.md` for each module and `index.md` into `dir`.
@@ -21,7 +20,7 @@ pub fn write(table: &Table<Settings>, dir: &Path) -> std::io::Result<()> {
 pub fn pages(table: &Table<Settings>) -> BTreeMap<String, String> {
     let mut by_module: BTreeMap<&str, Vec<&Directive<Settings>>> = BTreeMap::new();
     for row in table.iter() {
-        by_module.entry(row.module_name()).or_default().push(row);
+        by_module.entry(row.module).or_default().push(row);
     }
     let mut pages = BTreeMap::new();
     let mut index = String::from("# Directives\n\n");
@@ -29,8 +28,8 @@ pub fn pages(table: &Table<Settings>) -> BTreeMap<String, String> {
         let _ = writeln!(index, "## [{module}]({module}.md)\n");
         let mut page = format!("# {module}\n\n");
         for row in rows {
-            let anchor = row.name().replace(['.', '_'], "-");
-            let _ = writeln!(index, "- [`{0}`]({module}.md#{anchor}): {1}", row.name(), row.summary());
+            let anchor = row.name.replace(['.', '_'], "-");
+            let _ = writeln!(index, "- [`{0}`]({module}.md#{anchor}): {1}", row.name, row.summary());
             page.push_str(&section(row, &anchor));
         }
         index.push('\n');
@@ -45,12 +44,12 @@ fn section(row: &Directive<Settings>, anchor: &str) -> String {
         "## <a id=\"{anchor}\"></a>{name}\n\n\
          | type | default | may stand in | since |\n|---|---|---|---|\n\
          | {kind} | `{default}` | {scope} | {since} |\n\n{doc}\n\n```lighty\n{example}\n```\n\n",
-        name = row.name(),
-        kind = row.kind_text(),
-        default = row.default_text(),
-        scope = row.scope_text(),
-        since = row.since_text(),
-        doc = row.doc_text(),
-        example = row.example_text(),
+        name = row.name,
+        kind = row.kind.describe(),
+        default = row.default,
+        scope = row.scope.describe(),
+        since = row.since,
+        doc = row.doc,
+        example = row.example,
     )
 }

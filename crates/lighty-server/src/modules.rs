@@ -5,32 +5,22 @@
 
 use std::rc::Rc;
 
-use lighty_config::directive::Directive;
+use lighty_config::Directive;
 use lighty_core::{Module, ModuleList, Settings, directives};
-use lighty_modules::{
-    accesslog::AccessLog, dirlisting::DirListing, indexfile::IndexFile, staticfile::StaticFile,
-};
+use lighty_modules::{indexfile::IndexFile, staticfile::StaticFile};
 
 /// Modules that are always there, whatever `server.modules` names.
-pub const BUILT_IN: &[&str] =
-    &["mod_indexfile", "mod_staticfile", "mod_dirlisting", "mod_accesslog"];
+pub const BUILT_IN: &[&str] = &["mod_indexfile", "mod_staticfile"];
 
 /// Every directive of this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
     rows.extend(IndexFile::directives());
     rows.extend(StaticFile::directives());
-    rows.extend(DirListing::directives());
-    rows.extend(AccessLog::directives());
     rows
 }
 
 /// A worker's modules, in order.
-pub fn instances(access_log: AccessLog) -> ModuleList {
-    ModuleList::new(vec![
-        Rc::new(IndexFile) as Rc<dyn Module>,
-        Rc::new(StaticFile),
-        Rc::new(DirListing),
-        Rc::new(access_log),
-    ])
+pub fn instances() -> ModuleList {
+    ModuleList::new(vec![Rc::new(IndexFile) as Rc<dyn Module>, Rc::new(StaticFile)])
 }

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use lighty_core::Fault;
-use lighty_io::transport::Kick;
+use lighty_io::transport::{Kick, KickHow};
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,12 +124,12 @@ impl Slot {
     /// Ends the wait: reading yields end-of-file, writing (for a write fault) fails.
     fn kick_out(&self, fault: Fault) {
         if self.kicked.replace(Some(fault)).is_some() {
-            self.kick.shutdown_both();
+            self.kick.kick(KickHow::Both);
             return;
         }
         match fault {
-            Fault::HeadTimeout | Fault::ReadTimeout | Fault::ReadRate => self.kick.shutdown_read(),
-            _ => self.kick.shutdown_both(),
+            Fault::HeadTimeout | Fault::ReadTimeout | Fault::ReadRate => _ = self.kick.kick(KickHow::Read),
+            _ => _ = self.kick.kick(KickHow::Both),
         }
     }
 }
@@ -215,7 +215,7 @@ impl Slots {
         }
         for slot in &idle[..count] {
             slot.closing.set(true);
-            slot.kick.shutdown_both();
+            slot.kick.kick(KickHow::Both);
         }
         count
     }
@@ -225,7 +225,7 @@ impl Slots {
         for slot in self.table.borrow().iter().flatten() {
             slot.closing.set(true);
             if slot.waits.get() == Waits::Idle {
-                slot.kick.shutdown_both();
+                slot.kick.kick(KickHow::Both);
             }
         }
     }

@@ -3,8 +3,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
-use lighty_config::Config;
-use lighty_config::condition::Active;
+use lighty_config::{Active, Config};
 use lighty_core::log::Log;
 use lighty_core::{Services, Settings};
 use lighty_io::clock::Clock;
@@ -13,7 +12,6 @@ use lighty_io::listen::{BindSpec, BoundSocket};
 use lighty_io::log_writer::LogHandle;
 use lighty_io::send::{NetworkBackend, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_modules::accesslog;
 use tokio::sync::watch;
 
 use crate::modules;
@@ -46,7 +44,6 @@ pub struct Setup {
     pub connections_max: usize,
     pub stat_entries_max: usize,
     pub errors: LogHandle,
-    pub access: accesslog::Sinks,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -101,7 +98,7 @@ async fn serve(mut setup: Setup) {
         let order = *setup.order.borrow_and_update();
         if order.reopened != reopened {
             reopened = order.reopened;
-            worker.services.stat_cache.clear();
+            worker.services.drop_caches();
             worker.services.modules.iter().for_each(|module| module.reopen());
         }
         match order.command {
@@ -160,8 +157,9 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
         stat_threads_max: server.max_stat_threads,
         read_threads_max: server.max_read_threads,
         read_chunk_bytes: server.read_chunk_bytes,
+        ..EngineLimits::default()
     };
-    let engine = FileEngine::start(choice, limits, clock.clone())
+    let engine = FileEngine::start_with_clock(choice, limits, clock.clone())
         .map_err(|error| format!("server.io-engine = \"{}\": {error}", server.io_engine))?;
     let cache = match &*server.stat_cache_engine {
         "inotify" => CacheEngine::Inotify,
@@ -172,9 +170,10 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
         entries_max: setup.stat_entries_max,
         small_file_bytes_max: server.stat_cache_small_file_bytes,
         small_total_bytes_max: server.stat_cache_small_total_bytes,
+        ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
     let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
-    let modules = modules::instances(setup.access.instance());
+    let modules = modules::instances();
     Ok(Services::new(Arc::clone(&setup.config), clock, engine, stat_cache, log, modules))
 }

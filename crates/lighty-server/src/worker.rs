@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use lighty_core::log::{About, Level};
 use lighty_core::{Exchange, Fault, Services, Settings, limits};
-use lighty_io::listen::Listener;
+use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
 use lighty_io::send::Sender;
-use lighty_io::transport::Stream;
-use lighty_wire::http1::request::Rules;
+use lighty_io::transport::{Peer, Stream};
+use lighty_http::uri::ParseOpts;
+use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 
 use crate::conn::{Busy, h1, input::Input};
@@ -39,8 +40,14 @@ pub struct Worker {
     stopping: Cell<bool>,
 }
 
-/// How long accepting rests when descriptors ran out and nothing was closed meanwhile.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+/// Cached files that are closed when descriptors run out.
+const SHED_ENTRIES: usize = 256;
+
+/// What a request head is held to.
+pub struct Rules {
+    pub limits: Limits,
+    pub options: ParseOpts,
+}
 
 impl Worker {
     /// Puts a worker together; `connections_max` is its share of `server.max-connections`.
@@ -120,24 +127,24 @@ impl Worker {
     }
 
     /// Accepts connections until the worker stops.
-    pub async fn accept(self: Rc<Self>, listener: Listener, door: Rc<Door>) {
+    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>) {
         while !self.stopping.get() {
             self.wait_for_room().await;
             match listener.accept().await {
-                Ok(stream) => self.admit(stream, &door),
-                Err(error) if Listener::is_exhausted(&error) => self.pause_accepting(&error).await,
-                Err(error) => {
-                    self.log(Level::Debug, &format!("accept on {}: {error}", door.name));
-                    tokio::task::yield_now().await;
+                Ok((stream, peer)) => self.admit(stream, peer, &door),
+                Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
+                Err(AcceptError::Broken(error)) => {
+                    self.log(Level::Error, &format!("listening on {} ended: {error}", door.name));
+                    return;
                 }
             }
         }
     }
 
-    fn admit(self: &Rc<Self>, stream: Stream, door: &Rc<Door>) {
+    fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
         self.services.counters.connections.add(1);
         let slot = self.slots.enter(stream.kick_handle(), self.now_s());
-        let conn = h1::Conn { stream: Rc::new(stream), slot, door: Rc::clone(door) };
+        let conn = h1::Conn { stream: Rc::new(stream), peer, slot, door: Rc::clone(door) };
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
 
@@ -166,7 +173,7 @@ impl Worker {
         self.services.counters.accept_pauses.add(1);
         self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
         let closed = self.room.notified();
-        self.services.stat_cache.trim();
+        self.services.stat_cache.shed(SHED_ENTRIES);
         self.reap();
         let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
     }
@@ -206,10 +213,12 @@ impl Worker {
 fn rules(global: &Settings) -> Rules {
     let server = &global.server;
     Rules {
-        head_bytes_max: limits::HEAD_BYTES_MAX,
-        field_bytes_max: server.max_request_field_bytes,
-        fields_max: server.max_request_fields,
-        target_bytes_max: server.max_url_bytes,
-        parse: server.parse.clone(),
+        limits: Limits {
+            head_bytes_max: limits::HEAD_BYTES_MAX,
+            field_bytes_max: server.max_request_field_bytes,
+            fields_max: server.max_request_fields,
+            target_bytes_max: server.max_url_bytes,
+        },
+        options: server.parse,
     }
 }

@@ -1,13 +1,12 @@
 //! Carries out what was typed.
 
-use std::io::Write;
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::CommandFactory;
-use lighty_config::loader::FsLoader;
-use lighty_config::{Config, LoadOptions, Table};
+use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::{Settings, directives};
 use lighty_server::{boot, check, modules};
 
@@ -27,7 +26,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Print) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket }) => {
             let request = explain::Asked { url, method, headers, from: *from, socket };
-            load(&cli).and_then(|config| explain::print(&config, &request, cli.format))
+            load_with_sources(&cli)
+                .and_then(|(config, sources)| explain::print(&config, &sources, &request, cli.format))
         }
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
@@ -92,43 +92,54 @@ fn start_text(cli: &Cli, text: &str) -> Result<(), Failure> {
 
 /// The table of this build.
 pub fn table() -> Table<Settings> {
-    Table::new(modules::directives())
-        .planned(directives::PLANNED)
-        .removed(directives::REMOVED)
+    Table::new()
+        .rows(modules::directives())
+        .planned(directives::PLANNED.iter().copied())
+        .removed(directives::REMOVED.iter().copied())
 }
 
 fn load(cli: &Cli) -> Result<Config<Settings>, Failure> {
-    let path = cli.config.as_deref().ok_or_else(|| {
-        Failure::Says("no configuration: which one? Use -f FILE".into())
-    })?;
+    load_with_sources(cli).map(|(config, _)| config)
+}
+
+fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> {
+    let missing = || Failure::Says("no configuration: which one? Use -f FILE".into());
+    let path = cli.config.as_deref().ok_or_else(missing)?;
     if path == Path::new("-") {
-        let text = std::io::read_to_string(std::io::stdin())?;
-        return load_text(cli, "-", &text);
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text)?;
+        return load_main(cli, &Main::Text { name: "standard input", text: &text });
     }
-    let loaded =
-        lighty_config::load(&FsLoader::new(), path, &table(), LoadOptions { strict: cli.strict });
-    accept(cli, loaded)
+    load_main(cli, &Main::File(path))
 }
 
 fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Failure> {
+    load_main(cli, &Main::Text { name, text: text.as_bytes() }).map(|(config, _)| config)
+}
+
+fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
     let options = LoadOptions { strict: cli.strict };
-    let loaded = lighty_config::load_text(&FsLoader::new(), name, text, &table(), options);
-    accept(cli, loaded)
+    let (config, diagnostics, sources) =
+        lighty_config::load(&FsLoader, main, &table(), options);
+    report_diagnostics(cli, &diagnostics, &sources);
+    match config {
+        Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
+        _ => Err(Failure::Reported),
+    }
 }
 
 /// Prints the diagnostics; all of them, at once.
-fn accept(cli: &Cli, loaded: lighty_config::Loaded<Settings>) -> Result<Config<Settings>, Failure> {
-    use std::io::IsTerminal;
-    let (config, diagnostics, sources) = (loaded.config, loaded.diagnostics, loaded.sources);
-    if cli.format == Format::Json {
-        if !diagnostics.is_empty() || cli.test > 0 {
-            eprintln!("{}", diagnostics.to_json(&sources));
+fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
+    let checking = cli.test > 0 || matches!(cli.command, Some(Command::Check { .. }));
+    match cli.format {
+        Format::Json if checking => println!("{}", diagnostics.to_json(sources)),
+        Format::Json if diagnostics.is_empty() => {}
+        Format::Json => eprintln!("{}", diagnostics.to_json(sources)),
+        Format::Text => {
+            let color = std::io::stderr().is_terminal();
+            eprint!("{}", diagnostics.render(sources, Style { color }));
         }
-    } else if !diagnostics.is_empty() {
-        let color = std::io::stderr().is_terminal();
-        eprint!("{}", diagnostics.render(&sources, lighty_config::diag::Style { color }));
     }
-    config.filter(|_| !diagnostics.has_errors()).ok_or(Failure::Reported)
 }
 
 fn check_config(cli: &Cli, deep: bool) -> Result<(), Failure> {
@@ -150,7 +161,7 @@ fn check_config(cli: &Cli, deep: bool) -> Result<(), Failure> {
 
 fn print_config(cli: &Cli) -> Result<(), Failure> {
     let config = load(cli)?;
-    std::io::stdout().write_all(config.dump(&table()).as_bytes())?;
+    std::io::stdout().write_all(config.dump().as_bytes())?;
     Ok(())
 }
 

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use lighty_config::Config;
-use lighty_config::condition::{Active, Facts, Field};
+use lighty_config::{Active, Config, Facts, Field, Sources};
 use lighty_core::Settings;
 use lighty_http::{Fields, Known, uri};
 
@@ -34,12 +33,17 @@ struct Request {
 }
 
 /// Prints the explanation.
-pub fn print(config: &Config<Settings>, asked: &Asked<'_>, format: Format) -> Result<(), Failure> {
+pub fn print(
+    config: &Config<Settings>,
+    sources: &Sources,
+    asked: &Asked<'_>,
+    format: Format,
+) -> Result<(), Failure> {
     let mut request = Request::of(config, asked)?;
     let mut active = Active::default();
     config.evaluate(&request, &mut active);
     request.docroot = config.settings(&active).core.document_root.trim_end_matches('/').to_owned();
-    let explanation = config.explain(&request);
+    let explanation = config.explain(&request, sources);
     match format {
         Format::Text => print!("{}", explanation.to_text()),
         Format::Json => println!("{}", explanation.to_json()),

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_string};
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_int};
 
 use lighty_http::uri::ParseOpts;
 
 use crate::settings::Settings;
+use crate::throttle::Bucket;
 
 type Row = Directive<Settings>;
 
@@ -129,8 +130,8 @@ fn sizes() -> Vec<Row> {
         .since("1.4")
         .doc("Bytes of all header fields of a request together (431).")
         .example("server.max-request-field-size = 16384"),
-        Row::int("server.max-request-fields", 1..=1000, |s, v| {
-            s.server.max_request_fields = v as usize;
+        Row::int("server.max-request-fields", 1..=256, |s, v| {
+            s.server.max_request_fields = v as u32;
         })
         .scope(Scope::Server)
         .default("100")
@@ -148,16 +149,25 @@ fn sizes() -> Vec<Row> {
     ]
 }
 
+/// KB per second that may be written: more than any network has.
+const RATE_MAX: i64 = u32::MAX as i64;
+
 fn rates() -> Vec<Row> {
     vec![
-        Row::int("server.kbytes-per-second", 0..=i64::from(u32::MAX), |s, v| {
-            s.core.kbytes_per_second = v as u64;
-        })
+        Row::parsed(
+            "server.kbytes-per-second",
+            Kind::Int { min: 0, max: RATE_MAX },
+            |value, _| {
+                let kbytes = parse_int(value, &(0..=RATE_MAX))?;
+                Ok((kbytes > 0).then(|| Arc::new(Bucket::per_second(kbytes as u64, 0))))
+            },
+            |s: &mut Settings, bucket| s.core.shared_bucket = bucket.clone(),
+        )
         .default("0")
         .since("1.4")
         .doc("KB per second for all connections together to which the value applies. 0: no limit.")
         .example("server.kbytes-per-second = 10240"),
-        Row::int("connection.kbytes-per-second", 0..=i64::from(u32::MAX), |s, v| {
+        Row::int("connection.kbytes-per-second", 0..=RATE_MAX, |s, v| {
             s.core.connection_kbytes_per_second = v as u64;
         })
         .default("0")

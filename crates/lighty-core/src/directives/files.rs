@@ -143,10 +143,10 @@ fn types() -> Vec<Row> {
         .doc("Asks the file's extended attribute for its media type first.")
         .example("mimetype.use-xattr = \"enable\""),
         Row::string("mimetype.xattr-name", |s, v| {
-            s.core.mime_xattr_name = v;
             if s.core.mime_xattr.is_some() {
-                s.core.mime_xattr = Some(v.into());
+                s.core.mime_xattr = Some(Arc::clone(&v));
             }
+            s.core.mime_xattr_name = v;
         })
         .default("Content-Type")
         .since("1.4")

@@ -268,7 +268,7 @@ fn engines() -> Vec<Row> {
 fn engine_limits() -> Vec<Row> {
     vec![
         Row::int("server.max-stat-threads", 0..=1024, |s, v| {
-            s.server.max_stat_threads = v as u32;
+            s.server.max_stat_threads = v as usize;
         })
         .scope(Scope::Server)
         .default("64")
@@ -279,7 +279,7 @@ fn engine_limits() -> Vec<Row> {
         )
         .example("server.max-stat-threads = 16"),
         Row::int("server.max-read-threads", 1..=1024, |s, v| {
-            s.server.max_read_threads = v as u32;
+            s.server.max_read_threads = v as usize;
         })
         .scope(Scope::Server)
         .default("64")
@@ -287,7 +287,7 @@ fn engine_limits() -> Vec<Row> {
         .doc("Reads of files that may wait for the disk at the same time (threads, or ring depth).")
         .example("server.max-read-threads = 16"),
         Row::int("server.read-chunk", 4..=65536, |s, v| {
-            s.server.read_chunk_bytes = v as u64 * 1024;
+            s.server.read_chunk_bytes = v as usize * 1024;
         })
         .scope(Scope::Server)
         .default("512")
@@ -317,8 +317,9 @@ fn engine_limits() -> Vec<Row> {
 
 fn stat_cache() -> Vec<Row> {
     vec![
-        Row::choice("server.stat-cache-engine", &["simple", "inotify", "disable", "fam"], |s, v| {
-            s.server.stat_cache_engine = if v == "fam" { "inotify".into() } else { v.into() };
+        Row::choice("server.stat-cache-engine", STAT_CACHES, |s, v| {
+            let name = STAT_CACHES[v];
+            s.server.stat_cache_engine = if name == "fam" { "inotify" } else { name }.into();
         })
         .scope(Scope::Server)
         .default("simple")
@@ -338,7 +339,7 @@ fn stat_cache() -> Vec<Row> {
         .doc("Files each worker keeps open in its stat cache.")
         .example("server.stat-cache-entries = 20000"),
         Row::int("server.stat-cache-file-size", 0..=1024, |s, v| {
-            s.server.stat_cache_small_file_bytes = v as usize * 1024;
+            s.server.stat_cache_small_file_bytes = v as u64 * 1024;
         })
         .scope(Scope::Server)
         .default("16")
@@ -346,7 +347,7 @@ fn stat_cache() -> Vec<Row> {
         .doc("KB up to which a file's content is kept in the stat cache itself.")
         .example("server.stat-cache-file-size = 64"),
         Row::int("server.stat-cache-memory", 0..=1_048_576, |s, v| {
-            s.server.stat_cache_small_total_bytes = v as usize * 1024;
+            s.server.stat_cache_small_total_bytes = v as u64 * 1024;
         })
         .scope(Scope::Server)
         .default("32768")

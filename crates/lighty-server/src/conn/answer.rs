@@ -4,12 +4,13 @@
 //! Only what did not fit into the socket takes the slow path, which is boxed.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use lighty_buf::Chunk;
-use lighty_core::{Body, Exchange};
-use lighty_http::Known;
-use lighty_http::Version;
+use lighty_buf::{Chunk, FileRange};
+use lighty_core::throttle::Bucket;
+use lighty_core::{Body, Exchange, Fault};
+use lighty_http::{Fields, Known, Version};
 use lighty_io::send::{Sender, State};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response as encode;
@@ -21,7 +22,7 @@ use crate::worker::Worker;
 /// Bodies up to this size are copied behind the head and leave with it in one call.
 const INLINE_BODY_BYTES_MAX: usize = 32 * 1024;
 
-/// Least bytes of a throttled answer's budget that go out by themselves.
+/// No bandwidth limit.
 const UNLIMITED: u64 = u64::MAX;
 
 /// How the end of the body is marked (RFC 9112 section 6).
@@ -51,7 +52,9 @@ pub async fn send(
             busy.out.extend_from_slice(&bytes);
         }
         Body::Memory(bytes) => busy.queue.push_bytes(bytes),
-        Body::File { file, offset, length } => busy.queue.push_file(file, offset, length),
+        Body::File { file, offset, length } => {
+            busy.queue.push_file(FileRange { file, offset, length });
+        }
         Body::Chunks(mut chunks) => busy.queue.append(&mut chunks),
         Body::Stream(source) => {
             return Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await;
@@ -79,7 +82,7 @@ fn send_out(busy: &mut Busy, stream: &Stream) -> std::io::Result<bool> {
         return Ok(true);
     }
     let rest = Bytes::copy_from_slice(&busy.out[sent..]);
-    busy.queue.push_front_bytes(rest);
+    busy.queue.push_front(Chunk::Memory(rest));
     Ok(false)
 }
 
@@ -106,7 +109,7 @@ async fn send_rest(
 
 fn is_throttled(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
-    core.kbytes_per_second > 0 || core.connection_kbytes_per_second > 0
+    core.shared_bucket.is_some() || core.connection_kbytes_per_second > 0
 }
 
 /// Sends under `server.kbytes-per-second` and `connection.kbytes-per-second`.
@@ -116,42 +119,50 @@ async fn send_throttled(
     slot: &Slot,
     worker: &Worker,
 ) -> std::io::Result<()> {
-    use lighty_core::throttle::Bucket;
     let core = busy.exchange.settings.core.clone();
-    let now = || worker.services.clock.mono_ms();
-    let shared = (core.kbytes_per_second > 0).then(|| {
-        let make = || Rc::new(Bucket::per_second(core.kbytes_per_second, now()));
-        Rc::clone(busy.exchange.settings.local.bucket.get_or_init(make))
+    let clock = &worker.services.clock;
+    let own = (core.connection_kbytes_per_second > 0).then(|| {
+        Arc::new(Bucket::per_second(core.connection_kbytes_per_second, clock.mono_ms()))
     });
-    let own = (core.connection_kbytes_per_second > 0)
-        .then(|| Rc::new(Bucket::per_second(core.connection_kbytes_per_second, now())));
-    let buckets: Vec<Rc<Bucket>> = shared.into_iter().chain(own).collect();
+    let buckets: Vec<Arc<Bucket>> = core.shared_bucket.into_iter().chain(own).collect();
     if !send_out(busy, stream)? {
         stream.writable().await?;
     }
     while !busy.queue.is_empty() {
-        let allowed = buckets.iter().map(|b| b.available(now())).reduce(|a, b| match (a, b) {
-            (Ok(a), Ok(b)) => Ok(a.min(b)),
-            (Err(a), Err(b)) => Err(a.max(b)),
-            (Err(wait), _) | (_, Err(wait)) => Err(wait),
-        });
-        match allowed.unwrap_or(Ok(UNLIMITED)) {
+        // Being slowed down is not the client's slowness.
+        slot.wait_for(Waits::Write, worker.now_s());
+        match take_tokens(&buckets, busy.queue.len_bytes(), clock.mono_ms()) {
             Err(wait_ms) => {
                 tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
-                worker.services.clock.refresh();
-                // Waiting for the limit is not the client's slowness.
-                slot.wait_for(Waits::Write, worker.now_s());
+                clock.refresh();
             }
             Ok(budget) => {
-                slot.wait_for(Waits::Write, worker.now_s());
                 let sender = &worker.sender;
                 let sent = sender.send(stream, &mut busy.queue, budget, &slot.progress).await?;
                 busy.exchange.bytes_sent += sent;
-                buckets.iter().for_each(|bucket| bucket.take(sent));
+                buckets.iter().for_each(|bucket| bucket.give_back(budget - sent.min(budget)));
             }
         }
     }
     Ok(())
+}
+
+/// Takes the same from each bucket, or says how many milliseconds to wait.
+fn take_tokens(buckets: &[Arc<Bucket>], wanted: u64, now_ms: u64) -> Result<u64, u64> {
+    let mut granted = wanted;
+    for (index, bucket) in buckets.iter().enumerate() {
+        match bucket.take(granted, now_ms) {
+            Ok(less) => {
+                buckets[..index].iter().for_each(|b| b.give_back(granted - less));
+                granted = less;
+            }
+            Err(wait_ms) => {
+                buckets[..index].iter().for_each(|b| b.give_back(granted));
+                return Err(wait_ms);
+            }
+        }
+    }
+    Ok(granted)
 }
 
 /// Sends a body that is produced while it is sent, one piece at a time.
@@ -200,20 +211,14 @@ fn push_framed(
     chunk: Chunk<Rc<lighty_io::file::OpenFile>>,
     framing: Framing,
 ) -> u64 {
-    let length = match &chunk {
-        Chunk::Memory(bytes) => bytes.len() as u64,
-        Chunk::File(range) => range.length,
-    };
+    let length = chunk.len();
     if length == 0 {
         return 0;
     }
     if framing == Framing::Chunked {
         busy.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
     }
-    match chunk {
-        Chunk::Memory(bytes) => busy.queue.push_bytes(bytes),
-        Chunk::File(range) => busy.queue.push_file(range.file, range.offset, range.length),
-    }
+    busy.queue.push(chunk);
     if framing == Framing::Chunked {
         busy.queue.push_bytes(Bytes::from_static(b"\r\n"));
     }
@@ -222,45 +227,75 @@ fn push_framed(
 
 /// Decides the framing and writes the head into `busy.out`.
 fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
-    let ex = &mut busy.exchange;
-    let status = ex.response.status;
-    let length = ex.response.body.known_length();
-    let bodiless = !status.allows_content() || ex.request.is_head();
+    loop {
+        let framing = frame(&mut busy.exchange);
+        busy.out.clear();
+        let ex = &mut busy.exchange;
+        let (status, fields) = (ex.response.status, &ex.response.fields);
+        let date = worker.date();
+        match encode::encode_head(Version::Http11, status, fields, Some(&date), &mut busy.out) {
+            Ok(()) => {
+                ex.head_sent = busy.out.len() as u64;
+                return framing;
+            }
+            // A field that would split the answer is ours or the configuration's fault.
+            Err(fault) => {
+                ex.fail_saying(Fault::Internal, &fault.to_string());
+                lighty_core::response::default_error_page(&mut ex.response);
+            }
+        }
+    }
+}
+
+/// Sets the fields that frame the message: RFC 9112 section 6, RFC 9110 section 8.6.
+fn frame(ex: &mut Exchange) -> Framing {
+    let response = &mut ex.response;
+    let length = response.body.known_length();
+    let bodiless = !response.status.allows_content() || ex.request.is_head();
     let framing = match length {
         _ if bodiless => Framing::None,
         Some(_) => Framing::Length,
         None if ex.request.version == Version::Http11 => Framing::Chunked,
         None => Framing::Close,
     };
-    if framing == Framing::Close || ex.response.close {
+    if framing == Framing::Close || response.close {
         ex.keep_alive = false;
     }
-    let out = &mut busy.out;
-    out.clear();
-    encode::status_line(status, out);
-    if !ex.settings.core.tag.is_empty() && !ex.response.fields.contains(Known::Server) {
-        encode::field(b"Server", ex.settings.core.tag.as_bytes(), out);
+    let fields = &mut response.fields;
+    if !ex.settings.core.tag.is_empty() && !fields.contains(Known::Server) {
+        fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
     }
-    encode::field(b"Date", &worker.date(), out);
-    encode::fields(&ex.response.fields, out);
     match framing {
-        Framing::Length => encode::content_length(length.unwrap_or(0), out),
-        Framing::Chunked => encode::field(b"Transfer-Encoding", b"chunked", out),
-        Framing::None if status.allows_content() => {
-            // HEAD: what GET would have said.
-            match ex.response.described_length.or(length) {
-                Some(length) => encode::content_length(length, out),
-                None => encode::field(b"Transfer-Encoding", b"chunked", out),
+        Framing::Length => push_length(length.unwrap_or(0), fields),
+        Framing::Chunked => fields.push_known(Known::TransferEncoding, "chunked"),
+        // HEAD: what GET would have said.
+        Framing::None if response.status.allows_content() => {
+            match response.described_length.or(length) {
+                Some(length) => push_length(length, fields),
+                None => fields.push_known(Known::TransferEncoding, "chunked"),
             }
         }
         Framing::None | Framing::Close => {}
     }
     match (ex.keep_alive, ex.request.version) {
-        (false, _) => encode::field(b"Connection", b"close", out),
-        (true, Version::Http10) => encode::field(b"Connection", b"keep-alive", out),
-        (true, Version::Http11) => {}
+        (false, _) => fields.push_known(Known::Connection, "close"),
+        (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
+        (true, _) => {}
     }
-    out.extend_from_slice(b"\r\n");
-    ex.head_sent = out.len() as u64;
     framing
+}
+
+fn push_length(length: u64, fields: &mut Fields) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut left = length;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    fields.push_known(Known::ContentLength, &digits[start..]);
 }

@@ -1,13 +1,12 @@
 //! HTTP/1: the loop over a connection's requests.
 
+use std::io::Write;
 use std::rc::Rc;
 
-use lighty_core::exchange::Exchange;
-use lighty_core::log::Level;
-use lighty_core::{Fault, RequestBody, limits, pipeline};
+use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline};
 use lighty_http::Version;
-use lighty_io::transport::Stream;
-use lighty_wire::http1::request::{self, Head, RequestFault};
+use lighty_io::transport::{LingerLimits, Peer, Stream};
+use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
 use super::{Busy, answer};
 use crate::slots::{Limits, Slot, Waits};
@@ -16,6 +15,7 @@ use crate::worker::{Door, Worker};
 /// One accepted connection.
 pub struct Conn {
     pub stream: Rc<Stream>,
+    pub peer: Peer,
     pub slot: Rc<Slot>,
     pub door: Rc<Door>,
 }
@@ -47,8 +47,12 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
         match after {
             After::Idle if !conn.slot.is_closing() => {}
             After::Linger => {
-                Box::pin(conn.stream.linger_close()).await;
-                break;
+                worker.leave(&conn.slot);
+                if let Some(stream) = Rc::into_inner(conn.stream) {
+                    // Whatever comes of it, the connection is over.
+                    let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
+                }
+                return;
             }
             _ => break,
         }
@@ -107,16 +111,14 @@ enum Read {
 }
 
 async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
-    let mut searched = 0;
+    busy.head.clear();
     loop {
         {
             let mut input = busy.input.borrow_mut();
             let pending = input.pending();
             if !pending.is_empty() {
                 let rules = &worker.rules;
-                let parsed =
-                    request::parse_request(pending, &mut searched, rules, &mut busy.head);
-                match parsed {
+                match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
                     Ok(Head::Complete { consumed }) => {
                         input.consume(consumed);
                         return Read::Request;
@@ -150,6 +152,8 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     ex.ordinal = ordinal;
     ex.started_ms = worker.services.clock.mono_ms();
     ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
+    // The parser has refused what cannot be decoded.
+    let _ = ex.decode_path();
     ex.resolve_settings();
     let core = &ex.settings.core;
     if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {
@@ -167,9 +171,9 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     input.set_now(worker.now_s());
     input.begin_body(busy.head.framing, busy.head.expect_continue, core.max_request_bytes);
     let announced = match busy.head.framing {
-        request::BodyFraming::None => return,
-        request::BodyFraming::Length(length) => Some(length),
-        request::BodyFraming::Chunked => None,
+        BodyFraming::None => return,
+        BodyFraming::Length(length) => Some(length),
+        BodyFraming::Chunked => None,
     };
     drop(input);
     let source = Rc::clone(&busy.input);
@@ -177,23 +181,34 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
 }
 
 /// Moves the head's buffers into the request; nothing is copied.
-fn take_head(ex: &mut Exchange, head: &mut request::RequestHead, conn: &Conn) {
+fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     let request = &mut ex.request;
     request.method = head.method;
     request.version = head.version;
     request.scheme = conn.door.scheme;
-    request.path_end = head.path_end;
-    request.head_bytes = head.head_bytes as u64;
+    request.line.extend_from_slice(head.line());
+    request.target_raw.extend_from_slice(head.target_raw());
+    request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);
-    std::mem::swap(&mut request.target_raw, &mut head.target_raw);
     std::mem::swap(&mut request.target, &mut head.target);
-    std::mem::swap(&mut request.path, &mut head.path);
     std::mem::swap(&mut request.authority, &mut head.host);
-    request.peer = conn.stream.peer().clone();
-    request.peer_text.clear();
-    conn.stream.write_peer(&mut request.peer_text);
+    if let Some(port) = head.port {
+        // Conditions may name the port; writing to a vector does not fail.
+        let _ = write!(request.authority, ":{port}");
+    }
+    take_peer(request, conn);
     request.local_socket = Rc::clone(&conn.door.name);
     request.local_port = conn.door.port;
+}
+
+/// The client's address, and its text, which is made once per connection.
+fn take_peer(request: &mut Request, conn: &Conn) {
+    use std::fmt::Write;
+    request.peer = conn.peer.clone();
+    request.peer_text.clear();
+    if let Peer::Inet(address) = &conn.peer {
+        let _ = write!(request.peer_text, "{}", address.ip().to_canonical());
+    }
 }
 
 /// Sends the answer, deals with what is unread of the body, logs.
@@ -280,11 +295,12 @@ async fn refuse(
         take_head(ex, &mut busy.head, conn);
         ex.request.version = Version::Http11;
         ex.settings = worker.global_rc();
-        ex.log(Level::Info, &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault));
+        ex.log(Level::Info, &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()));
         ex.keep_alive = false;
         ex.fail_status(fault.status());
         lighty_core::response::default_error_page(&mut ex.response);
-        ex.completed = answer::send(busy, &conn.stream, &conn.slot, worker).await.is_ok();
+        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+        busy.exchange.completed = sent.is_ok();
         conclude(busy, worker);
         busy.exchange.clear();
         busy.queue.clear();
@@ -298,12 +314,12 @@ async fn time_out(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
     Box::pin(async {
         let ex = &mut busy.exchange;
         ex.settings = worker.global_rc();
-        ex.request.peer = conn.stream.peer().clone();
-        conn.stream.write_peer(&mut ex.request.peer_text);
+        take_peer(&mut ex.request, conn);
         ex.keep_alive = false;
         ex.fail(Fault::HeadTimeout);
         lighty_core::response::default_error_page(&mut ex.response);
-        ex.completed = answer::send(busy, &conn.stream, &conn.slot, worker).await.is_ok();
+        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+        busy.exchange.completed = sent.is_ok();
         conclude(busy, worker);
         busy.exchange.clear();
         busy.queue.clear();

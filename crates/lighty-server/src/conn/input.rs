@@ -4,11 +4,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use lighty_core::body::{BodyFault, BodySource};
-use lighty_core::{Fault, limits};
+use lighty_core::{BodyFault, BodySource, Fault, limits};
 use lighty_io::transport::Stream;
-use lighty_wire::http1::chunked::{self, ChunkedDecoder};
-use lighty_wire::http1::request::BodyFraming;
+use lighty_wire::http1::BodyFraming;
+use lighty_wire::http1::chunked::ChunkedDecoder;
 
 use crate::slots::{Slot, Waits};
 
@@ -204,21 +203,17 @@ impl Input {
         match decoder.feed(&self.buffer[self.start..self.end]) {
             Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.words())))),
             Ok(step) => {
-                let from = self.start;
-                let piece = match step.event {
-                    chunked::Event::Data(range) => Some(Bytes::copy_from_slice(
-                        &self.buffer[from + range.start..from + range.end],
-                    )),
-                    chunked::Event::End => {
-                        self.body = BodyState::None;
-                        self.consume(step.consumed);
-                        return Some(None);
-                    }
-                    chunked::Event::NeedMore => None,
-                };
+                let (from, to) = (self.start + step.data.start, self.start + step.data.end);
+                let piece = Bytes::copy_from_slice(&self.buffer[from..to]);
+                if step.done {
+                    self.body = BodyState::None;
+                }
                 self.consume(step.consumed);
-                let piece = piece?;
-                Some(Some(self.account(piece.len() as u64).map(|()| piece)))
+                match (piece.is_empty(), step.done) {
+                    (true, true) => Some(None),
+                    (true, false) => None,
+                    (false, _) => Some(Some(self.account(piece.len() as u64).map(|()| piece))),
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use lighty_buf::ChunkQueue;
 use lighty_core::Exchange;
 use lighty_io::file::OpenFile;
-use lighty_wire::http1::request::RequestHead;
+use lighty_wire::http1::RequestHead;
 
 /// Everything that a connection needs while it is busy. Pooled per worker: an idle connection
 /// holds none of it.

@@ -204,17 +204,13 @@ impl Facts for Exchange {
             Field::UserAgent => header(Known::UserAgent),
             Field::Cookie => header(Known::Cookie),
             Field::Language => header(Known::AcceptLanguage),
-            Field::RemoteIp => {
-                request.remote_ip().map(|ip| Cow::Owned(ip.to_string()))
-            }
+            Field::RemoteIp => request.remote_ip().map(|ip| Cow::Owned(ip.to_string())),
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
             Field::RequestHeader(name) => {
                 text(request.fields.get_named(name.as_bytes()).unwrap_or_default())
             }
-            Field::PhysicalPath => {
-                self.path_known.then(|| Cow::Owned(lossy(self.physical.path())))
-            }
+            Field::PhysicalPath => self.path_known.then(|| Cow::Owned(lossy(self.physical.path()))),
             Field::PhysicalExistingPath => {
                 self.physical.entry.as_ref()?;
                 Some(Cow::Owned(lossy(self.physical.path())))

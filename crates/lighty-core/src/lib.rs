@@ -29,7 +29,7 @@ pub mod throttle;
 pub use body::{Body, BodyFault, BodySource, BodyStream, RequestBody};
 pub use counters::Counters;
 pub use exchange::Exchange;
-pub use fault::{Blame, Fault, Fate};
+pub use fault::{Blame, Fate, Fault};
 pub use log::{Level, Log};
 pub use module::{Hooks, Module, ModuleList, Step};
 pub use physical::Physical;

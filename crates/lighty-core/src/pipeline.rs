@@ -108,7 +108,11 @@ async fn pass(ex: &mut Exchange) -> Pass {
 }
 
 /// Calls a phase's modules in order until one ends the pass.
-async fn run(phase: &[Rc<dyn Module>], call: crate::module::Hook, ex: &mut Exchange) -> Option<Pass> {
+async fn run(
+    phase: &[Rc<dyn Module>],
+    call: crate::module::Hook,
+    ex: &mut Exchange,
+) -> Option<Pass> {
     for module in phase {
         match settle(call(&**module, ex)).await {
             Settled::Next => {}
@@ -267,7 +271,8 @@ fn wants_error_handler(ex: &mut Exchange) -> bool {
         return false;
     }
     let core = &ex.settings.core;
-    let for_404 = matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
+    let for_404 =
+        matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
     let Some(handler) = for_404.or_else(|| core.error_handler.clone()) else { return false };
     ex.error_status = Some(status);
     if ex.set_target(handler.as_bytes()).is_err() {
@@ -285,7 +290,8 @@ fn wants_error_handler(ex: &mut Exchange) -> bool {
 fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.error_status else { return };
     let is_static = matches!(ex.handler, "mod_staticfile" | "");
-    let by_404 = matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
+    let by_404 =
+        matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
     if ex.response.status.code() < 300 && (is_static || !by_404) {
         ex.response.status = original;
     }

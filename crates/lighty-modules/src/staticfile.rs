@@ -45,12 +45,9 @@ impl Module for StaticFile {
 
     fn directives() -> Vec<Directive<Settings>> {
         vec![
-            Directive::strings(
-                "static-file.exclude-extensions",
-                |s: &mut Settings, list| {
-                    s.module_mut::<StaticSettings>().exclude_extensions = list;
-                },
-            )
+            Directive::strings("static-file.exclude-extensions", |s: &mut Settings, list| {
+                s.module_mut::<StaticSettings>().exclude_extensions = list;
+            })
             .module("mod_staticfile")
             .default("()")
             .since("1.4")
@@ -196,8 +193,7 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     if !ex.settings.module::<StaticSettings>().etags {
         return None;
     }
-    let parts =
-        ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
+    let parts = ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
     let identity = FileIdentity {
         inode: meta.ino,
         size: meta.size,
@@ -314,13 +310,7 @@ fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
 }
 
 /// A `multipart/byteranges` body: part heads in memory, the parts as file ranges.
-fn multipart(
-    ex: &mut Exchange,
-    entry: &Entry,
-    facts: &FileFacts,
-    size: u64,
-    parts: &[ByteRange],
-) {
+fn multipart(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64, parts: &[ByteRange]) {
     let boundary = boundary(ex, entry);
     let media_type = String::from_utf8_lossy(&facts.media_type);
     let framing = Multipart { boundary: &boundary, content_type: &media_type, len: size };

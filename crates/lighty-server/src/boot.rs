@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lighty_config::{Active, Config};
+use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
-use lighty_core::Settings;
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
@@ -154,7 +154,6 @@ struct Fleet {
     files: Vec<lighty_io::listen::SocketFile>,
 }
 
-#[expect(clippy::too_many_arguments, reason = "called once; a struct would only rename them")]
 fn launch(
     config: &Arc<Config<Settings>>,
     server: &ServerSettings,
@@ -303,4 +302,3 @@ async fn graceful(fleet: &Fleet, server: &ServerSettings, signals: &mut Signals)
         }
     }
 }
-

@@ -25,10 +25,9 @@ pub fn deep(config: &Config<Settings>) -> Vec<String> {
     for dir in server.upload_dirs.iter() {
         require_directory("server.upload-dirs", dir, &mut problems);
     }
-    for (name, file) in [
-        ("server.errorlog", &server.errorlog),
-        ("server.pid-file", &server.pid_file),
-    ] {
+    for (name, file) in
+        [("server.errorlog", &server.errorlog), ("server.pid-file", &server.pid_file)]
+    {
         if let Some(path) = file.as_deref().filter(|path| !path.starts_with('|')) {
             require_parent(name, path, &mut problems);
         }
@@ -39,9 +38,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<String> {
     if let Some(root) = &server.chroot {
         require_directory("server.chroot", root, &mut problems);
     }
-    if let Err(error) =
-        Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
-    {
+    if let Err(error) = Identity::lookup(server.username.as_deref(), server.groupname.as_deref()) {
         problems.push(format!("server.username, server.groupname: {error}"));
     }
     if let Err(error) = listeners::wanted(config, server) {

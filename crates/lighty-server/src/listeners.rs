@@ -86,8 +86,8 @@ pub fn bind(
         defer_accept_s: server.defer_accept.then_some(1),
         unix_mode: server.socket_perms,
     };
-    let stand_in = inherited.len() == 1
-        && wanted.iter().all(|w| *inherited[0].socket.address() != w.spec);
+    let stand_in =
+        inherited.len() == 1 && wanted.iter().all(|w| *inherited[0].socket.address() != w.spec);
     let mut all = Vec::new();
     for (index, want) in wanted.into_iter().enumerate() {
         let fits = |i: &Inherited| {

@@ -29,7 +29,8 @@ pub fn pages(table: &Table<Settings>) -> BTreeMap<String, String> {
         let mut page = format!("# {module}\n\n");
         for row in rows {
             let anchor = row.name.replace(['.', '_'], "-");
-            let _ = writeln!(index, "- [`{0}`]({module}.md#{anchor}): {1}", row.name, row.summary());
+            let _ =
+                writeln!(index, "- [`{0}`]({module}.md#{anchor}): {1}", row.name, row.summary());
             page.push_str(&section(row, &anchor));
         }
         index.push('\n');

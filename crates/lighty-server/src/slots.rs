@@ -128,7 +128,9 @@ impl Slot {
             return;
         }
         match fault {
-            Fault::HeadTimeout | Fault::ReadTimeout | Fault::ReadRate => _ = self.kick.kick(KickHow::Read),
+            Fault::HeadTimeout | Fault::ReadTimeout | Fault::ReadRate => {
+                _ = self.kick.kick(KickHow::Read)
+            }
             _ => _ = self.kick.kick(KickHow::Both),
         }
     }

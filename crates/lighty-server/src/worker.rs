@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use lighty_core::log::{About, Level};
 use lighty_core::{Exchange, Fault, Services, Settings, limits};
+use lighty_http::uri::ParseOpts;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
 use lighty_io::send::Sender;
 use lighty_io::transport::{Peer, Stream};
-use lighty_http::uri::ParseOpts;
 use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 
@@ -33,6 +33,7 @@ pub struct Worker {
     /// Rules and limits for request heads.
     pub rules: Rules,
     global: Rc<Settings>,
+    #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_busies: RefCell<Vec<Box<Busy>>>,
     connections_max: usize,
     date: RefCell<(i64, [u8; 29])>,
@@ -63,6 +64,10 @@ impl Worker {
             sender,
             slots: Slots::default(),
             global: Rc::new(global),
+            #[expect(
+                clippy::vec_box,
+                reason = "half a kilobyte is not to be moved for each burst"
+            )]
             idle_busies: RefCell::default(),
             connections_max: connections_max.max(1),
             date: RefCell::new((i64::MIN, [0; 29])),

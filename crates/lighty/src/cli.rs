@@ -14,50 +14,50 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
                   Signals: INT finishes the answers under way and stops, a second INT or TERM \
                   stops at once, HUP opens the log files again."
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Configuration file; `-` reads standard input
     #[arg(short = 'f', value_name = "FILE", global = true)]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Stay in the foreground (lighty always does)
     #[arg(short = 'D')]
-    pub foreground: bool,
+    pub(crate) foreground: bool,
 
     /// Check the configuration and exit; twice (-tt): also open what it names, binding nothing
     #[arg(short = 't', action = ArgAction::Count)]
-    pub test: u8,
+    pub(crate) test: u8,
 
     /// Print the effective configuration, defaults marked, and exit
     #[arg(short = 'p')]
-    pub print: bool,
+    pub(crate) print: bool,
 
     /// Print version, features, engines and libraries
     #[arg(short = 'V')]
-    pub build_info: bool,
+    pub(crate) build_info: bool,
 
     /// Print the version
     #[arg(short = 'v', long = "version")]
-    pub version: bool,
+    pub(crate) version: bool,
 
     /// Module directory of lighttpd; read for compatibility, modules are built in
     #[arg(short = 'm', value_name = "DIR", hide = true)]
-    pub module_dir: Option<PathBuf>,
+    pub(crate) module_dir: Option<PathBuf>,
 
     /// Treat unknown directives and other warnings as errors
     #[arg(long, global = true)]
-    pub strict: bool,
+    pub(crate) strict: bool,
 
     /// How diagnostics and explanations are printed
     #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
-    pub format: Format,
+    pub(crate) format: Format,
 
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub(crate) command: Option<Command>,
 }
 
 /// Form of printed diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people.
     Text,
     /// One JSON document.
@@ -66,7 +66,7 @@ pub enum Format {
 
 /// Subcommands.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Serve a directory, without a configuration
     Serve {
         /// The directory
@@ -122,7 +122,7 @@ pub enum Command {
 
 /// Documents made from the command line's and the directives' own descriptions.
 #[derive(Subcommand, Debug)]
-pub enum Document {
+pub(crate) enum Document {
     /// The manual page lighty(8), to standard output
     Man,
     /// A completion script, to standard output

@@ -17,7 +17,7 @@ use crate::{explain, report, site};
 const FAILED: u8 = 1;
 
 /// Runs the command; every error has been printed when it returns.
-pub fn run(cli: Cli) -> ExitCode {
+pub(crate) fn run(cli: Cli) -> ExitCode {
     let done = match &cli.command {
         Some(Command::Serve { dir, listen, browse }) => {
             site::configuration(dir, listen, *browse).and_then(|text| start_text(&cli, &text))
@@ -26,8 +26,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Print) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket }) => {
             let request = explain::Asked { url, method, headers, from: *from, socket };
-            load_with_sources(&cli)
-                .and_then(|(config, sources)| explain::print(&config, &sources, &request, cli.format))
+            load_with_sources(&cli).and_then(|(config, sources)| {
+                explain::print(&config, &sources, &request, cli.format)
+            })
         }
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
@@ -44,7 +45,7 @@ pub fn run(cli: Cli) -> ExitCode {
 }
 
 /// Why a command failed.
-pub enum Failure {
+pub(crate) enum Failure {
     /// Printed already.
     Reported,
     /// To be printed.
@@ -91,7 +92,7 @@ fn start_text(cli: &Cli, text: &str) -> Result<(), Failure> {
 }
 
 /// The table of this build.
-pub fn table() -> Table<Settings> {
+pub(crate) fn table() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())
         .planned(directives::PLANNED.iter().copied())
@@ -119,8 +120,7 @@ fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Fail
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
     let options = LoadOptions { strict: cli.strict };
-    let (config, diagnostics, sources) =
-        lighty_config::load(&FsLoader, main, &table(), options);
+    let (config, diagnostics, sources) = lighty_config::load(&FsLoader, main, &table(), options);
     report_diagnostics(cli, &diagnostics, &sources);
     match config {
         Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
@@ -168,7 +168,7 @@ fn print_config(cli: &Cli) -> Result<(), Failure> {
 fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
     if files.is_empty() {
         let text = std::io::read_to_string(std::io::stdin())?;
-        let formatted = lighty_config::fmt::format(&text).map_err(|e| Failure::Says(e.to_string()))?;
+        let formatted = formatted("standard input", &text)?;
         if check && formatted != text {
             return Err(Failure::Says("standard input is not formatted".into()));
         }
@@ -177,22 +177,29 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
     }
     let mut unformatted = false;
     for file in files {
-        let named = |error: &dyn std::fmt::Display| {
-            Failure::Says(format!("{}: {error}", file.display()))
-        };
-        let text = std::fs::read_to_string(file).map_err(|e| named(&e))?;
-        let formatted = lighty_config::fmt::format(&text).map_err(|e| named(&e))?;
+        let name = file.display().to_string();
+        let named = |error: std::io::Error| Failure::Says(format!("{name}: {error}"));
+        let text = std::fs::read_to_string(file).map_err(named)?;
+        let formatted = formatted(&name, &text)?;
         if formatted == text {
             continue;
         }
         if check {
             unformatted = true;
-            eprintln!("lighty: {} is not formatted", file.display());
+            eprintln!("lighty: {name} is not formatted");
         } else {
-            replace_file(file, &formatted).map_err(|e| named(&e))?;
+            replace_file(file, &formatted).map_err(named)?;
         }
     }
     if unformatted { Err(Failure::Reported) } else { Ok(()) }
+}
+
+fn formatted(name: &str, text: &str) -> Result<String, Failure> {
+    lighty_config::format(name, text).map_err(|(diagnostics, sources)| {
+        let color = std::io::stderr().is_terminal();
+        eprint!("{}", diagnostics.render(&sources, Style { color }));
+        Failure::Reported
+    })
 }
 
 /// Writes beside the file and renames over it, so that a full disk costs nothing. The mode stays.

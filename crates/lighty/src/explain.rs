@@ -11,12 +11,12 @@ use crate::cli::Format;
 use crate::commands::Failure;
 
 /// The request as typed.
-pub struct Asked<'a> {
-    pub url: &'a str,
-    pub method: &'a str,
-    pub headers: &'a [String],
-    pub from: IpAddr,
-    pub socket: &'a Option<String>,
+pub(crate) struct Asked<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) headers: &'a [String],
+    pub(crate) from: IpAddr,
+    pub(crate) socket: &'a Option<String>,
 }
 
 /// The request as the conditions see it.
@@ -33,7 +33,7 @@ struct Request {
 }
 
 /// Prints the explanation.
-pub fn print(
+pub(crate) fn print(
     config: &Config<Settings>,
     sources: &Sources,
     asked: &Asked<'_>,
@@ -122,10 +122,8 @@ impl Facts for Request {
                 let value = self.fields.get_named(name.as_bytes()).unwrap_or_default();
                 Some(String::from_utf8_lossy(value))
             }
-            Field::PhysicalPath | Field::PhysicalExistingPath => {
-                (!self.docroot.is_empty())
-                    .then(|| Cow::Owned(format!("{}{}", self.docroot, self.path)))
-            }
+            Field::PhysicalPath | Field::PhysicalExistingPath => (!self.docroot.is_empty())
+                .then(|| Cow::Owned(format!("{}{}", self.docroot, self.path))),
         }
     }
 

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 /// One line: name and version.
-pub fn version_line() -> String {
+pub(crate) fn version_line() -> String {
     format!("lighty/{} - a light and fast web server", env!("CARGO_PKG_VERSION"))
 }
 
 /// Features, engines and libraries, one per line, `+` where available here and `-` where not.
-pub fn build_info() -> String {
+pub(crate) fn build_info() -> String {
     let mut text = version_line();
     text.push_str("\n\nFile engines:\n");
     for (name, outcome) in lighty_server::check::file_engines() {

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::commands::Failure;
 
 /// Configuration text for a directory.
-pub fn configuration(dir: &Path, listen: &str, browse: bool) -> Result<String, Failure> {
+pub(crate) fn configuration(dir: &Path, listen: &str, browse: bool) -> Result<String, Failure> {
     let says = |text: String| Failure::Says(text);
-    let root = std::fs::canonicalize(dir)
-        .map_err(|error| says(format!("{}: {error}", dir.display())))?;
+    let root =
+        std::fs::canonicalize(dir).map_err(|error| says(format!("{}: {error}", dir.display())))?;
     if !root.is_dir() {
         return Err(says(format!("{} is not a directory", dir.display())));
     }

@@ -208,9 +208,7 @@ fn protocol() -> Vec<Row> {
                  (seconds; 0 waits for the last answer), `server.absolute-dir-redirect`, \
                  `server.http-pathinfo`, `http10.range`. Others are accepted and ignored.",
             )
-            .example(
-                "server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 30 )",
-            ),
+            .example("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 30 )"),
     ]
 }
 
@@ -251,9 +249,8 @@ fn feature_flags(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
         match key {
             "server.graceful-shutdown-timeout" => {
                 let wanted = item.value.as_int().and_then(|v| u32::try_from(v).ok());
-                graceful_s = Some(
-                    wanted.ok_or_else(|| Reject::new("seconds are expected").at(item.span))?,
-                );
+                graceful_s =
+                    Some(wanted.ok_or_else(|| Reject::new("seconds are expected").at(item.span))?);
             }
             "server.absolute-dir-redirect" => absolute = Some(flag()?),
             "server.http-pathinfo" => pathinfo = Some(flag()?),

@@ -85,22 +85,17 @@ fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row
     )
 }
 
-const FOLLOW: &[&str] =
-    &["enable", "disable", "beneath", "enabled", "disabled", "true", "false"];
+const FOLLOW: &[&str] = &["enable", "disable", "beneath", "enabled", "disabled", "true", "false"];
 
 fn lookup() -> Vec<Row> {
     vec![
-        Row::choice(
-            "server.follow-symlink",
-            FOLLOW,
-            |s, v| {
-                s.core.follow_symlink = match FOLLOW[v] {
-                    "disable" | "disabled" | "false" => Follow::None,
-                    "beneath" => Follow::Beneath,
-                    _ => Follow::All,
-                };
-            },
-        )
+        Row::choice("server.follow-symlink", FOLLOW, |s, v| {
+            s.core.follow_symlink = match FOLLOW[v] {
+                "disable" | "disabled" | "false" => Follow::None,
+                "beneath" => Follow::Beneath,
+                _ => Follow::All,
+            };
+        })
         .default("enable")
         .since("1.4")
         .doc(

@@ -12,6 +12,7 @@ type Row = Directive<Settings>;
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = modules();
     rows.extend(listeners());
+    rows.extend(listener_details());
     rows.extend(logs());
     rows.extend(privileges());
     rows.extend(engines());
@@ -81,6 +82,11 @@ fn listeners() -> Vec<Row> {
                  bounded by `net.core.somaxconn`.",
             )
             .example("server.listen-backlog = 4096"),
+    ]
+}
+
+fn listener_details() -> Vec<Row> {
+    vec![
         Row::bool("server.defer-accept", |s, v| s.server.defer_accept = v)
             .scope(Scope::Socket)
             .default("disable")
@@ -231,11 +237,9 @@ fn engines() -> Vec<Row> {
              lighttpd's worker processes they share limits, status and rates.",
         )
         .example("server.max-worker = 4"),
-        Row::choice(
-            "server.network-backend",
-            lighty_io::send::NetworkBackend::NAMES,
-            |s, v| s.server.network_backend = lighty_io::send::NetworkBackend::NAMES[v].into(),
-        )
+        Row::choice("server.network-backend", lighty_io::send::NetworkBackend::NAMES, |s, v| {
+            s.server.network_backend = lighty_io::send::NetworkBackend::NAMES[v].into()
+        })
         .scope(Scope::Server)
         .default("auto")
         .since("1.4")

@@ -121,9 +121,8 @@ async fn send_throttled(
 ) -> std::io::Result<()> {
     let core = busy.exchange.settings.core.clone();
     let clock = &worker.services.clock;
-    let own = (core.connection_kbytes_per_second > 0).then(|| {
-        Arc::new(Bucket::per_second(core.connection_kbytes_per_second, clock.mono_ms()))
-    });
+    let own = (core.connection_kbytes_per_second > 0)
+        .then(|| Arc::new(Bucket::per_second(core.connection_kbytes_per_second, clock.mono_ms())));
     let buckets: Vec<Arc<Bucket>> = core.shared_bucket.into_iter().chain(own).collect();
     if !send_out(busy, stream)? {
         stream.writable().await?;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::rc::Rc;
+use std::task::Poll;
 
 use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline};
 use lighty_http::Version;
@@ -63,8 +64,7 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
 /// Between requests, and before the first: the idle limits.
 fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     let core = &worker.global().core;
-    let idle_s =
-        if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
+    let idle_s = if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
     conn.slot.limit(Limits { idle_s, ..conn.slot.limits() });
     conn.slot.wait_for(Waits::Idle, worker.now_s());
 }
@@ -135,8 +135,7 @@ async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
             }
         }
         let most = limits::HEAD_BYTES_MAX + 1;
-        let filled =
-            std::future::poll_fn(|cx| busy.input.borrow_mut().poll_fill(cx, most)).await;
+        let filled = std::future::poll_fn(|cx| busy.input.borrow_mut().poll_fill(cx, most)).await;
         match filled {
             Ok(0) if conn.slot.kicked() == Some(Fault::HeadTimeout) => return Read::TimedOut,
             Ok(0) | Err(_) => return Read::Gone,
@@ -204,7 +203,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
 /// The client's address, and its text, which is made once per connection.
 fn take_peer(request: &mut Request, conn: &Conn) {
     use std::fmt::Write;
-    request.peer = conn.peer.clone();
+    request.peer = conn.peer;
     request.peer_text.clear();
     if let Peer::Inet(address) = &conn.peer {
         let _ = write!(request.peer_text, "{}", address.ip().to_canonical());
@@ -283,19 +282,17 @@ fn conclude(busy: &mut Busy, worker: &Worker) {
 }
 
 /// Answers a head that cannot be accepted, and closes: what follows it cannot be trusted.
-async fn refuse(
-    busy: &mut Busy,
-    conn: &Conn,
-    worker: &Rc<Worker>,
-    fault: RequestFault,
-) -> After {
+async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: RequestFault) -> After {
     worker.services.counters.refused.add(1);
     Box::pin(async {
         let ex = &mut busy.exchange;
         take_head(ex, &mut busy.head, conn);
         ex.request.version = Version::Http11;
         ex.settings = worker.global_rc();
-        ex.log(Level::Info, &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()));
+        ex.log(
+            Level::Info,
+            &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
+        );
         ex.keep_alive = false;
         ex.fail_status(fault.status());
         lighty_core::response::default_error_page(&mut ex.response);

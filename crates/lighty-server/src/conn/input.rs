@@ -137,11 +137,12 @@ impl Input {
     /// RFC 9110 section 10.1.1: the interim answer goes out when somebody wants the body, and only
     /// if none of it has arrived.
     fn send_continue(&mut self) {
-        if std::mem::take(&mut self.continue_owed) && self.start == self.end {
-            if let Some(stream) = &self.stream {
-                // A client that does not take 25 bytes now sends its body after a while anyway.
-                let _ = stream.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
-            }
+        if std::mem::take(&mut self.continue_owed)
+            && self.start == self.end
+            && let Some(stream) = &self.stream
+        {
+            // A client that does not take 25 bytes now sends its body after a while anyway.
+            let _ = stream.try_write(lighty_wire::http1::response::CONTINUE);
         }
     }
 

@@ -21,6 +21,8 @@ pub struct BufPool {
 pub struct PooledBuf {
     /// `None` only while being dropped.
     memory: Option<Box<[u8]>>,
+    /// How much of the memory is shown.
+    length: usize,
     home: Arc<Shared>,
 }
 
@@ -59,7 +61,11 @@ impl BufPool {
         };
         let memory =
             recycled.unwrap_or_else(|| vec![0; self.shared.buffer_bytes].into_boxed_slice());
-        Some(PooledBuf { memory: Some(memory), home: Arc::clone(&self.shared) })
+        Some(PooledBuf {
+            length: memory.len(),
+            memory: Some(memory),
+            home: Arc::clone(&self.shared),
+        })
     }
 
     /// The size of each buffer, in bytes.
@@ -105,6 +111,11 @@ impl Shared {
 }
 
 impl PooledBuf {
+    /// Shows no more than the first `length` bytes from now on; the pool gets the whole back.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
     /// The first `length` bytes as shared memory, without copying; the buffer goes back to its
     /// pool when the last reference is dropped.
     ///
@@ -119,13 +130,14 @@ impl Deref for PooledBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.memory.as_deref().unwrap_or_default()
+        self.memory.as_deref().and_then(|memory| memory.get(..self.length)).unwrap_or_default()
     }
 }
 
 impl DerefMut for PooledBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.memory.as_deref_mut().unwrap_or_default()
+        let length = self.length;
+        self.memory.as_deref_mut().and_then(|memory| memory.get_mut(..length)).unwrap_or_default()
     }
 }
 
@@ -205,6 +217,17 @@ mod tests {
         assert!(pool.take().is_none());
         drop(tail);
         assert!(pool.take().is_some());
+    }
+
+    #[test]
+    fn a_truncated_buffer_is_whole_again_in_the_pool() {
+        let pool = BufPool::new(8, 1);
+        let mut buffer = pool.take().expect("the only one");
+        buffer.truncate(3);
+        buffer.truncate(5);
+        assert_eq!(buffer.len(), 3);
+        drop(buffer);
+        assert_eq!(pool.take().expect("again").len(), 8);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::ast::{Expr, Term};
 use crate::diag::Diagnostic;
 use crate::eval::{Evaluator, variable_name};
-use crate::limits::{NESTING_MAX, VALUE_BYTES_MAX};
+use crate::limits::VALUE_BYTES_MAX;
 use crate::source::{Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Item, Value};
@@ -48,36 +48,18 @@ impl Evaluator<'_> {
 
     fn array(&mut self, items: &[(Option<Expr>, Expr)], block: usize) -> Option<Value> {
         let mut list = Vec::with_capacity(items.len());
-        let (mut ok, mut weight) = (true, 0);
+        let mut ok = true;
         for (key, value) in items {
-            let span = value.span;
             let key_text = key.as_ref().map(|key| self.text(key, "a key of an array", block));
             let value = self.expr(value, block);
-            // Checked as it grows: a large variable may be named many times.
-            weight += value.as_ref().map_or(0, |value| value.value.weight());
-            if weight > VALUE_BYTES_MAX {
-                self.too_large(span);
-                return None;
-            }
             match (key_text, value) {
                 (None, Some(value)) => list.push((None, value)),
                 (Some(Some(key)), Some(value)) => list.push((Some(key), value)),
                 _ => ok = false,
             }
         }
-        let array = Value::Array(self.join(Vec::new(), list)?);
-        if array.depth() > NESTING_MAX {
-            let text = format!("arrays nested more than {NESTING_MAX} levels deep");
-            let span = items.first().map(|(_, value)| value.span)?;
-            self.report(Diagnostic::error("limit", span, text));
-            return None;
-        }
-        ok.then_some(array)
-    }
-
-    fn too_large(&mut self, span: Span) {
-        let text = format!("the value is larger than {VALUE_BYTES_MAX} bytes");
-        self.report(Diagnostic::error("limit", span, text));
+        let list = self.join(Vec::new(), list)?;
+        ok.then_some(Value::Array(list))
     }
 
     fn variable(&mut self, written: &str, span: Span, block: usize) -> Option<Value> {
@@ -166,7 +148,8 @@ impl Evaluator<'_> {
             }
         };
         if sum.weight() > VALUE_BYTES_MAX {
-            self.too_large(span);
+            let text = format!("the value is larger than {VALUE_BYTES_MAX} bytes");
+            self.report(Diagnostic::error("limit", span, text));
             return None;
         }
         Some(Spanned::new(sum, span))

@@ -29,29 +29,6 @@ fn nesting_of_arrays() {
 }
 
 #[test]
-fn nesting_of_arrays_through_variables() {
-    let nested = |n: usize| format!("a = ()\n{}", "a := ( a )\n".repeat(n - 1));
-    assert!(errors(&nested(NESTING_MAX)).is_empty());
-    assert_eq!(errors(&nested(NESTING_MAX + 1)), ["limit"]);
-    assert_eq!(errors(&nested(100_000)), ["limit"]);
-}
-
-#[test]
-fn arrays_that_name_a_large_variable_many_times() {
-    let text = format!("a = \"{}\"\n", "x".repeat(VALUE_BYTES_MAX / 4));
-    let many = |n: usize| errors(&format!("{text}b = ({})\n", "a,".repeat(n)));
-    assert!(many(3).is_empty());
-    assert_eq!(many(5_000), ["limit"]);
-}
-
-#[test]
-fn size_of_a_condition() {
-    let cond = |n: usize| errors(&format!("$HTTP[\"url\"] == \"{}\" {{ }}", "x".repeat(n)));
-    assert!(cond(CONDITION_BYTES_MAX).is_empty());
-    assert_eq!(cond(CONDITION_BYTES_MAX + 1), ["condition"]);
-}
-
-#[test]
 fn nesting_of_blocks() {
     let nested = |n: usize| {
         let open: String = (0..n).map(|_| "$HTTP[\"url\"] == \"a\" {\n").collect();

@@ -169,11 +169,6 @@ pub fn drop_privileges(identity: &Identity, chroot: Option<&Path>) -> io::Result
     Ok(())
 }
 
-/// Whether the process has root's rights.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 fn set_groups(user: Option<&User>, gid: u32) -> io::Result<()> {
     // SAFETY: takes nothing, touches no memory of ours.
     if unsafe { libc::geteuid() } != 0 {
@@ -351,27 +346,27 @@ mod tests {
     #[test]
     fn limits_and_identity_of_a_process() {
         const MARK: &str = "LIGHTY_TEST_PRIVILEGES";
-        if std::env::var_os(MARK).is_some() {
-            return change_for_good();
+        if let Some(dir) = std::env::var_os(MARK) {
+            return change_for_good(Path::new(&dir));
         }
+        let dir = tempfile::tempdir().expect("tempdir");
         let output = std::process::Command::new(std::env::current_exe().expect("test binary"))
             .args(["--exact", "privileges::tests::limits_and_identity_of_a_process"])
             .arg("--nocapture")
-            .env(MARK, "1")
+            .env(MARK, dir.path())
             .output()
             .expect("run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    fn change_for_good() {
+    fn change_for_good(dir: &Path) {
         assert_eq!(raise_max_files(Some(100)).expect("lower"), 100);
         let hard = raise_max_files(None).expect("raise");
         assert_eq!(Some(hard), getrlimit(Resource::Nofile).current);
         allow_core_dumps(false).expect("forbid");
         assert_eq!(getrlimit(Resource::Core).current, Some(0));
 
-        let dir = tempfile::tempdir().expect("tempdir");
-        let path = dir.path().join("pid");
+        let path = dir.join("pid");
         // SAFETY: takes nothing, touches no memory of ours.
         if unsafe { libc::geteuid() } != 0 {
             let identity = Identity::lookup(Some("root"), None).expect("root");
@@ -379,9 +374,9 @@ mod tests {
             return;
         }
         let pid_file = PidFile::create(&path).expect("create");
-        std::fs::write(dir.path().join("inside"), "").expect("write");
+        std::fs::write(dir.join("inside"), "").expect("write");
         let identity = Identity::lookup(Some("daemon"), None).expect("daemon");
-        drop_privileges(&identity, Some(dir.path())).expect("drop");
+        drop_privileges(&identity, Some(dir)).expect("drop");
         assert!(Path::new("/inside").exists(), "the root is the directory now");
         let ids = (rustix::process::geteuid(), rustix::process::getegid());
         assert_eq!(ids.0.as_raw(), identity.user.expect("user").uid);
@@ -389,7 +384,5 @@ mod tests {
         let groups = rustix::process::getgroups().expect("groups");
         assert!(groups.iter().all(|group| group.as_raw() != 0), "root's groups are gone");
         drop(pid_file);
-        // The parent's side of the tempdir is out of reach from here; it was made by this test.
-        std::mem::forget(dir);
     }
 }

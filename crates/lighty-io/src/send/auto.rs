@@ -1,0 +1,95 @@
+//! `auto`: cold chunks are brought into the page cache by the file engine, then sent from there.
+//! A slow client holds no memory of ours, and while one chunk is on its way to the client the
+//! next one is on its way from the disk.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use lighty_buf::{ChunkQueue, FileRange};
+
+use super::disk::Disk;
+use super::socket::shrank;
+use super::{File, Sender};
+use crate::file::Resident;
+use crate::transport::Stream;
+
+/// How often a chunk is brought in for one client before it goes out through a buffer: where
+/// data leave the page cache faster than the client takes them, bringing them in again is a
+/// race that nobody wins.
+pub(super) const WARM_ROUNDS_MAX: u32 = 2;
+
+impl Sender {
+    /// Brings the chunk at the front into the page cache, or where that does not help, into a
+    /// buffer at the front of the queue.
+    pub(super) async fn bring_in(
+        &self,
+        disk: &mut Disk,
+        stream: &Stream,
+        queue: &mut ChunkQueue<File>,
+        range: FileRange<File>,
+        left: u64,
+        progress: &Cell<u64>,
+    ) -> io::Result<u64> {
+        if range.file.sendfile_may_block() || !self.warm_front(disk, &range).await? {
+            self.fill_buffer(disk, queue, range, left).await?;
+            return Ok(0);
+        }
+        self.warm_next(disk, &range);
+        if self.0.backend == super::NetworkBackend::Auto {
+            return Ok(0);
+        }
+        // Another backend that could not do it its own way: what is resident now goes out.
+        let want = self.window_rest(range.offset).min(range.length).min(left);
+        let step = self.sendfile(stream, &range, want)?;
+        self.counters().sent(step.bytes);
+        queue.advance(step.bytes);
+        progress.set(progress.get() + step.bytes);
+        if step.full {
+            stream.writable().await?;
+        }
+        Ok(step.bytes)
+    }
+
+    /// Warms the chunk at the front; false when that was done often enough without use.
+    async fn warm_front(&self, disk: &mut Disk, range: &FileRange<File>) -> io::Result<bool> {
+        let window = range.offset / self.0.read_chunk_bytes;
+        let (last, rounds) = disk.warmed;
+        let rounds = if last == window { rounds + 1 } else { 1 };
+        disk.warmed = (window, rounds);
+        if rounds > WARM_ROUNDS_MAX {
+            return Ok(false);
+        }
+        self.counters().async_read();
+        let _waiting = self.counters().waiting();
+        if let Some(begun) = disk.warm_ahead.take(range.offset) {
+            begun.await?;
+            if rounds == 1 {
+                return Ok(true);
+            }
+        }
+        let want = self.window_rest(range.offset).min(range.length);
+        match self.0.engine.warm(&range.file, range.offset, want).await? {
+            0 => Err(shrank()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Begins to warm the chunk behind the one at the front, if it is part of the range and not
+    /// there yet.
+    pub(super) fn warm_next(&self, disk: &mut Disk, range: &FileRange<File>) {
+        let step = self.window_rest(range.offset);
+        if step >= range.length {
+            return;
+        }
+        let next = range.offset + step;
+        let want = self.0.read_chunk_bytes.min(range.length - step);
+        if disk.warm_ahead.is_for(next)
+            || self.0.engine.resident(&range.file, next, want) == Resident::Yes
+        {
+            return;
+        }
+        let (engine, file) = (self.0.engine.clone(), Rc::clone(&range.file));
+        disk.warm_ahead.begin(next, async move { engine.warm(&file, next, want).await });
+    }
+}

@@ -1,0 +1,58 @@
+//! What a sender has done.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// Counts since the start of the worker.
+#[derive(Debug, Default)]
+pub struct SendCounters {
+    /// Reads that were waited for outside the loop (the ancestor's `async-read`).
+    pub async_reads: Cell<u64>,
+    /// Reads done in the loop, or sends straight from the page cache (`sync-read`).
+    pub sync_reads: Cell<u64>,
+    /// Bytes that sockets took, of any kind.
+    pub bytes: Cell<u64>,
+    /// Those of them that no buffer of ours has seen.
+    pub sendfile_bytes: Cell<u64>,
+    /// Microseconds that connections waited for the disk, summed over them.
+    pub read_wait_us: Cell<u64>,
+}
+
+impl SendCounters {
+    pub(super) fn sent(&self, bytes: u64) {
+        add(&self.bytes, bytes);
+    }
+
+    pub(super) fn sendfile(&self, bytes: u64) {
+        add(&self.sendfile_bytes, bytes);
+    }
+
+    pub(super) fn sync_read(&self) {
+        add(&self.sync_reads, 1);
+    }
+
+    pub(super) fn async_read(&self) {
+        add(&self.async_reads, 1);
+    }
+
+    /// Counts the time until the value is dropped as waiting.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        Waiting { since: Instant::now(), counters: self }
+    }
+}
+
+pub(super) struct Waiting<'a> {
+    since: Instant,
+    counters: &'a SendCounters,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(0);
+        add(&self.counters.read_wait_us, us);
+    }
+}
+
+fn add(counter: &Cell<u64>, amount: u64) {
+    counter.set(counter.get().wrapping_add(amount));
+}

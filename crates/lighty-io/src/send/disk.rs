@@ -1,0 +1,140 @@
+//! The cold path: what a sender remembers while it waits for the disk, and who does the waiting.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use lighty_buf::{Chunk, ChunkQueue, FileRange};
+
+use super::linux_aio::{DirectFile, Segment};
+use super::{File, NetworkBackend, Sender};
+use crate::file::OwnedBuf;
+use crate::transport::Stream;
+
+/// What a buffered read gives: the buffer back, and how much is in it.
+pub(super) type ReadResult = (OwnedBuf, io::Result<usize>);
+
+/// The state of one [`Sender::send`] that has met cold data. It is about one file at a time.
+#[derive(Default)]
+pub(super) struct Disk {
+    file: Option<File>,
+    /// The chunk that was warmed last, and how often in a row.
+    pub(super) warmed: (u64, u32),
+    pub(super) warm_ahead: Ahead<io::Result<u64>>,
+    pub(super) read_ahead: Ahead<ReadResult>,
+    pub(super) segment_ahead: Ahead<io::Result<Segment>>,
+    pub(super) direct: DirectFile,
+}
+
+/// Something begun before it is needed: what it is for, and how to get it.
+pub(super) struct Ahead<T>(Option<(u64, Waited<T>)>);
+
+type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
+
+impl<T> Default for Ahead<T> {
+    fn default() -> Self {
+        Ahead(None)
+    }
+}
+
+impl<T: 'static> Ahead<T> {
+    /// Begins something for `offset`, and does not wait for it. If it is over at once, it is kept
+    /// like any other.
+    pub(super) fn begin(&mut self, offset: u64, future: impl Future<Output = T> + 'static) {
+        let mut future: Waited<T> = Box::pin(future);
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
+            future = Box::pin(std::future::ready(done));
+        }
+        self.0 = Some((offset, future));
+    }
+
+    /// What was begun for this offset, if anything; what was begun for another is given up.
+    pub(super) fn take(&mut self, offset: u64) -> Option<Waited<T>> {
+        let (begun, future) = self.0.take()?;
+        (begun == offset).then_some(future)
+    }
+
+    /// Whether something was begun for this offset.
+    pub(super) fn is_for(&self, offset: u64) -> bool {
+        self.0.as_ref().is_some_and(|(begun, _)| *begun == offset)
+    }
+}
+
+impl Disk {
+    /// Forgets everything if the file is another one than last time.
+    fn turn_to(&mut self, file: &File) {
+        if !self.file.as_ref().is_some_and(|known| Rc::ptr_eq(known, file)) {
+            *self = Disk { file: Some(Rc::clone(file)), ..Disk::default() };
+        }
+    }
+}
+
+impl Sender {
+    /// Fetches what the front of the queue needs, as the backend does it. Afterwards
+    /// [`try_send`](Self::try_send) gets further, unless it was sent already: returns how many
+    /// bytes were.
+    pub(super) async fn fetch(
+        &self,
+        disk: &mut Disk,
+        stream: &Stream,
+        queue: &mut ChunkQueue<File>,
+        left: u64,
+        progress: &Cell<u64>,
+    ) -> io::Result<u64> {
+        let Some(range) = front_file(queue) else { return Ok(0) };
+        disk.turn_to(&range.file);
+        match self.0.backend {
+            NetworkBackend::IoUring | NetworkBackend::PosixAio | NetworkBackend::GthreadAio => {
+                self.fill_buffer(disk, queue, range, left).await?;
+                Ok(0)
+            }
+            NetworkBackend::GthreadSendfile => {
+                let sent = self.sendfile_in_pool(stream, &range, left).await?;
+                self.note_sent(queue, sent, progress);
+                Ok(sent)
+            }
+            NetworkBackend::LinuxAioSendfile => {
+                match self.next_segment(disk, &range, left).await? {
+                    Some(segment) => self.send_segment(stream, queue, &segment, progress).await,
+                    None => self.bring_in(disk, stream, queue, range, left, progress).await,
+                }
+            }
+            NetworkBackend::Auto
+            | NetworkBackend::LinuxSendfile
+            | NetworkBackend::Writev
+            | NetworkBackend::Write => {
+                self.bring_in(disk, stream, queue, range, left, progress).await
+            }
+        }
+    }
+
+    /// While the socket is full: sees to it that what comes next is on its way.
+    pub(super) fn keep_ahead(&self, disk: &mut Disk, queue: &ChunkQueue<File>) {
+        if self.0.backend != NetworkBackend::Auto {
+            return;
+        }
+        if let Some(range) = front_file(queue) {
+            disk.turn_to(&range.file);
+            self.warm_next(disk, &range);
+        }
+    }
+
+    /// Takes bytes off the queue that were sent past [`try_send`](Self::try_send).
+    pub(super) fn note_sent(&self, queue: &mut ChunkQueue<File>, bytes: u64, progress: &Cell<u64>) {
+        queue.advance(bytes);
+        progress.set(progress.get() + bytes);
+        self.counters().sent(bytes);
+        self.counters().sendfile(bytes);
+    }
+}
+
+fn front_file(queue: &ChunkQueue<File>) -> Option<FileRange<File>> {
+    match queue.front() {
+        Some(Chunk::File(range)) => Some(range.clone()),
+        _ => None,
+    }
+}

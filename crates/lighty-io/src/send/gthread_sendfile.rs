@@ -1,0 +1,95 @@
+//! `gthread-sendfile`: the whole `sendfile` call runs in the thread pool; the socket is lent to
+//! it. The socket stays non-blocking, so a slow client costs a thread nothing: the loop waits for
+//! it, and a thread only ever waits for the disk.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use lighty_buf::FileRange;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::gthread_aio::read_lane;
+use super::socket::{sendfile_once, sendfile_unsupported};
+use super::{File, Sender};
+use crate::transport::Stream;
+
+/// What a job did: bytes sent, and why it stopped short if it did.
+struct Lent {
+    bytes: u64,
+    end: io::Result<()>,
+}
+
+impl Sender {
+    /// Sends one chunk, and waits until the socket takes more if it filled up.
+    pub(super) async fn sendfile_in_pool(
+        &self,
+        stream: &Stream,
+        range: &FileRange<File>,
+        left: u64,
+    ) -> io::Result<u64> {
+        let want = range.length.min(left).min(self.0.read_chunk_bytes);
+        // Both descriptors are copies: the connection may be gone, and its number given away,
+        // before the job gets to run.
+        let socket = stream.duplicate()?;
+        let file = range.file.as_fd().try_clone_to_owned()?;
+        let offset = range.offset;
+        self.counters().async_read();
+        let job = move || lent(socket.as_fd(), file.as_fd(), offset, want);
+        let done = {
+            let _waiting = self.counters().waiting();
+            self.0.pool.run(read_lane(&range.file), job).await?
+        };
+        match done.end {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => full(stream).await?,
+            Err(error) if sendfile_unsupported(&error) && done.bytes == 0 => {
+                return self.copied_in_loop(stream, range, want).await;
+            }
+            Err(error) if done.bytes == 0 => return Err(error),
+            // What went out must be counted; the error comes again with the next call.
+            Err(_) => {}
+        }
+        Ok(done.bytes)
+    }
+
+    async fn copied_in_loop(
+        &self,
+        stream: &Stream,
+        range: &FileRange<File>,
+        want: u64,
+    ) -> io::Result<u64> {
+        let step = self.copy(stream, range, want)?;
+        if step.full {
+            stream.writable().await?;
+        }
+        Ok(step.bytes)
+    }
+}
+
+fn lent(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, want: u64) -> Lent {
+    let mut bytes = 0;
+    while bytes < want {
+        match sendfile_once(socket, file, offset + bytes, want - bytes) {
+            Ok(sent) => bytes += sent,
+            Err(end) => return Lent { bytes, end: Err(end) },
+        }
+    }
+    Lent { bytes, end: Ok(()) }
+}
+
+/// The thread was told EAGAIN, of which the reactor knows nothing; the socket may have drained
+/// since. So it is asked again, here, and only a "no" from now counts.
+async fn full(stream: &Stream) -> io::Result<()> {
+    let asked = stream.try_write_with(|socket| {
+        let mut ask = [PollFd::new(&socket, PollFlags::OUT)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut ask, Some(&none))? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    });
+    match asked {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await,
+        other => other,
+    }
+}

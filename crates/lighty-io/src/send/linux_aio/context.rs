@@ -1,0 +1,233 @@
+//! The kernel's AIO context of one worker: requests go in by `io_submit`, an eventfd in the
+//! reactor says when some are done.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::{Rc, Weak};
+
+use rustix::event::EventfdFlags;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::pages::Pages;
+use super::{ALIGN_BYTES, Segment};
+
+/// Completions that are taken at a time.
+const EVENTS_MAX: usize = 64;
+
+/// linux/aio_abi.h: `struct iocb`. The key and the flags of the operation share a word pair
+/// whose order depends on the machine; both are zero here.
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key_and_rw_flags: [u32; 2],
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+/// linux/aio_abi.h: `struct io_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct IoEvent {
+    data: u64,
+    obj: u64,
+    res: i64,
+    res2: i64,
+}
+
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32);
+
+/// The kernel's name for a context.
+type ContextId = libc::c_ulong;
+
+/// A context, and what its requests use.
+pub(in crate::send) struct AioContext {
+    id: ContextId,
+    completed: Rc<AsyncFd<OwnedFd>>,
+    requests: RefCell<Vec<Option<Request>>>,
+    free: RefCell<Vec<usize>>,
+    under_way: Cell<usize>,
+    reaper: RefCell<Option<AbortHandle>>,
+}
+
+/// What the kernel uses until the request has ended: the context keeps it, not the future.
+struct Request {
+    pages: Pages,
+    // The kernel holds the file too; here it is so that a direct descriptor is reused.
+    _file: Rc<OwnedFd>,
+    reply: oneshot::Sender<(Pages, io::Result<u64>)>,
+}
+
+/// Whether the kernel has AIO.
+pub(in crate::send) fn probe() -> io::Result<()> {
+    setup(1).map(destroy).map_err(|error| {
+        io::Error::new(error.kind(), format!("linux-aio-sendfile: io_setup: {error}"))
+    })
+}
+
+fn setup(requests_max: usize) -> io::Result<ContextId> {
+    let mut id: ContextId = 0;
+    let requests_max = u32::try_from(requests_max).unwrap_or(u32::MAX);
+    // SAFETY: `id` is zero, as demanded, and outlives the call, which writes to it.
+    let result = unsafe { libc::syscall(libc::SYS_io_setup, requests_max, &raw mut id) };
+    if result == 0 { Ok(id) } else { Err(io::Error::last_os_error()) }
+}
+
+fn destroy(id: ContextId) {
+    // SAFETY: a context made by `setup`, and destroyed once.
+    unsafe { libc::syscall(libc::SYS_io_destroy, id) };
+}
+
+impl AioContext {
+    /// A context for at most `requests_max` requests at once.
+    pub(in crate::send) fn start(requests_max: usize) -> io::Result<Rc<Self>> {
+        let requests_max = requests_max.max(1);
+        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long
+        // as it lives, and the registration owns it.
+        let completed = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
+        let completed = Rc::new(completed);
+        let context = Rc::new(AioContext {
+            id: setup(requests_max)?,
+            completed: Rc::clone(&completed),
+            requests: RefCell::new((0..requests_max).map(|_| None).collect()),
+            free: RefCell::new((0..requests_max).collect()),
+            under_way: Cell::new(0),
+            reaper: RefCell::new(None),
+        });
+        let reaper = tokio::task::spawn_local(reap(completed, Rc::downgrade(&context)));
+        *context.reaper.borrow_mut() = Some(reaper.abort_handle());
+        Ok(context)
+    }
+
+    /// Reads `want` bytes from `offset` on, or as many as there are.
+    pub(in crate::send) async fn read(
+        self: Rc<Self>,
+        file: Rc<OwnedFd>,
+        offset: u64,
+        want: u64,
+    ) -> io::Result<Segment> {
+        let skip = offset % ALIGN_BYTES;
+        let length = (skip + want).next_multiple_of(ALIGN_BYTES);
+        let pages = Pages::new(usize::try_from(length).map_err(|_| too_large())?)?;
+        let (reply, answer) = oneshot::channel();
+        self.submit(Request { pages, _file: file, reply }, offset - skip)?;
+        let lost = |_| io::Error::other("kernel AIO: the context is gone");
+        let (pages, result) = answer.await.map_err(lost)?;
+        let bytes = result?.saturating_sub(skip).min(want);
+        Ok(Segment { memory: pages.into_file()?, skip, bytes })
+    }
+
+    /// Hands a request to the kernel.
+    ///
+    /// # Errors
+    /// EAGAIN when there are too many; EINVAL when the file cannot be read like this.
+    fn submit(&self, request: Request, offset: u64) -> io::Result<()> {
+        let again = || io::Error::from_raw_os_error(libc::EAGAIN);
+        let slot = self.free.borrow_mut().pop().ok_or_else(again)?;
+        let mut control = Iocb {
+            data: slot as u64,
+            opcode: IOCB_CMD_PREAD,
+            fd: request._file.as_raw_fd().cast_unsigned(),
+            buf: request.pages.address(),
+            nbytes: request.pages.length() as u64,
+            offset: i64::try_from(offset).map_err(|_| too_large())?,
+            flags: IOCB_FLAG_RESFD,
+            resfd: self.completed.get_ref().as_raw_fd().cast_unsigned(),
+            ..Iocb::default()
+        };
+        self.requests.borrow_mut()[slot] = Some(request);
+        let mut list = [&raw mut control];
+        // SAFETY: the context is alive; the list and the control block are copied by the call;
+        // the memory it names is owned by the slot until the completion has been taken.
+        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_mut_ptr()) };
+        if taken == 1 {
+            self.under_way.set(self.under_way.get() + 1);
+            return Ok(());
+        }
+        let error = if taken < 0 { io::Error::last_os_error() } else { again() };
+        self.requests.borrow_mut()[slot] = None;
+        self.free.borrow_mut().push(slot);
+        Err(error)
+    }
+
+    /// Takes completions and tells those who wait; says whether there may be more.
+    fn take_completions(&self) -> bool {
+        let mut events = [IoEvent::default(); EVENTS_MAX];
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: room for as many events as said; the timeout outlives the call.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                self.id,
+                0,
+                EVENTS_MAX,
+                events.as_mut_ptr(),
+                &raw const none,
+            )
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        for event in &events[..count] {
+            self.complete(event);
+        }
+        count == EVENTS_MAX
+    }
+
+    fn complete(&self, event: &IoEvent) {
+        let slot = event.data as usize;
+        let Some(request) = self.requests.borrow_mut().get_mut(slot).and_then(Option::take) else {
+            return;
+        };
+        self.free.borrow_mut().push(slot);
+        self.under_way.set(self.under_way.get() - 1);
+        let result = match u64::try_from(event.res) {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => Err(io::Error::from_raw_os_error(-event.res as i32)),
+        };
+        // Nobody listens when the connection is gone.
+        let _ = request.reply.send((request.pages, result));
+    }
+}
+
+async fn reap(completed: Rc<AsyncFd<OwnedFd>>, context: Weak<AioContext>) {
+    while let Ok(mut ready) = completed.readable().await {
+        let mut count = [0; 8];
+        if ready.try_io(|eventfd| Ok(rustix::io::read(eventfd.get_ref(), &mut count)?)).is_err() {
+            continue;
+        }
+        let Some(context) = context.upgrade() else { return };
+        while context.take_completions() {}
+    }
+}
+
+impl Drop for AioContext {
+    fn drop(&mut self) {
+        if let Some(reaper) = self.reaper.borrow_mut().take() {
+            reaper.abort();
+        }
+        if self.under_way.get() == 0 {
+            destroy(self.id);
+        } else {
+            // `io_destroy` would wait for a disk that may never answer. The memory that the
+            // kernel still writes to must stay, so it is left behind with the context.
+            std::mem::forget(self.requests.take());
+        }
+    }
+}
+
+fn too_large() -> io::Error {
+    io::Error::from_raw_os_error(libc::EOVERFLOW)
+}

@@ -1,0 +1,137 @@
+//! The writes themselves: what a socket takes now, and no more.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use lighty_buf::{Chunk, ChunkQueue};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::transport::Stream;
+
+/// Pieces of memory that go out by one call at most; more gains nothing.
+pub(super) const PIECES_MAX: usize = 64;
+
+/// What one call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// Bytes that the socket took.
+    pub(super) bytes: u64,
+    /// Whether it takes no more; its readiness has been cleared.
+    pub(super) full: bool,
+}
+
+/// The error for a file that ended before its announced length.
+pub(super) fn shrank() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "file shrank while being sent")
+}
+
+/// Sends the memory at the front of the queue, `left` bytes at most: one chunk by `send`,
+/// several by one `writev`, `tail` (if any) behind them when all of them fit.
+pub(super) fn write_memory<F>(
+    stream: &Stream,
+    queue: &ChunkQueue<F>,
+    left: u64,
+    tail: Option<&[u8]>,
+) -> io::Result<Step> {
+    let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+    let mut count = 0;
+    let mut want = 0_u64;
+    let memory = queue.iter().map_while(|chunk| match chunk {
+        Chunk::Memory(bytes) => Some(&bytes[..]),
+        Chunk::File(_) => None,
+    });
+    for bytes in memory.chain(tail) {
+        if count == PIECES_MAX || want == left {
+            break;
+        }
+        let room = usize::try_from(left - want).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
+        pieces[count] = IoSlice::new(bytes);
+        (count, want) = (count + 1, want + bytes.len() as u64);
+    }
+    match &pieces[..count] {
+        [one] => write_bytes(stream, one),
+        pieces => write_now(stream, want, |socket| rustix::io::writev(socket, pieces)),
+    }
+}
+
+/// Sends one piece of memory.
+pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<Step> {
+    write_now(stream, bytes.len() as u64, |socket| {
+        rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
+    })
+}
+
+/// A write that took less than it was given has filled the socket: that is remembered, so that
+/// no second call is made only to be told so.
+fn write_now(
+    stream: &Stream,
+    want: u64,
+    write: impl Fn(BorrowedFd<'_>) -> Result<usize, Errno>,
+) -> io::Result<Step> {
+    let mut bytes = 0;
+    let result = stream.try_write_with(|socket| {
+        bytes = rustix::io::retry_on_intr(|| write(socket))? as u64;
+        if bytes < want { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    finish(result, bytes)
+}
+
+/// Sends `want` bytes of a file from `offset` on by `sendfile`, in as many calls as it takes.
+///
+/// # Errors
+/// [`shrank`] when the file has fewer; the errors of the socket and of the file.
+pub(super) fn sendfile(
+    stream: &Stream,
+    file: impl AsFd,
+    offset: u64,
+    want: u64,
+) -> io::Result<Step> {
+    let mut bytes = 0;
+    // A short count may be the file's doing, so only EAGAIN says that the socket is full.
+    let result = stream.try_write_with(|socket| {
+        while bytes < want {
+            match sendfile_once(socket, file.as_fd(), offset + bytes, want - bytes) {
+                Ok(sent) => bytes += sent,
+                Err(error) if bytes == 0 || error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(error);
+                }
+                // What went out must be counted; the error comes again with the next call.
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    });
+    finish(result, bytes)
+}
+
+/// One call.
+pub(super) fn sendfile_once(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    want: u64,
+) -> io::Result<u64> {
+    // sendfile(2): one call moves at most this much.
+    let count = want.min(0x7fff_f000) as usize;
+    let mut position = offset;
+    let sent = rustix::io::retry_on_intr(|| {
+        rustix::fs::sendfile(socket, file, Some(&mut position), count)
+    })?;
+    if sent == 0 { Err(shrank()) } else { Ok(sent as u64) }
+}
+
+fn finish(result: io::Result<()>, bytes: u64) -> io::Result<Step> {
+    match result {
+        Ok(()) => Ok(Step { bytes, full: false }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step { bytes, full: true }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error of `sendfile` means that this file cannot be sent that way, while reading it
+/// works (a file system without splice).
+pub(super) fn sendfile_unsupported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+}

@@ -241,3 +241,122 @@ fn unpoisoned<'a, T>(
 ) -> MutexGuard<'a, T> {
     lock.unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn limits(n: usize) -> PoolLimits {
+        PoolLimits { stat_threads_max: n, read_threads_max: n, ..PoolLimits::default() }
+    }
+
+    fn wait_for(what: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !what() {
+            assert!(Instant::now() < deadline, "it does not come to pass");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_lane_has_n_threads_and_no_more() {
+        let pool = ThreadPool::new(limits(3));
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (done, finished) = channel();
+        // Three jobs meet at the barrier: there are three threads at once.
+        let barrier = Arc::new(Barrier::new(3));
+        for _ in 0..300 {
+            let (running, most, done) = (running.clone(), most.clone(), done.clone());
+            let barrier = barrier.clone();
+            let job = move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                barrier.wait();
+                running.fetch_sub(1, Ordering::SeqCst);
+                let _ = done.send(());
+            };
+            pool.spawn(Lane::Read, job).expect("spawned");
+        }
+        for _ in 0..300 {
+            finished.recv_timeout(Duration::from_secs(20)).expect("done");
+        }
+        assert_eq!(most.load(Ordering::SeqCst), 3);
+        assert_eq!(pool.load(Lane::Read).threads, 3);
+    }
+
+    #[test]
+    fn stuck_lanes_leave_the_others_alone() {
+        let pool = ThreadPool::new(limits(2));
+        let (release, stuck) = channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        for _ in 0..10 {
+            let stuck = stuck.clone();
+            pool.spawn(Lane::Read, move || drop(unpoisoned(stuck.lock()).recv())).expect("spawned");
+        }
+        wait_for(|| pool.load(Lane::Read) == LaneLoad { threads: 2, idle: 0, queued: 8 });
+        for lane in [Lane::Stat, Lane::StatRemote, Lane::ReadRemote, Lane::Other] {
+            let (done, finished) = channel();
+            pool.spawn(lane, move || done.send(()).expect("heard")).expect("spawned");
+            finished.recv_timeout(Duration::from_secs(20)).expect("done");
+        }
+        drop(release);
+        wait_for(|| pool.load(Lane::Read).queued == 0);
+    }
+
+    #[test]
+    fn the_queue_has_a_limit() {
+        let pool = ThreadPool::new(PoolLimits { queued_jobs_max: 4, ..limits(1) });
+        let (release, stuck) = channel::<()>();
+        pool.spawn(Lane::Stat, move || drop(stuck.recv())).expect("runs");
+        wait_for(|| pool.load(Lane::Stat).queued == 0);
+        for n in 1..=4 {
+            pool.spawn(Lane::Stat, || {}).expect("queued");
+            assert_eq!(pool.load(Lane::Stat).queued, n);
+        }
+        let refused = pool.spawn(Lane::Stat, || {}).expect_err("one too many");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(release);
+        wait_for(|| pool.load(Lane::Stat).queued == 0);
+        pool.spawn(Lane::Stat, || {}).expect("room again");
+    }
+
+    #[test]
+    fn idle_threads_leave_and_come_back() {
+        let pool = ThreadPool::new(PoolLimits { idle_ms: 1, ..limits(4) });
+        for _ in 0..3 {
+            for _ in 0..20 {
+                pool.spawn(Lane::Stat, || {}).expect("spawned");
+            }
+            wait_for(|| pool.load(Lane::Stat) == LaneLoad::default());
+        }
+    }
+
+    #[test]
+    fn a_lowered_limit_takes_threads_away() {
+        let pool = ThreadPool::new(limits(4));
+        let barrier = Arc::new(Barrier::new(4));
+        for _ in 0..4 {
+            let barrier = barrier.clone();
+            pool.spawn(Lane::Read, move || drop(barrier.wait())).expect("spawned");
+        }
+        wait_for(|| pool.load(Lane::Read).threads == 4);
+        pool.set_limits(limits(1));
+        wait_for(|| {
+            let _ = pool.spawn(Lane::Read, || {});
+            pool.load(Lane::Read).threads == 1
+        });
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_the_answer_and_not_the_thread() {
+        let pool = ThreadPool::new(limits(1));
+        let lost = pool.run(Lane::Other, || -> u32 { panic!("as the test wants it") }).await;
+        assert_eq!(lost.expect_err("lost").kind(), io::ErrorKind::Other);
+        assert_eq!(pool.run(Lane::Other, || 7).await.expect("kept"), 7);
+        assert_eq!(pool.load(Lane::Other).threads, 1);
+    }
+}

@@ -44,6 +44,7 @@ pub use read_dir::{DirEntry, READ_DIR_BATCH, ReadDir};
 pub use resident::Resident;
 pub use resolve::Follow;
 pub use ring::RING_ROOM_MAX;
+pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
 
 use crate::clock::Clock;
@@ -380,6 +381,18 @@ impl FileEngine {
         self.0.clock.mono_ms()
     }
 
+    /// Whether a root was found where its path says within the last second, if the kernel can
+    /// tell from its caches.
+    pub(crate) fn root_is_current(&self, root: &Root) -> bool {
+        let now_ms = self.now_ms();
+        if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) }
+    }
+
+    /// Looks a root up again where that is due.
+    pub(crate) async fn refresh_root(&self, root: &Root) -> io::Result<()> {
+        self.fresh_dir(root).await.map(drop)
+    }
+
     fn how(&self, follow: Follow, noatime: bool) -> How {
         let plain = self.0.limits.plain_open;
         How { follow, noatime, no_xdev: false, cached: false, plain }
@@ -417,9 +430,7 @@ impl FileEngine {
     /// The directory of a root whose path has been looked up within the last second.
     async fn fresh_dir(&self, root: &Root) -> io::Result<Rc<RootDir>> {
         let now_ms = self.now_ms();
-        let checked =
-            if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) };
-        if !checked {
+        if !self.root_is_current(root) {
             let path = root.path().to_owned();
             let lane = stat_lane(root.fs());
             let dir = self.0.pool.run(lane, move || RootDir::open(&path)).await??;

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use super::entry::Entry;
 use super::pending::{Join, Pending};
 use super::table::{AsAsked, Asked, Key, Slot};
-use super::{CacheEngine, Lookup, StatCache, TRUST_MS, count};
-use crate::file::{FileKind, Meta, OpenFile, OwnedBuf, Root};
+use super::watch::{Acquired, Hold};
+use super::{CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
+use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 
 /// A file whose last change is younger than this when it is loaded may change again without
 /// its times changing: they move with the kernel's tick, 10 ms at its slowest.
@@ -59,8 +60,12 @@ impl StatCache {
         entry: Rc<Entry>,
         found: io::Result<Meta>,
     ) -> Look {
-        let same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
+        let mut same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
         let mut table = self.0.table.borrow_mut();
+        if let Some(slot) = table.get(asked) {
+            // The watches of an entry loaded before its root moved are on the wrong directories.
+            same &= slot.watched.is_none() || slot.root_generation == root.generation();
+        }
         if same {
             if let Some(slot) = table.get(asked) {
                 slot.valid_until_ms.set(self.valid_until(root));
@@ -70,7 +75,7 @@ impl StatCache {
         }
         let gone = table.remove(asked);
         drop(table);
-        self.let_go(gone);
+        drop(gone);
         Look::Changed
     }
 
@@ -81,6 +86,38 @@ impl StatCache {
 
     /// Opens from the kernel's caches, bytes included. `None`: it would have to wait.
     fn load_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
+        let Some(watcher) = self.watcher() else { return self.load_unwatched_now(root, asked) };
+        let hold = match watcher.acquire(root, asked.rel, false) {
+            Acquired::Held(hold) => hold,
+            Acquired::Unknown => return None,
+            Acquired::Never => return self.load_unwatched_now(root, asked),
+        };
+        let loading = self.begin(asked);
+        let linkless = Asked { follow: Follow::None, ..*asked };
+        let entry = match self.open_now(root, &linkless)? {
+            Err(error) if is_link(&error) => return self.load_unwatched_now(root, asked),
+            Err(error) => return Some(Err(error)),
+            Ok(entry) => entry,
+        };
+        if !can_be_watched(&entry) {
+            return Some(Ok(self.keep(root, asked, entry, None)));
+        }
+        let hold = match entry.meta().kind {
+            FileKind::Directory => match watcher.acquire(root, asked.rel, true) {
+                Acquired::Held(own) => hold.and(own),
+                _ => return None,
+            },
+            _ => hold,
+        };
+        Some(Ok(self.keep_watched(root, asked, entry, hold, &loading)))
+    }
+
+    fn load_unwatched_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
+        let opened = self.open_now(root, asked)?;
+        Some(opened.map(|entry| self.keep(root, asked, entry, None)))
+    }
+
+    fn open_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Entry>> {
         let files = &self.0.files;
         let open = || files.try_open_cached(root, asked.rel, asked.follow, asked.noatime);
         let mut opened = open()?;
@@ -88,17 +125,16 @@ impl StatCache {
             self.shed_some();
             opened = open()?;
         }
-        let file = match opened {
-            Ok(file) => file,
+        let mut entry = match opened {
+            Ok(file) => Entry::new(file, false),
             Err(error) => return Some(Err(error)),
         };
-        let mut entry = Entry::new(file, false);
         if let Some(length) = self.small_length(entry.file()) {
             let mut bytes = vec![0; length];
             let n = files.try_read(entry.file(), 0, &mut bytes)?;
             entry = self.with_bytes(entry, bytes, n);
         }
-        Some(Ok(self.keep(root, asked, entry)))
+        Some(Ok(entry))
     }
 
     /// Starts a task that looks and loads, and waits for it.
@@ -123,14 +159,49 @@ impl StatCache {
                 return Ok(entry);
             }
         }
+        match self.load_watched(root, &asked).await {
+            Ok(Some(entry)) => return Ok(entry),
+            Ok(None) => {}
+            Err(error) if is_link(&error) => {}
+            Err(error) => return Err(error),
+        }
+        let entry = self.open_entry(root, &asked).await?;
+        Ok(self.keep(root, &asked, entry, None))
+    }
+
+    /// Loads with watches on the way. `None`: it cannot be watched.
+    async fn load_watched(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Option<Rc<Entry>>> {
+        let Some(watcher) = self.watcher() else { return Ok(None) };
+        let files = &self.0.files;
+        files.refresh_root(root).await?;
+        let Some(mut hold) = watcher.acquire_by_asking(files, root, asked.rel, false).await else {
+            return Ok(None);
+        };
+        let loading = self.begin(asked);
+        let linkless = Asked { follow: Follow::None, ..*asked };
+        let mut entry = self.open_entry(root, &linkless).await?;
+        if !can_be_watched(&entry) {
+            return Ok(None);
+        }
+        if entry.meta().kind == FileKind::Directory {
+            match watcher.acquire_by_asking(files, root, asked.rel, true).await {
+                Some(own) => hold = hold.and(own),
+                None => return Ok(None),
+            }
+            // What changed in it before it was watched shows now.
+            entry = self.open_entry(root, &linkless).await?;
+        }
+        Ok(Some(self.keep_watched(root, asked, entry, hold, &loading)))
+    }
+
+    async fn open_entry(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Entry> {
         let files = &self.0.files;
         let mut opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
         if opened.as_ref().is_err_and(is_out_of_descriptors) {
             self.shed_some();
             opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
         }
-        let entry = self.with_small_bytes(Entry::new(opened?, false)).await?;
-        Ok(self.keep(root, &asked, entry))
+        self.with_small_bytes(Entry::new(opened?, false)).await
     }
 
     async fn with_small_bytes(&self, entry: Entry) -> io::Result<Entry> {
@@ -163,7 +234,36 @@ impl StatCache {
         small.then_some(size as usize)
     }
 
-    fn keep(&self, root: &Root, asked: &Asked<'_>, mut entry: Entry) -> Rc<Entry> {
+    /// Keeps what was loaded under watch, unless a change has overtaken the load.
+    fn keep_watched(
+        &self,
+        root: &Root,
+        asked: &Asked<'_>,
+        entry: Entry,
+        hold: Hold,
+        loading: &LoadGuard,
+    ) -> Rc<Entry> {
+        self.take_changes();
+        if loading.0.overtaken.get() {
+            count(&self.0.counters.loads);
+            return Rc::new(entry);
+        }
+        self.keep(root, asked, entry, Some(hold))
+    }
+
+    fn begin(&self, asked: &Asked<'_>) -> LoadGuard {
+        let loading = Rc::new(Loading { key: Key::new(*asked), overtaken: false.into() });
+        self.0.loading.borrow_mut().push(loading.clone());
+        LoadGuard(loading, self.clone())
+    }
+
+    fn keep(
+        &self,
+        root: &Root,
+        asked: &Asked<'_>,
+        mut entry: Entry,
+        watched: Option<Hold>,
+    ) -> Rc<Entry> {
         count(&self.0.counters.loads);
         entry.racy = is_racy(entry.meta());
         let entry = Rc::new(entry);
@@ -176,7 +276,7 @@ impl StatCache {
             entry: entry.clone(),
             valid_until_ms: self.valid_until(root).into(),
             root_generation: root.generation(),
-            watched: None,
+            watched,
             used_ms: now_ms.into(),
             referenced: false.into(),
         };
@@ -184,13 +284,34 @@ impl StatCache {
         if gone.is_some() {
             count(&self.0.counters.evicted);
         }
-        self.let_go(gone);
+        drop(gone);
         entry
     }
 
     fn shed_some(&self) {
         self.shed((self.len() / SHED_FRACTION).max(1));
     }
+}
+
+/// A load that changes are told to while it lives.
+struct LoadGuard(Rc<Loading>, StatCache);
+
+impl Drop for LoadGuard {
+    fn drop(&mut self) {
+        self.1.0.loading.borrow_mut().retain(|loading| !Rc::ptr_eq(loading, &self.0));
+    }
+}
+
+/// Whether the kernel reports all changes of an entry by its directories: not if another machine
+/// can make them, or if they can be made under another name.
+fn can_be_watched(entry: &Entry) -> bool {
+    let meta = entry.meta();
+    let one_name = meta.kind == FileKind::Directory || meta.links == 1;
+    one_name && entry.file().fs() != FsClass::Remote
+}
+
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {

@@ -12,6 +12,8 @@ mod entry;
 mod load;
 mod pending;
 mod table;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -30,6 +32,7 @@ pub use entry::Entry;
 use crate::file::{FileEngine, Follow, Root};
 use pending::{Join, Pending};
 use table::{AsAsked, Asked, Key, Slot, Table};
+use watch::{Change, Watcher, trimmed};
 
 /// How long an entry is believed without looking.
 pub const TRUST_MS: u64 = 1_000;
@@ -119,6 +122,19 @@ struct Inner {
     pending: RefCell<HashMap<Key, Rc<Pending>, RandomState>>,
     small_bytes: Rc<Cell<u64>>,
     counters: CacheCounters,
+    /// `None` unless the engine is inotify and could be started.
+    watcher: Option<Rc<Watcher>>,
+    /// Why it could not.
+    unwatched: Option<String>,
+    /// Loads under way, to be told of changes that overtake them.
+    loading: RefCell<Vec<Rc<Loading>>>,
+}
+
+/// A load under way.
+struct Loading {
+    key: Key,
+    /// Something changed since it began: what it brings is not to be trusted longer than now.
+    overtaken: Cell<bool>,
 }
 
 /// The answer to a look-up.
@@ -145,7 +161,17 @@ impl Lookup {
 impl StatCache {
     /// A cache over an engine. To be made inside the worker's runtime.
     pub fn new(files: FileEngine, engine: CacheEngine, limits: CacheLimits) -> StatCache {
+        let (watcher, unwatched) = match engine {
+            CacheEngine::Inotify => match Watcher::start(limits.watches_max) {
+                Ok(watcher) => (Some(watcher), None),
+                Err(error) => (None, Some(format!("inotify_init: {error}"))),
+            },
+            _ => (None, None),
+        };
         StatCache(Rc::new(Inner {
+            watcher,
+            unwatched,
+            loading: RefCell::default(),
             files,
             engine,
             limits,
@@ -160,6 +186,7 @@ impl StatCache {
     /// system call nor an allocation.
     pub fn lookup(&self, root: &Rc<Root>, rel: &[u8], follow: Follow, noatime: bool) -> Lookup {
         let asked = Asked { root: root.id(), follow, noatime, rel };
+        self.take_changes();
         if let Some(entry) = self.hit(root, &asked) {
             return Lookup::Ready(Ok(entry));
         }
@@ -168,6 +195,23 @@ impl StatCache {
             return Lookup::Wait(Box::pin(Join(pending.clone())));
         }
         self.look_again_or_load(root, &asked)
+    }
+
+    /// How changes are noticed: `Simple` also where watching was asked for and is not possible,
+    /// and then why.
+    pub fn engine(&self) -> (CacheEngine, Option<String>) {
+        match &self.0.watcher {
+            Some(watcher) if watcher.is_broken() => (CacheEngine::Simple, watcher.why_broken()),
+            None if self.0.engine == CacheEngine::Inotify => {
+                (CacheEngine::Simple, self.0.unwatched.clone())
+            }
+            _ => (self.0.engine, None),
+        }
+    }
+
+    /// Directories watched.
+    pub fn watches(&self) -> usize {
+        self.0.watcher.as_ref().map_or(0, |watcher| watcher.len())
     }
 
     /// The engine it opens with.
@@ -197,9 +241,10 @@ impl StatCache {
 
     /// Lets entries go that nobody asked for lately. For the worker's once-a-second tick.
     pub fn sweep(&self) {
+        self.take_changes();
         let before_ms = self.now_ms().saturating_sub(IDLE_MS);
         let gone = self.0.table.borrow_mut().sweep(before_ms, SWEEP_STEPS);
-        self.let_go(gone);
+        drop(gone);
     }
 
     /// Lets up to `n` entries go, to have their descriptors back.
@@ -209,13 +254,13 @@ impl StatCache {
             (0..n).map_while(|_| table.evict()).collect()
         };
         add(&self.0.counters.evicted, gone.len() as u64);
-        self.let_go(gone);
+        drop(gone);
     }
 
     /// Lets all entries go.
     pub fn clear(&self) {
         let gone = self.0.table.borrow_mut().remove_where(|_| true);
-        self.let_go(gone);
+        drop(gone);
     }
 }
 
@@ -237,15 +282,64 @@ impl StatCache {
         Some(slot.entry.clone())
     }
 
-    fn is_valid(&self, slot: &Slot, _root: &Root, now_ms: u64) -> bool {
+    fn is_valid(&self, slot: &Slot, root: &Root, now_ms: u64) -> bool {
+        if slot.watched.is_some() && self.watcher().is_some() {
+            // The root's own path is looked up once a second.
+            return self.0.files.root_is_current(root) && slot.root_generation == root.generation();
+        }
         now_ms < slot.valid_until_ms.get()
     }
 
-    fn let_go(&self, gone: impl IntoIterator<Item = Slot>) {
-        for slot in gone {
-            drop(slot);
+    fn watcher(&self) -> Option<&Rc<Watcher>> {
+        self.0.watcher.as_ref().filter(|watcher| !watcher.is_broken())
+    }
+
+    /// Lets go what has changed, as far as the kernel has told.
+    fn take_changes(&self) {
+        let Some(watcher) = self.watcher() else { return };
+        for change in watcher.take_changes() {
+            match change {
+                Change::Anything => self.invalidate_all(),
+                Change::At { root, path, below } => self.invalidate(root, &path, below),
+            }
         }
     }
+
+    fn invalidate(&self, root: u64, path: &[u8], below: bool) {
+        for load in &*self.0.loading.borrow() {
+            let key = load.key.asked();
+            if key.root == root && concerns(path, below, key.rel) {
+                load.overtaken.set(true);
+            }
+        }
+        let gone = if below {
+            let pick = |slot: &Slot| {
+                let key = slot.key.asked();
+                key.root == root && concerns(path, true, key.rel)
+            };
+            self.0.table.borrow_mut().remove_where(pick)
+        } else {
+            self.0.table.borrow_mut().remove_variants(root, path)
+        };
+        add(&self.0.counters.invalidated, gone.len() as u64);
+    }
+
+    fn invalidate_all(&self) {
+        for load in &*self.0.loading.borrow() {
+            load.overtaken.set(true);
+        }
+        let gone = self.0.table.borrow_mut().remove_where(|_| true);
+        add(&self.0.counters.invalidated, gone.len() as u64);
+    }
+}
+
+/// Whether a change at `path` (and `below` it) changes what `rel` names.
+fn concerns(path: &[u8], below: bool, rel: &[u8]) -> bool {
+    let rel = trimmed(rel);
+    if rel == path {
+        return true;
+    }
+    below && (path.is_empty() || rel.strip_prefix(path).is_some_and(|rest| rest[0] == b'/'))
 }
 
 fn count(counter: &Cell<u64>) {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use foldhash::fast::RandomState;
 
 use super::entry::Entry;
-use super::watch::Watched;
+use super::watch::Hold;
 use crate::file::Follow;
 
 /// A look-up: which path, beneath which root, opened how.
@@ -105,7 +105,7 @@ pub(super) struct Slot {
     /// For entries that are watched: the root's generation at loading.
     pub(super) root_generation: u64,
     /// The directories whose events tell of changes; `None`: it is looked at again each second.
-    pub(super) watched: Option<Watched>,
+    pub(super) watched: Option<Hold>,
     pub(super) used_ms: Cell<u64>,
     /// Asked for since the clock's hand last passed.
     pub(super) referenced: Cell<bool>,
@@ -196,6 +196,20 @@ impl Table {
         let picked: Vec<Key> =
             self.slots.iter().flatten().filter(|slot| pick(slot)).map(|s| s.key.clone()).collect();
         picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
+    }
+
+    /// Takes out all entries of one path, however they were asked for.
+    pub(super) fn remove_variants(&mut self, root: u64, path: &[u8]) -> Vec<Slot> {
+        let slashed = [path, b"/"].concat();
+        let mut gone = Vec::new();
+        for follow in [Follow::All, Follow::Beneath, Follow::None] {
+            for noatime in [false, true] {
+                for rel in [path, &slashed] {
+                    gone.extend(self.remove(&Asked { root, follow, noatime, rel }));
+                }
+            }
+        }
+        gone
     }
 
     fn step(&mut self) -> usize {

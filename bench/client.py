@@ -132,6 +132,8 @@ def paced(port, path, rate, seconds, first=0):
                 s.close()
             s = None
         n += 1
+    if s:
+        s.close()
     return latencies, failed
 
 

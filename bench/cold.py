@@ -42,8 +42,13 @@ def main():
         if "control" in names:
             makers["control"] = control(diskbed, disk)
         for turn in range(args.repeat):
-            for name, make in makers.items():
-                r = one_run(diskbed, disk, make, args, turn)
+            for name, make in list(makers.items()):
+                try:
+                    r = one_run(diskbed, disk, make, args, turn)
+                except diskbed.BedError as e:
+                    rig.say(f"{name} is left out: {e}")
+                    del makers[name]
+                    continue
                 rig.say(diskbed.summary_line(name, r))
                 runs.setdefault(name, []).append(kept(r))
     results = {name: medians(rs) for name, rs in runs.items()}

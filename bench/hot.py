@@ -34,11 +34,8 @@ def main():
     args = ap.parse_args()
     results = {}
     wanted = servers.chosen(args, servers.Tuning(idle_s=300, cache_files=True))
-    running = {}
+    running = servers.start_all(args, wanted)
     try:
-        for name, make in wanted:
-            argv, port = make()
-            running[name] = rig.start(name, argv, port, servers.log_of(args, name))
         for label, path in FILES.items():
             # the floor has one answer only: it is measured beside the small file
             row = {n: r for n, r in running.items() if n != "floor" or label == "44 B"}

@@ -37,15 +37,11 @@ def main():
     root = args.out + "/hotset"
     tuning = servers.Tuning(idle_s=300, cache_files=True)
     wanted = servers.chosen(args, tuning, root=root)
-    results, running = {}, {}
+    scripts = {label: prepare(root, count, size) for label, (count, size, _) in SETS.items()}
+    results, running = {}, servers.start_all(args, wanted)
     try:
-        for label, (count, size, conns) in SETS.items():
-            script = prepare(root, count, size)
-            if not running:
-                for name, make in wanted:
-                    argv, port = make()
-                    running[name] = rig.start(name, argv, port, servers.log_of(args, name))
-            results[label] = measure(running, script, conns, args)
+        for label, (_, _, conns) in SETS.items():
+            results[label] = measure(running, scripts[label], conns, args)
             show(label, results[label])
     finally:
         for server in running.values():

@@ -27,8 +27,12 @@ def main():
     results = {}
     wanted = servers.chosen(args, tuning)
     for name, make in wanted:
-        with servers.serving(args, name, make) as server:
-            results[name] = measure(server, args.conns)
+        try:
+            with servers.serving(args, name, make) as server:
+                results[name] = measure(server, args.conns)
+        except (rig.RigError, OSError) as e:
+            rig.say(f"{name} is left out: {e}")
+            continue
         r = results[name]
         rig.say(f"{name:12s} {r['kib_per_connection']:6.2f} KiB per connection"
                 f"  (slope {r['slope_kib']:.2f}, anonymous {r['anonymous_kib']:.2f})"

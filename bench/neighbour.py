@@ -43,8 +43,11 @@ def main():
         for _ in range(args.rounds):
             for name, make in makers.items():
                 for size in SIZES:
-                    with started(args, diskbed, name, make, disk) as port:
-                        one_round(args, diskbed, disk, urls, port, port, size, rows, name)
+                    try:
+                        with started(args, diskbed, name, make, disk) as port:
+                            one_round(args, diskbed, disk, urls, port, port, size, rows, name)
+                    except rig.RigError as e:
+                        rig.say(f"{name} is left out: {e}")
             if "control" in names and servers.binary(args, "floor"):
                 control_round(args, diskbed, disk, urls, rows)
     show(rows)

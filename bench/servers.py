@@ -63,6 +63,18 @@ def maker(args, name, tuning, root=None):
     return make
 
 
+def start_all(args, wanted):
+    """{name: rig.Running} of chosen(); one that does not start is left out with a word."""
+    running = {}
+    for name, make in wanted:
+        argv, port = make()
+        try:
+            running[name] = rig.start(name, argv, port, log_of(args, name))
+        except rig.RigError as e:
+            rig.say(f"left out: {e}")
+    return running
+
+
 def serving(args, name, make, core=rig.SERVER_CORE, enter=None):
     """rig.serving() for one of chosen()."""
     argv, port = make()

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Turn the results of all scripts (RESULTS/*.json) into docs/experiments.md and its plots.
+
+For each figure: what was required, what was measured, for each server, with which command, on
+which machine.  A figure without results says so; nothing is carried over from an older report.
+"""
+import argparse
+import json
+import math
+import os
+import sys
+
+import cold
+import hot
+import hotset
+import neighbour
+import plot
+import rig
+
+HEAD = """\
+# Experiments
+
+Written by `bench/report.py` from what the scripts in `bench/` measured; the commands stand with
+each figure and `bench/README.md` explains them. All servers of a table ran side by side in one
+run. Absolute values belong to the machine: compare ratios.
+"""
+ASYNCHRONOUS = ["linux-aio-sendfile", "posix-aio", "gthread-aio", "gthread-sendfile"]
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--results", default="/tmp/lighty-bench", metavar="DIR")
+    ap.add_argument("--to", default=rig.REPO + "/docs", metavar="DIR",
+                    help="experiments.md and plots/ are written there (%(default)s)")
+    args = ap.parse_args()
+    os.makedirs(args.to + "/plots", exist_ok=True)
+    text = [HEAD]
+    for title, name, write in FIGURES:
+        text.append(f"## {title}\n")
+        document = load(args.results, name)
+        if not document:
+            text.append("Not measured yet.\n")
+            continue
+        text += write(document["results"], args.to + "/plots")
+        text.append(provenance(document))
+    with open(args.to + "/experiments.md", "w") as f:
+        f.write("\n".join(text))
+    rig.say(f"written: {args.to}/experiments.md")
+
+
+def load(directory, name):
+    try:
+        with open(f"{directory}/{name}.json") as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return None
+
+
+def provenance(d):
+    m = d["machine"]
+    said = "; ".join(v.strip() for v in d["versions"].values())
+    return (f"`{d['command']}`, {d['date']}, Linux {m['kernel']} {m['arch']}, {m['cores']} cores"
+            f" ({m['cpu']}), {m['memory_gib']} GiB. {said}\n")
+
+
+# ---------------------------------------------------------------- tables
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    cells = [["-" if word == "nan" else str(word) for word in row] for row in rows]
+    return lines + ["| " + " | ".join(row) + " |" for row in cells] + [""]
+
+
+def required(rows):
+    """Rows of (what, limit as text, measured or None, met)."""
+    return table(["required", "limit", "measured", ""],
+                 [[what, limit, "-" if value is None else f"{value:.2f}",
+                   "" if value is None else "met" if met else "**missed**"]
+                  for what, limit, value, met in rows])
+
+
+def at_most(what, value, limit):
+    return what, f"<= {limit:g}", value, value is not None and value <= limit
+
+
+def at_least(what, value, limit):
+    return what, f">= {limit:g}", value, value is not None and value >= limit
+
+
+def quotient(a, b):
+    return None if a is None or not b else a / b
+
+
+def spread(values):
+    return f"{rig.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+
+
+# ---------------------------------------------------------------- one function for each figure
+
+def small_files(results, plots):
+    rows = results["44 B"]
+    us = {name: rig.median(r["us"]) for name, r in rows.items()}
+    ours = us.get("lighty")
+    calls = rows.get("lighty", {}).get("calls")
+    checks = [at_most("CPU over nginx's", quotient(ours, us.get("nginx")), 0.60),
+              at_most("CPU over lighttpd's", quotient(ours, us.get("lighttpd")), 0.95),
+              at_most("CPU over the floor's", quotient(ours, us.get("floor")), 1.20),
+              at_most("system calls per request", calls and hot.io_calls(calls), 2)]
+    return required(checks) + hot_table("44 B", rows, us, plots)
+
+
+def large_files(results, plots):
+    rows = results["100 KB"]
+    us = {name: rig.median(r["us"]) for name, r in rows.items()}
+    best = min((us[n] for n in ("nginx", "lighttpd") if n in us), default=None)
+    checks = [at_most("CPU over the better of nginx and lighttpd",
+                      quotient(us.get("lighty"), best), 1.0)]
+    return required(checks) + hot_table("100 KB", rows, us, plots)
+
+
+def hot_table(label, rows, us, plots):
+    name = "hot-" + label.replace(" ", "").lower() + ".svg"
+    plot.bars(f"{plots}/{name}", f"CPU per request, {label} file", list(us.items()), "us")
+    body = []
+    for server, r in rows.items():
+        calls = r.get("calls") or {}
+        over = rig.ratio(us.get("lighty", math.nan), us[server])
+        body.append([server, spread(r["us"]), f"{over:.2f}",
+                     f"{rig.median(r['rps']):.0f}", f"{hot.io_calls(calls):.2f}" if calls else "-",
+                     " ".join(f"{k} {v:g}" for k, v in calls.items()), r["bad"]])
+    return [f"![CPU per request](plots/{name})", ""] + table(
+        ["server", "CPU us per request (range)", "lighty over it", "requests/s", "calls",
+         "with waiting (one connection)", "failed"], body)
+
+
+def cold_files(results, plots):
+    rows = results["servers"]
+    rate = {name: r["fetches_s"] for name, r in rows.items()}
+    base, limit = rate.get(cold.BASE), rate.get(cold.LIMIT)
+    auto, pool = rate.get("lighty:auto+ring"), rate.get("lighty:auto+pool")
+    checks = [at_least("auto over linux-sendfile", quotient(auto, base), 2.2),
+              at_least("io-uring over linux-sendfile", quotient(rate.get("lighty:io-uring"), base),
+                       2.2),
+              at_least("auto over nginx with aio threads", quotient(auto, rate.get("nginx:aio")),
+                       1.3),
+              at_least("auto over the disk's limit", quotient(auto, limit), 0.95),
+              at_least("threads over ring (auto)", quotient(pool, auto), 0.95)]
+    checks += [at_least(f"{b} over linux-sendfile", quotient(rate.get("lighty:" + b), base), 1.79)
+               for b in ASYNCHRONOUS]
+    checks += [at_most(f"loop blocked, %, {n}", rows.get(n, {}).get("blocked_pct"), 2)
+               for n in ("lighty:auto+ring", "lighty:auto+pool", "lighty:io-uring")]
+    plot.bars(plots + "/cold.svg", "Cold files: fetches per second", list(rate.items()), "/s")
+    body = [[n, f"{r['fetches_s']:.1f} ({r['lowest']:.1f}-{r['highest']:.1f})",
+             f"{rig.ratio(r['fetches_s'], base):.2f}", f"{rig.ratio(r['fetches_s'], limit):.2f}",
+             f"{r['blocked_pct']:.1f}", f"{r['first_ms']:.0f} / {r['fetch_ms']:.0f}",
+             f"{r['disk_util_pct']:.0f}", f"{r['errors']:g}"] for n, r in rows.items()]
+    return required(checks) + [
+        f"`{cold.BASE}` looks paths up in the event loop too, as the ancestor and the peers do;"
+        f" `{cold.LIMIT}` is taken as the disk's limit; `control` is the bed's own event loop with"
+        f" 64 read and 64 stat threads. Disk at {results['speed']:g} times its speed.", "",
+        "![fetches per second](plots/cold.svg)", ""] + table(
+        ["server", "fetches/s (range)", "over base", "over limit", "loop blocked %",
+         "first byte / fetch ms", "disk busy %", "errors"], body)
+
+
+def neighbours(results, _plots):
+    rows, checks, body = results["servers"], [], []
+    for name, sizes in rows.items():
+        for size in sizes:
+            idle = neighbour.p99(sizes, size, "idle")
+            loaded = neighbour.p99(sizes, size, "loaded")
+            over = rig.ratio(loaded, idle)
+            if name.partition(":")[0] == "lighty":
+                checks.append(at_most(f"{name}, {size}: p99 over idle", over, 2))
+            body.append([name, size, f"{idle:.3f}", f"{loaded:.3f}", f"{over:.2f}",
+                         f"{rig.median(sizes[size]['cold']):.0f}",
+                         sum(r["failed"] for r in sizes[size]["loaded"]),
+                         sum(r["samples"] for r in sizes[size]["loaded"])])
+    return required(checks) + [
+        "`control` asks a floor that nobody else uses: what it loses is the machine's doing.",
+        ""] + table(["server", "hot file", "p99 idle ms", "p99 beside cold ms", "ratio",
+                     "cold fetches/s", "failed", "samples"], body)
+
+
+def hot_sets(results, _plots):
+    lines = []
+    for label, rows in results.items():
+        rate = {name: rig.median(r["mb_s"]) for name, r in rows.items()}
+        cost = {name: rig.median(r["us_per_mb"]) for name, r in rows.items()}
+        base = rate.get(hotset.BASE)
+        checks = [at_least(f"{n} over linux-sendfile, {label}", quotient(rate.get(n), base), 0.97)
+                  for n in ("lighty:auto+ring", "lighty:auto+pool")]
+        body = [[n, f"{rate[n]:.0f}", f"{rig.ratio(rate[n], base):.2f}", spread(r["us_per_mb"]),
+                 f"{rig.ratio(cost[n], cost.get(hotset.BASE, 0)):.2f}", r["bad"]]
+                for n, r in rows.items()]
+        lines += [f"### {label}", ""] + required(checks) + table(
+            ["server", "MB/s", "over linux-sendfile", "CPU us per MB (range)", "over it",
+             "failed"], body)
+    return lines
+
+
+def idle_memory(results, plots):
+    rows = results["servers"]
+    per = {name: r["kib_per_connection"] for name, r in rows.items()}
+    plot.bars(plots + "/memory.svg", "Resident memory of an idle connection", list(per.items()),
+              "KiB")
+    body = [[n, f"{r['kib_per_connection']:.2f}", f"{r['slope_kib']:.2f}",
+             f"{r['anonymous_kib']:.2f}", r["start_kib"], r["open"]] for n, r in rows.items()]
+    return required([at_most("KiB per idle connection", per.get("lighty"), 1.5)]) + [
+        "![memory](plots/memory.svg)", ""] + table(
+        ["server", "KiB per connection", "slope after the first tenth", "anonymous",
+         "KiB at start", f"still open of {results['conns']}"], body)
+
+
+def no_allocations(results, _plots):
+    tests = [[name, outcome] for name, outcome in results["tests"].items()]
+    return table(["test", "outcome"], tests) + [*results["said"], "", f"`{results['test']}`", ""]
+
+
+def drilled(results, _plots):
+    names = list(dict.fromkeys(n for row in results.values() for n in row))
+    body = [[drill] + [cell(row.get(n)) for n in names] for drill, row in results.items()]
+    return ["What is required stands in `bench/drills.py --help`.", ""] + table(
+        ["drill", *names], body)
+
+
+def cell(outcome):
+    if not outcome:
+        return "-"
+    return ("" if outcome["ok"] else "**fails:** ") + outcome["text"]
+
+
+FIGURES = [("1. A small file, warm", "hot", small_files),
+           ("2. A 100 KB file, warm", "hot", large_files),
+           ("3a. Files on a disk that seeks", "cold", cold_files),
+           ("3b. The neighbour of a client that waits for the disk", "neighbour", neighbours),
+           ("3c. A hot set of 100 MB", "hotset", hot_sets),
+           ("4. Memory of idle connections", "memory", idle_memory),
+           ("5. Allocations for a warm request", "allocations", no_allocations),
+           ("6. Drills", "drills", drilled)]
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except rig.RigError as e:
+        sys.exit(f"report: {e}")

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Tests of the measuring tools themselves: `python3 bench/test_bench.py` (a few seconds)."""
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import allocations
+import client
+import drills
+import hot
+import report
+import rig
+import servers
+import stallfs
+
+WRK = """\
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+  Latency Distribution
+     99%    1.50ms
+  {n} requests in 2.00s, 1.50MB read
+  Socket errors: connect 0, read 2, write 0, timeout 1
+  Non-2xx or 3xx responses: 4
+Requests/sec:  500.00
+"""
+STRACE = """\
+% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 54.00    0.105398           1      1000           epoll_wait
+ 46.00    0.089780           1      2000        17 recvfrom
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.195178           1      3000        17 total
+"""
+
+
+class Parsing(unittest.TestCase):
+    def test_wrk(self):
+        r = rig.parse_wrk(WRK.format(n=1000))
+        self.assertEqual((r["requests"], r["rps"], r["bad"], r["p99_ms"]), (1000, 500.0, 7, 1.5))
+        self.assertEqual(r["bytes"], 1.5 * 2**20)
+        with self.assertRaises(rig.RigError):
+            rig.parse_wrk("unable to connect")
+
+    def test_strace(self):
+        self.assertEqual(hot.parse_strace(STRACE), {"epoll_wait": 1000, "recvfrom": 2000})
+        self.assertEqual(hot.io_calls({"epoll_wait": 1, "recvfrom": 1, "sendto": 1}), 2)
+
+    def test_allocations(self):
+        said = "test warm ... 44 B: 0 allocations\nok\ntest cold ... FAILED\n"
+        self.assertEqual(allocations.parse(said)["tests"], {"warm": "ok", "cold": "FAILED"})
+
+    def test_a_command_is_shown_without_this_machines_directories(self):
+        argv = ["/x/bench/cold.py", "--out", "/x", "--speed", "4", "--state=/y", "--diskbed", "/z"]
+        self.assertEqual(rig.command_line(argv), "bench/cold.py --speed 4")
+
+    def test_percentiles_are_of_the_values(self):
+        values = list(range(100, -1, -1))
+        self.assertEqual([rig.percentile(values, p) for p in (0, 50, 99, 100)], [0, 50, 99, 100])
+        self.assertEqual(rig.percentile([], 99), 0)
+
+    def test_a_pattern_tells_offsets_apart(self):
+        data = rig.pattern("x", 1000)
+        lines = [data[i:i + rig.LINE_BYTES] for i in range(0, 1000, rig.LINE_BYTES)]
+        self.assertEqual((len(data), len(set(lines))), (1000, len(lines)))
+
+
+class Scripted:
+    """A server that answers every request with `answer`; the one numbered `slow` late."""
+
+    def __init__(self, answer, slow=None, late_s=0.0):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.answer, self.slow, self.late_s = answer, slow, late_s
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        s, _ = self.listener.accept()
+        n = 0
+        with s:
+            while s.recv(4096):
+                if n == self.slow:
+                    time.sleep(self.late_s)
+                s.sendall(self.answer)
+                n += 1
+
+    def close(self):
+        self.listener.close()
+        self.thread.join()
+
+
+class Clients(unittest.TestCase):
+    def test_a_stop_is_charged_to_every_request_that_was_due(self):
+        server = Scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", slow=10, late_s=0.5)
+        latencies, failed = client.paced(server.port, "/", 100, 0.9)
+        server.close()
+        self.assertEqual(failed, 0)
+        self.assertGreater(sum(ms > 100 for ms in latencies), 30)
+
+    def test_a_cut_answer_is_not_whole(self):
+        ours, theirs = socket.socketpair()
+        theirs.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfour")
+        theirs.close()
+        with ours:
+            answer = client.read_answer(ours)
+        self.assertEqual((answer.status, answer.announced, answer.body, answer.closed),
+                         (200, 5, b"four", True))
+        self.assertFalse(answer.whole)
+
+    def test_a_connection_closed_without_a_word_is_status_0(self):
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        with ours:
+            self.assertEqual(client.read_answer(ours).status, 0)
+
+
+class Processes(unittest.TestCase):
+    def test_a_server_is_started_measured_and_ended(self):
+        with tempfile.TemporaryDirectory() as out:
+            port = rig.free_port()
+            argv = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+            with rig.serving("python", argv, port, out + "/log", core=None) as server:
+                pid = server.pid
+                self.assertGreater(rig.memory_kib(pid), 1000)
+                self.assertGreater(rig.cpu_s(pid), 0)
+            self.assertFalse(os.path.exists(f"/proc/{pid}/fd"))
+
+    def test_a_server_that_does_not_start_says_why(self):
+        with tempfile.TemporaryDirectory() as out:
+            argv = [sys.executable, "-c", "raise SystemExit('no such directive')"]
+            with self.assertRaisesRegex(rig.RigError, "no such directive"):
+                rig.start("x", argv, rig.free_port(), out + "/log", core=None)
+
+    def test_every_template_is_filled_in(self):
+        with tempfile.TemporaryDirectory() as out:
+            args = rig.arguments("", "lighty,nginx,lighttpd,h2o").parse_args(["--out", out])
+            for name in ("lighty:auto+pool+inline", "nginx:aio", "nginx:8w", "lighttpd", "h2o"):
+                servers_binary, servers.binary = servers.binary, lambda _args, base: base
+                try:
+                    argv, _port = servers.maker(args, name, servers.Tuning(idle_s=9))()
+                finally:
+                    servers.binary = servers_binary
+                with open(argv[-1]) as f:
+                    self.assertNotRegex("".join(x for x in f if x[0] != "#"), "@[A-Z]+@")
+
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"), "needs root and FUSE")
+class StallingFileSystem(unittest.TestCase):
+    def test_it_serves_stalls_and_fails(self):
+        with tempfile.TemporaryDirectory() as out, stallfs.mounted(out + "/m") as command:
+            with open(out + "/m/7.bin", "rb") as f:
+                self.assertEqual(len(f.read()), stallfs.FILE_BYTES)
+            self.assertFalse(os.path.exists(out + "/m/none.bin"))
+            with self.assertRaises(OSError), open(out + "/m/eio.bin", "rb") as f:
+                f.read()
+            command("stall reads 0.3")
+            start = time.monotonic()
+            os.stat(out + "/m/8.bin")
+            self.assertLess(time.monotonic() - start, 0.25)
+            with open(out + "/m/8.bin", "rb") as f:
+                f.read()
+            self.assertGreaterEqual(time.monotonic() - start, 0.25)
+            command("stall all 0.3")
+            start = time.monotonic()
+            os.stat(out + "/m/9.bin")
+            self.assertGreaterEqual(time.monotonic() - start, 0.25)
+
+
+class Report(unittest.TestCase):
+    def test_limits_are_judged_and_what_is_missing_is_said(self):
+        rows = report.required([report.at_most("a", 0.6, 0.6), report.at_most("b", 0.61, 0.6),
+                                report.at_least("c", None, 1)])
+        self.assertIn("| met |", rows[2])
+        self.assertIn("**missed**", rows[3])
+        self.assertIn("| - |  |", rows[4])
+
+    def test_every_figure_can_be_written_without_lighty(self):
+        us = {"us": [1.0, 2.0], "rps": [3.0], "bad": 0}
+        with tempfile.TemporaryDirectory() as out:
+            lines = report.small_files({"44 B": {"nginx": us}}, out)
+            self.assertTrue(os.path.exists(out + "/hot-44b.svg"))
+        self.assertNotIn("nan", "\n".join(lines))
+
+    def test_a_drill_that_failed_shows(self):
+        lines = report.drilled({"eio": {"nginx": {"ok": False, "text": "hangs"}}}, "")
+        self.assertIn("**fails:** hangs", "\n".join(lines))
+        self.assertEqual(set(drills.DRILLS) - set(drills.__doc__.split()), set())
+
+
+if __name__ == "__main__":
+    unittest.main()

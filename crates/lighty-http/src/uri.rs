@@ -15,7 +15,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 /// `url_normalize` act only when it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseOpts {
-    /// Refuse a bare LF as line end, and control bytes, in the head.
+    /// Refuse a bare LF as line end in the head. (Control bytes in it are refused always.)
     pub header_strict: bool,
     /// Refuse hosts that are neither names nor addresses.
     pub host_strict: bool,

@@ -231,7 +231,10 @@ proptest! {
     }
 
     #[test]
-    fn cuts_do_not_matter(input in "([0-9a-f]{0,2}(;[a-z]{0,3})?\r?\n[a-z]{0,6}(\r\n)?){0,4}(0\r\n\r\n)?") {
+    fn cuts_do_not_matter(
+        input in "([0-9a-f]{0,2}(;[a-z]{0,3})?\r?\n[a-z]{0,6}(\r\n)?){0,4}\
+                  (0\r\n\r\n)?",
+    ) {
         let input: String = input;
         decode(input.as_bytes());
     }

@@ -24,8 +24,8 @@ pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 pub struct Limits {
     /// Bytes of request line and header fields together, without the final empty line: 431.
     pub head_bytes_max: usize,
-    /// Bytes of all header lines together, line ends included: 431. `server.max-request-field-size`,
-    /// which in lighttpd 1.4 too bounds the section, not one field.
+    /// Bytes of all header lines together, line ends included: 431. It is
+    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one field.
     pub field_bytes_max: usize,
     /// Number of header lines, at most [`FIELDS_CAP`]: 431.
     pub fields_max: u32,
@@ -198,8 +198,15 @@ pub fn parse_request(
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<Head, RequestFault> {
-    let Some(span) = out.scan.advance(buf, limits, opts.header_strict)? else {
-        return Ok(Head::Partial);
+    let span = match out.scan.advance(buf, limits, opts.header_strict) {
+        Ok(Some(span)) => span,
+        Ok(None) => return Ok(Head::Partial),
+        Err(fault) => {
+            let start = out.scan.start();
+            out.clear();
+            read_request_line(&buf[start..], out);
+            return Err(fault);
+        }
     };
     out.clear();
     parse_lines(&buf[span.start..span.end], limits, out)?;

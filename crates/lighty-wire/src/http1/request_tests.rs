@@ -65,6 +65,11 @@ fn a_refused_line_is_there_for_the_log() {
     let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
     assert_eq!(result, Err(RequestFault::FieldName));
     assert_eq!(out.line(), b"GET / HTTP/1.1");
+    let head = b"\r\nGET /b HTTP/1.1\nHost: a\n\n";
+    let result = parse_request(head, &Limits::default(), &ParseOpts::default(), &mut out);
+    assert_eq!(result, Err(RequestFault::BareLf));
+    assert_eq!((out.line(), out.method_raw()), (&b"GET /b HTTP/1.1"[..], &b"GET"[..]));
+    assert_eq!(out.target_raw(), b"/b");
 }
 
 #[test]
@@ -118,7 +123,8 @@ proptest! {
     #[test]
     fn the_pieces_do_not_matter(
         line in "(\r?\n){0,2}(GET|POST|X\x00| )? ?(/[a-z%/.]{0,24}|\\*)( HTTP/1.[01])?\r?\n",
-        fields in "((Host: a|Content-Length: [0-9]{0,3}|[A-Za-z :]{0,20}|Transfer-Encoding: chunked)\r?\n){0,6}",
+        fields in "((Host: a|Content-Length: [0-9]{0,3}|[A-Za-z :]{0,20}|\
+                   Transfer-Encoding: chunked)\r?\n){0,6}",
         end in "(\r?\n)?[a-z]{0,4}",
     ) {
         let head: String = [line, fields, end].concat();
@@ -135,7 +141,8 @@ proptest! {
         let head = ["PUT ", &target, " HTTP/1.1\r\nHost: a\r\n", &fields, "\r\n"].concat();
         let whole = outcome(&[head.as_bytes()]);
         if !fields.contains("Host") {
-            prop_assert_eq!(&whole, &Ok(Some((head.len(), target.into_bytes(), BodyFraming::None))));
+            let expected = (head.len(), target.into_bytes(), BodyFraming::None);
+            prop_assert_eq!(&whole, &Ok(Some(expected)));
         }
         shred(head.as_bytes(), |pieces| assert_eq!(outcome(pieces), whole));
     }

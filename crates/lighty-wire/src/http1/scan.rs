@@ -42,6 +42,11 @@ pub(crate) struct HeadSpan {
 }
 
 impl HeadScan {
+    /// Where the request line begins, as far as is known.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
     /// Looks at what arrived since the last call. `buf` is the same head each time, grown.
     pub(crate) fn advance(
         &mut self,

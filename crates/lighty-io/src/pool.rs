@@ -295,7 +295,10 @@ mod tests {
         let stuck = Arc::new(Mutex::new(stuck));
         for _ in 0..10 {
             let stuck = stuck.clone();
-            pool.spawn(Lane::Read, move || drop(unpoisoned(stuck.lock()).recv())).expect("spawned");
+            let hang = move || {
+                let _ = unpoisoned(stuck.lock()).recv();
+            };
+            pool.spawn(Lane::Read, hang).expect("spawned");
         }
         wait_for(|| pool.load(Lane::Read) == LaneLoad { threads: 2, idle: 0, queued: 8 });
         for lane in [Lane::Stat, Lane::StatRemote, Lane::ReadRemote, Lane::Other] {
@@ -311,7 +314,10 @@ mod tests {
     fn the_queue_has_a_limit() {
         let pool = ThreadPool::new(PoolLimits { queued_jobs_max: 4, ..limits(1) });
         let (release, stuck) = channel::<()>();
-        pool.spawn(Lane::Stat, move || drop(stuck.recv())).expect("runs");
+        let hang = move || {
+            let _ = stuck.recv();
+        };
+        pool.spawn(Lane::Stat, hang).expect("runs");
         wait_for(|| pool.load(Lane::Stat).queued == 0);
         for n in 1..=4 {
             pool.spawn(Lane::Stat, || {}).expect("queued");
@@ -341,7 +347,10 @@ mod tests {
         let barrier = Arc::new(Barrier::new(4));
         for _ in 0..4 {
             let barrier = barrier.clone();
-            pool.spawn(Lane::Read, move || drop(barrier.wait())).expect("spawned");
+            let meet = move || {
+                barrier.wait();
+            };
+            pool.spawn(Lane::Read, meet).expect("spawned");
         }
         wait_for(|| pool.load(Lane::Read).threads == 4);
         pool.set_limits(limits(1));

@@ -1,1 +1,39 @@
+//! The engine: what happens to a request between its head and its answer.
+//!
+//! This crate owns the life of a request: the [`Exchange`] that carries it, the seams at which
+//! features join in ([`Module`]), the merged [`Settings`] that apply to it, the walk through the
+//! phases ([`pipeline`]), and the one table that says who is to blame when something goes wrong
+//! ([`Fault`]). It parses no bytes, opens no socket and knows no feature by name: codecs are in
+//! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
+//!
+//! Read in this order: `exchange`, `request`, `response`, `body`, `module`, `pipeline`, then
+//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `throttle`.
 #![forbid(unsafe_code)]
+
+pub mod body;
+pub mod counters;
+pub mod directives;
+pub mod exchange;
+pub mod fault;
+pub mod limits;
+pub mod log;
+pub mod module;
+pub mod physical;
+pub mod pipeline;
+pub mod request;
+pub mod response;
+pub mod services;
+pub mod settings;
+pub mod throttle;
+
+pub use body::{Body, BodyFault, BodySource, BodyStream, RequestBody};
+pub use counters::Counters;
+pub use exchange::Exchange;
+pub use fault::{Blame, Fate, Fault};
+pub use log::{Level, Log};
+pub use module::{Hooks, Module, ModuleList, Step};
+pub use physical::Physical;
+pub use request::Request;
+pub use response::Response;
+pub use services::Services;
+pub use settings::{ModuleSettings, Settings};

@@ -32,6 +32,22 @@ pub fn format(unix_secs: i64) -> [u8; DATE_LEN] {
     out
 }
 
+/// Writes `1994-11-06T08:49:37Z` (RFC 3339), for logs.
+#[must_use]
+pub fn iso8601(unix_secs: i64) -> [u8; 20] {
+    let secs = unix_secs.clamp(SECS_MIN, SECS_MAX);
+    let (days, second) = (secs.div_euclid(DAY_SECS), secs.rem_euclid(DAY_SECS));
+    let (year, month, day) = civil_from_days(days);
+    let mut out = *b"1970-01-01T00:00:00Z";
+    put_digits(&mut out[..4], year);
+    put_digits(&mut out[5..7], month);
+    put_digits(&mut out[8..10], day);
+    put_digits(&mut out[11..13], second / 3600);
+    put_digits(&mut out[14..16], second / 60 % 60);
+    put_digits(&mut out[17..19], second % 60);
+    out
+}
+
 /// Reads any of the three forms; `None` for anything else. The name of the day is not compared
 /// with the date. Two digits of year mean 1970 to 2069: there is no clock here for the RFC's
 /// "more than 50 years in the future".

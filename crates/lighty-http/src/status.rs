@@ -23,6 +23,13 @@ macro_rules! statuses {
     };
 }
 
+impl Default for Status {
+    /// 200: what an answer is unless somebody says otherwise.
+    fn default() -> Self {
+        Self::OK
+    }
+}
+
 statuses! {
     CONTINUE = 100, "Continue";
     SWITCHING_PROTOCOLS = 101, "Switching Protocols";

@@ -169,6 +169,11 @@ pub fn drop_privileges(identity: &Identity, chroot: Option<&Path>) -> io::Result
     Ok(())
 }
 
+/// Whether the process has root's rights.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 fn set_groups(user: Option<&User>, gid: u32) -> io::Result<()> {
     // SAFETY: takes nothing, touches no memory of ours.
     if unsafe { libc::geteuid() } != 0 {

@@ -1,1 +1,17 @@
+//! Assembly: workers, their connections, the list of modules, and the way from a configuration
+//! file to a running server.
+//!
+//! Read in this order: `boot` (what happens at start), `worker` (one thread's loop), `conn`
+//! (a connection's life), `slots` (time-outs and limits over all connections of a worker),
+//! `modules` (THE list).
 #![forbid(unsafe_code)]
+
+pub mod boot;
+pub mod check;
+pub mod conn;
+pub mod listeners;
+pub mod manual;
+pub mod modules;
+pub mod slots;
+pub mod thread;
+pub mod worker;

@@ -14,9 +14,9 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
 use kick::FdCell;
@@ -95,21 +95,41 @@ impl Stream {
     ///
     /// # Errors
     /// Whatever the socket reports, a reset by the peer for one.
+    ///
+    /// A read that does not fill the buffer has emptied the socket: readiness is given up at
+    /// once, so that waiting for more costs no system call that would only say `EAGAIN`. What
+    /// arrives later raises a new event (the poller is edge-triggered).
     pub fn poll_read(
-        &mut self,
+        &self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        let mut target = ReadBuf::new(buffer);
-        let done = each!(&mut self.socket, socket => Pin::new(socket).poll_read(cx, &mut target));
-        done.map_ok(|()| target.filled().len())
+        loop {
+            ready!(self.poll_readable(cx))?;
+            match each!(&self.socket, socket => socket.try_read(buffer)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(count) if count > 0 && count < buffer.len() => {
+                    self.forget_readable();
+                    return Poll::Ready(Ok(count));
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    /// Makes the next [`poll_readable`](Self::poll_readable) wait for a new event. A close by the
+    /// peer that was seen already stays seen.
+    fn forget_readable(&self) {
+        let would_block = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
+        // The error is the one above: it is how readiness is cleared.
+        let _ = each!(&self.socket, socket => socket.try_io(Interest::READABLE, would_block));
     }
 
     /// [`poll_read`](Self::poll_read) as a future.
     ///
     /// # Errors
     /// Whatever the socket reports.
-    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 

@@ -1,0 +1,139 @@
+//! Bodies: what an answer carries, and how a handler reads what the client sends.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_buf::{Chunk, ChunkQueue};
+use lighty_io::file::OpenFile;
+
+/// The body of an answer. One enum, matched where it is sent: a file range reaches the network
+/// backend without a byte passing through code that does not change it.
+#[derive(Default)]
+pub enum Body {
+    /// No body; `Content-Length: 0` where the status allows one.
+    #[default]
+    Empty,
+    /// Bytes in memory.
+    Memory(Bytes),
+    /// `length` bytes of a file from `offset`.
+    File { file: Rc<OpenFile>, offset: u64, length: u64 },
+    /// Memory and file ranges in a row, length known (multipart ranges).
+    Chunks(ChunkQueue<Rc<OpenFile>>),
+    /// A source that yields chunks over time; its length may be unknown.
+    Stream(Box<dyn BodyStream>),
+}
+
+impl Body {
+    /// Length in bytes where it is known beforehand.
+    pub fn known_length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Memory(bytes) => Some(bytes.len() as u64),
+            Body::File { length, .. } => Some(*length),
+            Body::Chunks(queue) => Some(queue.len_bytes()),
+            Body::Stream(stream) => stream.known_length(),
+        }
+    }
+}
+
+/// A body that is produced while it is sent. Polled only when the client has room: a slow client
+/// stops its source, and no more than one chunk lies between them.
+pub trait BodyStream {
+    /// The next chunk; `None` at the proper end. An error cuts the answer short: it never ends
+    /// cleanly towards the client.
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::io::Result<Chunk<Rc<OpenFile>>>>>;
+
+    /// Total length in bytes, where the source knows it.
+    fn known_length(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Why a request body could not be read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client closed or reset the connection before the announced end.
+    Disconnected,
+    /// The framing is wrong (RFC 9112 section 7.1); the connection is closed.
+    Malformed(&'static str),
+    /// `server.max-request-size` was exceeded.
+    TooLarge,
+    /// `server.max-read-idle` or `server.min-read-rate` ran out.
+    TimedOut(&'static str),
+}
+
+/// Where a connection's codec delivers a request's body.
+pub trait BodySource {
+    /// The next piece of the body, decoded; `None` after the last one. Reads from the client only
+    /// when asked: not asking is back-pressure.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>>;
+}
+
+/// The body of a request, as a handler sees it.
+#[derive(Default)]
+pub struct RequestBody {
+    source: Option<Rc<RefCell<dyn BodySource>>>,
+    announced: Option<u64>,
+    received: u64,
+    ended: bool,
+    pushed_back: VecDeque<Bytes>,
+}
+
+impl RequestBody {
+    /// A body that is still with the client. `announced` is its Content-Length; `None` = chunked.
+    pub fn incoming(source: Rc<RefCell<dyn BodySource>>, announced: Option<u64>) -> Self {
+        Self { source: Some(source), announced, ..Self::default() }
+    }
+
+    /// Whether the request has a body at all.
+    pub fn exists(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// The Content-Length that the client announced.
+    pub fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
+    /// Bytes received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether every byte was read.
+    pub fn is_ended(&self) -> bool {
+        self.source.is_none() || self.ended
+    }
+
+    /// Gives a piece back to be read again, before what follows it.
+    pub fn push_back(&mut self, piece: Bytes) {
+        self.pushed_back.push_front(piece);
+    }
+
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BodyFault>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polling form of [`RequestBody::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(piece) = self.pushed_back.pop_front() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        let Some(source) = self.source.as_ref().filter(|_| !self.ended) else {
+            return Poll::Ready(None);
+        };
+        let piece = std::task::ready!(source.borrow_mut().poll_piece(cx));
+        match &piece {
+            Some(Ok(bytes)) => self.received += bytes.len() as u64,
+            Some(Err(_)) | None => self.ended = true,
+        }
+        Poll::Ready(piece)
+    }
+}

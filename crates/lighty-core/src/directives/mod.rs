@@ -1,0 +1,26 @@
+//! The core's rows of the directive table.
+//!
+//! `process` has what is set once; `connections` what limits connections and requests; `files`
+//! what concerns files, media types and validators; `debug` the tracing switches; `ancestors` the
+//! names that lighttpd knows and this version does not have, or that are gone for good.
+
+mod ancestors;
+mod connections;
+mod debug;
+mod files;
+mod process;
+
+use lighty_config::Directive;
+
+use crate::settings::Settings;
+
+pub use ancestors::{PLANNED, REMOVED};
+
+/// Every directive of the core.
+pub fn all() -> Vec<Directive<Settings>> {
+    let mut rows = process::rows();
+    rows.extend(connections::rows());
+    rows.extend(files::rows());
+    rows.extend(debug::rows());
+    rows
+}

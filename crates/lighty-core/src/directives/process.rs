@@ -1,0 +1,369 @@
+//! Directives of the process: modules, listeners, logs, privileges, engines.
+
+use std::sync::Arc;
+
+use lighty_config::{Directive, Kind, Reject, Scope, parse_string};
+use lighty_io::send::NetworkBackend;
+
+use crate::log::Level;
+use crate::settings::Settings;
+
+type Row = Directive<Settings>;
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = modules();
+    rows.extend(listeners());
+    rows.extend(listener_details());
+    rows.extend(logs());
+    rows.extend(privileges());
+    rows.extend(engines());
+    rows
+}
+
+fn optional(text: Arc<str>) -> Option<Arc<str>> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn modules() -> Vec<Row> {
+    vec![
+        Row::strings("server.modules", |s, v| s.server.modules = v)
+            .scope(Scope::Server)
+            .default("()")
+            .since("1.4")
+            .doc(
+                "Modules to load. lighty has all of its modules built in and keeps them in one \
+                 fixed order, so the list is read for compatibility: a name that this version \
+                 does not know is reported, the rest changes nothing.",
+            )
+            .example("server.modules = ( \"mod_access\", \"mod_rewrite\" )"),
+        Row::bool("server.compat-module-load", |s, v| s.server.compat_module_load = v)
+            .scope(Scope::Server)
+            .default("enable")
+            .since("1.4")
+            .doc("Whether modules that lighttpd loads by itself are loaded; here they always are.")
+            .example("server.compat-module-load = \"disable\""),
+    ]
+}
+
+fn listeners() -> Vec<Row> {
+    vec![
+        Row::string("server.bind", |s, v| s.server.bind = v)
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc(
+                "Address to listen on: an IP address, a host name, or the absolute path of a unix \
+                 socket. Empty: every address. More listeners come from `$SERVER[\"socket\"]`.",
+            )
+            .example("server.bind = \"127.0.0.1\""),
+        Row::int("server.port", 0..=65535, |s, v| s.server.port = v as u16)
+            .scope(Scope::Server)
+            .default("80")
+            .since("1.4")
+            .doc("Port to listen on. 0 lets the kernel choose; the log says which.")
+            .example("server.port = 8080"),
+        Row::bool("server.use-ipv6", |s, v| s.server.use_ipv6 = v)
+            .scope(Scope::Socket)
+            .default("disable")
+            .since("1.4")
+            .doc("Listen on every IPv6 address where `server.bind` is empty, instead of IPv4.")
+            .example("server.use-ipv6 = \"enable\""),
+        Row::bool("server.set-v6only", |s, v| s.server.v6only = v)
+            .scope(Scope::Socket)
+            .default("enable")
+            .since("1.4")
+            .doc("An IPv6 listener takes IPv6 clients only (`IPV6_V6ONLY`).")
+            .example("server.set-v6only = \"disable\""),
+        Row::int("server.listen-backlog", 1..=65535, |s, v| s.server.listen_backlog = v as i32)
+            .scope(Scope::Socket)
+            .default("1024")
+            .since("1.4")
+            .doc(
+                "Connections that the kernel holds for the server until they are accepted; also \
+                 bounded by `net.core.somaxconn`.",
+            )
+            .example("server.listen-backlog = 4096"),
+    ]
+}
+
+fn listener_details() -> Vec<Row> {
+    vec![
+        Row::bool("server.defer-accept", |s, v| s.server.defer_accept = v)
+            .scope(Scope::Socket)
+            .default("disable")
+            .since("1.4")
+            .doc("Let the kernel hand over a connection only once data arrived on it.")
+            .example("server.defer-accept = \"enable\""),
+        Row::parsed(
+            "server.socket-perms",
+            Kind::String,
+            |value, _| {
+                let text = parse_string(value)?;
+                if text.is_empty() {
+                    return Ok(None);
+                }
+                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777);
+                mode.map(Some)
+                    .ok_or_else(|| Reject::new("must be a mode in octal").help("write \"0660\""))
+            },
+            |s: &mut Settings, mode| s.server.socket_perms = *mode,
+        )
+        .scope(Scope::Socket)
+        .default("")
+        .since("1.4")
+        .doc("Mode of a unix socket that is listened on, in octal. Empty: what umask gives.")
+        .example("server.socket-perms = \"0660\""),
+        Row::bool("server.systemd-socket-activation", |s, v| {
+            s.server.systemd_socket_activation = v;
+        })
+        .scope(Scope::Server)
+        .default("enable")
+        .since("1.4")
+        .doc(
+            "Take listening sockets that the service manager passed (`LISTEN_FDS`, \
+             `LISTEN_PID`, `LISTEN_FDNAMES`) instead of binding the same addresses again.",
+        )
+        .example("server.systemd-socket-activation = \"disable\""),
+        Row::string("server.event-handler", |s, v| s.server.event_handler = v)
+            .scope(Scope::Server)
+            .default("linux-sysepoll")
+            .since("1.4")
+            .doc("How socket events are waited for. lighty always uses epoll; read for compatibility.")
+            .example("server.event-handler = \"linux-sysepoll\""),
+    ]
+}
+
+fn logs() -> Vec<Row> {
+    vec![
+        Row::string("server.errorlog", |s, v| s.server.errorlog = optional(v))
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc(
+                "File of the error log, or `|command` to pipe it into a program. Empty: standard \
+                 error. Opened again on HUP.",
+            )
+            .example("server.errorlog = \"/var/log/lighty/error.log\""),
+        Row::bool("server.errorlog-use-syslog", |s, v| s.server.errorlog_use_syslog = v)
+            .scope(Scope::Server)
+            .default("disable")
+            .since("1.4")
+            .doc("Send the error log to syslog.")
+            .example("server.errorlog-use-syslog = \"enable\""),
+        Row::choice("server.errorlog-level", Level::NAMES, |s, v| {
+            s.server.errorlog_level = Level::ALL[v];
+        })
+        .scope(Scope::Server)
+        .default("notice")
+        .since("lighty 0.1")
+        .doc("Least important level that is written to the error log.")
+        .example("server.errorlog-level = \"debug\""),
+        Row::choice("server.errorlog-format", &["text", "json"], |s, v| {
+            s.server.errorlog_json = v == 1;
+        })
+        .scope(Scope::Server)
+        .default("text")
+        .since("lighty 0.1")
+        .doc("Form of the error log's lines: text for people, or one JSON object per line.")
+        .example("server.errorlog-format = \"json\""),
+        Row::string("server.syslog-facility", |s, v| s.server.syslog_facility = v)
+            .scope(Scope::Server)
+            .default("daemon")
+            .since("1.4")
+            .doc("Facility of lines sent to syslog.")
+            .example("server.syslog-facility = \"local3\""),
+    ]
+}
+
+fn privileges() -> Vec<Row> {
+    vec![
+        Row::string("server.username", |s, v| s.server.username = optional(v))
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc(
+                "User to become after sockets and logs are open; with its supplementary groups. \
+                 Takes effect only when started as root.",
+            )
+            .example("server.username = \"www-data\""),
+        Row::string("server.groupname", |s, v| s.server.groupname = optional(v))
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc("Group to become; without it, the user's own.")
+            .example("server.groupname = \"www-data\""),
+        Row::string("server.chroot", |s, v| s.server.chroot = optional(v))
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc("Directory to lock the process into; every path is then beneath it.")
+            .example("server.chroot = \"/srv/www\""),
+        Row::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
+            .scope(Scope::Server)
+            .default("")
+            .since("1.4")
+            .doc("File to write the process id to; removed when the server stops.")
+            .example("server.pid-file = \"/run/lighty.pid\""),
+        Row::bool("server.core-files", |s, v| s.server.core_files = v)
+            .scope(Scope::Server)
+            .default("disable")
+            .since("1.4")
+            .doc("Allow a core file to be written when the process crashes.")
+            .example("server.core-files = \"enable\""),
+        Row::int("server.max-fds", 0..=1_048_576, |s, v| s.server.max_fds = v as u64)
+            .scope(Scope::Server)
+            .default("0")
+            .since("1.4")
+            .doc(
+                "File descriptors the process may have. 0: as many as the hard limit allows, up \
+                 to 65536. Running out pauses accepting until some are free.",
+            )
+            .example("server.max-fds = 16384"),
+    ]
+}
+
+const IO_ENGINES: &[&str] = &["auto", "io-uring", "threads"];
+const STAT_CACHES: &[&str] = &["simple", "inotify", "disable", "fam"];
+
+fn engines() -> Vec<Row> {
+    let mut rows = vec![
+        Row::int("server.max-worker", 0..=1024, |s, v| {
+            s.server.max_worker = Some((v as u32).max(1));
+        })
+        .scope(Scope::Server)
+        .default_prose("one per core")
+        .since("1.4")
+        .doc(
+            "Worker threads, each with its own event loop and listener. 0 and 1: one. Unlike \
+             lighttpd's worker processes they share limits, status and rates.",
+        )
+        .example("server.max-worker = 4"),
+        Row::parsed(
+            "server.network-backend",
+            Kind::String,
+            |value, _| {
+                let name = parse_string(value)?;
+                name.parse::<NetworkBackend>().map_err(|unknown| Reject::new(unknown.to_string()))
+            },
+            |s: &mut Settings, backend| s.server.network_backend = *backend,
+        )
+        .scope(Scope::Server)
+        .default("auto")
+        .since("1.4")
+        .doc(
+            "How files reach the network. `auto` sends what is in memory at once with sendfile \
+             and brings in what is not through the file engine, so that no connection waits for \
+             another's disk. The others are the ancestor's, and yardsticks: `linux-sendfile`, \
+             `writev` and `write` read in the event loop; `io-uring`, `gthread-aio`, \
+             `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` beside it.",
+        )
+        .example("server.network-backend = \"auto\""),
+        Row::choice("server.io-engine", IO_ENGINES, |s, v| {
+            s.server.io_engine = IO_ENGINES[v].into();
+        })
+        .scope(Scope::Server)
+        .default("auto")
+        .since("lighty 0.1")
+        .doc(
+            "What opens, stats and reads files away from the event loop: an io_uring per worker, \
+             or a pool of threads. `auto` takes io_uring where the kernel and the container allow \
+             it; `lighty -V` and the start-up log say which one runs, and why.",
+        )
+        .example("server.io-engine = \"threads\""),
+    ];
+    rows.extend(engine_limits());
+    rows.extend(stat_cache());
+    rows
+}
+
+fn engine_limits() -> Vec<Row> {
+    vec![
+        Row::int("server.max-stat-threads", 0..=1024, |s, v| {
+            s.server.max_stat_threads = v as usize;
+        })
+        .scope(Scope::Server)
+        .default("64")
+        .since("1.5")
+        .doc(
+            "Opens and stats that may wait for the disk at the same time. 0: in the event loop, \
+             which then stops for each, as lighttpd 1.4 does.",
+        )
+        .example("server.max-stat-threads = 16"),
+        Row::int("server.max-read-threads", 1..=1024, |s, v| {
+            s.server.max_read_threads = v as usize;
+        })
+        .scope(Scope::Server)
+        .default("64")
+        .since("1.5")
+        .doc("Reads of files that may wait for the disk at the same time (threads, or ring depth).")
+        .example("server.max-read-threads = 16"),
+        Row::int("server.read-chunk", 4..=65536, |s, v| {
+            s.server.read_chunk_bytes = v as usize * 1024;
+        })
+        .scope(Scope::Server)
+        .default("512")
+        .since("lighty 0.1")
+        .doc(
+            "KB of a file that one read brings in. Smaller chunks turn a large file into seeks: \
+             the ancestor's throughput collapsed below 384.",
+        )
+        .example("server.read-chunk = 1024"),
+        Row::bool("server.use-noatime", |s, v| s.server.use_noatime = v)
+            .scope(Scope::Server)
+            .default("disable")
+            .since("1.5")
+            .doc(
+                "Open files with O_NOATIME; where that is not permitted (files of another user) \
+                 they are opened without.",
+            )
+            .example("server.use-noatime = \"enable\""),
+        Row::strings("server.upload-dirs", |s, v| s.server.upload_dirs = v)
+            .scope(Scope::Server)
+            .default("( \"/var/tmp\" )")
+            .since("1.4")
+            .doc("Directories for request bodies that have to be kept on disk for a while.")
+            .example("server.upload-dirs = ( \"/var/cache/lighty/uploads\" )"),
+    ]
+}
+
+fn stat_cache() -> Vec<Row> {
+    vec![
+        Row::choice("server.stat-cache-engine", STAT_CACHES, |s, v| {
+            let name = STAT_CACHES[v];
+            s.server.stat_cache_engine = if name == "fam" { "inotify" } else { name }.into();
+        })
+        .scope(Scope::Server)
+        .default("simple")
+        .since("1.4")
+        .doc(
+            "How a file once looked up is kept. `simple` asks again at most once a second; \
+             `inotify` is told by the kernel and never asks; `disable` looks up every time. `fam` \
+             means `inotify`.",
+        )
+        .example("server.stat-cache-engine = \"inotify\""),
+        Row::int("server.stat-cache-entries", 0..=1_000_000, |s, v| {
+            s.server.stat_cache_entries_max = v as usize;
+        })
+        .scope(Scope::Server)
+        .default("4096")
+        .since("lighty 0.1")
+        .doc("Files each worker keeps open in its stat cache.")
+        .example("server.stat-cache-entries = 20000"),
+        Row::int("server.stat-cache-file-size", 0..=1024, |s, v| {
+            s.server.stat_cache_small_file_bytes = v as u64 * 1024;
+        })
+        .scope(Scope::Server)
+        .default("16")
+        .since("lighty 0.1")
+        .doc("KB up to which a file's content is kept in the stat cache itself.")
+        .example("server.stat-cache-file-size = 64"),
+        Row::int("server.stat-cache-memory", 0..=1_048_576, |s, v| {
+            s.server.stat_cache_small_total_bytes = v as u64 * 1024;
+        })
+        .scope(Scope::Server)
+        .default("32768")
+        .since("lighty 0.1")
+        .doc("KB of file contents that each worker's stat cache may hold.")
+        .example("server.stat-cache-memory = 131072"),
+    ]
+}

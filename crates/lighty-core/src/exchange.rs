@@ -1,0 +1,228 @@
+//! One request and its answer on their way through the phases.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use lighty_config::{Facts, Field};
+use lighty_http::Known;
+use lighty_http::Status;
+use lighty_http::uri;
+
+use crate::body::RequestBody;
+use crate::fault::{Fate, Fault};
+use crate::log::About;
+use crate::physical::Physical;
+use crate::request::Request;
+use crate::response::Response;
+use crate::services::Services;
+use crate::settings::Settings;
+
+/// The state of one request. Reused for the next one of any connection of the worker.
+pub struct Exchange {
+    pub request: Request,
+    pub body: RequestBody,
+    pub response: Response,
+    pub physical: Physical,
+    pub settings: Rc<Settings>,
+    pub services: Rc<Services>,
+    /// Status that an error handler was called for, while it runs.
+    pub error_status: Option<Status>,
+    /// How often the request was restarted.
+    pub restarts: u8,
+    /// The fault behind an error answer, for the log.
+    pub fault: Option<Fault>,
+    /// Which handler answered, for logs and for the error handler's status rule.
+    pub handler: &'static str,
+    /// Bytes of the answer sent so far, head included.
+    pub bytes_sent: u64,
+    /// Length of the answer's head in bytes.
+    pub head_sent: u64,
+    /// Monotonic milliseconds when the first byte of the request arrived.
+    pub started_ms: u64,
+    /// Number of this request on its connection, from 1.
+    pub ordinal: u32,
+    /// Whether the connection stays open after the answer.
+    pub keep_alive: bool,
+    /// Whether the whole answer went out.
+    pub completed: bool,
+    path_known: bool,
+}
+
+impl Exchange {
+    /// An empty exchange.
+    pub fn new(services: Rc<Services>, settings: Rc<Settings>) -> Self {
+        Self {
+            request: Request::default(),
+            body: RequestBody::default(),
+            response: Response::default(),
+            physical: Physical::default(),
+            settings,
+            services,
+            error_status: None,
+            restarts: 0,
+            fault: None,
+            handler: "",
+            bytes_sent: 0,
+            head_sent: 0,
+            started_ms: 0,
+            ordinal: 0,
+            keep_alive: false,
+            completed: false,
+            path_known: false,
+        }
+    }
+
+    /// Makes it ready for the next request.
+    pub fn clear(&mut self) {
+        self.request.clear();
+        self.body = RequestBody::default();
+        self.response.clear();
+        self.physical.clear();
+        self.error_status = None;
+        self.restarts = 0;
+        self.fault = None;
+        self.handler = "";
+        self.bytes_sent = 0;
+        self.head_sent = 0;
+        self.keep_alive = false;
+        self.completed = false;
+        self.path_known = false;
+    }
+
+    /// Finds the settings for what is known of the request by now.
+    pub fn resolve_settings(&mut self) {
+        let settings = self.services.resolve(&*self);
+        self.settings = settings;
+    }
+
+    /// Takes a new target (rewriting, error handlers): normalises and decodes it.
+    pub fn set_target(&mut self, target: &[u8]) -> Result<(), uri::UriFault> {
+        let mut normalised = std::mem::take(&mut self.request.target);
+        let parse = &self.settings.server.parse;
+        let split = uri::normalise(target, parse, &mut normalised)?;
+        self.request.target = normalised;
+        self.request.path_end = split.path(&self.request.target).len();
+        self.decode_path()
+    }
+
+    /// Decodes the path of `request.target` into `request.path`.
+    pub fn decode_path(&mut self) -> Result<(), uri::UriFault> {
+        self.request.path.clear();
+        let encoded = &self.request.target[..self.request.path_end];
+        uri::decode_path(encoded, &mut self.request.path)
+    }
+
+    /// Answers a fault: its status with the default error page. Logs it at the fault's level.
+    pub fn fail(&mut self, fault: Fault) {
+        self.fail_saying(fault, "");
+    }
+
+    /// Like [`Exchange::fail`], with particulars for the log.
+    pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
+        let verdict = fault.verdict();
+        self.log_fault(fault, particulars);
+        self.fault = Some(fault);
+        self.fail_status(verdict.status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
+        if verdict.fate != Fate::Keep {
+            self.response.close = true;
+        }
+    }
+
+    /// Writes a fault to the error log without answering.
+    pub fn log_fault(&self, fault: Fault, particulars: &str) {
+        let verdict = fault.verdict();
+        let level = match fault {
+            Fault::NotFound if self.settings.core.log_file_not_found => crate::log::Level::Notice,
+            _ => verdict.level,
+        };
+        if !self.services.log.wants(level) {
+            return;
+        }
+        let message = if particulars.is_empty() {
+            verdict.words.to_owned()
+        } else {
+            format!("{}: {particulars}", verdict.words)
+        };
+        self.log(level, &message);
+    }
+
+    /// Writes a line about this request to the error log.
+    pub fn log(&self, level: crate::log::Level, message: &str) {
+        if !self.services.log.wants(level) {
+            return;
+        }
+        let path = if self.path_known { self.physical.path() } else { Vec::new() };
+        let about = About {
+            client: &self.request.peer_text,
+            method: self.request.method.map_or("", |m| m.as_str()),
+            target: &self.request.target_raw,
+            path: &path,
+            limit: "",
+        };
+        self.services.log.line(level, self.services.clock.unix_s(), message, about);
+    }
+
+    /// Answers with an error status; the page is filled in at the end of the pipeline.
+    pub fn fail_status(&mut self, status: Status) {
+        self.response.restart(status);
+        self.response.answered = true;
+        self.handler = "";
+    }
+
+    /// Sets the physical path: document root and the path beneath it.
+    pub fn set_physical(&mut self) {
+        if self.physical.docroot.is_empty() {
+            let root = self.settings.core.document_root.as_bytes();
+            let end = root.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+            self.physical.docroot.extend_from_slice(&root[..end]);
+        }
+        self.physical.rel.clear();
+        let path = self.request.path.strip_prefix(b"/").unwrap_or(&self.request.path);
+        self.physical.rel.extend_from_slice(path);
+        if self.settings.core.force_lowercase_filenames {
+            self.physical.rel.make_ascii_lowercase();
+        }
+        self.path_known = true;
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    Some(String::from_utf8_lossy(bytes))
+}
+
+impl Facts for Exchange {
+    fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
+        let request = &self.request;
+        let header = |known| text(request.fields.get(known).unwrap_or_default());
+        match field {
+            Field::Socket => Some(Cow::Borrowed(&*request.local_socket)),
+            Field::Scheme => Some(Cow::Borrowed(request.scheme)),
+            Field::Url => text(&request.path),
+            Field::Host => text(&request.authority),
+            Field::Referer => header(Known::Referer),
+            Field::UserAgent => header(Known::UserAgent),
+            Field::Cookie => header(Known::Cookie),
+            Field::Language => header(Known::AcceptLanguage),
+            Field::RemoteIp => request.remote_ip().map(|ip| Cow::Owned(ip.to_string())),
+            Field::QueryString => text(request.query()),
+            Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
+            Field::RequestHeader(name) => {
+                text(request.fields.get_named(name.as_bytes()).unwrap_or_default())
+            }
+            Field::PhysicalPath => self.path_known.then(|| Cow::Owned(lossy(self.physical.path()))),
+            Field::PhysicalExistingPath => {
+                self.physical.entry.as_ref()?;
+                Some(Cow::Owned(lossy(self.physical.path())))
+            }
+        }
+    }
+
+    fn remote_ip(&self) -> Option<IpAddr> {
+        self.request.remote_ip()
+    }
+}
+
+fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}

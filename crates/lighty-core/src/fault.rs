@@ -1,0 +1,234 @@
+//! Who is to blame, and what follows from it: the one place that turns a fault into a status, a
+//! log level and the fate of the connection.
+
+use lighty_http::Status;
+
+use crate::log::Level;
+
+/// Whose fault it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The client sent something wrong or went away.
+    Client,
+    /// The configuration or the files are not as they should be.
+    Operator,
+    /// The machine: disk errors, no descriptors, no memory.
+    Machine,
+    /// The server itself.
+    Us,
+}
+
+/// What happens to the connection after the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The next request may follow.
+    Keep,
+    /// Closed after the answer: what follows on it cannot be trusted.
+    Close,
+    /// Cut without (further) answer: an answer had begun and cannot be completed.
+    Cut,
+}
+
+/// Everything that can go wrong with a request once its head was parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    NotFound,
+    Forbidden,
+    SymlinkRefused,
+    NotARegularFile,
+    NameTooLong,
+    MethodNotAllowed,
+    MethodUnknown,
+    RequestTooLarge,
+    BodyMalformed,
+    ClientGone,
+    ReadTimeout,
+    HeadTimeout,
+    WriteTimeout,
+    ReadRate,
+    WriteRate,
+    DescriptorsExhausted,
+    DiskError,
+    FileShrank,
+    NoDocumentRoot,
+    RestartLoop,
+    Internal,
+}
+
+/// A row of the table: what a fault means.
+pub struct Verdict {
+    /// Who is to blame.
+    pub blame: Blame,
+    /// Status of the answer; `None` where none can be given any more.
+    pub status: Option<Status>,
+    /// Level in the error log.
+    pub level: Level,
+    /// Fate of the connection.
+    pub fate: Fate,
+    /// Words for the log, with the limit's directive where one was hit.
+    pub words: &'static str,
+}
+
+impl Fault {
+    /// Every fault, for tests and the manual.
+    pub const ALL: [Fault; 21] = [
+        Fault::NotFound,
+        Fault::Forbidden,
+        Fault::SymlinkRefused,
+        Fault::NotARegularFile,
+        Fault::NameTooLong,
+        Fault::MethodNotAllowed,
+        Fault::MethodUnknown,
+        Fault::RequestTooLarge,
+        Fault::BodyMalformed,
+        Fault::ClientGone,
+        Fault::ReadTimeout,
+        Fault::HeadTimeout,
+        Fault::WriteTimeout,
+        Fault::ReadRate,
+        Fault::WriteRate,
+        Fault::DescriptorsExhausted,
+        Fault::DiskError,
+        Fault::FileShrank,
+        Fault::NoDocumentRoot,
+        Fault::RestartLoop,
+        Fault::Internal,
+    ];
+
+    /// The row of the table.
+    pub fn verdict(self) -> Verdict {
+        use Blame::{Client, Machine, Operator, Us};
+        use Fate::{Close, Cut, Keep};
+        let row = |blame, status: u16, level, fate, words| Verdict {
+            blame,
+            status: Status::new(status),
+            level,
+            fate,
+            words,
+        };
+        match self {
+            Fault::NotFound => row(Client, 404, Level::Debug, Keep, "no such file"),
+            Fault::Forbidden => row(Operator, 403, Level::Notice, Keep, "permission denied"),
+            Fault::SymlinkRefused => row(
+                Operator,
+                403,
+                Level::Notice,
+                Keep,
+                "a symbolic link is on the path (server.follow-symlink = \"disable\")",
+            ),
+            Fault::NotARegularFile => {
+                row(Operator, 403, Level::Notice, Keep, "not a regular file or directory")
+            }
+            Fault::NameTooLong => row(Client, 404, Level::Debug, Keep, "file name too long"),
+            Fault::MethodNotAllowed => row(Client, 405, Level::Debug, Keep, "method not allowed"),
+            Fault::MethodUnknown => row(Client, 501, Level::Debug, Close, "unknown method"),
+            Fault::RequestTooLarge => row(
+                Client,
+                413,
+                Level::Notice,
+                Close,
+                "request body larger than server.max-request-size",
+            ),
+            Fault::BodyMalformed => {
+                row(Client, 400, Level::Notice, Close, "malformed request body")
+            }
+            Fault::ClientGone => row(Client, 0, Level::Debug, Cut, "client closed the connection"),
+            Fault::ReadTimeout => {
+                row(Client, 408, Level::Info, Close, "server.max-read-idle ran out")
+            }
+            Fault::HeadTimeout => {
+                row(Client, 408, Level::Info, Close, "server.max-head-time ran out")
+            }
+            Fault::WriteTimeout => {
+                row(Client, 0, Level::Info, Cut, "server.max-write-idle ran out")
+            }
+            Fault::ReadRate => {
+                row(Client, 408, Level::Info, Close, "slower than server.min-read-rate")
+            }
+            Fault::WriteRate => {
+                row(Client, 0, Level::Info, Cut, "slower than server.min-write-rate")
+            }
+            Fault::DescriptorsExhausted => row(
+                Machine,
+                503,
+                Level::Error,
+                Close,
+                "no file descriptor is free (server.max-fds)",
+            ),
+            Fault::DiskError => row(Machine, 500, Level::Error, Close, "reading the file failed"),
+            Fault::FileShrank => {
+                row(Operator, 0, Level::Warning, Cut, "file shrank while it was being sent")
+            }
+            Fault::NoDocumentRoot => {
+                row(Operator, 500, Level::Error, Keep, "server.document-root cannot be opened")
+            }
+            Fault::RestartLoop => {
+                row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
+            }
+            Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
+        }
+    }
+
+    /// The fault that an error of a file operation stands for (ancestor's errno map: EACCES 403;
+    /// ENOENT, ENOTDIR, ENAMETOOLONG 404; ELOOP 403; others 500).
+    pub fn of_file_error(error: &std::io::Error) -> Fault {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => return Fault::NotFound,
+            ErrorKind::PermissionDenied => return Fault::Forbidden,
+            ErrorKind::UnexpectedEof => return Fault::FileShrank,
+            _ => {}
+        }
+        match error.raw_os_error() {
+            Some(ELOOP | EXDEV) => Fault::SymlinkRefused,
+            Some(ENAMETOOLONG) => Fault::NameTooLong,
+            Some(EMFILE | ENFILE) => Fault::DescriptorsExhausted,
+            Some(ENXIO | ENODEV) => Fault::NotARegularFile,
+            _ => Fault::DiskError,
+        }
+    }
+}
+
+const ENXIO: i32 = 6;
+const EXDEV: i32 = 18;
+const ENODEV: i32 = 19;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENAMETOOLONG: i32 = 36;
+const ELOOP: i32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_had_begun_is_cut_and_everything_else_has_a_status() {
+        for fault in Fault::ALL {
+            let verdict = fault.verdict();
+            assert_eq!(verdict.status.is_none(), verdict.fate == Fate::Cut, "{fault:?}");
+            assert!(!verdict.words.is_empty());
+        }
+    }
+
+    #[test]
+    fn errors_of_the_machine_are_logged_as_errors() {
+        for fault in Fault::ALL {
+            let verdict = fault.verdict();
+            if matches!(verdict.blame, Blame::Machine | Blame::Us) {
+                assert_eq!(verdict.level, Level::Error, "{fault:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn file_errors_map_as_documented() {
+        let of = |errno| Fault::of_file_error(&std::io::Error::from_raw_os_error(errno));
+        assert_eq!(of(2), Fault::NotFound);
+        assert_eq!(of(20), Fault::NotFound);
+        assert_eq!(of(13), Fault::Forbidden);
+        assert_eq!(of(40), Fault::SymlinkRefused);
+        assert_eq!(of(36), Fault::NameTooLong);
+        assert_eq!(of(24), Fault::DescriptorsExhausted);
+        assert_eq!(of(5), Fault::DiskError);
+    }
+}

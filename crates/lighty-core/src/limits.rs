@@ -1,0 +1,44 @@
+//! Every limit of a request's life that is not a codec's own: its default, its unit, its reason.
+//!
+//! A limit that an operator may want to move has a directive of the same name in `directives`.
+
+/// Bytes of a request head, request line included (ancestor 1.16): a browser sends under 2 KiB,
+/// cookies push that to 10 or 20.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of the header section of a request (`server.max-request-field-size`, 431).
+pub const FIELD_BYTES_MAX: usize = 8192;
+
+/// Header fields in a request (`server.max-request-fields`, 431).
+pub const FIELDS_MAX: u32 = 100;
+
+/// Bytes of a request target (`server.max-url-length`, 414).
+pub const TARGET_BYTES_MAX: usize = 8192;
+
+/// Seconds a client has for the whole head, from its first byte (`server.max-head-time`): what
+/// sheds clients that drip a header.
+pub const HEAD_TIME_SECONDS: u32 = 10;
+
+/// How often a request may be restarted by rewriting, error handlers or scripts.
+pub const RESTARTS_MAX: u8 = 10;
+
+/// Pipelined requests answered in a row before other connections get their turn.
+pub const PIPELINE_BURST_MAX: u32 = 32;
+
+/// Bytes of an unread request body that are read and dropped to keep a connection alive; a longer
+/// rest closes it.
+pub const DRAIN_BYTES_MAX: u64 = 64 * 1024;
+
+/// Idle request structures a worker keeps for reuse. More would only hold memory of a past peak.
+pub const IDLE_EXCHANGES_MAX: usize = 256;
+
+/// Capacity in bytes above which a buffer is not kept for the next request.
+pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Document roots a worker holds open: one per virtual host that has its own.
+pub const ROOTS_MAX: usize = 4096;
+
+/// Merged settings (one per set of matching conditions) a worker remembers.
+pub const SETTINGS_VARIANTS_MAX: usize = 4096;
+
+const _: () = assert!(FIELD_BYTES_MAX + TARGET_BYTES_MAX < HEAD_BYTES_MAX);

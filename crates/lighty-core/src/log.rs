@@ -1,0 +1,156 @@
+//! The error log: levels, and lines as text or JSON. Writing never blocks: lines go to a sink of
+//! `lighty_io::log_writer`.
+
+use std::fmt::Write;
+
+use lighty_io::log_writer::LogHandle;
+
+/// How much a line matters; `server.errorlog-level` is the least that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+}
+
+impl Level {
+    /// Names from the least to the most important, as the directive takes them.
+    pub const NAMES: &'static [&'static str] = &["debug", "info", "notice", "warning", "error"];
+
+    /// All, in the order of their names.
+    pub const ALL: [Level; 5] =
+        [Level::Debug, Level::Info, Level::Notice, Level::Warning, Level::Error];
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// The level of a name.
+    pub fn of_name(name: &str) -> Option<Level> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+}
+
+/// What a line is about, besides its words.
+#[derive(Default, Clone, Copy)]
+pub struct About<'a> {
+    pub client: &'a str,
+    pub method: &'a str,
+    pub target: &'a [u8],
+    pub path: &'a [u8],
+    pub limit: &'a str,
+}
+
+/// The error log as one worker sees it.
+#[derive(Clone)]
+pub struct Log {
+    sink: LogHandle,
+    level: Level,
+    json: bool,
+}
+
+impl Log {
+    /// Writes to `sink` what is at least `level`.
+    pub fn new(sink: LogHandle, level: Level, json: bool) -> Self {
+        Self { sink, level, json }
+    }
+
+    /// Whether a line of this level would be written.
+    pub fn wants(&self, level: Level) -> bool {
+        level >= self.level
+    }
+
+    /// Writes a line. `now_s` is the wall clock in seconds.
+    pub fn line(&self, level: Level, now_s: i64, message: &str, about: About<'_>) {
+        if !self.wants(level) {
+            return;
+        }
+        let text = if self.json {
+            json_line(level, now_s, message, about)
+        } else {
+            text_line(level, now_s, message, about)
+        };
+        self.sink.write_line(text.as_bytes());
+    }
+}
+
+fn text_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
+    let mut line = String::with_capacity(128);
+    line.push_str(&String::from_utf8_lossy(&lighty_http::date::iso8601(now_s)));
+    let _ = write!(line, " [{}] ", level.name());
+    if !about.client.is_empty() {
+        let _ = write!(line, "{}: ", about.client);
+    }
+    line.push_str(message);
+    if !about.limit.is_empty() {
+        let _ = write!(line, " (limit: {})", about.limit);
+    }
+    if !about.target.is_empty() {
+        let _ = write!(line, ", request: \"{} {}\"", about.method, about.target.escape_ascii());
+    }
+    if !about.path.is_empty() {
+        let _ = write!(line, ", path: \"{}\"", printable(about.path));
+    }
+    line.push('\n');
+    line
+}
+
+/// Text of a path for a log: UTF-8 as it is, control characters and stray bytes escaped, so that
+/// no file name can forge a line.
+fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(|c| c.is_control() || c == '"') => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
+fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> String {
+    let mut line = Vec::with_capacity(192);
+    line.extend_from_slice(b"{\"time\":\"");
+    line.extend_from_slice(&lighty_http::date::iso8601(now_s));
+    line.extend_from_slice(b"\",\"level\":\"");
+    line.extend_from_slice(level.name().as_bytes());
+    line.push(b'"');
+    let mut field = |name: &str, value: &[u8]| {
+        if !value.is_empty() {
+            line.extend_from_slice(b",\"");
+            line.extend_from_slice(name.as_bytes());
+            line.extend_from_slice(b"\":");
+            lighty_http::json::push_string(value, &mut line);
+        }
+    };
+    field("message", message.as_bytes());
+    field("client", about.client.as_bytes());
+    field("method", about.method.as_bytes());
+    field("target", about.target);
+    field("path", about.path);
+    field("limit", about.limit.as_bytes());
+    line.extend_from_slice(b"}\n");
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_cannot_forge_a_line() {
+        let about = About { path: b"/a\n2026 [error] forged", ..About::default() };
+        let line = text_line(Level::Error, 0, "m", about);
+        assert_eq!(line.matches('\n').count(), 1);
+        let line = json_line(Level::Error, 0, "m", about);
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.contains("\\n2026"));
+    }
+
+    #[test]
+    fn names_and_levels_agree() {
+        for name in Level::NAMES {
+            assert_eq!(Level::of_name(name).map(Level::name), Some(*name));
+        }
+        assert_eq!(Level::of_name("loud"), None);
+    }
+}

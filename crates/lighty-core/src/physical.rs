@@ -1,0 +1,43 @@
+//! Where a request points to in the file system.
+
+use std::rc::Rc;
+
+use lighty_io::file::Root;
+use lighty_io::stat_cache::Entry;
+
+/// The physical path of a request, in two parts: the document root, held open as a directory
+/// descriptor, and the path beneath it. Nothing outside `docroot` can be named, because `rel`
+/// holds no `..`.
+#[derive(Default)]
+pub struct Physical {
+    /// Absolute path of the document root, without a trailing slash.
+    pub docroot: Vec<u8>,
+    /// Path beneath it, without a leading slash; empty for the root itself.
+    pub rel: Vec<u8>,
+    /// Part of the URL path behind a file's name (`/index.php/a/b` has `/a/b`).
+    pub path_info: Vec<u8>,
+    /// The held descriptor of `docroot`.
+    pub root: Option<Rc<Root>>,
+    /// What is there, once looked up.
+    pub entry: Option<Rc<Entry>>,
+}
+
+impl Physical {
+    /// Forgets the path, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.docroot.clear();
+        self.rel.clear();
+        self.path_info.clear();
+        self.root = None;
+        self.entry = None;
+    }
+
+    /// The whole path, for conditions, logs and gateways.
+    pub fn path(&self) -> Vec<u8> {
+        let mut path = Vec::with_capacity(self.docroot.len() + 1 + self.rel.len());
+        path.extend_from_slice(&self.docroot);
+        path.push(b'/');
+        path.extend_from_slice(&self.rel);
+        path
+    }
+}

@@ -1,0 +1,325 @@
+//! The walk of a request through the phases, from its decoded head to a complete answer.
+//!
+//! Straight-line code: we choose the order of events here. Whatever waits is boxed by whoever
+//! waits ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`] stays small and
+//! a warm request allocates nothing.
+
+use std::rc::Rc;
+
+use lighty_http::Method;
+use lighty_http::Status;
+use lighty_io::file::FileKind;
+use lighty_io::stat_cache::{Entry, Lookup};
+
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limits;
+use crate::module::{Module, Step};
+
+/// What a pass through the phases came to.
+enum Pass {
+    Answered,
+    Restart,
+}
+
+/// Answers the request in `ex`: afterwards `ex.response` is complete but for its framing.
+pub async fn respond(ex: &mut Exchange) {
+    loop {
+        match pass(ex).await {
+            Pass::Restart => {
+                ex.restarts += 1;
+                if ex.restarts > limits::RESTARTS_MAX {
+                    ex.fail(Fault::RestartLoop);
+                    break;
+                }
+                begin_again(ex);
+            }
+            Pass::Answered => {
+                if !wants_error_handler(ex) {
+                    break;
+                }
+            }
+        }
+    }
+    keep_error_status(ex);
+    fill_error_page(ex).await;
+    let services = Rc::clone(&ex.services);
+    for module in &services.modules.response_head {
+        module.response_head(ex);
+    }
+}
+
+/// After the last byte, or when the connection broke.
+pub fn finish(ex: &Exchange) {
+    for module in &ex.services.modules.done {
+        module.done(ex);
+    }
+}
+
+fn begin_again(ex: &mut Exchange) {
+    let close = ex.response.close;
+    ex.response.clear();
+    ex.response.close = close;
+    ex.physical.clear();
+    ex.handler = "";
+}
+
+async fn pass(ex: &mut Exchange) -> Pass {
+    let services = Rc::clone(&ex.services);
+    let modules = &services.modules;
+    ex.resolve_settings();
+    if let Some(end) = refuse_early(ex) {
+        return end;
+    }
+    for (phase, call) in [
+        (&modules.raw_url, (|m, ex| m.raw_url(ex)) as crate::module::Hook),
+        (&modules.clean_url, |m, ex| m.clean_url(ex)),
+        (&modules.docroot, |m, ex| m.docroot(ex)),
+    ] {
+        if let Some(end) = run(phase, call, ex).await {
+            return end;
+        }
+    }
+    ex.set_physical();
+    if let Some(end) = run(&modules.physical, |m, ex| m.physical(ex), ex).await {
+        return end;
+    }
+    if services.asks_physical {
+        ex.resolve_settings();
+    }
+    if let Err(fault) = look_up(ex).await {
+        return fail_look_up(ex, fault);
+    }
+    if services.asks_physical {
+        ex.resolve_settings();
+    }
+    for (phase, call) in [
+        (&modules.found, (|m, ex| m.found(ex)) as crate::module::Hook),
+        (&modules.handle, |m, ex| m.handle(ex)),
+    ] {
+        if let Some(end) = run(phase, call, ex).await {
+            return end;
+        }
+    }
+    if !ex.response.answered {
+        ex.fail_saying(Fault::Forbidden, "no handler takes this request");
+    }
+    Pass::Answered
+}
+
+/// Calls a phase's modules in order until one ends the pass.
+async fn run(
+    phase: &[Rc<dyn Module>],
+    call: crate::module::Hook,
+    ex: &mut Exchange,
+) -> Option<Pass> {
+    for module in phase {
+        match settle(call(&**module, ex)).await {
+            Settled::Next => {}
+            Settled::Restart => return Some(Pass::Restart),
+            Settled::Answered => {
+                if ex.fault.is_none() {
+                    ex.handler = module.name();
+                }
+                return Some(Pass::Answered);
+            }
+        }
+    }
+    None
+}
+
+/// A step that waits for nothing any more.
+enum Settled {
+    Next,
+    Answered,
+    Restart,
+}
+
+async fn settle(mut step: Step<'_>) -> Settled {
+    loop {
+        match step {
+            Step::Next => return Settled::Next,
+            Step::Answered => return Settled::Answered,
+            Step::Restart => return Settled::Restart,
+            Step::Wait(future) => step = future.await,
+        }
+    }
+}
+
+/// What is decided before any module is asked.
+fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
+    let settings = Rc::clone(&ex.settings);
+    if ex.request.method.is_none() {
+        ex.fail(Fault::MethodUnknown);
+        return Some(Pass::Answered);
+    }
+    let limit = settings.core.max_request_bytes;
+    if limit > 0 && ex.body.announced().is_some_and(|announced| announced > limit) {
+        ex.fail(Fault::RequestTooLarge);
+        return Some(Pass::Answered);
+    }
+    if ex.request.method == Some(Method::Options) && ex.request.target == b"*" {
+        ex.response.status = Status::NO_CONTENT;
+        ex.response.fields.push(b"Allow", b"GET, HEAD, POST, OPTIONS");
+        ex.response.answered = true;
+        return Some(Pass::Answered);
+    }
+    if matches!(ex.request.method, Some(Method::Connect | Method::Trace)) {
+        ex.fail(Fault::MethodNotAllowed);
+        ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
+        return Some(Pass::Answered);
+    }
+    None
+}
+
+/// Finds what is at the physical path; splits off path info where a file stands in for a
+/// directory.
+async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
+    let root = match ex.services.root(&ex.physical.docroot) {
+        Some(root) => root,
+        None => open_root(ex).await?,
+    };
+    ex.physical.root = Some(root);
+    match look_up_path(ex).await {
+        Ok(entry) => {
+            ex.physical.entry = Some(entry);
+            Ok(())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            Box::pin(split_path_info(ex)).await
+        }
+        Err(error) => Err(file_fault(ex, &error)),
+    }
+}
+
+/// The stat cache's answer for `docroot/rel`, whatever it takes.
+pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
+    let core = &ex.settings.core;
+    let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+    let noatime = ex.settings.server.use_noatime;
+    // A trailing slash is not part of a name: `a.txt/` is looked up as the file, and refused below.
+    let rel = ex.physical.rel.as_slice();
+    let trimmed = rel.strip_suffix(b"/").unwrap_or(rel);
+    let entry = match ex.services.stat_cache.lookup(root, trimmed, core.follow_symlink, noatime) {
+        Lookup::Ready(result) => result?,
+        Lookup::Wait(future) => future.await?,
+    };
+    if trimmed.len() < rel.len() && entry.meta().kind != FileKind::Directory {
+        return Err(std::io::ErrorKind::NotADirectory.into());
+    }
+    Ok(entry)
+}
+
+async fn open_root(ex: &Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
+    let opening = Box::pin(ex.services.open_root(&ex.physical.docroot));
+    match opening.await {
+        Ok(root) => Ok(root),
+        Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
+            Err(Fault::DescriptorsExhausted)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
+        Err(error) => {
+            ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
+            Err(Fault::NoDocumentRoot)
+        }
+    }
+}
+
+/// `/a.php/b/c`: walks up to the longest prefix that exists; if that is a file, the rest is its
+/// path info.
+async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
+    if !ex.settings.core.pathinfo {
+        return Err(Fault::NotFound);
+    }
+    let whole = std::mem::take(&mut ex.physical.rel);
+    let mut end = whole.len();
+    while let Some(slash) = whole[..end].iter().rposition(|b| *b == b'/') {
+        end = slash;
+        ex.physical.rel = whole[..end].to_vec();
+        match look_up_path(ex).await {
+            Ok(entry) if entry.meta().kind == FileKind::File => {
+                ex.physical.path_info = whole[end..].to_vec();
+                ex.physical.entry = Some(entry);
+                return Ok(());
+            }
+            Ok(_) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(file_fault(ex, &error)),
+        }
+    }
+    ex.physical.rel = whole;
+    Err(Fault::NotFound)
+}
+
+fn file_fault(ex: &Exchange, error: &std::io::Error) -> Fault {
+    let fault = Fault::of_file_error(error);
+    if fault == Fault::DiskError {
+        ex.log_fault(fault, &error.to_string());
+    }
+    fault
+}
+
+fn fail_look_up(ex: &mut Exchange, fault: Fault) -> Pass {
+    ex.fail(fault);
+    Pass::Answered
+}
+
+/// Restarts the request with the error handler's URL, where one is set for the status.
+fn wants_error_handler(ex: &mut Exchange) -> bool {
+    let status = ex.response.status;
+    if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
+        return false;
+    }
+    let core = &ex.settings.core;
+    let for_404 =
+        matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
+    let Some(handler) = for_404.or_else(|| core.error_handler.clone()) else { return false };
+    ex.error_status = Some(status);
+    if ex.set_target(handler.as_bytes()).is_err() {
+        return false;
+    }
+    if !ex.request.is_head() {
+        ex.request.method = Some(Method::Get);
+    }
+    begin_again(ex);
+    true
+}
+
+/// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
+/// choose, but a static page stays what it stands for.
+fn keep_error_status(ex: &mut Exchange) {
+    let Some(original) = ex.error_status else { return };
+    let is_static = matches!(ex.handler, "mod_staticfile" | "");
+    let by_404 =
+        matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
+    if ex.response.status.code() < 300 && (is_static || !by_404) {
+        ex.response.status = original;
+    }
+}
+
+/// Gives an error answer without a body its page: `server.errorfile-prefix`, else a built-in one.
+async fn fill_error_page(ex: &mut Exchange) {
+    if ex.response.status.code() < 400 || !ex.response.body_is_default() {
+        return;
+    }
+    if let Some(prefix) = ex.settings.core.errorfile_prefix.clone() {
+        let path = format!("{prefix}{}.html", ex.response.status.code());
+        let read = Box::pin(ex.services.engine.run(move || read_error_file(&path)));
+        if let Ok(page) = read.await {
+            let status = ex.response.status;
+            ex.response.set_text(status, "text/html", page);
+            return;
+        }
+    }
+    crate::response::default_error_page(&mut ex.response);
+}
+
+/// Bytes of an error page at most: it is read into memory.
+const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;
+
+fn read_error_file(path: &str) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut page = Vec::new();
+    std::fs::File::open(path)?.take(ERROR_PAGE_BYTES_MAX).read_to_end(&mut page)?;
+    Ok(page)
+}

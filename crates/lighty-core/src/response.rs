@@ -1,0 +1,68 @@
+//! What the server answers.
+
+use lighty_http::{Fields, Known, Status};
+
+use crate::body::Body;
+
+/// One answer, reusable. Framing fields (Content-Length, Transfer-Encoding, Connection, Date) are
+/// the connection's business: a handler sets status, its own fields and the body.
+#[derive(Default)]
+pub struct Response {
+    pub status: Status,
+    pub fields: Fields,
+    pub body: Body,
+    /// Ends the connection after this answer.
+    pub close: bool,
+    /// Answered by a handler or by an error page; guards against a second one.
+    pub answered: bool,
+    /// Length of the body that a HEAD request or a 304 is told about, where `body` is empty.
+    pub described_length: Option<u64>,
+}
+
+impl Response {
+    /// Forgets the answer, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.status = Status::OK;
+        self.fields.clear();
+        self.body = Body::Empty;
+        self.close = false;
+        self.answered = false;
+        self.described_length = None;
+    }
+
+    /// Starts over with a status: fields and body set so far are dropped.
+    pub fn restart(&mut self, status: Status) {
+        let close = self.close;
+        self.clear();
+        self.close = close;
+        self.status = status;
+    }
+
+    /// Answers with a status, a media type and bytes.
+    pub fn set_text(&mut self, status: Status, content_type: &str, text: impl Into<bytes::Bytes>) {
+        self.status = status;
+        self.fields.set(Known::ContentType, content_type);
+        self.body = Body::Memory(text.into());
+        self.answered = true;
+    }
+}
+
+impl Response {
+    /// Whether no handler gave the answer a body yet.
+    pub fn body_is_default(&self) -> bool {
+        matches!(self.body, Body::Empty) && self.described_length.is_none()
+    }
+}
+
+/// Fills in the built-in error page for the response's status.
+pub fn default_error_page(response: &mut Response) {
+    let status = response.status;
+    let page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>{code} {reason}</title></head>\n\
+         <body><h1>{code} {reason}</h1></body>\n</html>\n",
+        code = status.code(),
+        reason = status.reason(),
+    );
+    response.set_text(status, "text/html; charset=utf-8", page);
+}

@@ -1,0 +1,348 @@
+//! `mod_staticfile`: files, with validators, conditional requests and ranges.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lighty_buf::{ChunkQueue, FileRange};
+use lighty_config::{Directive, Strings};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
+use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::etag::{ETag, ETagParts, FileIdentity};
+use lighty_http::range::{self, ByteRange, Multipart, Selection};
+use lighty_http::{Known, Method, Status, Version, mime};
+use lighty_io::file::{FileKind, Meta};
+use lighty_io::stat_cache::Entry;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct StaticSettings {
+    exclude_extensions: Strings,
+    etags: bool,
+    disable_pathinfo: bool,
+}
+
+impl Default for StaticSettings {
+    fn default() -> Self {
+        Self { exclude_extensions: Arc::from([]), etags: true, disable_pathinfo: false }
+    }
+}
+module_settings!(StaticSettings);
+
+/// The module.
+pub struct StaticFile;
+
+impl Module for StaticFile {
+    fn name(&self) -> &'static str {
+        "mod_staticfile"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { handle: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            Directive::strings("static-file.exclude-extensions", |s: &mut Settings, list| {
+                s.module_mut::<StaticSettings>().exclude_extensions = list;
+            })
+            .module("mod_staticfile")
+            .default("()")
+            .since("1.4")
+            .doc(
+                "Endings of files that are never sent as they are (403): scripts whose source \
+                 nobody should read when their interpreter is not configured.",
+            )
+            .example("static-file.exclude-extensions = ( \".php\", \".fcgi\", \"~\" )"),
+            Directive::bool("static-file.etags", |s: &mut Settings, on| {
+                s.module_mut::<StaticSettings>().etags = on;
+            })
+            .module("mod_staticfile")
+            .default("enable")
+            .since("1.4")
+            .doc("Whether files are sent with an entity tag (`ETag`); see also `etag.use-mtime`.")
+            .example("static-file.etags = \"disable\""),
+            Directive::bool("static-file.disable-pathinfo", |s: &mut Settings, on| {
+                s.module_mut::<StaticSettings>().disable_pathinfo = on;
+            })
+            .module("mod_staticfile")
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Answers 404 to `/file.html/more`, where a file's name is followed by a path, \
+                 instead of sending the file.",
+            )
+            .example("static-file.disable-pathinfo = \"enable\""),
+        ]
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let Some(entry) = ex.physical.entry.clone() else { return Step::Next };
+        match entry.meta().kind {
+            FileKind::Directory => return Step::Next,
+            FileKind::File => {}
+            _ => {
+                ex.fail(Fault::NotARegularFile);
+                return Step::Answered;
+            }
+        }
+        if let Some(step) = refuse(ex) {
+            return step;
+        }
+        let core = &ex.settings.core;
+        match &core.mime_xattr {
+            Some(name) if facts_of(&entry, ex).is_none() => {
+                let name = Arc::clone(name);
+                Step::Wait(Box::pin(handle_with_xattr(ex, entry, name)))
+            }
+            _ => {
+                answer(ex, &entry);
+                Step::Answered
+            }
+        }
+    }
+}
+
+async fn handle_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) -> Step<'static> {
+    let stored = ex.services.engine.get_xattr(entry.file(), &name).await.ok().flatten();
+    let media_type = stored.filter(|value| {
+        !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b) || *b == b'\t')
+    });
+    remember_facts(&entry, ex, media_type);
+    answer(ex, &entry);
+    Step::Answered
+}
+
+/// Requests that name a file but may not have it.
+fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
+    let settings = ex.settings.module::<StaticSettings>();
+    if settings.disable_pathinfo && !ex.physical.path_info.is_empty() {
+        ex.fail(Fault::NotFound);
+        return Some(Step::Answered);
+    }
+    let rel = &ex.physical.rel;
+    if settings.exclude_extensions.iter().any(|ext| rel.ends_with(ext.as_bytes())) {
+        ex.fail_saying(Fault::Forbidden, "static-file.exclude-extensions");
+        return Some(Step::Answered);
+    }
+    match ex.request.method {
+        Some(Method::Get | Method::Head) => None,
+        Some(Method::Options) => {
+            ex.response.status = Status::NO_CONTENT;
+            ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
+            ex.response.answered = true;
+            Some(Step::Answered)
+        }
+        _ => {
+            ex.fail(Fault::MethodNotAllowed);
+            ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
+            Some(Step::Answered)
+        }
+    }
+}
+
+/// What an answer says about a file, kept with its stat-cache entry: made once per change of the
+/// file and per variant of the settings.
+struct FileFacts {
+    variant: u64,
+    etag: Option<ETag>,
+    last_modified: [u8; 29],
+    media_type: Box<[u8]>,
+}
+
+type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
+
+fn slot(entry: &Entry) -> Option<&FactsSlot> {
+    let attached = entry.attachment().get_or_init(|| Rc::new(FactsSlot::default()));
+    attached.downcast_ref()
+}
+
+fn facts_of(entry: &Entry, ex: &Exchange) -> Option<Rc<FileFacts>> {
+    let facts = slot(entry)?.borrow();
+    facts.as_ref().filter(|f| f.variant == ex.settings.variant.number()).cloned()
+}
+
+fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) -> Rc<FileFacts> {
+    let core = &ex.settings.core;
+    let meta = entry.meta();
+    let name = &ex.physical.rel;
+    let media_type = match stored_type {
+        Some(stored) => stored.into_boxed_slice(),
+        None if core.mime.is_empty() => {
+            mime::builtin(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into()
+        }
+        None => core.mime.lookup(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into(),
+    };
+    let facts = Rc::new(FileFacts {
+        variant: ex.settings.variant.number(),
+        etag: etag_of(meta, ex),
+        last_modified: lighty_http::date::format(meta.mtime_s),
+        media_type,
+    });
+    if let Some(slot) = slot(entry) {
+        *slot.borrow_mut() = Some(Rc::clone(&facts));
+    }
+    facts
+}
+
+/// The strong validator of a file, from the parts that `etag.use-*` allows.
+fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
+    let core = &ex.settings.core;
+    if !ex.settings.module::<StaticSettings>().etags {
+        return None;
+    }
+    let parts = ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
+    let identity = FileIdentity {
+        inode: meta.ino,
+        size: meta.size,
+        mtime_secs: meta.mtime_s,
+        mtime_nanos: meta.mtime_ns,
+    };
+    ETag::of_file(&identity, parts)
+}
+
+/// Answers with the file: 200, 206, 304, 412 or 416.
+fn answer(ex: &mut Exchange, entry: &Entry) {
+    let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
+    let size = entry.meta().size;
+    let as_error_page = ex.error_status.is_some();
+    ex.response.answered = true;
+    ex.response.status = Status::OK;
+    set_fields(ex, &facts, as_error_page);
+    let outcome = match as_error_page {
+        true => Outcome::Proceed { ranges: false },
+        false => evaluate_conditions(ex, entry, &facts),
+    };
+    match outcome {
+        Outcome::NotModified => {
+            ex.response.status = Status::NOT_MODIFIED;
+            ex.response.fields.remove(Known::ContentType);
+        }
+        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+        Outcome::Proceed { ranges } => {
+            let answered = ranges && range_applies(ex) && answer_range(ex, entry, &facts, size);
+            if !answered {
+                ex.response.body = whole(entry, size);
+            }
+        }
+    }
+}
+
+fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outcome {
+    let validators = Validators {
+        etag: facts.etag.as_ref().map(ETag::as_bytes),
+        last_modified: Some(entry.meta().mtime_s),
+        now: ex.services.clock.unix_s(),
+    };
+    let method = ex.request.method.unwrap_or(Method::Get);
+    conditional::evaluate(method, &ex.request.fields, true, &validators)
+}
+
+fn set_fields(ex: &mut Exchange, facts: &FileFacts, as_error_page: bool) {
+    let ranges = ex.settings.core.range_requests;
+    let fields = &mut ex.response.fields;
+    fields.push_known(Known::ContentType, &facts.media_type);
+    if as_error_page {
+        return;
+    }
+    if let Some(etag) = &facts.etag {
+        fields.push_known(Known::ETag, etag.as_bytes());
+    }
+    fields.push_known(Known::LastModified, facts.last_modified);
+    if ranges {
+        fields.push_known(Known::AcceptRanges, "bytes");
+    }
+}
+
+fn whole(entry: &Entry, size: u64) -> Body {
+    match entry.small() {
+        _ if size == 0 => Body::Empty,
+        Some(bytes) => Body::Memory(bytes.clone()),
+        None => Body::File { file: Rc::clone(entry.file()), offset: 0, length: size },
+    }
+}
+
+fn range_applies(ex: &Exchange) -> bool {
+    let old = ex.request.version == Version::Http10;
+    ex.settings.core.range_requests
+        && ex.request.fields.contains(Known::Range)
+        && ex.request.method == Some(Method::Get)
+        && (!old || ex.settings.server.http10_range)
+}
+
+/// Answers with a part or parts; `false` where the whole file is the right answer (RFC 9110
+/// section 14.2: a range that is malformed or abusive is ignored).
+fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
+    let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
+    let mut parts = Vec::new();
+    let mut text = Vec::new();
+    match range::select(wanted, size, &mut parts) {
+        Selection::Whole => return false,
+        Selection::Unsatisfiable => {
+            ex.fail_status(Status::RANGE_NOT_SATISFIABLE);
+            range::push_unsatisfied_range(size, &mut text);
+            ex.response.fields.push_known(Known::ContentRange, text);
+        }
+        Selection::Single(part) => {
+            ex.response.status = Status::PARTIAL_CONTENT;
+            range::push_content_range(part, size, &mut text);
+            ex.response.fields.push_known(Known::ContentRange, text);
+            ex.response.body = slice(entry, part.start, part.len());
+        }
+        Selection::Multiple => {
+            ex.response.status = Status::PARTIAL_CONTENT;
+            multipart(ex, entry, facts, size, &parts);
+        }
+    }
+    true
+}
+
+fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
+    match entry.small() {
+        Some(bytes) => match (usize::try_from(offset), usize::try_from(offset + length)) {
+            (Ok(from), Ok(to)) if to <= bytes.len() => Body::Memory(bytes.slice(from..to)),
+            _ => Body::Empty,
+        },
+        None => Body::File { file: Rc::clone(entry.file()), offset, length },
+    }
+}
+
+/// A `multipart/byteranges` body: part heads in memory, the parts as file ranges.
+fn multipart(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64, parts: &[ByteRange]) {
+    let boundary = boundary(ex, entry);
+    let media_type = String::from_utf8_lossy(&facts.media_type);
+    let framing = Multipart { boundary: &boundary, content_type: &media_type, len: size };
+    let mut queue = ChunkQueue::new();
+    for part in parts {
+        let mut head = Vec::with_capacity(160);
+        framing.push_part_head(*part, &mut head);
+        queue.push_bytes(Bytes::from(head));
+        match slice(entry, part.start, part.len()) {
+            Body::Memory(bytes) => queue.push_bytes(bytes),
+            Body::File { file, offset, length } => {
+                queue.push_file(FileRange { file, offset, length });
+            }
+            _ => {}
+        }
+    }
+    let mut end = Vec::new();
+    framing.push_end(&mut end);
+    queue.push_bytes(Bytes::from(end));
+    let mut content_type = Vec::new();
+    framing.push_content_type(&mut content_type);
+    ex.response.fields.set(Known::ContentType, content_type);
+    ex.response.body = Body::Chunks(queue);
+}
+
+/// A separator that a file cannot foresee: keyed by the process's random hash state.
+fn boundary(ex: &Exchange, entry: &Entry) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    thread_local! {
+        static KEY: RandomState = RandomState::new();
+    }
+    let what = (ex.services.counters.requests.get(), entry.meta().ino, ex.started_ms);
+    let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
+    format!("{one:016x}{two:016x}")
+}

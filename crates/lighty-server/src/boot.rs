@@ -1,0 +1,304 @@
+//! From a checked configuration to a running server, and to its end.
+//!
+//! The order matters: sockets and logs are opened with the rights the process was started with,
+//! then the rights are given up, then threads are started. The main thread afterwards only waits
+//! for signals.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use lighty_config::{Active, Config};
+use lighty_core::Settings;
+use lighty_core::log::{About, Level, Log};
+use lighty_core::settings::ServerSettings;
+use lighty_io::clock::Clock;
+use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::privileges::{self, Identity, PidFile};
+use lighty_io::signals::{Signal, Signals};
+use tokio::sync::watch;
+
+use crate::listeners::{self, Bound};
+use crate::thread::{self, Command, Order, Ready, Setup};
+
+/// Why the server did not start, in words for the operator.
+#[derive(Debug)]
+pub struct BootError(pub String);
+
+impl std::fmt::Display for BootError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BootError {}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
+    move |error| BootError(format!("{what}: {error}"))
+}
+
+/// How long a worker that was told to stop may take before the process ends without it: one that
+/// hangs in a blocking backend's read would hold the process for ever.
+const STOP_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How long the logs may take to be written at the end.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs the server until a signal ends it.
+pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
+    let global = config.settings(&Active::default());
+    let server = global.server.clone();
+    check_document_root(&global)?;
+    let fds = raise_descriptors(&server)?;
+    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
+    let workers = worker_count(&server);
+    let bound = bind(&config, &server, workers)?;
+    let errors = open_error_log(&server)?;
+    let pid_file = match &server.pid_file {
+        Some(path) => {
+            Some(PidFile::create(path.as_ref().as_ref()).map_err(failed("server.pid-file"))?)
+        }
+        None => None,
+    };
+    give_up_rights(&server)?;
+    let log = Log::new(errors.handle(), server.errorlog_level, server.errorlog_json);
+    let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+
+    let fleet = launch(&config, &server, bound, &errors, workers, fds, &say)?;
+    wait_for_end(&fleet, &server, &say, || errors.reopen())?;
+    drop(pid_file);
+    drop(fleet.files);
+    say(Level::Notice, "stopped");
+    errors.flush(FLUSH_PATIENCE);
+    Ok(())
+}
+
+fn wall_s() -> i64 {
+    Clock::start().unix_s()
+}
+
+fn check_document_root(global: &Settings) -> Result<(), BootError> {
+    let root = &*global.core.document_root;
+    if root.is_empty() {
+        return Err(BootError(
+            "server.document-root is not set: which directory is to be served?".into(),
+        ));
+    }
+    match std::fs::metadata(root) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(BootError(format!("server.document-root = \"{root}\" is not a directory"))),
+        Err(error) => Err(BootError(format!("server.document-root = \"{root}\": {error}"))),
+    }
+}
+
+/// Descriptors by default, where the hard limit allows more than anybody needs.
+const DESCRIPTORS_DEFAULT_MAX: u64 = 65_536;
+
+fn raise_descriptors(server: &ServerSettings) -> Result<u64, BootError> {
+    let wanted = match server.max_fds {
+        0 => {
+            let all = privileges::raise_max_files(None).map_err(failed("server.max-fds"))?;
+            all.min(DESCRIPTORS_DEFAULT_MAX)
+        }
+        wanted => wanted,
+    };
+    privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))
+}
+
+fn worker_count(server: &ServerSettings) -> usize {
+    match server.max_worker {
+        Some(count) => count as usize,
+        None => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+    }
+}
+
+fn bind(
+    config: &Config<Settings>,
+    server: &ServerSettings,
+    workers: usize,
+) -> Result<Vec<Bound>, BootError> {
+    let wanted = listeners::wanted(config, server).map_err(BootError)?;
+    let inherited = match server.systemd_socket_activation {
+        true => lighty_io::listen::inherited_sockets().map_err(failed("LISTEN_FDS"))?,
+        false => Vec::new(),
+    };
+    listeners::bind(wanted, inherited, server, workers).map_err(|e| BootError(e.to_string()))
+}
+
+fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
+    let target = match (&server.errorlog, server.errorlog_use_syslog) {
+        (_, true) => LogTarget::syslog(&server.syslog_facility, "notice", "lighty"),
+        (Some(text), false) => LogTarget::parse(text),
+        (None, false) => LogTarget::stderr(),
+    };
+    LogWriter::open(target).map_err(failed("server.errorlog"))
+}
+
+fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
+    let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
+        .map_err(failed("server.username"))?;
+    let chroot = server.chroot.as_deref().map(std::path::Path::new);
+    // As the ancestor: an ordinary user keeps its own identity.
+    if !privileges::is_root() || (identity.is_unchanged() && chroot.is_none()) {
+        return Ok(());
+    }
+    privileges::drop_privileges(&identity, chroot).map_err(failed("giving up rights"))?;
+    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
+}
+
+/// The running workers.
+struct Fleet {
+    orders: watch::Sender<Order>,
+    done: mpsc::Receiver<usize>,
+    workers: usize,
+    files: Vec<lighty_io::listen::SocketFile>,
+}
+
+fn launch(
+    config: &Arc<Config<Settings>>,
+    server: &ServerSettings,
+    bound: Vec<Bound>,
+    errors: &LogWriter,
+    workers: usize,
+    fds: u64,
+    say: &dyn Fn(Level, &str),
+) -> Result<Fleet, BootError> {
+    let connections = match server.max_connections {
+        0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
+        limit => limit as usize,
+    };
+    let (orders, order) = watch::channel(Order::default());
+    let (ready_tx, ready) = mpsc::channel();
+    let (done_tx, done) = mpsc::channel();
+    let urls: Vec<String> = bound.iter().map(|b| listeners::url(&b.address)).collect();
+    let mut doors: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut files = Vec::new();
+    for listening in bound {
+        files.extend(listening.file);
+        for (worker, socket) in listening.sockets.into_iter().enumerate() {
+            doors[worker].push((listening.name.clone(), socket));
+        }
+    }
+    for (index, sockets) in doors.into_iter().enumerate() {
+        let setup = Setup {
+            index,
+            config: Arc::clone(config),
+            sockets,
+            connections_max: connections.div_ceil(workers),
+            stat_entries_max: stat_entries(server, fds, workers),
+            errors: errors.handle(),
+            order: order.clone(),
+            ready: ready_tx.clone(),
+            done: done_tx.clone(),
+        };
+        thread::spawn(setup).map_err(failed("starting a worker"))?;
+    }
+    drop(ready_tx);
+    let mut engine = String::new();
+    for _ in 0..workers {
+        match ready.recv() {
+            Ok(Ready::Serving { engine: report }) => engine = report,
+            Ok(Ready::Failed(why)) => return Err(BootError(why)),
+            Err(_) => return Err(BootError("a worker ended while starting".into())),
+        }
+    }
+    say(
+        Level::Notice,
+        &format!(
+            "lighty {} is serving {} ({workers} worker{}, network backend {}, file engine {engine})",
+            env!("CARGO_PKG_VERSION"),
+            urls.join(", "),
+            if workers == 1 { "" } else { "s" },
+            server.network_backend,
+        ),
+    );
+    Ok(Fleet { orders, done, workers, files })
+}
+
+/// Descriptors that a worker's stat cache may hold: never more than a third of all, so that
+/// cached files leave room for connections.
+fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
+    let share = usize::try_from(fds / 3).unwrap_or(usize::MAX) / workers;
+    server.stat_cache_entries_max.min(share)
+}
+
+/// The main thread's loop over signals.
+fn wait_for_end(
+    fleet: &Fleet,
+    server: &ServerSettings,
+    say: &dyn Fn(Level, &str),
+    reopen: impl Fn(),
+) -> Result<(), BootError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("starting the event loop"))?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen().map_err(failed("signals"))?;
+        loop {
+            match signals.next().await {
+                Signal::Stop => {
+                    stop(fleet, Command::Stop);
+                    return Ok(());
+                }
+                Signal::GracefulStop => {
+                    say(Level::Notice, "graceful stop: waiting for answers under way");
+                    graceful(fleet, server, &mut signals).await;
+                    return Ok(());
+                }
+                Signal::ReopenLogs => {
+                    reopen();
+                    fleet.orders.send_modify(|order| order.reopened += 1);
+                    say(Level::Notice, "logs were opened again");
+                }
+                Signal::Reload => {
+                    say(Level::Warning, "USR1: reloading the configuration needs a restart");
+                }
+            }
+        }
+    })
+}
+
+fn stop(fleet: &Fleet, command: Command) {
+    fleet.orders.send_modify(|order| order.command = command);
+    let deadline = std::time::Instant::now() + STOP_PATIENCE;
+    for _ in 0..fleet.workers {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if fleet.done.recv_timeout(left).is_err() {
+            break;
+        }
+    }
+}
+
+/// Waits until every worker has drained, the time is up, or a second signal says now.
+async fn graceful(fleet: &Fleet, server: &ServerSettings, signals: &mut Signals) {
+    fleet.orders.send_modify(|order| order.command = Command::Drain);
+    let started = std::time::Instant::now();
+    let limit_s = u64::from(server.graceful_shutdown_timeout_s);
+    let mut left = fleet.workers;
+    loop {
+        while fleet.done.try_recv().is_ok() {
+            left -= 1;
+        }
+        let late = limit_s > 0 && started.elapsed().as_secs() >= limit_s;
+        if left == 0 {
+            return;
+        }
+        let tick = tokio::time::sleep(Duration::from_millis(50));
+        let again = tokio::select! {
+            () = tick => false,
+            signal = signals.next() => matches!(signal, Signal::Stop | Signal::GracefulStop),
+        };
+        if again || late {
+            fleet.orders.send_modify(|order| order.command = Command::Stop);
+            let deadline = std::time::Instant::now() + STOP_PATIENCE;
+            while left > 0 && std::time::Instant::now() < deadline {
+                let wait = deadline.saturating_duration_since(std::time::Instant::now());
+                if fleet.done.recv_timeout(wait).is_ok() {
+                    left -= 1;
+                }
+            }
+            return;
+        }
+    }
+}

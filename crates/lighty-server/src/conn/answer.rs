@@ -1,0 +1,300 @@
+//! Frames an answer and sends it.
+//!
+//! The head and a small body leave in one `send`; a file goes to the network backend untouched.
+//! Only what did not fit into the socket takes the slow path, which is boxed.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lighty_buf::{Chunk, FileRange};
+use lighty_core::throttle::Bucket;
+use lighty_core::{Body, Exchange, Fault};
+use lighty_http::{Fields, Known, Version};
+use lighty_io::send::{SendState, Sender};
+use lighty_io::transport::Stream;
+use lighty_wire::http1::response as encode;
+
+use super::Busy;
+use crate::slots::{Slot, Waits};
+use crate::worker::Worker;
+
+/// Bodies up to this size are copied behind the head and leave with it in one call.
+const INLINE_BODY_BYTES_MAX: usize = 32 * 1024;
+
+/// No bandwidth limit.
+const UNLIMITED: u64 = u64::MAX;
+
+/// How the end of the body is marked (RFC 9112 section 6).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    None,
+    Length,
+    Chunked,
+    Close,
+}
+
+/// Sends the answer in `busy.exchange`. An error means that the connection is to be cut.
+pub async fn send(
+    busy: &mut Busy,
+    stream: &Rc<Stream>,
+    slot: &Rc<Slot>,
+    worker: &Rc<Worker>,
+) -> std::io::Result<()> {
+    let framing = encode_head(busy, worker);
+    let body = std::mem::take(&mut busy.exchange.response.body);
+    let body = if framing == Framing::None { Body::Empty } else { body };
+    slot.wait_for(Waits::Write, worker.now_s());
+    let throttled = is_throttled(&busy.exchange);
+    match body {
+        Body::Empty => {}
+        Body::Memory(bytes) if bytes.len() <= INLINE_BODY_BYTES_MAX => {
+            busy.out.extend_from_slice(&bytes);
+        }
+        Body::Memory(bytes) => busy.queue.push_bytes(bytes),
+        Body::File { file, offset, length } => {
+            busy.queue.push_file(FileRange { file, offset, length });
+        }
+        Body::Chunks(mut chunks) => busy.queue.append(&mut chunks),
+        Body::Stream(source) => {
+            return Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await;
+        }
+    }
+    if throttled {
+        return Box::pin(send_throttled(busy, stream, slot, worker)).await;
+    }
+    if send_out(busy, stream)? && send_now(busy, stream, &worker.sender)? {
+        return Ok(());
+    }
+    Box::pin(send_rest(busy, stream, slot, worker)).await
+}
+
+/// Writes the head; `false` when the socket took only a part, which then stands first in the
+/// queue.
+fn send_out(busy: &mut Busy, stream: &Stream) -> std::io::Result<bool> {
+    let sent = match stream.try_write(&busy.out) {
+        Ok(count) => count,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error),
+    };
+    busy.exchange.bytes_sent += sent as u64;
+    if sent == busy.out.len() {
+        return Ok(true);
+    }
+    let rest = Bytes::copy_from_slice(&busy.out[sent..]);
+    busy.queue.push_front(Chunk::Memory(rest));
+    Ok(false)
+}
+
+/// Sends what goes out without waiting; `true` when nothing is left.
+fn send_now(busy: &mut Busy, stream: &Stream, sender: &Sender) -> std::io::Result<bool> {
+    if busy.queue.is_empty() {
+        return Ok(true);
+    }
+    let sent = sender.try_send(stream, &mut busy.queue, UNLIMITED)?;
+    busy.exchange.bytes_sent += sent.bytes;
+    Ok(sent.state == SendState::Done)
+}
+
+async fn send_rest(
+    busy: &mut Busy,
+    stream: &Stream,
+    slot: &Slot,
+    worker: &Worker,
+) -> std::io::Result<()> {
+    let result = worker.sender.send(stream, &mut busy.queue, UNLIMITED, &slot.progress).await;
+    busy.exchange.bytes_sent += slot.progress.get();
+    result.map(|_| ())
+}
+
+fn is_throttled(ex: &Exchange) -> bool {
+    let core = &ex.settings.core;
+    core.shared_bucket.is_some() || core.connection_kbytes_per_second > 0
+}
+
+/// Sends under `server.kbytes-per-second` and `connection.kbytes-per-second`.
+async fn send_throttled(
+    busy: &mut Busy,
+    stream: &Stream,
+    slot: &Slot,
+    worker: &Worker,
+) -> std::io::Result<()> {
+    let core = busy.exchange.settings.core.clone();
+    let clock = &worker.services.clock;
+    let own = (core.connection_kbytes_per_second > 0)
+        .then(|| Arc::new(Bucket::per_second(core.connection_kbytes_per_second, clock.mono_ms())));
+    let buckets: Vec<Arc<Bucket>> = core.shared_bucket.into_iter().chain(own).collect();
+    if !send_out(busy, stream)? {
+        stream.writable().await?;
+    }
+    while !busy.queue.is_empty() {
+        // Being slowed down is not the client's slowness.
+        slot.wait_for(Waits::Write, worker.now_s());
+        match take_tokens(&buckets, busy.queue.len_bytes(), clock.mono_ms()) {
+            Err(wait_ms) => {
+                tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
+                clock.refresh();
+            }
+            Ok(budget) => {
+                let sender = &worker.sender;
+                let sent = sender.send(stream, &mut busy.queue, budget, &slot.progress).await?;
+                busy.exchange.bytes_sent += sent;
+                buckets.iter().for_each(|bucket| bucket.give_back(budget - sent.min(budget)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes the same from each bucket, or says how many milliseconds to wait.
+fn take_tokens(buckets: &[Arc<Bucket>], wanted: u64, now_ms: u64) -> Result<u64, u64> {
+    let mut granted = wanted;
+    for (index, bucket) in buckets.iter().enumerate() {
+        match bucket.take(granted, now_ms) {
+            Ok(less) => {
+                buckets[..index].iter().for_each(|b| b.give_back(granted - less));
+                granted = less;
+            }
+            Err(wait_ms) => {
+                buckets[..index].iter().for_each(|b| b.give_back(granted));
+                return Err(wait_ms);
+            }
+        }
+    }
+    Ok(granted)
+}
+
+/// Sends a body that is produced while it is sent, one piece at a time.
+async fn send_stream(
+    busy: &mut Busy,
+    stream: &Rc<Stream>,
+    slot: &Rc<Slot>,
+    worker: &Rc<Worker>,
+    mut source: Box<dyn lighty_core::BodyStream>,
+    framing: Framing,
+) -> std::io::Result<()> {
+    let throttled = is_throttled(&busy.exchange);
+    if !send_out(busy, stream)? {
+        send_rest(busy, stream, slot, worker).await?;
+    }
+    let mut produced = 0u64;
+    let announced = source.known_length();
+    loop {
+        slot.wait_for(Waits::Handler, worker.now_s());
+        let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
+        slot.wait_for(Waits::Write, worker.now_s());
+        let Some(chunk) = next else { break };
+        produced += push_framed(busy, chunk?, framing);
+        busy.out.clear();
+        if throttled {
+            Box::pin(send_throttled(busy, stream, slot, worker)).await?;
+        } else if !send_now(busy, stream, &worker.sender)? {
+            send_rest(busy, stream, slot, worker).await?;
+        }
+    }
+    if announced.is_some_and(|length| length != produced) {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    if framing == Framing::Chunked {
+        busy.queue.push_bytes(Bytes::from_static(b"0\r\n\r\n"));
+        if !send_now(busy, stream, &worker.sender)? {
+            send_rest(busy, stream, slot, worker).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Queues a piece with its chunk framing; returns the piece's length.
+fn push_framed(
+    busy: &mut Busy,
+    chunk: Chunk<Rc<lighty_io::file::OpenFile>>,
+    framing: Framing,
+) -> u64 {
+    let length = chunk.len();
+    if length == 0 {
+        return 0;
+    }
+    if framing == Framing::Chunked {
+        busy.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
+    }
+    busy.queue.push(chunk);
+    if framing == Framing::Chunked {
+        busy.queue.push_bytes(Bytes::from_static(b"\r\n"));
+    }
+    length
+}
+
+/// Decides the framing and writes the head into `busy.out`.
+fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
+    loop {
+        let framing = frame(&mut busy.exchange);
+        busy.out.clear();
+        let ex = &mut busy.exchange;
+        let (status, fields) = (ex.response.status, &ex.response.fields);
+        let date = worker.date();
+        match encode::encode_head(Version::Http11, status, fields, Some(&date), &mut busy.out) {
+            Ok(()) => {
+                ex.head_sent = busy.out.len() as u64;
+                return framing;
+            }
+            // A field that would split the answer is ours or the configuration's fault.
+            Err(fault) => {
+                ex.fail_saying(Fault::Internal, &fault.to_string());
+                lighty_core::response::default_error_page(&mut ex.response);
+            }
+        }
+    }
+}
+
+/// Sets the fields that frame the message: RFC 9112 section 6, RFC 9110 section 8.6.
+fn frame(ex: &mut Exchange) -> Framing {
+    let response = &mut ex.response;
+    let length = response.body.known_length();
+    let bodiless = !response.status.allows_content() || ex.request.is_head();
+    let framing = match length {
+        _ if bodiless => Framing::None,
+        Some(_) => Framing::Length,
+        None if ex.request.version == Version::Http11 => Framing::Chunked,
+        None => Framing::Close,
+    };
+    if framing == Framing::Close || response.close {
+        ex.keep_alive = false;
+    }
+    let fields = &mut response.fields;
+    if !ex.settings.core.tag.is_empty() && !fields.contains(Known::Server) {
+        fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
+    }
+    match framing {
+        Framing::Length => push_length(length.unwrap_or(0), fields),
+        Framing::Chunked => fields.push_known(Known::TransferEncoding, "chunked"),
+        // HEAD: what GET would have said.
+        Framing::None if response.status.allows_content() => {
+            match response.described_length.or(length) {
+                Some(length) => push_length(length, fields),
+                None => fields.push_known(Known::TransferEncoding, "chunked"),
+            }
+        }
+        Framing::None | Framing::Close => {}
+    }
+    match (ex.keep_alive, ex.request.version) {
+        (false, _) => fields.push_known(Known::Connection, "close"),
+        (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
+        (true, _) => {}
+    }
+    framing
+}
+
+fn push_length(length: u64, fields: &mut Fields) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    let mut left = length;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    fields.push_known(Known::ContentLength, &digits[start..]);
+}

@@ -1,0 +1,334 @@
+//! HTTP/1: the loop over a connection's requests.
+
+use std::io::Write;
+use std::rc::Rc;
+use std::task::Poll;
+
+use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline};
+use lighty_http::Version;
+use lighty_io::transport::{LingerLimits, Peer, Stream};
+use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
+
+use super::{Busy, answer};
+use crate::slots::{Limits, Slot, Waits};
+use crate::worker::{Door, Worker};
+
+/// One accepted connection.
+pub struct Conn {
+    pub stream: Rc<Stream>,
+    pub peer: Peer,
+    pub slot: Rc<Slot>,
+    pub door: Rc<Door>,
+}
+
+/// What follows after a burst of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum After {
+    /// Wait for the next request, without a buffer.
+    Idle,
+    /// Close; nothing of the client's is unread.
+    Close,
+    /// Close, but give a client that still sends the chance to read its answer.
+    Linger,
+}
+
+/// Serves a connection from its first byte to its close.
+pub async fn serve(conn: Conn, worker: Rc<Worker>) {
+    let mut ordinal = 0;
+    loop {
+        wait_idle(&conn, &worker, ordinal);
+        if conn.stream.readable().await.is_err() || conn.slot.kicked().is_some() {
+            break;
+        }
+        let mut busy = worker.take_busy();
+        busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
+        let after = burst(&mut busy, &conn, &worker, &mut ordinal).await;
+        busy.input.borrow_mut().detach();
+        worker.give_back(busy);
+        match after {
+            After::Idle if !conn.slot.is_closing() => {}
+            After::Linger => {
+                worker.leave(&conn.slot);
+                if let Some(stream) = Rc::into_inner(conn.stream) {
+                    // Whatever comes of it, the connection is over.
+                    let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
+                }
+                return;
+            }
+            _ => break,
+        }
+    }
+    worker.leave(&conn.slot);
+}
+
+/// Between requests, and before the first: the idle limits.
+fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
+    let core = &worker.global().core;
+    let idle_s = if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
+    conn.slot.limit(Limits { idle_s, ..conn.slot.limits() });
+    conn.slot.wait_for(Waits::Idle, worker.now_s());
+}
+
+/// Answers requests until none is pending.
+async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut u32) -> After {
+    let mut in_a_row = 0;
+    loop {
+        match read_head(busy, conn, worker).await {
+            Read::Request => {}
+            Read::Nothing => return After::Idle,
+            Read::Gone => return After::Close,
+            Read::Refused(fault) => return refuse(busy, conn, worker, fault).await,
+            Read::TimedOut => return time_out(busy, conn, worker).await,
+        }
+        *ordinal += 1;
+        in_a_row += 1;
+        conn.slot.wait_for(Waits::Handler, worker.now_s());
+        begin(busy, conn, worker, *ordinal);
+        pipeline::respond(&mut busy.exchange).await;
+        let after = answer_and_finish(busy, conn, worker).await;
+        if after != After::Idle {
+            return after;
+        }
+        if busy.input.borrow().pending().is_empty() {
+            return After::Idle;
+        }
+        if in_a_row >= limits::PIPELINE_BURST_MAX {
+            in_a_row = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Outcome of waiting for a request head.
+enum Read {
+    Request,
+    /// The wake-up brought no byte.
+    Nothing,
+    /// End of file or a reset before a complete head.
+    Gone,
+    Refused(RequestFault),
+    TimedOut,
+}
+
+async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
+    busy.head.clear();
+    loop {
+        {
+            let mut input = busy.input.borrow_mut();
+            let pending = input.pending();
+            if !pending.is_empty() {
+                let rules = &worker.rules;
+                match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
+                    Ok(Head::Complete { consumed }) => {
+                        input.consume(consumed);
+                        return Read::Request;
+                    }
+                    Ok(Head::Partial) => {}
+                    Err(fault) => return Read::Refused(fault),
+                }
+                if conn.slot.waits() != Waits::Head {
+                    let server = &worker.global().server;
+                    let head_s = server.max_head_time_s;
+                    conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
+                    conn.slot.wait_for(Waits::Head, worker.now_s());
+                }
+            }
+        }
+        let most = limits::HEAD_BYTES_MAX + 1;
+        let filled = std::future::poll_fn(|cx| {
+            let mut input = busy.input.borrow_mut();
+            match input.poll_fill(cx, most) {
+                // Nothing of a request is here: waiting for one needs no buffer.
+                Poll::Pending if input.pending().is_empty() => Poll::Ready(None),
+                other => other.map(Some),
+            }
+        });
+        let Some(filled) = filled.await else { return Read::Nothing };
+        match filled {
+            Ok(0) if conn.slot.kicked() == Some(Fault::HeadTimeout) => return Read::TimedOut,
+            Ok(0) | Err(_) => return Read::Gone,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Turns the parsed head into a request.
+fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
+    let ex = &mut busy.exchange;
+    take_head(ex, &mut busy.head, conn);
+    ex.ordinal = ordinal;
+    ex.started_ms = worker.services.clock.mono_ms();
+    ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
+    // The parser has refused what cannot be decoded.
+    let _ = ex.decode_path();
+    ex.resolve_settings();
+    let core = &ex.settings.core;
+    if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {
+        ex.keep_alive = false;
+    }
+    conn.slot.limit(Limits {
+        idle_s: core.max_keep_alive_idle_s,
+        read_idle_s: core.max_read_idle_s,
+        write_idle_s: core.max_write_idle_s,
+        min_read_rate: core.min_read_rate,
+        min_write_rate: core.min_write_rate,
+        ..conn.slot.limits()
+    });
+    let mut input = busy.input.borrow_mut();
+    input.set_now(worker.now_s());
+    input.begin_body(busy.head.framing, busy.head.expect_continue, core.max_request_bytes);
+    let announced = match busy.head.framing {
+        BodyFraming::None => return,
+        BodyFraming::Length(length) => Some(length),
+        BodyFraming::Chunked => None,
+    };
+    drop(input);
+    let source = Rc::clone(&busy.input);
+    ex.body = RequestBody::incoming(source, announced);
+}
+
+/// Moves the head's buffers into the request; nothing is copied.
+fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
+    let request = &mut ex.request;
+    request.method = head.method;
+    request.version = head.version;
+    request.scheme = conn.door.scheme;
+    request.line.extend_from_slice(head.line());
+    request.target_raw.extend_from_slice(head.target_raw());
+    request.path_end = head.path().len();
+    std::mem::swap(&mut request.fields, &mut head.fields);
+    std::mem::swap(&mut request.target, &mut head.target);
+    std::mem::swap(&mut request.authority, &mut head.host);
+    if let Some(port) = head.port {
+        // Conditions may name the port; writing to a vector does not fail.
+        let _ = write!(request.authority, ":{port}");
+    }
+    take_peer(request, conn);
+    request.local_socket = Rc::clone(&conn.door.name);
+    request.local_port = conn.door.port;
+}
+
+/// The client's address, and its text, which is made once per connection.
+fn take_peer(request: &mut Request, conn: &Conn) {
+    use std::fmt::Write;
+    request.peer = conn.peer;
+    request.peer_text.clear();
+    if let Peer::Inet(address) = &conn.peer {
+        let _ = write!(request.peer_text, "{}", address.ip().to_canonical());
+    }
+}
+
+/// Sends the answer, deals with what is unread of the body, logs.
+async fn answer_and_finish(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
+    let unread = busy.exchange.body.exists() && !busy.exchange.body.is_ended();
+    if unread && !can_drain(busy) {
+        busy.exchange.keep_alive = false;
+    }
+    if conn.slot.is_closing() {
+        busy.exchange.keep_alive = false;
+    }
+    let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+    busy.exchange.completed = sent.is_ok();
+    if let Err(error) = &sent {
+        cut(busy, conn, worker, error);
+    }
+    conclude(busy, worker);
+    let keep = sent.is_ok() && busy.exchange.keep_alive;
+    let drained = !unread || (keep && drain(busy).await);
+    busy.exchange.clear();
+    busy.queue.clear();
+    if sent.is_err() {
+        return After::Close;
+    }
+    match (keep, drained) {
+        (true, true) => After::Idle,
+        (false, true) if !unread => After::Close,
+        _ => After::Linger,
+    }
+}
+
+/// Whether the rest of a body that nobody read is short enough to be dropped.
+fn can_drain(busy: &Busy) -> bool {
+    let input = busy.input.borrow();
+    !input.owes_continue() && input.remaining().is_some_and(|left| left <= limits::DRAIN_BYTES_MAX)
+}
+
+async fn drain(busy: &mut Busy) -> bool {
+    Box::pin(async {
+        while let Some(piece) = busy.exchange.body.next().await {
+            if piece.is_err() {
+                return false;
+            }
+        }
+        true
+    })
+    .await
+}
+
+/// The answer could not be completed.
+fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
+    worker.services.counters.cut.add(1);
+    let fault = conn.slot.kicked().unwrap_or_else(|| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,
+        std::io::ErrorKind::BrokenPipe
+        | std::io::ErrorKind::ConnectionReset
+        | std::io::ErrorKind::ConnectionAborted
+        | std::io::ErrorKind::NotConnected => Fault::ClientGone,
+        _ => Fault::DiskError,
+    });
+    busy.exchange.fault = Some(fault);
+    busy.exchange.log_fault(fault, &error.to_string());
+}
+
+/// Counts and logs an answered request.
+fn conclude(busy: &mut Busy, worker: &Worker) {
+    let counters = &worker.services.counters;
+    counters.requests.add(1);
+    counters.bytes_out.add(busy.exchange.bytes_sent);
+    counters.bytes_in.add(std::mem::take(&mut busy.input.borrow_mut().received));
+    pipeline::finish(&busy.exchange);
+}
+
+/// Answers a head that cannot be accepted, and closes: what follows it cannot be trusted.
+async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: RequestFault) -> After {
+    worker.services.counters.refused.add(1);
+    Box::pin(async {
+        let ex = &mut busy.exchange;
+        take_head(ex, &mut busy.head, conn);
+        ex.request.version = Version::Http11;
+        ex.settings = worker.global_rc();
+        ex.log(
+            Level::Info,
+            &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
+        );
+        ex.keep_alive = false;
+        ex.fail_status(fault.status());
+        lighty_core::response::default_error_page(&mut ex.response);
+        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+        busy.exchange.completed = sent.is_ok();
+        conclude(busy, worker);
+        busy.exchange.clear();
+        busy.queue.clear();
+        After::Linger
+    })
+    .await
+}
+
+/// The head did not arrive in time.
+async fn time_out(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
+    Box::pin(async {
+        let ex = &mut busy.exchange;
+        ex.settings = worker.global_rc();
+        take_peer(&mut ex.request, conn);
+        ex.keep_alive = false;
+        ex.fail(Fault::HeadTimeout);
+        lighty_core::response::default_error_page(&mut ex.response);
+        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+        busy.exchange.completed = sent.is_ok();
+        conclude(busy, worker);
+        busy.exchange.clear();
+        busy.queue.clear();
+        After::Close
+    })
+    .await
+}

@@ -1,0 +1,240 @@
+//! What comes from the client: request heads and bodies out of one buffer.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_core::{BodyFault, BodySource, Fault, limits};
+use lighty_io::transport::Stream;
+use lighty_wire::http1::BodyFraming;
+use lighty_wire::http1::chunked::ChunkedDecoder;
+
+use crate::slots::{Slot, Waits};
+
+/// Bytes a buffer begins with: a usual request fits.
+const BUFFER_BYTES: usize = 4096;
+
+/// Bytes of body handed to a handler at a time.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// The reading half of a connection.
+#[derive(Default)]
+pub struct Input {
+    stream: Option<Rc<Stream>>,
+    slot: Option<Rc<Slot>>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    body: BodyState,
+    now_s: u32,
+    continue_owed: bool,
+    limit_bytes: u64,
+    taken_bytes: u64,
+    /// Bytes read since the connection became busy; for counters.
+    pub received: u64,
+}
+
+#[derive(Default)]
+enum BodyState {
+    #[default]
+    None,
+    Length(u64),
+    Chunked(Box<ChunkedDecoder>),
+    Broken,
+}
+
+impl Input {
+    /// Serves a connection that has become readable.
+    pub fn attach(&mut self, stream: &Rc<Stream>, slot: &Rc<Slot>) {
+        self.stream = Some(Rc::clone(stream));
+        self.slot = Some(Rc::clone(slot));
+        self.start = 0;
+        self.end = 0;
+        self.received = 0;
+        self.body = BodyState::None;
+        if self.buffer.is_empty() {
+            self.buffer.resize(BUFFER_BYTES, 0);
+        }
+    }
+
+    /// Lets the connection go. What an unusual request needed is not kept.
+    pub fn detach(&mut self) {
+        self.stream = None;
+        self.slot = None;
+        if self.buffer.len() > limits::KEPT_BUFFER_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Bytes received and not yet consumed.
+    pub fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Consumes bytes.
+    pub fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Reads more behind what is pending; 0 at end of file. The buffer grows up to `most` bytes.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
+        if self.end == self.buffer.len() {
+            if self.start > 0 {
+                self.buffer.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            } else {
+                let grown = (self.buffer.len() * 2).min(most.max(self.buffer.len()));
+                if grown == self.buffer.len() {
+                    return Poll::Ready(Err(std::io::ErrorKind::OutOfMemory.into()));
+                }
+                self.buffer.resize(grown, 0);
+            }
+        }
+        let Some(stream) = &self.stream else { return Poll::Ready(Ok(0)) };
+        let count = ready!(stream.poll_read(cx, &mut self.buffer[self.end..]))?;
+        self.end += count;
+        self.received += count as u64;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Prepares for a request's body.
+    pub fn begin_body(&mut self, framing: BodyFraming, expects_continue: bool, limit_bytes: u64) {
+        self.body = match framing {
+            BodyFraming::None => BodyState::None,
+            BodyFraming::Length(length) => BodyState::Length(length),
+            BodyFraming::Chunked => BodyState::Chunked(Box::default()),
+        };
+        self.continue_owed = expects_continue;
+        self.limit_bytes = limit_bytes;
+        self.taken_bytes = 0;
+    }
+
+    /// Tells the body's clock.
+    pub fn set_now(&mut self, now_s: u32) {
+        self.now_s = now_s;
+    }
+
+    /// Body bytes still to come, `None` where the framing does not say.
+    pub fn remaining(&self) -> Option<u64> {
+        match &self.body {
+            BodyState::None => Some(0),
+            BodyState::Length(left) => Some(*left),
+            BodyState::Chunked(_) | BodyState::Broken => None,
+        }
+    }
+
+    /// Whether the client still waits for `100 Continue`: its body may never come.
+    pub fn owes_continue(&self) -> bool {
+        self.continue_owed
+    }
+
+    /// RFC 9110 section 10.1.1: the interim answer goes out when somebody wants the body, and only
+    /// if none of it has arrived.
+    fn send_continue(&mut self) {
+        if std::mem::take(&mut self.continue_owed)
+            && self.start == self.end
+            && let Some(stream) = &self.stream
+        {
+            // A client that does not take 25 bytes now sends its body after a while anyway.
+            let _ = stream.try_write(lighty_wire::http1::response::CONTINUE);
+        }
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
+        self.send_continue();
+        if let Some(slot) = self.slot.as_ref().filter(|s| s.waits() != Waits::Body) {
+            slot.wait_for(Waits::Body, self.now_s);
+        }
+        let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
+            Ok(count) => count,
+            Err(_) => return Poll::Ready(Err(BodyFault::Disconnected)),
+        };
+        if let Some(slot) = &self.slot {
+            slot.progress.set(slot.progress.get() + count as u64);
+        }
+        if count > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let fault = match self.slot.as_ref().and_then(|s| s.kicked()) {
+            Some(Fault::ReadTimeout) => BodyFault::TimedOut("server.max-read-idle"),
+            Some(Fault::ReadRate) => BodyFault::TimedOut("server.min-read-rate"),
+            _ => BodyFault::Disconnected,
+        };
+        Poll::Ready(Err(fault))
+    }
+
+    fn account(&mut self, bytes: u64) -> Result<(), BodyFault> {
+        self.taken_bytes += bytes;
+        if self.limit_bytes > 0 && self.taken_bytes > self.limit_bytes {
+            return Err(BodyFault::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// A piece out of what is pending; `None`: more must be read first.
+    fn take_piece(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
+        let pending = self.end - self.start;
+        match &mut self.body {
+            BodyState::None => Some(None),
+            BodyState::Length(0) => {
+                self.body = BodyState::None;
+                Some(None)
+            }
+            BodyState::Broken => Some(Some(Err(BodyFault::Disconnected))),
+            _ if pending == 0 => None,
+            BodyState::Length(left) => {
+                let count = pending.min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                let piece = Bytes::copy_from_slice(&self.buffer[self.start..self.start + count]);
+                self.consume(count);
+                Some(Some(self.account(count as u64).map(|()| piece)))
+            }
+            BodyState::Chunked(_) => self.take_chunked(),
+        }
+    }
+
+    fn take_chunked(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
+        let BodyState::Chunked(decoder) = &mut self.body else { return Some(None) };
+        match decoder.feed(&self.buffer[self.start..self.end]) {
+            Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.words())))),
+            Ok(step) => {
+                let (from, to) = (self.start + step.data.start, self.start + step.data.end);
+                let piece = Bytes::copy_from_slice(&self.buffer[from..to]);
+                if step.done {
+                    self.body = BodyState::None;
+                }
+                self.consume(step.consumed);
+                match (piece.is_empty(), step.done) {
+                    (true, true) => Some(None),
+                    (true, false) => None,
+                    (false, _) => Some(Some(self.account(piece.len() as u64).map(|()| piece))),
+                }
+            }
+        }
+    }
+}
+
+impl BodySource for Input {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        loop {
+            match self.take_piece() {
+                Some(Some(Err(fault))) => {
+                    self.body = BodyState::Broken;
+                    return Poll::Ready(Some(Err(fault)));
+                }
+                Some(piece) => return Poll::Ready(piece),
+                None => {}
+            }
+            if let Err(fault) = ready!(self.poll_more(cx)) {
+                self.body = BodyState::Broken;
+                return Poll::Ready(Some(Err(fault)));
+            }
+        }
+    }
+}

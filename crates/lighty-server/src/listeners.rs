@@ -1,0 +1,156 @@
+//! Which sockets the server listens on: `server.bind` and `server.port`, every
+//! `$SERVER["socket"] == "..."`, and those that the service manager passed.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use lighty_config::Config;
+use lighty_core::Settings;
+use lighty_core::settings::ServerSettings;
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Inherited};
+
+/// A socket to listen on, before it is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// As written in the configuration: what `$SERVER["socket"]` compares with.
+    pub name: String,
+    /// Where.
+    pub spec: BindSpec,
+}
+
+/// One listening address with a socket for each worker.
+pub struct Bound {
+    /// As written in the configuration.
+    pub name: String,
+    /// Where, with the port that the kernel chose.
+    pub address: BindSpec,
+    /// One per worker.
+    pub sockets: Vec<BoundSocket>,
+    /// Removes a unix socket's file at the end.
+    pub file: Option<lighty_io::listen::SocketFile>,
+}
+
+/// Every address that the configuration names, the main one first.
+pub fn wanted(config: &Config<Settings>, server: &ServerSettings) -> Result<Vec<Wanted>, String> {
+    let mut all = vec![main_listener(server)?];
+    for socket in config.listen_sockets() {
+        let spec = BindSpec::parse(&socket.text, Some(server.port))
+            .map_err(|error| format!("$SERVER[\"socket\"] == \"{}\": {error}", socket.text))?;
+        if all.iter().all(|known| known.spec != spec) {
+            all.push(Wanted { name: socket.text.clone(), spec });
+        }
+    }
+    Ok(all)
+}
+
+fn main_listener(server: &ServerSettings) -> Result<Wanted, String> {
+    let bind = &*server.bind;
+    if bind.starts_with('/') {
+        return Ok(Wanted { name: bind.to_owned(), spec: BindSpec::Unix(bind.into()) });
+    }
+    if bind.is_empty() && server.use_ipv6 {
+        let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), server.port);
+        return Ok(Wanted { name: format!("[::]:{}", server.port), spec: BindSpec::Inet(address) });
+    }
+    let bare: Result<IpAddr, _> = bind.trim_matches(['[', ']']).parse();
+    let spec = match bare {
+        Ok(ip) => BindSpec::Inet(SocketAddr::new(ip, server.port)),
+        Err(_) => match BindSpec::parse(&format!("{bind}:{}", server.port), None) {
+            Ok(spec) => spec,
+            Err(_) => BindSpec::Inet(by_name(bind, server.port)?),
+        },
+    };
+    Ok(Wanted { name: format!("{bind}:{}", server.port), spec })
+}
+
+/// A host name as listening address; resolved once, at start.
+fn by_name(host: &str, port: u16) -> Result<SocketAddr, String> {
+    (host, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("server.bind = \"{host}\": {error}"))?
+        .next()
+        .ok_or_else(|| format!("server.bind = \"{host}\": no address of that name"))
+}
+
+/// Binds every wanted address for `workers` workers. An inherited socket stands in for the same
+/// address, or, where none fits and there is just one, for the main listener.
+pub fn bind(
+    wanted: Vec<Wanted>,
+    mut inherited: Vec<Inherited>,
+    server: &ServerSettings,
+    workers: usize,
+) -> std::io::Result<Vec<Bound>> {
+    let options = BindOptions {
+        backlog: server.listen_backlog,
+        reuse_port: workers > 1,
+        v6_only: server.v6only,
+        defer_accept_s: server.defer_accept.then_some(1),
+        unix_mode: server.socket_perms,
+    };
+    let stand_in =
+        inherited.len() == 1 && wanted.iter().all(|w| *inherited[0].socket.address() != w.spec);
+    let mut all = Vec::new();
+    for (index, want) in wanted.into_iter().enumerate() {
+        let fits = |i: &Inherited| {
+            *i.socket.address() == want.spec || i.name.as_deref() == Some(want.name.as_str())
+        };
+        let passed = match inherited.iter().position(fits) {
+            Some(at) => Some(inherited.remove(at)),
+            None if stand_in && index == 0 => inherited.pop(),
+            None => None,
+        };
+        all.push(match passed {
+            Some(passed) => share(want.name, passed.socket, workers)?,
+            None => bind_one(want, &options, workers)?,
+        });
+    }
+    for extra in inherited {
+        let name = extra.name.unwrap_or_else(|| extra.socket.address().to_string());
+        all.push(share(name, extra.socket, workers)?);
+    }
+    Ok(all)
+}
+
+fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Result<Bound> {
+    let first = BoundSocket::bind(&want.spec, options)?;
+    if matches!(want.spec, BindSpec::Unix(_)) {
+        let file = first.socket_file();
+        return share(want.name, first, workers).map(|bound| Bound { file, ..bound });
+    }
+    let address = first.address().clone();
+    let mut sockets = vec![first];
+    while sockets.len() < workers {
+        // The chosen port, where the kernel was to choose one.
+        sockets.push(BoundSocket::bind(&address, options)?);
+    }
+    Ok(Bound { name: named(want.name, &address), address, sockets, file: None })
+}
+
+/// A configured port 0 becomes the real one in the listener's name.
+fn named(name: String, address: &BindSpec) -> String {
+    match (name.strip_suffix(":0"), address) {
+        (Some(host), BindSpec::Inet(real)) => format!("{host}:{}", real.port()),
+        _ => name,
+    }
+}
+
+fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<Bound> {
+    let address = socket.address().clone();
+    let mut sockets = Vec::with_capacity(workers);
+    for _ in 1..workers {
+        sockets.push(socket.try_clone()?);
+    }
+    sockets.push(socket);
+    Ok(Bound { name, address, sockets, file: None })
+}
+
+/// The address as a URL that a person can open.
+pub fn url(address: &BindSpec) -> String {
+    match address {
+        BindSpec::Inet(address) if address.ip().is_unspecified() => {
+            format!("http://127.0.0.1:{}/ (every address)", address.port())
+        }
+        BindSpec::Inet(address) if address.port() == 80 => format!("http://{}/", address.ip()),
+        BindSpec::Inet(address) => format!("http://{address}/"),
+        BindSpec::Unix(path) => format!("unix:{}", path.display()),
+    }
+}

@@ -1,0 +1,234 @@
+//! All connections of a worker, as the once-a-second sweep and the limits see them.
+//!
+//! No timer is armed per request: a connection writes down what it waits for and since when, and
+//! the sweep, once a second, ends those that waited too long. Ending is a `shutdown` of the
+//! socket: the connection's own task wakes, finds the reason in its slot, and answers or closes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use lighty_core::Fault;
+use lighty_io::transport::{Kick, KickHow};
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// For a request to begin.
+    Idle,
+    /// For the rest of a request head.
+    Head,
+    /// For more of a request body.
+    Body,
+    /// For its handler, the disk, a backend: nothing that the client is to blame for.
+    Handler,
+    /// For the client to take more of the answer.
+    Write,
+}
+
+/// Time limits of what a connection does now; seconds, bytes per second, 0 = none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    pub idle_s: u32,
+    pub head_s: u32,
+    pub read_idle_s: u32,
+    pub write_idle_s: u32,
+    pub min_read_rate: u32,
+    pub min_write_rate: u32,
+}
+
+/// Seconds before a minimum rate is enforced: a stream may start slowly.
+const RATE_GRACE_S: u32 = 10;
+
+/// One connection's entry.
+pub struct Slot {
+    kick: Kick,
+    waits: Cell<Waits>,
+    since_s: Cell<u32>,
+    limits: Cell<Limits>,
+    /// Bytes moved since the present wait began; written by the connection and by senders.
+    pub progress: Rc<Cell<u64>>,
+    seen_progress: Cell<u64>,
+    seen_s: Cell<u32>,
+    kicked: Cell<Option<Fault>>,
+    closing: Cell<bool>,
+    index: Cell<usize>,
+}
+
+impl Slot {
+    /// Says what the connection waits for from now on.
+    pub fn wait_for(&self, waits: Waits, now_s: u32) {
+        self.waits.set(waits);
+        self.since_s.set(now_s);
+        self.progress.set(0);
+        self.seen_progress.set(0);
+        self.seen_s.set(now_s);
+    }
+
+    /// Sets the limits that hold from now on.
+    pub fn limit(&self, limits: Limits) {
+        self.limits.set(limits);
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.limits.get()
+    }
+
+    /// What it waits for.
+    pub fn waits(&self) -> Waits {
+        self.waits.get()
+    }
+
+    /// Why the sweep ended it, if it did.
+    pub fn kicked(&self) -> Option<Fault> {
+        self.kicked.get()
+    }
+
+    /// Whether it was told to close as soon as it is idle (stop, reaping).
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Which limit is exceeded at `now_s`, if any.
+    fn overdue(&self, now_s: u32) -> Option<Fault> {
+        let limits = self.limits.get();
+        let waited = now_s.saturating_sub(self.since_s.get());
+        let over = |limit: u32| limit > 0 && waited >= limit;
+        match self.waits.get() {
+            Waits::Handler => None,
+            Waits::Idle => over(limits.idle_s).then_some(Fault::ClientGone),
+            Waits::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
+            Waits::Body => self
+                .stalled(now_s, limits.read_idle_s, Fault::ReadTimeout)
+                .or_else(|| self.too_slow(waited, limits.min_read_rate, Fault::ReadRate)),
+            Waits::Write => self
+                .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
+                .or_else(|| self.too_slow(waited, limits.min_write_rate, Fault::WriteRate)),
+        }
+    }
+
+    fn stalled(&self, now_s: u32, limit_s: u32, fault: Fault) -> Option<Fault> {
+        if self.progress.get() != self.seen_progress.get() {
+            self.seen_progress.set(self.progress.get());
+            self.seen_s.set(now_s);
+            return None;
+        }
+        (limit_s > 0 && now_s.saturating_sub(self.seen_s.get()) >= limit_s).then_some(fault)
+    }
+
+    fn too_slow(&self, waited_s: u32, rate: u32, fault: Fault) -> Option<Fault> {
+        let wanted = u64::from(rate) * u64::from(waited_s);
+        (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
+    }
+
+    /// Ends the wait: reading yields end-of-file, writing (for a write fault) fails.
+    fn kick_out(&self, fault: Fault) {
+        if self.kicked.replace(Some(fault)).is_some() {
+            self.kick.kick(KickHow::Both);
+            return;
+        }
+        match fault {
+            Fault::HeadTimeout | Fault::ReadTimeout | Fault::ReadRate => {
+                _ = self.kick.kick(KickHow::Read)
+            }
+            _ => _ = self.kick.kick(KickHow::Both),
+        }
+    }
+}
+
+/// The table of a worker's connections.
+#[derive(Default)]
+pub struct Slots {
+    table: RefCell<Vec<Option<Rc<Slot>>>>,
+    free: RefCell<Vec<usize>>,
+    open: Cell<usize>,
+}
+
+impl Slots {
+    /// Enters a connection.
+    pub fn enter(&self, kick: Kick, now_s: u32) -> Rc<Slot> {
+        let slot = Rc::new(Slot {
+            kick,
+            waits: Cell::new(Waits::Idle),
+            since_s: Cell::new(now_s),
+            limits: Cell::new(Limits::default()),
+            progress: Rc::new(Cell::new(0)),
+            seen_progress: Cell::new(0),
+            seen_s: Cell::new(now_s),
+            kicked: Cell::new(None),
+            closing: Cell::new(false),
+            index: Cell::new(0),
+        });
+        let mut table = self.table.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            table.push(None);
+            table.len() - 1
+        });
+        slot.index.set(index);
+        table[index] = Some(Rc::clone(&slot));
+        self.open.set(self.open.get() + 1);
+        slot
+    }
+
+    /// Removes a connection.
+    pub fn leave(&self, slot: &Slot) {
+        let index = slot.index.get();
+        self.table.borrow_mut()[index] = None;
+        self.free.borrow_mut().push(index);
+        self.open.set(self.open.get() - 1);
+    }
+
+    /// Open connections.
+    pub fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    /// Open connections that wait for a request.
+    pub fn idle(&self) -> usize {
+        let table = self.table.borrow();
+        table.iter().flatten().filter(|s| s.waits.get() == Waits::Idle).count()
+    }
+
+    /// Once a second: ends connections whose wait exceeded its limit. Calls `report` for each.
+    pub fn sweep(&self, now_s: u32, mut report: impl FnMut(Waits, Fault)) {
+        for slot in self.table.borrow().iter().flatten() {
+            if let Some(fault) = slot.overdue(now_s) {
+                report(slot.waits.get(), fault);
+                slot.kick_out(fault);
+            }
+        }
+    }
+
+    /// Closes up to `count` idle connections, those that have been idle longest first. Returns
+    /// how many were told to close.
+    pub fn reap(&self, count: usize) -> usize {
+        let table = self.table.borrow();
+        let mut idle: Vec<&Rc<Slot>> = table
+            .iter()
+            .flatten()
+            .filter(|s| s.waits.get() == Waits::Idle && !s.closing.get())
+            .collect();
+        let count = count.min(idle.len());
+        if count == 0 {
+            return 0;
+        }
+        if count < idle.len() {
+            idle.select_nth_unstable_by_key(count - 1, |s| s.since_s.get());
+        }
+        for slot in &idle[..count] {
+            slot.closing.set(true);
+            slot.kick.kick(KickHow::Both);
+        }
+        count
+    }
+
+    /// For a graceful stop: idle connections close now, the others after their answer.
+    pub fn close_when_idle(&self) {
+        for slot in self.table.borrow().iter().flatten() {
+            slot.closing.set(true);
+            if slot.waits.get() == Waits::Idle {
+                slot.kick.kick(KickHow::Both);
+            }
+        }
+    }
+}

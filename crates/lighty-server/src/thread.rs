@@ -1,0 +1,186 @@
+//! A worker's thread: its runtime, what it is made of, and how it ends.
+
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use lighty_config::{Active, Config};
+use lighty_core::log::Log;
+use lighty_core::{Services, Settings};
+use lighty_io::clock::Clock;
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::listen::{BindSpec, BoundSocket};
+use lighty_io::log_writer::LogHandle;
+use lighty_io::pool::ThreadPool;
+use lighty_io::send::{SendOptions, Sender};
+use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use tokio::sync::watch;
+
+use crate::modules;
+use crate::worker::{Door, Worker};
+
+/// What the main thread wants of the workers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Command {
+    #[default]
+    Serve,
+    /// Take nothing new, end when the last answer is out.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// The order in force.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Order {
+    pub command: Command,
+    /// How often logs were reopened and caches are to be dropped.
+    pub reopened: u32,
+}
+
+/// All that a worker starts with.
+pub struct Setup {
+    pub index: usize,
+    pub config: Arc<Config<Settings>>,
+    pub sockets: Vec<(String, BoundSocket)>,
+    pub connections_max: usize,
+    pub stat_entries_max: usize,
+    pub errors: LogHandle,
+    pub order: watch::Receiver<Order>,
+    pub ready: mpsc::Sender<Ready>,
+    pub done: mpsc::Sender<usize>,
+}
+
+/// What a worker says when it has started.
+pub enum Ready {
+    Serving { engine: String },
+    Failed(String),
+}
+
+/// Starts the thread.
+pub fn spawn(setup: Setup) -> std::io::Result<()> {
+    let name = format!("worker-{}", setup.index);
+    std::thread::Builder::new().name(name).spawn(move || main(setup)).map(|_| ())
+}
+
+fn main(setup: Setup) {
+    let done = setup.done.clone();
+    let index = setup.index;
+    let built = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_unpark(Clock::refresh_current)
+        .build();
+    match built {
+        Ok(runtime) => {
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&runtime, serve(setup));
+            drop(local);
+            runtime.shutdown_background();
+        }
+        Err(error) => {
+            let _ = setup.ready.send(Ready::Failed(format!("starting the event loop: {error}")));
+        }
+    }
+    let _ = done.send(index);
+}
+
+async fn serve(mut setup: Setup) {
+    let (worker, accepting) = match start(&mut setup) {
+        Ok(started) => started,
+        Err(why) => {
+            let _ = setup.ready.send(Ready::Failed(why));
+            return;
+        }
+    };
+    let report = worker.services.engine.report();
+    let engine = format!("{} ({})", report.name, report.why);
+    let _ = setup.ready.send(Ready::Serving { engine });
+    let mut reopened = 0;
+    loop {
+        let order = *setup.order.borrow_and_update();
+        if order.reopened != reopened {
+            reopened = order.reopened;
+            worker.services.drop_caches();
+            worker.services.modules.iter().for_each(|module| module.reopen());
+        }
+        match order.command {
+            Command::Serve => {}
+            Command::Stop => return,
+            Command::Drain => {
+                accepting.iter().for_each(|task| task.abort());
+                tokio::select! {
+                    () = worker.drain() => return,
+                    _ = setup.order.wait_for(|order| order.command == Command::Stop) => return,
+                }
+            }
+        }
+        if setup.order.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+type Accepting = Vec<tokio::task::JoinHandle<()>>;
+
+fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
+    let global = setup.config.settings(&Active::default());
+    let services = Rc::new(services(setup, &global)?);
+    let server = &global.server;
+    let backend = server.network_backend;
+    let options = SendOptions {
+        backend,
+        read_chunk_bytes: server.read_chunk_bytes,
+        aio_requests_max: server.max_read_threads,
+        ..SendOptions::default()
+    };
+    let pool = ThreadPool::global().clone();
+    let sender = Sender::start(services.engine.clone(), pool, options)
+        .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
+    let worker = Rc::new(Worker::new(services, sender, global, setup.connections_max));
+    let mut tasks = Vec::new();
+    for (name, socket) in setup.sockets.drain(..) {
+        let port = match socket.address() {
+            BindSpec::Inet(address) => address.port(),
+            BindSpec::Unix(_) => 0,
+        };
+        let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
+        let door = Rc::new(Door { name: name.into(), port, scheme: "http" });
+        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door)));
+    }
+    tokio::task::spawn_local(Rc::clone(&worker).sweep());
+    Ok((worker, tasks))
+}
+
+fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
+    let server = &global.server;
+    let clock = Clock::start();
+    clock.install();
+    tokio::task::spawn_local(clock.clone().tick());
+    let choice = match &*server.io_engine {
+        "io-uring" => EngineChoice::Uring,
+        "threads" => EngineChoice::Threads,
+        _ => EngineChoice::Auto,
+    };
+    let limits = EngineLimits {
+        stat_threads_max: server.max_stat_threads,
+        read_threads_max: server.max_read_threads,
+        read_chunk_bytes: server.read_chunk_bytes,
+        ..EngineLimits::default()
+    };
+    let engine = FileEngine::start_with_clock(choice, limits, clock.clone())
+        .map_err(|error| format!("server.io-engine = \"{}\": {error}", server.io_engine))?;
+    let cache = match &*server.stat_cache_engine {
+        "inotify" => CacheEngine::Inotify,
+        "disable" => CacheEngine::Disable,
+        _ => CacheEngine::Simple,
+    };
+    let cache_limits = CacheLimits {
+        entries_max: setup.stat_entries_max,
+        small_file_bytes_max: server.stat_cache_small_file_bytes,
+        small_total_bytes_max: server.stat_cache_small_total_bytes,
+        ..CacheLimits::default()
+    };
+    let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
+    let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
+    let modules = modules::instances();
+    Ok(Services::new(Arc::clone(&setup.config), clock, engine, stat_cache, log, modules))
+}

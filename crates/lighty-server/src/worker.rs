@@ -1,0 +1,225 @@
+//! One worker: a thread, its event loop, its listeners and all that its connections share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use lighty_core::log::{About, Level};
+use lighty_core::{Exchange, Fault, Services, Settings, limits};
+use lighty_http::uri::ParseOpts;
+use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
+use lighty_io::send::Sender;
+use lighty_io::transport::{Peer, Stream};
+use lighty_wire::http1::Limits;
+use tokio::sync::Notify;
+
+use crate::conn::{Busy, h1, input::Input};
+use crate::slots::{Slot, Slots};
+
+/// What a connection needs to know of the listener it came through.
+pub struct Door {
+    /// The listener's address as in `$SERVER["socket"]`.
+    pub name: Rc<str>,
+    /// Its port, 0 for a unix socket.
+    pub port: u16,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+}
+
+/// What the connections of a thread share.
+pub struct Worker {
+    pub services: Rc<Services>,
+    pub sender: Sender,
+    pub slots: Slots,
+    /// Rules and limits for request heads.
+    pub rules: Rules,
+    global: Rc<Settings>,
+    #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
+    idle_busies: RefCell<Vec<Box<Busy>>>,
+    connections_max: usize,
+    date: RefCell<(i64, [u8; 29])>,
+    room: Notify,
+    stopping: Cell<bool>,
+}
+
+/// Cached files that are closed when descriptors run out.
+const SHED_ENTRIES: usize = 256;
+
+/// What a request head is held to.
+pub struct Rules {
+    pub limits: Limits,
+    pub options: ParseOpts,
+}
+
+impl Worker {
+    /// Puts a worker together; `connections_max` is its share of `server.max-connections`.
+    pub fn new(
+        services: Rc<Services>,
+        sender: Sender,
+        global: Settings,
+        connections_max: usize,
+    ) -> Self {
+        Self {
+            rules: rules(&global),
+            services,
+            sender,
+            slots: Slots::default(),
+            global: Rc::new(global),
+            idle_busies: RefCell::default(),
+            connections_max: connections_max.max(1),
+            date: RefCell::new((i64::MIN, [0; 29])),
+            room: Notify::new(),
+            stopping: Cell::new(false),
+        }
+    }
+
+    /// Settings outside every condition.
+    pub fn global(&self) -> &Settings {
+        &self.global
+    }
+
+    /// The same, to be held by an exchange.
+    pub fn global_rc(&self) -> Rc<Settings> {
+        Rc::clone(&self.global)
+    }
+
+    /// Monotonic seconds, for the sweep.
+    pub fn now_s(&self) -> u32 {
+        (self.services.clock.mono_ms() / 1000) as u32
+    }
+
+    /// The Date field's value, made once a second.
+    pub fn date(&self) -> [u8; 29] {
+        let now = self.services.clock.unix_s();
+        let mut date = self.date.borrow_mut();
+        if date.0 != now {
+            *date = (now, lighty_http::date::format(now));
+        }
+        date.1
+    }
+
+    /// What a connection needs while busy: from the pool, or new.
+    pub fn take_busy(&self) -> Box<Busy> {
+        self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
+            Box::new(Busy {
+                input: Rc::new(RefCell::new(Input::default())),
+                head: Default::default(),
+                exchange: Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global)),
+                out: Vec::with_capacity(1024),
+                queue: Default::default(),
+            })
+        })
+    }
+
+    /// Back to the pool, which holds no more than a limit.
+    pub fn give_back(&self, mut busy: Box<Busy>) {
+        let mut idle = self.idle_busies.borrow_mut();
+        if idle.len() < limits::IDLE_EXCHANGES_MAX {
+            if busy.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
+                busy.out = Vec::new();
+            }
+            idle.push(busy);
+        }
+    }
+
+    /// A connection has ended.
+    pub fn leave(&self, slot: &Slot) {
+        self.slots.leave(slot);
+        self.room.notify_waiters();
+    }
+
+    /// Accepts connections until the worker stops.
+    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>) {
+        while !self.stopping.get() {
+            self.wait_for_room().await;
+            match listener.accept().await {
+                Ok((stream, peer)) => self.admit(stream, peer, &door),
+                Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
+                Err(AcceptError::Broken(error)) => {
+                    self.log(Level::Error, &format!("listening on {} ended: {error}", door.name));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
+        self.services.counters.connections.add(1);
+        let slot = self.slots.enter(stream.kick_handle(), self.now_s());
+        let conn = h1::Conn { stream: Rc::new(stream), peer, slot, door: Rc::clone(door) };
+        tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
+    }
+
+    /// At `server.max-connections`: idle connections make room, the longest idle first; when none
+    /// is idle, new ones wait in the listen backlog.
+    async fn wait_for_room(&self) {
+        while self.slots.open() >= self.connections_max && !self.stopping.get() {
+            let closed = self.room.notified();
+            let reaped = self.reap();
+            if reaped == 0 {
+                self.services.counters.accept_pauses.add(1);
+                self.log(Level::Warning, "server.max-connections reached and none is idle");
+            }
+            closed.await;
+        }
+    }
+
+    fn reap(&self) -> usize {
+        let reaped = self.slots.reap(self.connections_max / 32 + 1);
+        self.services.counters.reaped.add(reaped as u64);
+        reaped
+    }
+
+    /// Descriptors ran out: room is made, and accepting rests until something was closed.
+    async fn pause_accepting(&self, error: &std::io::Error) {
+        self.services.counters.accept_pauses.add(1);
+        self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
+        let closed = self.room.notified();
+        self.services.stat_cache.shed(SHED_ENTRIES);
+        self.reap();
+        let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
+    }
+
+    /// Once a second: time-outs.
+    pub async fn sweep(self: Rc<Self>) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.services.clock.refresh();
+            self.slots.sweep(self.now_s(), |_, fault| {
+                if fault != Fault::ClientGone {
+                    self.services.counters.timed_out.add(1);
+                }
+            });
+        }
+    }
+
+    /// No new connection; the present ones end after their answer. Resolves when all are gone.
+    pub async fn drain(&self) {
+        self.stopping.set(true);
+        self.room.notify_waiters();
+        self.slots.close_when_idle();
+        while self.slots.open() > 0 {
+            self.room.notified().await;
+        }
+    }
+
+    /// A line in the error log that belongs to no request.
+    pub fn log(&self, level: Level, message: &str) {
+        let now = self.services.clock.unix_s();
+        self.services.log.line(level, now, message, About::default());
+    }
+}
+
+fn rules(global: &Settings) -> Rules {
+    let server = &global.server;
+    Rules {
+        limits: Limits {
+            head_bytes_max: limits::HEAD_BYTES_MAX,
+            field_bytes_max: server.max_request_field_bytes,
+            fields_max: server.max_request_fields,
+            target_bytes_max: server.max_url_bytes,
+        },
+        options: server.parse,
+    }
+}

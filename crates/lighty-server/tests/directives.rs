@@ -1,0 +1,66 @@
+//! The directive table as a whole: every row is documented, its example and default load.
+
+use lighty_config::{LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::{Settings, directives};
+use lighty_server::modules;
+
+fn table() -> Table<Settings> {
+    Table::new()
+        .rows(modules::directives())
+        .planned(directives::PLANNED.iter().copied())
+        .removed(directives::REMOVED.iter().copied())
+}
+
+#[test]
+fn every_row_is_documented() {
+    assert_eq!(table().lint(), Vec::<String>::new());
+}
+
+#[test]
+fn a_written_default_is_what_holds_without_it() {
+    let table = table();
+    let unset = format!("{:?}", Settings::default());
+    for row in table.iter() {
+        let Some(default) = row.default_source() else { continue };
+        let text = format!("{} = {default}\n", row.name);
+        let main = Main::Text { name: row.name, text: text.as_bytes() };
+        let (config, findings, sources) =
+            load(&MemoryLoader::default(), &main, &table, LoadOptions { strict: true });
+        let said = findings.render(&sources, lighty_config::Style { color: false });
+        let config = config.unwrap_or_else(|| panic!("default of {}:\n{said}", row.name));
+        let set = format!("{:?}", config.settings(&lighty_config::Active::new()));
+        assert_eq!(set, unset, "{} = {default} is not the default", row.name);
+    }
+}
+
+#[test]
+fn every_example_is_a_valid_configuration() {
+    let table = table();
+    for row in table.iter() {
+        let main = Main::Text { name: row.name, text: row.example.as_bytes() };
+        let (config, findings, sources) =
+            load(&MemoryLoader::default(), &main, &table, LoadOptions { strict: true });
+        let text = findings.render(&sources, lighty_config::Style { color: false });
+        assert!(config.is_some() && findings.is_empty(), "example of {}:\n{text}", row.name);
+        assert!(row.example.contains(row.name), "the example of {} shows it", row.name);
+    }
+}
+
+#[test]
+fn no_planned_name_is_available_already() {
+    let table = table();
+    for (name, _) in directives::PLANNED.iter().chain(directives::REMOVED) {
+        assert!(table.get(name).is_none(), "{name} is both available and not");
+    }
+}
+
+#[test]
+fn the_manual_has_a_section_for_every_directive() {
+    let table = table();
+    let pages = lighty_server::manual::pages(&table);
+    for row in table.iter() {
+        let page = &pages[&format!("{}.md", row.module)];
+        assert!(page.contains(&format!("</a>{}\n", row.name)), "{}", row.name);
+        assert!(pages["index.md"].contains(row.name));
+    }
+}

@@ -1,0 +1,138 @@
+//! What can be typed: lighttpd's short flags, and subcommands.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+
+/// The lighty web server.
+#[derive(Parser, Debug)]
+#[command(
+    name = "lighty",
+    disable_version_flag = true,
+    after_help = "Exit status: 0 success; 1 the configuration has errors or the server cannot \
+                  start; 2 the command line is wrong.\n\
+                  Signals: INT finishes the answers under way and stops, a second INT or TERM \
+                  stops at once, HUP opens the log files again."
+)]
+pub(crate) struct Cli {
+    /// Configuration file; `-` reads standard input
+    #[arg(short = 'f', value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Stay in the foreground (lighty always does)
+    #[arg(short = 'D')]
+    pub(crate) foreground: bool,
+
+    /// Check the configuration and exit; twice (-tt): also open what it names, binding nothing
+    #[arg(short = 't', action = ArgAction::Count)]
+    pub(crate) test: u8,
+
+    /// Print the effective configuration, defaults marked, and exit
+    #[arg(short = 'p')]
+    pub(crate) print: bool,
+
+    /// Print version, features, engines and libraries
+    #[arg(short = 'V')]
+    pub(crate) build_info: bool,
+
+    /// Print the version
+    #[arg(short = 'v', long = "version")]
+    pub(crate) version: bool,
+
+    /// Module directory of lighttpd; read for compatibility, modules are built in
+    #[arg(short = 'm', value_name = "DIR", hide = true)]
+    pub(crate) module_dir: Option<PathBuf>,
+
+    /// Treat unknown directives and other warnings as errors
+    #[arg(long, global = true)]
+    pub(crate) strict: bool,
+
+    /// How diagnostics and explanations are printed
+    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    pub(crate) format: Format,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Form of printed diagnostics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Subcommands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve a directory, without a configuration
+    Serve {
+        /// The directory
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+        /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path
+        #[arg(long, default_value = "127.0.0.1:8080")]
+        listen: String,
+        /// Show listings of directories that have no index file
+        #[arg(long)]
+        browse: bool,
+    },
+    /// Check the configuration; as -t
+    Check {
+        /// Also open the files and directories that it names; as -tt
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Print the effective configuration; as -p
+    Print,
+    /// Say which conditions and directives apply to a request, and why
+    Explain {
+        /// URL of the request, such as http://www.example.org/a.html?b=c
+        url: String,
+        /// Method of the request
+        #[arg(long, default_value = "GET")]
+        method: String,
+        /// Header field of the request, as Name: value; may be repeated
+        #[arg(short = 'H', long = "header", value_name = "FIELD")]
+        headers: Vec<String>,
+        /// Address of the client
+        #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+        from: std::net::IpAddr,
+        /// Listener that the request comes in by, as written in $SERVER["socket"]
+        #[arg(long, value_name = "SOCKET")]
+        socket: Option<String>,
+    },
+    /// Format configuration files
+    Fmt {
+        /// Files; none: standard input to standard output
+        files: Vec<PathBuf>,
+        /// Change nothing; exit with 1 if a file is not formatted
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write generated documents: man page, shell completions, manual
+    Generate {
+        /// What to write
+        #[command(subcommand)]
+        what: Document,
+    },
+}
+
+/// Documents made from the command line's and the directives' own descriptions.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Document {
+    /// The manual page lighty(8), to standard output
+    Man,
+    /// A completion script, to standard output
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// The reference of directives, one page per module, into a directory
+    Manual {
+        /// The directory
+        dir: PathBuf,
+    },
+}

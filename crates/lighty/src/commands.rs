@@ -1,0 +1,228 @@
+//! Carries out what was typed.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::CommandFactory;
+use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
+use lighty_core::{Settings, directives};
+use lighty_server::{boot, check, modules};
+
+use crate::cli::{Cli, Command, Document, Format};
+use crate::{explain, report, site};
+
+/// Exit status of a configuration or start that failed.
+const FAILED: u8 = 1;
+
+/// Runs the command; every error has been printed when it returns.
+pub(crate) fn run(cli: Cli) -> ExitCode {
+    let done = match &cli.command {
+        Some(Command::Serve { dir, listen, browse }) => {
+            site::configuration(dir, listen, *browse).and_then(|text| start_text(&cli, &text))
+        }
+        Some(Command::Check { deep }) => check_config(&cli, *deep),
+        Some(Command::Print) => print_config(&cli),
+        Some(Command::Explain { url, method, headers, from, socket }) => {
+            let request = explain::Asked { url, method, headers, from: *from, socket };
+            load_with_sources(&cli).and_then(|(config, sources)| {
+                explain::print(&config, &sources, &request, cli.format)
+            })
+        }
+        Some(Command::Fmt { files, check }) => format_files(files, *check),
+        Some(Command::Generate { what }) => generate(what),
+        None => run_flags(&cli),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Reported) => ExitCode::from(FAILED),
+        Err(Failure::Says(text)) => {
+            eprintln!("lighty: {text}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Why a command failed.
+pub(crate) enum Failure {
+    /// Printed already.
+    Reported,
+    /// To be printed.
+    Says(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Says(error.to_string())
+    }
+}
+
+fn run_flags(cli: &Cli) -> Result<(), Failure> {
+    if cli.version {
+        println!("{}", report::version_line());
+        return Ok(());
+    }
+    if cli.build_info {
+        print!("{}", report::build_info());
+        return Ok(());
+    }
+    if cli.print {
+        return print_config(cli);
+    }
+    if cli.test > 0 {
+        return check_config(cli, cli.test > 1);
+    }
+    if cli.config.is_none() {
+        return Err(Failure::Says(
+            "no configuration: use -f FILE, or `lighty serve DIR` to serve a directory at once \
+             (lighty --help says more)"
+                .into(),
+        ));
+    }
+    start(load(cli)?)
+}
+
+fn start(config: Config<Settings>) -> Result<(), Failure> {
+    boot::run(Arc::new(config)).map_err(|error| Failure::Says(error.to_string()))
+}
+
+fn start_text(cli: &Cli, text: &str) -> Result<(), Failure> {
+    start(load_text(cli, "lighty serve", text)?)
+}
+
+/// The table of this build.
+pub(crate) fn table() -> Table<Settings> {
+    Table::new()
+        .rows(modules::directives())
+        .planned(directives::PLANNED.iter().copied())
+        .removed(directives::REMOVED.iter().copied())
+}
+
+fn load(cli: &Cli) -> Result<Config<Settings>, Failure> {
+    load_with_sources(cli).map(|(config, _)| config)
+}
+
+fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> {
+    let missing = || Failure::Says("no configuration: which one? Use -f FILE".into());
+    let path = cli.config.as_deref().ok_or_else(missing)?;
+    if path == Path::new("-") {
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text)?;
+        return load_main(cli, &Main::Text { name: "standard input", text: &text });
+    }
+    load_main(cli, &Main::File(path))
+}
+
+fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Failure> {
+    load_main(cli, &Main::Text { name, text: text.as_bytes() }).map(|(config, _)| config)
+}
+
+fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
+    let options = LoadOptions { strict: cli.strict };
+    let (config, diagnostics, sources) = lighty_config::load(&FsLoader, main, &table(), options);
+    report_diagnostics(cli, &diagnostics, &sources);
+    match config {
+        Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
+        _ => Err(Failure::Reported),
+    }
+}
+
+/// Prints the diagnostics; all of them, at once.
+fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
+    let checking = cli.test > 0 || matches!(cli.command, Some(Command::Check { .. }));
+    match cli.format {
+        Format::Json if checking => println!("{}", diagnostics.to_json(sources)),
+        Format::Json if diagnostics.is_empty() => {}
+        Format::Json => eprintln!("{}", diagnostics.to_json(sources)),
+        Format::Text => {
+            let color = std::io::stderr().is_terminal();
+            eprint!("{}", diagnostics.render(sources, Style { color }));
+        }
+    }
+}
+
+fn check_config(cli: &Cli, deep: bool) -> Result<(), Failure> {
+    let config = load(cli)?;
+    if deep {
+        let problems = check::deep(&config);
+        for problem in &problems {
+            eprintln!("lighty: {problem}");
+        }
+        if !problems.is_empty() {
+            return Err(Failure::Reported);
+        }
+    }
+    if cli.format == Format::Text {
+        println!("Syntax OK");
+    }
+    Ok(())
+}
+
+fn print_config(cli: &Cli) -> Result<(), Failure> {
+    let config = load(cli)?;
+    std::io::stdout().write_all(config.dump().as_bytes())?;
+    Ok(())
+}
+
+fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
+    if files.is_empty() {
+        let text = std::io::read_to_string(std::io::stdin())?;
+        let formatted = formatted("standard input", &text)?;
+        if check && formatted != text {
+            return Err(Failure::Says("standard input is not formatted".into()));
+        }
+        print!("{formatted}");
+        return Ok(());
+    }
+    let mut unformatted = false;
+    for file in files {
+        let name = file.display().to_string();
+        let named = |error: std::io::Error| Failure::Says(format!("{name}: {error}"));
+        let text = std::fs::read_to_string(file).map_err(named)?;
+        let formatted = formatted(&name, &text)?;
+        if formatted == text {
+            continue;
+        }
+        if check {
+            unformatted = true;
+            eprintln!("lighty: {name} is not formatted");
+        } else {
+            replace_file(file, &formatted).map_err(named)?;
+        }
+    }
+    if unformatted { Err(Failure::Reported) } else { Ok(()) }
+}
+
+fn formatted(name: &str, text: &str) -> Result<String, Failure> {
+    lighty_config::format(name, text).map_err(|(diagnostics, sources)| {
+        let color = std::io::stderr().is_terminal();
+        eprint!("{}", diagnostics.render(&sources, Style { color }));
+        Failure::Reported
+    })
+}
+
+/// Writes beside the file and renames over it, so that a full disk costs nothing. The mode stays.
+fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
+    let file = std::fs::canonicalize(file)?;
+    let mut beside = file.clone().into_os_string();
+    beside.push(".lighty-fmt");
+    let result = std::fs::write(&beside, text)
+        .and_then(|()| std::fs::set_permissions(&beside, std::fs::metadata(&file)?.permissions()))
+        .and_then(|()| std::fs::rename(&beside, &file));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    result
+}
+
+fn generate(what: &Document) -> Result<(), Failure> {
+    match what {
+        Document::Man => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
+        Document::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
+        }
+        Document::Manual { dir } => lighty_server::manual::write(&table(), dir)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! `lighty explain URL`: which conditions and directives apply to a request, and why.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use lighty_config::{Active, Config, Facts, Field, Sources};
+use lighty_core::Settings;
+use lighty_http::{Fields, Known, uri};
+
+use crate::cli::Format;
+use crate::commands::Failure;
+
+/// The request as typed.
+pub(crate) struct Asked<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) headers: &'a [String],
+    pub(crate) from: IpAddr,
+    pub(crate) socket: &'a Option<String>,
+}
+
+/// The request as the conditions see it.
+struct Request {
+    scheme: &'static str,
+    host: String,
+    path: String,
+    query: String,
+    method: String,
+    fields: Fields,
+    from: IpAddr,
+    socket: String,
+    docroot: String,
+}
+
+/// Prints the explanation.
+pub(crate) fn print(
+    config: &Config<Settings>,
+    sources: &Sources,
+    asked: &Asked<'_>,
+    format: Format,
+) -> Result<(), Failure> {
+    let mut request = Request::of(config, asked)?;
+    let mut active = Active::default();
+    config.evaluate(&request, &mut active);
+    request.docroot = config.settings(&active).core.document_root.trim_end_matches('/').to_owned();
+    let explanation = config.explain(&request, sources);
+    match format {
+        Format::Text => print!("{}", explanation.to_text()),
+        Format::Json => println!("{}", explanation.to_json()),
+    }
+    Ok(())
+}
+
+impl Request {
+    fn of(config: &Config<Settings>, asked: &Asked<'_>) -> Result<Self, Failure> {
+        let says = |text: String| Failure::Says(text);
+        let (scheme, rest) = match asked.url.split_once("://") {
+            Some(("http", rest)) => ("http", rest),
+            Some(("https", rest)) => ("https", rest),
+            Some((other, _)) => return Err(says(format!("{other}: not a scheme lighty serves"))),
+            None => ("http", asked.url),
+        };
+        let slash = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, target) = rest.split_at(slash);
+        let global = config.settings(&Active::default());
+        let mut normalised = Vec::new();
+        let split = uri::normalise(target.as_bytes(), &global.server.parse, &mut normalised)
+            .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
+        let mut path = Vec::new();
+        uri::decode_path(split.path(&normalised), &mut path)
+            .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
+        let query = split.query(&normalised).unwrap_or_default();
+        let bind = &global.server.bind;
+        Ok(Self {
+            scheme,
+            host: host.to_ascii_lowercase(),
+            path: String::from_utf8_lossy(&path).into_owned(),
+            query: String::from_utf8_lossy(query).into_owned(),
+            method: asked.method.to_ascii_uppercase(),
+            fields: fields(asked.headers)?,
+            from: asked.from,
+            socket: asked
+                .socket
+                .clone()
+                .unwrap_or_else(|| format!("{bind}:{}", global.server.port)),
+            docroot: String::new(),
+        })
+    }
+
+    fn field(&self, known: Known) -> Option<Cow<'_, str>> {
+        Some(String::from_utf8_lossy(self.fields.get(known).unwrap_or_default()))
+    }
+}
+
+fn fields(headers: &[String]) -> Result<Fields, Failure> {
+    let mut fields = Fields::default();
+    for header in headers {
+        let (name, value) = header
+            .split_once(':')
+            .ok_or_else(|| Failure::Says(format!("--header {header}: expected Name: value")))?;
+        fields.push(name.trim().as_bytes(), value.trim().as_bytes());
+    }
+    Ok(fields)
+}
+
+impl Facts for Request {
+    fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
+        let text = |text: &'_ str| Some(Cow::Owned(text.to_owned()));
+        match field {
+            Field::Socket => text(&self.socket),
+            Field::Scheme => text(self.scheme),
+            Field::Url => text(&self.path),
+            Field::Host => text(&self.host),
+            Field::QueryString => text(&self.query),
+            Field::Method => text(&self.method),
+            Field::RemoteIp => Some(Cow::Owned(self.from.to_string())),
+            Field::Referer => self.field(Known::Referer),
+            Field::UserAgent => self.field(Known::UserAgent),
+            Field::Cookie => self.field(Known::Cookie),
+            Field::Language => self.field(Known::AcceptLanguage),
+            Field::RequestHeader(name) => {
+                let value = self.fields.get_named(name.as_bytes()).unwrap_or_default();
+                Some(String::from_utf8_lossy(value))
+            }
+            Field::PhysicalPath | Field::PhysicalExistingPath => (!self.docroot.is_empty())
+                .then(|| Cow::Owned(format!("{}{}", self.docroot, self.path))),
+        }
+    }
+
+    fn remote_ip(&self) -> Option<IpAddr> {
+        Some(self.from)
+    }
+}

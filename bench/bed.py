@@ -25,6 +25,53 @@ def arguments(ap):
                     help="directories of 100 files when the image is made (%(default)s)")
 
 
+def loop_watch(base):
+    """diskbed's Watch, but for servers whose event loops are threads.
+
+    diskbed samples main threads.  lighty's loops are threads called worker-N, and its main thread
+    only waits for signals: that one would always look free."""
+
+    class LoopWatch(base):
+        def run(self):
+            self.loops, self.stopped = loop_threads(self.pids), 0
+            while not self.halt.wait(self.period):
+                self.samples += 1
+                self.stopped += sum(state_of(task) == "D" for task in self.loops)
+
+        def result(self):
+            figures = super().result()
+            samples = max(1, self.samples * len(self.loops))
+            return {**figures, "blocked_pct": 100 * self.stopped / samples}
+
+    return LoopWatch
+
+
+def loop_threads(pids):
+    """Directories in /proc of the threads that run event loops: of the processes that have no
+    children, those called worker-N, or else the main thread."""
+    found = []
+    for pid in pids:
+        if len(rig.tree(pid)) > 1:
+            continue
+        tasks = [f"/proc/{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
+        workers = [task for task in tasks if read(task + "/comm").startswith("worker-")]
+        found += workers or [f"/proc/{pid}/task/{pid}"]
+    return found
+
+
+def state_of(task):
+    """R, S, D, ... ; nothing when the thread has ended."""
+    return read(task + "/stat").rpartition(")")[2].strip()[:1]
+
+
+def read(path):
+    try:
+        with open(path) as f:
+            return f.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 @contextlib.contextmanager
 def up(args):
     """(the module diskbed, its Bed, mounted and cold); taken down at the end."""
@@ -36,6 +83,7 @@ def up(args):
                     ignore=shutil.ignore_patterns("state", "__pycache__", "*.o"))
     sys.path.insert(0, tools)
     diskbed = importlib.import_module("diskbed")
+    diskbed.Watch = loop_watch(diskbed.Watch)
     try:
         diskbed.sh("make", "-C", tools + "/src")
         bed = diskbed.Bed(state)

@@ -9,6 +9,7 @@ import time
 import unittest
 
 import allocations
+import bed
 import client
 import drills
 import hot
@@ -133,6 +134,21 @@ class Processes(unittest.TestCase):
             argv = [sys.executable, "-c", "raise SystemExit('no such directive')"]
             with self.assertRaisesRegex(rig.RigError, "no such directive"):
                 rig.start("x", argv, rig.free_port(), out + "/log", core=None)
+
+    def test_the_loop_of_a_threaded_server_is_its_worker(self):
+        pid, stop = os.getpid(), threading.Event()
+        self.assertEqual(bed.loop_threads([pid]), [f"/proc/{pid}/task/{pid}"])
+        worker = threading.Thread(target=stop.wait)
+        worker.start()
+        try:
+            task = f"/proc/{pid}/task/{worker.native_id}"
+            with open(task + "/comm", "w") as f:
+                f.write("worker-0")
+            self.assertEqual(bed.loop_threads([pid]), [task])
+            self.assertEqual(bed.state_of(task), "S")
+        finally:
+            stop.set()
+            worker.join()
 
     def test_every_template_is_filled_in(self):
         with tempfile.TemporaryDirectory() as out:

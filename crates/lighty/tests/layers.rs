@@ -1,0 +1,362 @@
+//! The architecture's rules, as tests: which crate may know which, where `unsafe` may stand, how
+//! long a function may be. Plain text scanning of the sources; a rule that a lint can hold is
+//! left to the lint.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Which crates of the project each crate may depend on (architecture, rule R1).
+const EDGES: &[(&str, &[&str])] = &[
+    ("lighty-buf", &[]),
+    ("lighty-http", &[]),
+    ("lighty-config", &[]),
+    ("lighty-wire", &["lighty-buf", "lighty-http"]),
+    ("lighty-io", &["lighty-buf"]),
+    ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
+    ("lighty-modules", BELOW_FEATURES),
+    ("lighty-proxy", BELOW_FEATURES),
+    ("lighty-lua", BELOW_FEATURES),
+    ("lighty-server", ABOVE_FEATURES),
+    ("lighty", WHOLE),
+    ("lighty-tools", &["lighty-wire", "lighty-io", "lighty-lua"]),
+    ("lighty-testkit", &[]),
+];
+
+const BELOW_FEATURES: &[&str] =
+    &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io", "lighty-core"];
+
+const ABOVE_FEATURES: &[&str] = &[
+    "lighty-buf",
+    "lighty-http",
+    "lighty-wire",
+    "lighty-config",
+    "lighty-io",
+    "lighty-core",
+    "lighty-modules",
+    "lighty-proxy",
+    "lighty-lua",
+];
+
+/// The door: the server, and what it prints about it.
+const WHOLE: &[&str] = &["lighty-server", "lighty-config", "lighty-core", "lighty-http"];
+
+/// Crates in which `unsafe` may stand (R4).
+const UNSAFE_CRATES: &[&str] = &["lighty-io", "lighty-lua"];
+
+/// Lines a file may have. Tables and files of tests are exempt: nobody reads them in one go.
+const FILE_LINES_MAX: usize = 900;
+
+/// Lines of a function that is still easy to read.
+const FUNCTION_LINES: usize = 70;
+
+/// Part of all functions that may be longer, in thousandths.
+const LONG_FUNCTIONS_PERMILLE: usize = 25;
+
+/// Lines that 95 of 100 functions keep within.
+const FUNCTION_LINES_P95: usize = 45;
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    for (name, manifest) in manifests() {
+        let allowed = EDGES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("{name} is a new crate: say in EDGES what it may know"))
+            .1;
+        for (section, dependency) in own_dependencies(&manifest) {
+            let in_tests = section == "dev-dependencies" && dependency == "lighty-testkit";
+            assert!(
+                in_tests || allowed.contains(&dependency.as_str()),
+                "{name} must not know {dependency} ({section})"
+            );
+        }
+    }
+}
+
+#[test]
+fn features_do_not_import_each_other() {
+    let sources = workspace().join("crates/lighty-modules/src");
+    let features: Vec<String> = std::fs::read_dir(&sources)
+        .expect("the features' directory")
+        .map(|entry| entry.expect("an entry").path())
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .filter(|name| name != "lib")
+        .collect();
+    for path in rust_files(&sources) {
+        let own = path.strip_prefix(&sources).expect("beneath it").components().next();
+        let own = own.and_then(|c| Path::new(c.as_os_str()).file_stem()?.to_str());
+        for line in code_lines(&path) {
+            for other in
+                features.iter().filter(|name| Some(name.as_str()) != own && own != Some("lib"))
+            {
+                let crosses = line.contains(&format!("crate::{other}"));
+                assert!(!crosses, "{} imports {other}: {line}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_the_machine_room_only_and_says_why_it_is_sound() {
+    for (name, directory) in crates() {
+        let sources = directory.join("src");
+        if UNSAFE_CRATES.contains(&name.as_str()) {
+            for path in rust_files(&sources) {
+                check_safety_comments(&path);
+            }
+            continue;
+        }
+        let root = ["lib.rs", "main.rs"].map(|f| sources.join(f)).into_iter().find(|p| p.exists());
+        let text = std::fs::read_to_string(root.expect("a crate root")).expect("a text file");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{name} does not forbid unsafe code");
+    }
+}
+
+fn check_safety_comments(path: &Path) {
+    let text = std::fs::read_to_string(path).expect("a text file");
+    let lines: Vec<&str> = text.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let is_block = !code.starts_with("//")
+            && (code.contains("unsafe {") || code.starts_with("unsafe impl"));
+        if !is_block {
+            continue;
+        }
+        let from = number.saturating_sub(8);
+        let explained = lines[from..=number].iter().any(|l| l.contains("SAFETY:"));
+        assert!(explained, "{}:{}: no SAFETY comment", path.display(), number + 1);
+    }
+}
+
+#[test]
+fn the_lower_crates_do_no_io_and_read_no_clock() {
+    let banned = [
+        "std::fs",
+        "TcpStream",
+        "TcpListener",
+        "UdpSocket",
+        "ToSocketAddrs",
+        "std::os::unix::net",
+        "SystemTime",
+        "Instant::now",
+        "tokio::",
+    ];
+    for name in ["lighty-buf", "lighty-http", "lighty-wire", "lighty-config"] {
+        for path in rust_files(&workspace().join("crates").join(name).join("src")) {
+            // The one door through which configuration files come in.
+            let is_loader = name == "lighty-config" && path.ends_with("loader.rs");
+            if is_loader || is_test_file(&path) {
+                continue;
+            }
+            for line in code_lines(&path) {
+                let hit = banned.iter().find(|word| line.contains(*word));
+                assert!(hit.is_none(), "{} uses {hit:?}: {line}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_is_a_drawer_for_odds_and_ends() {
+    for (_, directory) in crates() {
+        for path in rust_files(&directory) {
+            let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("");
+            let banned = ["util", "utils", "common", "helper", "helpers", "misc", "manager"];
+            assert!(!banned.contains(&stem), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_re_exported_by_the_glob() {
+    for (_, directory) in crates() {
+        for path in rust_files(&directory.join("src")) {
+            for line in code_lines(&path) {
+                let line = line.trim_start();
+                let glob = line.starts_with("pub use") && line.contains("::*");
+                assert!(!glob, "{}: {line}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn each_crate_begins_with_an_essay() {
+    for (name, directory) in crates() {
+        let root = ["src/lib.rs", "src/main.rs"].map(|f| directory.join(f));
+        let root = root.into_iter().find(|p| p.exists()).expect("a crate root");
+        let text = std::fs::read_to_string(root).expect("a text file");
+        let lines = text.lines().take_while(|line| line.starts_with("//!")).count();
+        assert!(lines >= 3, "{name} does not say what it is and how to read it");
+    }
+}
+
+#[test]
+fn files_and_functions_stay_short() {
+    let mut lengths = Vec::new();
+    for (_, directory) in crates() {
+        for path in rust_files(&directory.join("src")) {
+            let text = std::fs::read_to_string(&path).expect("a text file");
+            let lines = text.lines().count();
+            let exempt = is_test_file(&path)
+                || path.file_stem().is_some_and(|s| s.to_string_lossy().ends_with("table"));
+            assert!(exempt || lines <= FILE_LINES_MAX, "{}: {lines} lines", path.display());
+            lengths.extend(functions(&text).into_iter().map(|(name, n)| (n, name, path.clone())));
+        }
+    }
+    lengths.sort();
+    let long = lengths.iter().filter(|(n, ..)| *n > FUNCTION_LINES).count();
+    let p95 = lengths[lengths.len() * 95 / 100].0;
+    println!(
+        "{} functions: median {} lines, 95th percentile {p95}, {long} over {FUNCTION_LINES}",
+        lengths.len(),
+        lengths[lengths.len() / 2].0
+    );
+    let longest: Vec<_> = lengths.iter().rev().take(long.max(5)).collect();
+    assert!(long * 1000 <= lengths.len() * LONG_FUNCTIONS_PERMILLE, "{longest:#?}");
+    assert!(p95 <= FUNCTION_LINES_P95, "{p95} lines; the longest: {longest:#?}");
+}
+
+#[test]
+fn no_path_of_somebodys_machine_is_in_the_tree() {
+    let banned = [concat!("/wo", "rk/"), concat!("/home", "/"), concat!("/tmp/", "wt")];
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(workspace()).expect("the workspace").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name != "target" && name != ".git" {
+            collect(&entry.path(), &mut files);
+        }
+    }
+    assert!(files.len() > 50, "only {} files were found", files.len());
+    for path in files {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let hit = text.lines().find(|line| banned.iter().any(|word| line.contains(word)));
+        // Examples and tests speak of users' home directories as such.
+        let spoken = hit.is_some_and(|l| l.contains("/home/user") || l.contains("/home/alice"));
+        assert!(hit.is_none() || spoken, "{}: {hit:?}", path.display());
+    }
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+fn crates() -> Vec<(String, PathBuf)> {
+    let mut all: Vec<_> = std::fs::read_dir(workspace().join("crates"))
+        .expect("the crates")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.join("Cargo.toml").exists())
+        .map(|path| (path.file_name().unwrap_or_default().to_string_lossy().into_owned(), path))
+        .collect();
+    all.sort();
+    assert!(all.len() >= 9, "only {} crates were found", all.len());
+    all
+}
+
+fn manifests() -> BTreeMap<String, String> {
+    crates()
+        .into_iter()
+        .map(|(name, path)| {
+            (name, std::fs::read_to_string(path.join("Cargo.toml")).expect("a manifest"))
+        })
+        .collect()
+}
+
+/// Section and name of every dependency on a crate of the project.
+fn own_dependencies(manifest: &str) -> Vec<(String, String)> {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = name.to_owned();
+        } else if section.ends_with("dependencies") && line.starts_with("lighty") {
+            let end = line.find(['.', ' ', '=']).unwrap_or(line.len());
+            found.push((section.clone(), line[..end].to_owned()));
+        }
+    }
+    found
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    collect(directory, &mut files);
+    files.retain(|path| path.extension().is_some_and(|e| e == "rs"));
+    files
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    if path.is_symlink() {
+        return;
+    }
+    if !path.is_dir() {
+        files.push(path.to_owned());
+        return;
+    }
+    let name = path.file_name().unwrap_or_default();
+    if name == "target" {
+        return;
+    }
+    for entry in std::fs::read_dir(path).expect("a directory").flatten() {
+        collect(&entry.path(), files);
+    }
+}
+
+fn is_test_file(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    stem == "tests"
+        || stem.ends_with("_tests")
+        || path.components().any(|c| c.as_os_str() == "tests")
+}
+
+/// Lines of a file that are neither comment nor, at its end, unit tests.
+fn code_lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).expect("a text file");
+    text.lines()
+        .take_while(|line| line.trim() != "#[cfg(test)]")
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Names and lengths of the functions in a formatted source: each ends at the first closing brace
+/// that stands as far to the left as it began.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else { continue };
+        if line.ends_with('}') {
+            found.push((name, 1));
+            continue;
+        }
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let close = format!("{indent}}}");
+        let declared = format!("{indent})");
+        for (end, line) in lines.iter().enumerate().skip(start) {
+            if *line == close {
+                found.push((name, end - start + 1));
+                break;
+            }
+            let is_declaration =
+                line.ends_with(';') && (end == start || line.starts_with(&declared));
+            if is_declaration {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn function_name(line: &str) -> Option<String> {
+    let code = line.trim_start();
+    if code.starts_with("//") {
+        return None;
+    }
+    let (before, after) = code.split_once("fn ")?;
+    let words = ["pub", "pub(crate)", "pub(super)", "const", "async", "unsafe", "extern", "\"C\""];
+    if !before.split_whitespace().all(|word| words.contains(&word)) {
+        return None;
+    }
+    let end = after.find(['(', '<'])?;
+    Some(after[..end].to_owned())
+}

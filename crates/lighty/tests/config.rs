@@ -1,0 +1,331 @@
+//! The configuration as its user meets it: checks, diagnostics, the dump, conditions.
+
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::server::write_file;
+
+#[test]
+fn a_good_configuration_passes_both_checks() {
+    let setup = lighty!().config("server.tag = \"x\"");
+    for arguments in
+        [&["-t", "-f", "@CONF@"][..], &["-tt", "-f", "@CONF@"], &["check", "-f", "@CONF@"]]
+    {
+        let (code, out, err) = setup.run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        assert!(out.contains("Syntax OK"), "{arguments:?}: {out}");
+    }
+}
+
+#[test]
+fn all_errors_are_reported_at_once_with_their_places() {
+    let setup = lighty!().config(
+        "server.max-connections = \"many\"\nserver.network-backend = \"linux-sendfil\"\n\
+         server.http-parseopts = ( \"no-such-option\" => \"enable\" )",
+    );
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    for words in ["server.max-connections", "linux-sendfile", "no-such-option", "lighty.conf"] {
+        assert!(err.contains(words), "{words} is not mentioned:\n{err}");
+    }
+    assert!(err.contains('^'), "no caret:\n{err}");
+}
+
+#[test]
+fn a_syntax_error_names_line_and_column() {
+    let setup = lighty!().config("server.tag = (");
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("lighty.conf:"), "{err}");
+}
+
+#[test]
+fn an_unknown_directive_warns_and_is_an_error_when_strict() {
+    let setup = lighty!().config("server.document-rot = \"/x\"");
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("server.document-root"), "did you mean: {err}");
+    let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+    assert_eq!(code, 1, "{err}");
+}
+
+#[test]
+fn a_directive_of_lighttpd_that_is_not_there_yet_is_said_to_be_so() {
+    let setup = lighty!().config("proxy-core.protocol = \"http\"");
+    let (_, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert!(err.contains("proxy-core.protocol"), "{err}");
+    assert!(!err.contains("unknown"), "it is known, only not there yet: {err}");
+}
+
+#[test]
+fn diagnostics_come_as_json_too() {
+    let setup = lighty!().config("server.max-connections = \"many\"");
+    let (code, out, err) = setup.run(&["-t", "--format", "json", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    let text = format!("{out}{err}");
+    let text = text.trim();
+    assert!(text.starts_with(['[', '{']) && text.ends_with([']', '}']), "{text}");
+    assert!(text.contains("server.max-connections") || text.contains("many"), "{text}");
+    assert!(text.contains("\"line\""), "{text}");
+}
+
+#[test]
+fn the_dump_is_a_configuration_that_means_the_same() {
+    let setup = lighty!().config(
+        "server.tag = \"dump \\\" me\"\nserver.max-keep-alive-requests = 7\n\
+         index-file.names = ( \"a.html\", \"b.html\" )\n\
+         mimetype.assign = ( \".x\" => \"text/x\", \"\" => \"text/rest\" )\n\
+         $HTTP[\"host\"] =~ \"^(www\\.)?example\\.org$\" { server.tag = \"inside\"\n\
+         $HTTP[\"url\"] =^ \"/a/\" { server.range-requests = \"disable\" } }\n\
+         else $HTTP[\"remoteip\"] == \"10.0.0.0/8\" { server.tag = \"other\" }",
+    );
+    let (code, first, err) = setup.run(&["-p", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(first.contains("server.max-keep-alive-requests"), "{first}");
+    let again = lighty!();
+    let path = again.directory().join("dumped.conf");
+    write_file(&path, &first);
+    let (code, second, err) = again.run(&["-p", "-f", path.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{err}\n{first}");
+    assert_eq!(first, second);
+}
+
+#[test]
+fn deep_checking_finds_what_is_not_there_and_binds_nothing() {
+    let setup = lighty!()
+        .config("server.document-root := \"@DIR@/no-such-directory\"")
+        .config("server.errorlog = \"@DIR@/no/such/directory/error.log\"");
+    let (code, _, _) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "the language alone is in order");
+    let (code, _, err) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no-such-directory"), "{err}");
+}
+
+#[test]
+fn versions_and_features_are_listed() {
+    let setup = lighty!();
+    let (code, out, _) = setup.run(&["-v"]);
+    assert_eq!(code, 0);
+    assert!(out.starts_with("lighty/"), "{out}");
+    let (code, out, _) = setup.run(&["-V"]);
+    assert_eq!(code, 0);
+    assert!(out.lines().filter(|l| l.trim_start().starts_with("+ ")).count() > 5, "{out}");
+    for words in ["io-uring", "threads", "linux-sendfile", "mod_staticfile"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_a_missing_file_with_1() {
+    let setup = lighty!();
+    assert_eq!(setup.run(&["--no-such-flag"]).0, 2);
+    let (code, _, err) = setup.run(&["-t", "-f", "/no/such/file.conf"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/no/such/file.conf"), "{err}");
+}
+
+#[test]
+fn explain_says_which_conditions_apply() {
+    let setup = lighty!().config(
+        "$HTTP[\"host\"] == \"example.org\" { server.tag = \"for example.org\" }\n\
+         $HTTP[\"url\"] =^ \"/private/\" { server.tag = \"private\" }",
+    );
+    let url = "http://example.org/public/a";
+    let (code, out, err) = setup.run(&["explain", url, "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("example.org") && out.contains("server.tag"), "{out}");
+}
+
+#[test]
+fn formatting_is_stable_and_checked() {
+    let setup = lighty!();
+    let path = setup.directory().join("ugly.conf");
+    write_file(&path, "server.tag=\"x\"\n$HTTP[\"host\"]==\"a\"{server.tag=\"y\"}\n");
+    let file = path.to_str().expect("UTF-8");
+    assert_eq!(setup.run(&["fmt", "--check", file]).0, 1);
+    assert_eq!(setup.run(&["fmt", file]).0, 0);
+    let once = std::fs::read_to_string(&path).expect("formatted");
+    assert_eq!(setup.run(&["fmt", "--check", file]).0, 0, "{once}");
+    let twice = {
+        assert_eq!(setup.run(&["fmt", file]).0, 0);
+        std::fs::read_to_string(&path).expect("formatted")
+    };
+    assert_eq!(once, twice);
+}
+
+#[test]
+fn man_page_completions_and_manual_are_generated() {
+    let setup = lighty!();
+    let (code, out, _) = setup.run(&["generate", "man"]);
+    assert!(code == 0 && out.contains(".TH"), "{out}");
+    let (code, out, _) = setup.run(&["generate", "completions", "bash"]);
+    assert!(code == 0 && out.contains("lighty"), "{out}");
+    let pages = setup.directory().join("manual");
+    let (code, _, err) = setup.run(&["generate", "manual", pages.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{err}");
+    assert!(std::fs::read_dir(pages).expect("pages").count() > 0);
+}
+
+#[test]
+fn a_configuration_may_come_from_standard_input() {
+    let setup = lighty!().file("a", "x");
+    let path = setup.directory().join("stdin.conf");
+    let root = setup.root("");
+    write_file(
+        &path,
+        format!(
+            "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = 0\n\
+             server.max-worker = 1\n",
+            root.display()
+        ),
+    );
+    let input = std::fs::File::open(&path).expect("the configuration");
+    let mut server = setup.stdin(input).spawn(&["-D", "-f", "-"]);
+    server.await_log("http://127.0.0.1:");
+    let address = server.listening()[0];
+    let mut client = Client::tcp(address);
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "x");
+    server.stop();
+}
+
+#[test]
+fn the_start_is_announced_with_address_and_engine() {
+    let server = lighty!().start();
+    server.await_log(&format!("http://{}/", server.address()));
+    let log = server.log();
+    assert!(log.contains("io-uring") || log.contains("threads"), "{log}");
+}
+
+#[test]
+fn a_directory_is_served_without_a_configuration() {
+    let setup = lighty!().file("a.txt", "hello\n").file("dir/b", "x");
+    let root = setup.root("");
+    let root = root.to_str().expect("UTF-8").to_owned();
+    let mut server = setup.spawn(&["serve", &root, "--listen", "127.0.0.1:0", "--browse"]);
+    server.await_log("http://127.0.0.1:");
+    let mut client = Client::tcp(server.listening()[0]);
+    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "hello\n");
+    client.send("GET /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    let listing = client.response();
+    assert_eq!(listing.status, 200);
+    assert!(listing.text().contains("href=\"b\""), "{listing:?}");
+    server.stop();
+}
+
+#[test]
+fn conditions_choose_document_root_tag_and_types() {
+    let server = lighty!()
+        .file("a.x", "default\n")
+        .file("../other/a.x", "other\n")
+        .config(
+            "server.tag = \"default\"\n\
+             $HTTP[\"host\"] == \"other.example\" {\n\
+               server.document-root = \"@DIR@/other\"\n  server.tag = \"other\"\n}\n\
+             $HTTP[\"url\"] =^ \"/a\" { mimetype.assign = ( \".x\" => \"text/x-test\" ) }\n\
+             $HTTP[\"query-string\"] =~ \"(^|&)plain=1\" { server.tag = \"query\" }\n\
+             $REQUEST_HEADER[\"X-Test\"] == \"1\" { server.tag = \"header\" }\n\
+             $HTTP[\"request-method\"] == \"HEAD\" { server.tag = \"head\" }\n\
+             $HTTP[\"remoteip\"] == \"127.0.0.0/8\" { server.max-keep-alive-requests = 2 }",
+        )
+        .start();
+    let mut client = server.connect();
+    let mut ask = |line: &str, fields: &str| {
+        client.send(format!("{line} HTTP/1.1\r\n{fields}\r\n"));
+        let answer =
+            if line.starts_with("HEAD") { client.response_to_head() } else { client.response() };
+        if answer.says_close() {
+            client = server.connect();
+        }
+        answer
+    };
+    let plain = ask("GET /a.x", "Host: some.example\r\n");
+    assert_eq!((plain.text(), plain.field("Server")), ("default\n", Some("default")));
+    assert_eq!(plain.field("Content-Type"), Some("text/x-test"));
+    let other = ask("GET /a.x", "Host: other.example:8080\r\n");
+    assert_eq!((other.text(), other.field("Server")), ("other\n", Some("other")));
+    assert!(other.says_close(), "the second request is the last");
+    assert_eq!(ask("GET /a.x?plain=1", "Host: a\r\n").field("Server"), Some("query"));
+    assert_eq!(ask("GET /a.x", "Host: a\r\nx-test: 1\r\n").field("Server"), Some("header"));
+    assert_eq!(ask("HEAD /a.x", "Host: a\r\n").field("Server"), Some("head"));
+}
+
+#[test]
+fn else_chains_take_the_first_branch_that_is_true() {
+    let server = lighty!()
+        .config(
+            "if $HTTP[\"url\"] == \"/one\" { server.tag = \"1\" }\n\
+             elif $HTTP[\"url\"] =$ \"two\" { server.tag = \"2\" }\n\
+             else { server.tag = \"3\" }",
+        )
+        .start();
+    for (url, tag) in [("/one", "1"), ("/twotwo", "2"), ("/three", "3")] {
+        assert_eq!(server.get(url).field("Server"), Some(tag), "{url}");
+    }
+}
+
+#[test]
+fn the_physical_path_is_a_condition_too() {
+    let server = lighty!()
+        .file("a.txt", "x")
+        .file("dir/b.txt", "x")
+        .config(
+            "$PHYSICAL[\"path\"] =~ \"/dir/\" { server.tag = \"in dir\" }\n\
+             $PHYSICAL[\"existing-path\"] =$ \"a.txt\" { server.tag = \"existing\" }",
+        )
+        .start();
+    assert_eq!(server.get("/dir/b.txt").field("Server"), Some("in dir"));
+    assert_eq!(server.get("/a.txt").field("Server"), Some("existing"));
+}
+
+#[test]
+fn sockets_open_listeners_of_every_family() {
+    let setup = lighty!().file("a", "x").config(
+        "server.tag = \"main\"\n\
+         $SERVER[\"socket\"] == \"[::1]:0\" { server.tag = \"v6\" }\n\
+         $SERVER[\"socket\"] == \"@DIR@/web.sock\" { server.tag = \"unix\" }",
+    );
+    let socket = setup.directory().join("web.sock");
+    let mut server = setup.start();
+    let ask = |mut client: Client| {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.text(), "x");
+        response.field("Server").unwrap_or("").to_owned()
+    };
+    assert_eq!(ask(Client::unix(&socket)), "unix");
+    let all = server.listening();
+    let v4 = all.iter().find(|a| a.is_ipv4()).expect("the main listener");
+    assert_eq!(ask(Client::tcp(*v4)), "main");
+    match all.iter().find(|a| a.is_ipv6()) {
+        Some(v6) => assert_eq!(ask(Client::tcp(*v6)), "v6"),
+        None => panic!("no IPv6 listener; {:?}\n{}", all, server.log()),
+    }
+    server.stop();
+    assert!(!socket.exists(), "the unix socket's file is removed at the end");
+}
+
+#[test]
+fn includes_and_variables_are_resolved() {
+    let setup = lighty!().file("a", "x").config(
+        "var.name = \"from \" + env.TEST_NAME\ninclude \"parts/*.conf\"\n\
+         include_shell \"echo 'server.max-keep-alive-requests = 1'\"",
+    );
+    write_file(&setup.directory().join("parts/1.conf"), "server.tag = var.name\n");
+    let server = setup.env("TEST_NAME", "the environment").start();
+    let mut client = server.connect();
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let response = client.response();
+    assert_eq!(response.field("Server"), Some("from the environment"));
+    assert!(response.says_close());
+}
+
+#[test]
+fn several_workers_share_one_address() {
+    let server = lighty!().file("a", "x").config("server.max-worker = 3").start();
+    assert_eq!(server.listening().len(), 1);
+    for _ in 0..40 {
+        assert_eq!(server.get("/a").text(), "x");
+    }
+}

@@ -1,0 +1,282 @@
+//! The process: signals, logs moved away, privileges, inherited sockets, descriptors running out.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::client::Client;
+use lighty_testkit::content::pattern;
+use lighty_testkit::server::{STOP_DEADLINE, Server, write_file};
+use lighty_testkit::{lighty, wait_until};
+use rustix::process::{Resource, Rlimit, Signal};
+
+/// Large enough that no socket buffer holds it.
+const LARGE: usize = 24 << 20;
+
+fn begin_download(server: &Server) -> Client {
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response_head().status, 200);
+    client
+}
+
+fn with_large_file() -> Server {
+    lighty!().file("large", pattern(0, LARGE)).file("a", "x").start()
+}
+
+#[test]
+fn int_lets_a_download_finish_and_then_ends() {
+    let mut server = with_large_file();
+    let mut idle = server.connect();
+    idle.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(idle.response().text(), "x");
+    let mut download = begin_download(&server);
+    server.signal(Signal::INT);
+    idle.expect_end();
+    let refused = wait_until(Duration::from_secs(5), || Client::try_tcp(server.address()).is_err());
+    assert!(refused, "a stopping server takes no new connection");
+    assert!(!server.has_exited(), "a download is under way");
+    let (body, _) = download.read_to_end();
+    assert!(body == pattern(0, LARGE), "{} of {LARGE} bytes", body.len());
+    let (status, _) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_second_int_does_not_wait() {
+    let mut server = with_large_file();
+    let download = begin_download(&server);
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    assert!(!server.has_exited());
+    server.signal(Signal::INT);
+    let (status, took) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success(), "{status}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    drop(download);
+}
+
+#[test]
+fn a_graceful_stop_has_a_time_limit_where_one_is_set() {
+    let mut server = lighty!()
+        .file("large", pattern(0, LARGE))
+        .config("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 1 )")
+        .start();
+    let download = begin_download(&server);
+    server.signal(Signal::INT);
+    let (status, took) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success() && took >= Duration::from_millis(500), "{status}, {took:?}");
+    drop(download);
+}
+
+#[test]
+fn term_cuts_a_download() {
+    let mut server = with_large_file();
+    let mut download = begin_download(&server);
+    let start = Instant::now();
+    server.stop();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(download.read_to_end().0.len() < LARGE);
+}
+
+#[test]
+fn hup_opens_logs_again_that_were_moved_away() {
+    let server = lighty!()
+        .file("a", "x")
+        .config("server.errorlog = \"@DIR@/error.log\"\nserver.errorlog-level = \"debug\"")
+        .config("debug.log-file-not-found = \"enable\"")
+        .start();
+    let log = server.directory().join("error.log");
+    let holds = |name: &str, words: &str| {
+        let path = server.directory().join(name);
+        wait_until(Duration::from_secs(5), || {
+            fs::read_to_string(&path).is_ok_and(|text| text.contains(words))
+        })
+    };
+    assert!(holds("error.log", "serving"), "the start is in the log");
+    fs::rename(&log, server.directory().join("error.log.1")).expect("rename");
+    assert_eq!(server.get("/before-hup").status, 404);
+    server.signal(Signal::HUP);
+    assert!(wait_until(Duration::from_secs(5), || log.exists()), "no new log");
+    assert_eq!(server.get("/after-hup").status, 404);
+    assert!(holds("error.log", "/after-hup"));
+    assert!(holds("error.log.1", "/before-hup"), "nothing is lost");
+    assert!(!fs::read_to_string(&log).expect("a log").contains("/before-hup"));
+    assert_eq!(server.get("/a").text(), "x", "and it serves on");
+}
+
+#[test]
+fn the_pid_file_is_there_while_the_server_is() {
+    let mut server = lighty!().config("server.pid-file = \"@DIR@/lighty.pid\"").start();
+    let path = server.directory().join("lighty.pid");
+    let written = fs::read_to_string(&path).expect("a pid file");
+    assert_eq!(written.trim(), server.pid().to_string());
+    server.stop();
+    assert!(!path.exists());
+}
+
+/// Runs a command with standard input as descriptor 3, announced as an inherited socket.
+const ACTIVATE: &str = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$0\" \"$@\"";
+
+#[test]
+fn a_passed_socket_is_served() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    let mut waiting = Client::tcp(address);
+    waiting.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let setup = lighty!().file("a", "x").stdin(OwnedFd::from(listener));
+    let server = setup.through(["sh", "-c", ACTIVATE]).env("LISTEN_FDNAMES", "web").start();
+    assert_eq!(server.listening(), [address], "the passed socket stands in for the configured");
+    assert_eq!(waiting.response().text(), "x", "a connection made before the start is served");
+}
+
+#[test]
+fn sockets_passed_to_another_process_are_left_alone() {
+    let server = lighty!().file("a", "x").env("LISTEN_FDS", "1").env("LISTEN_PID", "1").start();
+    assert_eq!(server.get("/a").text(), "x");
+}
+
+#[test]
+fn a_taken_port_is_said_and_the_start_fails() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("its address").port();
+    let setup = lighty!()
+        .without_listener()
+        .config(&format!("server.bind = \"127.0.0.1\"\nserver.port = {port}"));
+    let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains(&port.to_string()), "{err}");
+}
+
+fn may_change_identity() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: only root can become another user");
+    }
+    root
+}
+
+fn status_line(server: &Server, name: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("status");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the line");
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn rights_are_given_up_and_cannot_be_had_again() {
+    if !may_change_identity() {
+        return;
+    }
+    let setup = lighty!()
+        .file("a", "x")
+        .file("secret", "s")
+        .config("server.username = \"nobody\"\nserver.errorlog = \"@DIR@/error.log\"");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(setup.directory(), open).expect("chmod");
+    fs::set_permissions(setup.root("secret"), fs::Permissions::from_mode(0o600)).expect("chmod");
+    let server = setup.start();
+    assert_eq!(server.get("/a").text(), "x");
+    assert_eq!(server.get("/secret").status, 403);
+    let uids = status_line(&server, "Uid:");
+    assert!(!uids.split(' ').any(|uid| uid == "0"), "{uids}");
+    let gids = status_line(&server, "Gid:");
+    assert!(!gids.split(' ').any(|gid| gid == "0"), "{gids}");
+    let groups = status_line(&server, "Groups:");
+    assert!(!groups.split(' ').any(|gid| gid == "0"), "{groups}");
+    assert_eq!(status_line(&server, "CapEff:").trim_start_matches('0'), "");
+}
+
+#[test]
+fn an_unknown_user_is_an_error_at_start() {
+    if !may_change_identity() {
+        return;
+    }
+    let setup = lighty!().config("server.username = \"no-such-user-here\"");
+    let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no-such-user-here") || err.contains("server.username"), "{err}");
+}
+
+#[test]
+fn a_chroot_is_where_every_path_begins() {
+    if !may_change_identity() {
+        return;
+    }
+    let setup = lighty!().config("server.chroot = \"@DIR@\"\nserver.document-root := \"/site\"");
+    write_file(&setup.directory().join("site/a"), "inside");
+    let server = setup.start();
+    assert_eq!(server.get("/a").text(), "inside");
+}
+
+#[test]
+fn running_out_of_descriptors_is_survived() {
+    let server = lighty!().file("a", "x").config("server.stat-cache-engine = \"disable\"").start();
+    assert_eq!(server.get("/a").text(), "x");
+    let limit = server.descriptors() as u64 + 8;
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed());
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let cut = Rlimit { current: Some(limit), maximum };
+    let before = rustix::process::prlimit(pid, Resource::Nofile, cut);
+    let before = before.expect("a limit");
+    let mut clients: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    // Connections above the limit wait in the listen queue; the process must not spin meanwhile.
+    let cpu = server.cpu_time();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let spent = server.cpu_time() - cpu;
+    assert!(spent < Duration::from_millis(300), "{spent:?} of CPU in one second of want");
+    drop(clients);
+    let again = wait_until(Duration::from_secs(5), || {
+        let mut client = server.connect();
+        client.set_deadline(Duration::from_secs(1));
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.try_response(false).is_ok_and(|response| response.status == 200)
+    });
+    assert!(again, "does not recover:\n{}", server.log());
+    rustix::process::prlimit(pid, Resource::Nofile, before).expect("a limit");
+    assert_eq!(server.get("/a").text(), "x");
+}
+
+#[test]
+fn kill_leaves_nothing_that_hinders_the_next_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let shared = directory.path().to_str().expect("UTF-8");
+    let config = format!(
+        "server.pid-file = \"{shared}/lighty.pid\"\n\
+         $SERVER[\"socket\"] == \"{shared}/web.sock\" {{ server.tag = \"unix\" }}"
+    );
+    let mut first = lighty!().file("a", "first").config(&config).start();
+    first.kill();
+    assert!(directory.path().join("web.sock").exists(), "the test needs what a kill leaves");
+    let second = lighty!().file("a", "second").config(&config).start();
+    let mut client = Client::unix(&directory.path().join("web.sock"));
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "second");
+    let pid = fs::read_to_string(directory.path().join("lighty.pid")).expect("a pid file");
+    assert_eq!(pid.trim(), second.pid().to_string());
+}
+
+#[test]
+fn a_live_servers_unix_socket_is_not_taken_away() {
+    let first = lighty!()
+        .file("a", "first")
+        .config("$SERVER[\"socket\"] == \"@DIR@/web.sock\" { server.tag = \"unix\" }")
+        .start();
+    let path = first.directory().join("web.sock");
+    let second = lighty!().config(&format!(
+        "$SERVER[\"socket\"] == \"{}\" {{ server.tag = \"unix\" }}",
+        path.display()
+    ));
+    let (code, _, err) = second.run(&["-D", "-f", "@CONF@"]);
+    assert_eq!(code, 1, "{err}");
+    let mut client = Client::unix(&path);
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "first");
+}

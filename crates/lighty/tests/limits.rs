@@ -1,0 +1,149 @@
+//! Limits that a whole server holds: connections, bandwidth, memory for idle clients.
+
+use std::time::{Duration, Instant};
+
+use lighty_testkit::client::Client;
+use lighty_testkit::content::pattern;
+use lighty_testkit::lighty;
+
+#[test]
+fn at_the_connection_limit_the_longest_idle_make_room() {
+    const LIMIT: usize = 64;
+    let server =
+        lighty!().file("a", "x").config(&format!("server.max-connections = {LIMIT}")).start();
+    let mut idle: Vec<Client> = Vec::new();
+    for _ in 0..LIMIT {
+        let mut client = server.connect();
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "x");
+        idle.push(client);
+    }
+    let start = Instant::now();
+    let mut fresh = server.connect();
+    fresh.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(fresh.response().text(), "x");
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    idle[0].expect_end();
+    let last = idle.last_mut().expect("clients");
+    last.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(last.response().text(), "x", "only the longest idle are closed");
+}
+
+#[test]
+fn a_flood_of_silent_connections_does_not_keep_others_out() {
+    let server = lighty!().file("a", "x").config("server.max-connections = 128").start();
+    let flood: Vec<Client> = (0..400).map(|_| server.connect()).collect();
+    for _ in 0..5 {
+        let start = Instant::now();
+        assert_eq!(server.get("/a").text(), "x");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    }
+    drop(flood);
+}
+
+#[test]
+fn busy_connections_are_not_closed_to_make_room() {
+    let server =
+        lighty!().file("large", pattern(0, 24 << 20)).config("server.max-connections = 4").start();
+    let mut busy: Vec<Client> = (0..4)
+        .map(|_| {
+            let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+            client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            assert_eq!(client.response_head().status, 200);
+            client
+        })
+        .collect();
+    let mut waiting = server.connect();
+    waiting.send("GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0\r\n\r\n");
+    assert!(waiting.stays_silent(Duration::from_millis(300)), "it waits in the listen queue");
+    for client in &mut busy {
+        assert_eq!(client.read_to_end().0.len(), 24 << 20);
+    }
+    assert_eq!(waiting.response().status, 206);
+}
+
+/// Bytes per second at which `total` bytes arrive, without the first `skip` (a bucket may begin
+/// full).
+fn rate(client: &mut Client, skip: usize, total: usize) -> f64 {
+    client.read_exact(skip).expect("the beginning");
+    let start = Instant::now();
+    client.read_exact(total - skip).expect("the rest");
+    (total - skip) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn assert_within_10_percent(measured: f64, kbytes_per_second: f64) {
+    let wanted = kbytes_per_second * 1024.0;
+    let ratio = measured / wanted;
+    assert!((0.9..1.1).contains(&ratio), "{ratio:.3} of the configured rate");
+}
+
+#[test]
+fn a_connections_rate_is_what_is_configured() {
+    let size = 1500 * 1024;
+    let server =
+        lighty!().file("f", pattern(0, size)).config("connection.kbytes-per-second = 400").start();
+    let mut client = server.connect();
+    client.send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _ = client.response_head();
+    assert_within_10_percent(rate(&mut client, 300 * 1024, size), 400.0);
+}
+
+#[test]
+fn a_shared_rate_is_shared() {
+    let size = 800 * 1024;
+    let server =
+        lighty!().file("f", pattern(0, size)).config("server.kbytes-per-second = 600").start();
+    let mut clients: Vec<Client> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
+        let _ = client.response_head();
+    }
+    let rates: Vec<f64> = std::thread::scope(|scope| {
+        let running: Vec<_> = clients
+            .iter_mut()
+            .map(|client| scope.spawn(move || rate(client, 200 * 1024, size)))
+            .collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert_within_10_percent(rates.iter().sum(), 600.0);
+}
+
+#[test]
+fn a_rate_holds_only_where_it_is_configured() {
+    let server = lighty!()
+        .file("slow/f", pattern(0, 300 * 1024))
+        .file("fast/f", pattern(0, 300 * 1024))
+        .config("$HTTP[\"url\"] =^ \"/slow/\" { connection.kbytes-per-second = 200 }")
+        .start();
+    let time = |path: &str| {
+        let start = Instant::now();
+        assert_eq!(server.get(path).body.len(), 300 * 1024);
+        start.elapsed()
+    };
+    assert!(time("/slow/f") > Duration::from_millis(900));
+    assert!(time("/fast/f") < Duration::from_millis(500));
+}
+
+#[test]
+fn idle_connections_cost_little_memory() {
+    const CLIENTS: usize = 2000;
+    let server = lighty!()
+        .file("a", "x")
+        .config("server.max-connections = 10000\nserver.max-keep-alive-idle = 60")
+        .start();
+    let ask = |client: &mut Client| {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "x");
+    };
+    let mut warm: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    warm.iter_mut().for_each(ask);
+    let before = server.peak_resident_kib();
+    let mut idle: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    idle.iter_mut().for_each(ask);
+    let grown = server.peak_resident_kib() - before;
+    let each = grown as f64 / CLIENTS as f64;
+    // The figure for 10,000 connections is in docs/experiments.md. LIGHTY_BIN names a release
+    // build; futures of a debug build are larger.
+    let most = if std::env::var_os("LIGHTY_BIN").is_some() { 2.5 } else { 12.0 };
+    assert!(each < most, "{each:.2} KiB for each idle connection");
+}

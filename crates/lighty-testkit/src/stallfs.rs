@@ -168,6 +168,7 @@ enum Ask {
     Attributes,
     Open,
     Read { offset: u64, length: u64 },
+    FileSystem,
     Nothing,
     Forget,
     NoAttribute,
@@ -196,6 +197,7 @@ impl Request {
             2 | 36 | 42 => Ask::Forget,
             3 => Ask::Attributes,
             14 | 27 => Ask::Open,
+            17 => Ask::FileSystem,
             15 => Ask::Read { offset: u64_at(body, 8)?, length: u32_at(body, 16)?.into() },
             18 | 25 | 29 | 34 => Ask::Nothing,
             22 | 23 => Ask::NoAttribute,
@@ -225,6 +227,7 @@ impl Request {
             Ask::Attributes => Ok([&[0; 16][..], &attributes(self.node)].concat()),
             Ask::Open => Ok(vec![0; 16]),
             Ask::Read { offset, length } => read(&shared.name_of(self.node), *offset, *length),
+            Ask::FileSystem => Ok(file_system()),
             Ask::Nothing => Ok(Vec::new()),
             Ask::NoAttribute => Err(ENODATA),
             Ask::Unknown => Err(ENOSYS),
@@ -282,6 +285,16 @@ fn attributes(node: u64) -> Vec<u8> {
     let mode = if is_root { DIRECTORY } else { FILE };
     for word in [0, 0, 0, mode, 1, 0, 0, 0, 4096, 0] {
         out.extend_from_slice(&word.to_ne_bytes());
+    }
+    out
+}
+
+/// `fuse_statfs_out`: of a size, with nothing free.
+fn file_system() -> Vec<u8> {
+    let mut out = vec![0; 80];
+    out[..8].copy_from_slice(&1024u64.to_ne_bytes());
+    for (at, word) in [(40, 4096u32), (44, 255), (48, 4096)] {
+        out[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
     out
 }

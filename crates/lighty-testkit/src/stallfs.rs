@@ -249,8 +249,10 @@ impl Request {
 /// `fuse_init_out`: many reads in flight, small read-ahead.
 fn init(kernel_minor: u32) -> Vec<u8> {
     const ASYNC_READ: u32 = 1;
+    /// Without it the kernel looks names up one after the other, and one that waits holds all.
+    const PARALLEL_DIROPS: u32 = 1 << 18;
     let mut out = Vec::with_capacity(64);
-    for word in [7, kernel_minor.min(31), 128 * 1024, ASYNC_READ] {
+    for word in [7, kernel_minor.min(31), 128 * 1024, ASYNC_READ | PARALLEL_DIROPS] {
         out.extend_from_slice(&word.to_ne_bytes());
     }
     let background: u16 = 1024;

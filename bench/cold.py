@@ -23,6 +23,7 @@ DEFAULT = ",".join([
     BASE, "lighty:linux-sendfile", "lighty:writev", "lighty:linux-aio-sendfile",
     "lighty:posix-aio", "lighty:gthread-aio", "lighty:gthread-sendfile", "lighty:io-uring",
     "lighty:auto+ring", "lighty:auto+pool", "nginx", "nginx:aio", LIMIT, "lighttpd", "control"])
+LATE_READS_MAX = 10     # reads in a run for which the host was slower than the disk it plays
 CONTROL = ["-r", "64", "-s", "64"]
 
 
@@ -98,7 +99,7 @@ def show(results):
                 f"  x{rig.ratio(r['fetches_s'], base):5.2f}"
                 f"   {rig.ratio(r['fetches_s'], limit):5.2f}   {r['blocked_pct']:5.1f} %"
                 f"  {r['first_ms']:.0f} / {r['fetch_ms']:.0f}  {r['errors']:g}")
-    if any(r["backing_late"] > 10 for r in results.values()):
+    if any(r["backing_late"] > LATE_READS_MAX for r in results.values()):
         rig.say("the host's own disk was late: this run is worth nothing")
 
 

@@ -155,7 +155,9 @@ def cold_files(results, plots):
              f"{rig.ratio(r['fetches_s'], base):.2f}", f"{rig.ratio(r['fetches_s'], limit):.2f}",
              f"{r['blocked_pct']:.1f}", f"{r['first_ms']:.0f} / {r['fetch_ms']:.0f}",
              f"{r['disk_util_pct']:.0f}", f"{r['errors']:g}"] for n, r in rows.items()]
-    return required(checks) + [
+    late = max(r["backing_late"] for r in rows.values())
+    warning = [f"**The host's own disk was late ({late:g} reads): this run is worth nothing.**", ""]
+    return required(checks) + (warning if late > cold.LATE_READS_MAX else []) + [
         f"`{cold.BASE}` looks paths up in the event loop too, as the ancestor and the peers do;"
         f" `{cold.LIMIT}` is taken as the disk's limit; `control` is the bed's own event loop with"
         f" 64 read and 64 stat threads. Disk at {results['speed']:g} times its speed.", "",

@@ -25,6 +25,13 @@ pub struct Setting<S> {
     pub(crate) setter: Setter<S>,
 }
 
+impl<S> Setting<S> {
+    /// Makes the setting, whatever its block asks: for who needs every value that may apply.
+    pub fn apply(&self, settings: &mut S) {
+        (self.setter)(settings);
+    }
+}
+
 /// What a block asks.
 pub struct Condition {
     /// What it looks at.

@@ -13,12 +13,13 @@
 //!
 //! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
-//! backends, the only code that writes to a client), then `log_writer`, `signals` and
-//! `privileges`, which the process needs and a request does not.
+//! backends, the only code that writes to a client), then `log_writer`, `local_time`,
+//! `signals` and `privileges`, which the process needs and a request does not.
 
 pub mod clock;
 pub mod file;
 pub mod listen;
+pub mod local_time;
 pub mod log_writer;
 pub mod pool;
 pub mod privileges;

@@ -5,5 +5,7 @@
 //! `lighty-server/src/modules.rs`.
 #![forbid(unsafe_code)]
 
+pub mod accesslog;
+pub mod dirlisting;
 pub mod indexfile;
 pub mod staticfile;

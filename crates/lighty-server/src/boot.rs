@@ -16,6 +16,7 @@ use lighty_io::clock::Clock;
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
+use lighty_modules::accesslog;
 use tokio::sync::watch;
 
 use crate::listeners::{self, Bound};
@@ -53,7 +54,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
     let workers = worker_count(&server);
     let bound = bind(&config, &server, workers)?;
-    let errors = open_error_log(&server)?;
+    let logs = open_logs(&config, &server)?;
     let pid_file = match &server.pid_file {
         Some(path) => {
             Some(PidFile::create(path.as_ref().as_ref()).map_err(failed("server.pid-file"))?)
@@ -61,15 +62,19 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         None => None,
     };
     give_up_rights(&server)?;
-    let log = Log::new(errors.handle(), server.errorlog_level, server.errorlog_json);
+    let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json);
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
 
-    let fleet = launch(&config, &server, bound, &errors, workers, fds, &say)?;
-    wait_for_end(&fleet, &server, &say, || errors.reopen())?;
+    let fleet = launch(&config, &server, bound, &logs, workers, fds, &say)?;
+    wait_for_end(&fleet, &server, &say, || {
+        logs.errors.reopen();
+        logs.access.reopen();
+    })?;
     drop(pid_file);
     drop(fleet.files);
     say(Level::Notice, "stopped");
-    errors.flush(FLUSH_PATIENCE);
+    logs.access.flush(FLUSH_PATIENCE);
+    logs.errors.flush(FLUSH_PATIENCE);
     Ok(())
 }
 
@@ -125,6 +130,18 @@ fn bind(
     listeners::bind(wanted, inherited, server, workers).map_err(|e| BootError(e.to_string()))
 }
 
+/// Where the server writes what happens.
+struct Logs {
+    errors: LogWriter,
+    access: accesslog::Sinks,
+}
+
+fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs, BootError> {
+    let errors = open_error_log(server)?;
+    let access = accesslog::Sinks::open(config).map_err(failed("accesslog.filename"))?;
+    Ok(Logs { errors, access })
+}
+
 fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
     let target = match (&server.errorlog, server.errorlog_use_syslog) {
         (_, true) => LogTarget::syslog(&server.syslog_facility, "notice", "lighty"),
@@ -158,7 +175,7 @@ fn launch(
     config: &Arc<Config<Settings>>,
     server: &ServerSettings,
     bound: Vec<Bound>,
-    errors: &LogWriter,
+    logs: &Logs,
     workers: usize,
     fds: u64,
     say: &dyn Fn(Level, &str),
@@ -186,7 +203,8 @@ fn launch(
             sockets,
             connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
-            errors: errors.handle(),
+            errors: logs.errors.handle(),
+            access: logs.access.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),

@@ -13,6 +13,7 @@ use lighty_io::log_writer::LogHandle;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_modules::accesslog;
 use tokio::sync::watch;
 
 use crate::modules;
@@ -45,6 +46,7 @@ pub struct Setup {
     pub connections_max: usize,
     pub stat_entries_max: usize,
     pub errors: LogHandle,
+    pub access: accesslog::Sinks,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -181,6 +183,6 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
     let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
-    let modules = modules::instances();
+    let modules = modules::instances(&setup.access);
     Ok(Services::new(Arc::clone(&setup.config), clock, engine, stat_cache, log, modules))
 }

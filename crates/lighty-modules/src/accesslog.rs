@@ -1,0 +1,171 @@
+//! `mod_accesslog`: a line for each request, refused ones included.
+//!
+//! A format is compiled once, when the configuration is loaded. Writing a line appends to a buffer
+//! of the worker and hands it to a log's writer thread: no allocation when warm, and no system
+//! call in the loop.
+//!
+//! Read `settings`, `format` and `strftime`, then `record`, `render` with `escape`, `json`,
+//! `sinks`, and this file.
+
+mod escape;
+mod format;
+mod json;
+mod record;
+mod render;
+mod settings;
+mod sinks;
+mod strftime;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+
+use lighty_config::Directive;
+use lighty_core::limits;
+use lighty_core::module::{Hooks, Module};
+use lighty_core::{Exchange, Settings};
+use lighty_io::local_time::LocalTime;
+use lighty_io::transport::Peer;
+
+use record::{Connection, Moment, Record};
+use settings::AccessSettings;
+use sinks::Handles;
+
+pub use sinks::Sinks;
+
+/// The module, one per worker.
+pub struct AccessLog {
+    handles: Handles,
+    line: RefCell<Vec<u8>>,
+    /// Local times of the last begin and end: most requests share their second.
+    begin: Cell<Option<LocalTime>>,
+    end: Cell<Option<LocalTime>>,
+}
+
+impl AccessLog {
+    /// Writes to these logs.
+    pub fn new(sinks: &Sinks) -> Self {
+        Self {
+            handles: sinks.handles(),
+            line: RefCell::default(),
+            begin: Cell::new(None),
+            end: Cell::new(None),
+        }
+    }
+}
+
+impl Module for AccessLog {
+    fn name(&self) -> &'static str {
+        "mod_accesslog"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { done: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn done(&self, ex: &Exchange) {
+        let settings = ex.settings.module::<AccessSettings>();
+        let Some(log) = self.handles.of(settings) else { return };
+        let mut line = self.line.borrow_mut();
+        line.clear();
+        let record = self.record(ex);
+        if settings.json {
+            json::line(&record, &mut line);
+        } else {
+            render::line(&settings.format, settings.escaping, &record, &mut line);
+        }
+        log.write_line(&line);
+        if line.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
+            *line = Vec::new();
+        }
+    }
+}
+
+impl AccessLog {
+    fn record<'a>(&self, ex: &'a Exchange) -> Record<'a> {
+        let clock = &ex.services.clock;
+        // 0: refused before its first byte was noted.
+        let elapsed_us = match ex.started_ms {
+            0 => 0,
+            started_ms => clock.mono_ms().saturating_sub(started_ms) * 1000,
+        };
+        let (end_s, end_us) = (clock.unix_s(), clock.unix_us());
+        let (begin_s, begin_us) = before(end_s, end_us, elapsed_us);
+        let request = &ex.request;
+        Record {
+            client: &request.peer_text,
+            client_ip: request.remote_ip(),
+            client_port: match &request.peer {
+                Peer::Inet(address) => address.port(),
+                Peer::Unix => 0,
+            },
+            local_socket: &request.local_socket,
+            local_port: request.local_port,
+            user: &request.remote_user,
+            method: request.method,
+            target: &request.target_raw,
+            protocol: request.version.as_str(),
+            request_fields: &request.fields,
+            response_fields: &ex.response.fields,
+            status: ex.response.status.code(),
+            bytes_in: request.head_bytes + ex.body.received(),
+            bytes_out: ex.bytes_sent,
+            head_out: ex.head_sent,
+            physical: (&ex.physical.docroot, &ex.physical.rel),
+            host: &request.authority,
+            server_name: ex.settings.core.server_name.as_deref(),
+            connection: match (ex.completed, ex.keep_alive) {
+                (false, _) => Connection::Aborted,
+                (true, true) => Connection::KeepAlive,
+                (true, false) => Connection::Close,
+            },
+            elapsed_us,
+            begin: Moment { local: local(&self.begin, begin_s), micros: begin_us },
+            end: Moment { local: local(&self.end, end_s), micros: end_us },
+        }
+    }
+}
+
+/// The local time of a second, asked of the system once.
+fn local(known: &Cell<Option<LocalTime>>, unix_s: i64) -> LocalTime {
+    match known.get() {
+        Some(time) if time.unix_s == unix_s => time,
+        _ => {
+            let time = LocalTime::at(unix_s);
+            known.set(Some(time));
+            time
+        }
+    }
+}
+
+/// A moment `elapsed_us` before another one.
+fn before(unix_s: i64, micros: u32, elapsed_us: u64) -> (i64, u32) {
+    let whole = i64::try_from(elapsed_us / 1_000_000).unwrap_or(i64::MAX);
+    let part = (elapsed_us % 1_000_000) as u32;
+    let seconds = unix_s.saturating_sub(whole);
+    if part <= micros { (seconds, micros - part) } else { (seconds - 1, micros + 1_000_000 - part) }
+}
+
+/// Keys of the structured form.
+#[cfg(test)]
+const JSON_KEYS: &[&str] = &[
+    "time",
+    "client",
+    "user",
+    "host",
+    "method",
+    "target",
+    "protocol",
+    "status",
+    "bytes_body",
+    "bytes_out",
+    "bytes_in",
+    "duration_us",
+    "referer",
+    "user_agent",
+    "connection",
+];

@@ -1,0 +1,382 @@
+//! The format of a log line, compiled once at load into a list of parts.
+
+use lighty_http::Known;
+
+use super::strftime;
+
+/// The default of `accesslog.format`: the combined format, with the host in place of the ident.
+pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
+
+/// A compiled format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    pub(super) parts: Vec<Part>,
+}
+
+/// One piece of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Literal(Box<[u8]>),
+    /// `%h`, `%a`; with `{mask}` the host part of the address is zeroed.
+    Client {
+        masked: bool,
+    },
+    LocalAddress,
+    User,
+    Time {
+        when: When,
+        show: Show,
+    },
+    RequestLine,
+    Status,
+    /// `%b` (`-` for none) and `%B` (`0` for none).
+    BodyBytes {
+        dash: bool,
+    },
+    RequestField(FieldName),
+    ResponseField(FieldName),
+    Cookie(Box<[u8]>),
+    /// `%T` and `%D`: how long the request took, in this unit.
+    Elapsed(Unit),
+    /// `%e`, `%n`: a variable of the request's environment.
+    Environment(Box<[u8]>),
+    FileName,
+    Protocol,
+    Method,
+    LocalPort,
+    RemotePort,
+    ProcessId,
+    Query,
+    UrlPath,
+    ServerName,
+    Host,
+    ConnectionStatus,
+    BytesIn,
+    BytesOut,
+}
+
+/// Name of a header field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldName {
+    pub(super) known: Option<Known>,
+    pub(super) text: Box<[u8]>,
+}
+
+/// Which end of the request a time is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Begin,
+    End,
+}
+
+/// How a time is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Show {
+    Pattern(Box<[u8]>),
+    /// Since 1970, in this unit.
+    Since(Unit),
+    /// The part of the second, in this unit, with leading zeros.
+    Fraction(Unit),
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+    Micros,
+    Nanos,
+}
+
+/// What is wrong with a format, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct FormatError {
+    /// Offset in bytes of the piece that is wrong.
+    pub(super) at: usize,
+    /// Its length in bytes.
+    pub(super) length: usize,
+    /// What is wrong with it.
+    pub(super) message: String,
+}
+
+const LETTERS: &str = "h l u t r s b i a A B C D e f H m n o p P q T U v V X I O %";
+const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
+
+impl Format {
+    /// Compiles a format.
+    pub(super) fn parse(text: &str) -> Result<Format, FormatError> {
+        let mut parser = Parser { text, at: 0, parts: Vec::new(), literal: Vec::new() };
+        while parser.at < text.len() {
+            parser.step()?;
+        }
+        parser.end_literal();
+        Ok(Format { parts: parser.parts })
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    parts: Vec<Part>,
+    literal: Vec<u8>,
+}
+
+impl Parser<'_> {
+    fn step(&mut self) -> Result<(), FormatError> {
+        let byte = self.text.as_bytes()[self.at];
+        if byte == b'%' {
+            return self.directive();
+        }
+        if byte < b' ' && byte != b'\t' {
+            return Err(self.error(
+                self.at,
+                self.at + 1,
+                "a control character: a log line is one line",
+            ));
+        }
+        self.literal.push(byte);
+        self.at += 1;
+        Ok(())
+    }
+
+    /// `%`, maybe `<` or `>` (which of several internal requests is meant: there is only one
+    /// here), maybe `{argument}`, a letter.
+    fn directive(&mut self) -> Result<(), FormatError> {
+        let start = self.at;
+        let bytes = self.text.as_bytes();
+        let mut at = start + 1;
+        while matches!(bytes.get(at), Some(b'<' | b'>')) {
+            at += 1;
+        }
+        let mut argument = None;
+        if bytes.get(at) == Some(&b'{') {
+            let Some(length) = self.text[at..].find('}') else {
+                return Err(self.error(start, self.text.len(), "`{` without its `}`"));
+            };
+            argument = Some((at + 1, &self.text[at + 1..at + length]));
+            at += length + 1;
+        }
+        let Some(letter) = self.text[at..].chars().next() else {
+            return Err(self.error(start, self.text.len(), "a letter is missing behind `%`"));
+        };
+        let end = at + letter.len_utf8();
+        self.at = end;
+        let part = self.part(letter, argument, start, end)?;
+        match part {
+            Part::Literal(bytes) => self.literal.extend_from_slice(&bytes),
+            part => {
+                self.end_literal();
+                self.parts.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn part(
+        &self,
+        letter: char,
+        argument: Option<(usize, &str)>,
+        start: usize,
+        end: usize,
+    ) -> Result<Part, FormatError> {
+        let text = argument.map(|(_, text)| text);
+        if let Some(part) = named(letter, text.unwrap_or_default()) {
+            return match text {
+                Some(name) if !name.is_empty() => Ok(part),
+                _ => {
+                    let message = format!("`%{letter}` needs a name: `%{{name}}{letter}`");
+                    Err(self.error(start, end, &message))
+                }
+            };
+        }
+        if letter == 't' {
+            return self.time(argument);
+        }
+        let part = match text {
+            None => plain(letter),
+            Some(text) => with_argument(letter, text),
+        };
+        part.ok_or_else(|| match text {
+            Some(text) if plain(letter).is_some() => {
+                let message = format!("`%{letter}` does not take the argument `{{{text}}}`");
+                self.error(start, end, &message)
+            }
+            _ => self.error(start, end, &format!("unknown letter `{letter}`; known: {LETTERS}")),
+        })
+    }
+
+    fn time(&self, argument: Option<(usize, &str)>) -> Result<Part, FormatError> {
+        let (at, text) = argument.unwrap_or((self.at, ""));
+        let (when, pattern) = match text.split_once(':') {
+            Some(("begin", rest)) => (When::Begin, rest),
+            Some(("end", rest)) => (When::End, rest),
+            _ => (When::End, text),
+        };
+        let show = match pattern {
+            "" => Show::Pattern(COMMON_LOG_TIME.as_bytes().into()),
+            "sec" => Show::Since(Unit::Seconds),
+            "msec" => Show::Since(Unit::Millis),
+            "usec" => Show::Since(Unit::Micros),
+            "nsec" => Show::Since(Unit::Nanos),
+            "msec_frac" => Show::Fraction(Unit::Millis),
+            "usec_frac" => Show::Fraction(Unit::Micros),
+            "nsec_frac" => Show::Fraction(Unit::Nanos),
+            pattern => {
+                let from = at + text.len() - pattern.len();
+                strftime::check(pattern).map_err(|unknown| {
+                    let at = from + unknown.at;
+                    let message = format!("unknown time conversion `{}`", unknown.text);
+                    self.error(at, at + unknown.text.len(), &message)
+                })?;
+                if let Some(offset) = pattern.find(|c: char| c.is_ascii_control() && c != '\t') {
+                    let at = from + offset;
+                    return Err(self.error(at, at + 1, "a control character in a time pattern"));
+                }
+                Show::Pattern(pattern.as_bytes().into())
+            }
+        };
+        Ok(Part::Time { when, show })
+    }
+
+    fn end_literal(&mut self) {
+        if !self.literal.is_empty() {
+            let literal = std::mem::take(&mut self.literal).into_boxed_slice();
+            self.parts.push(Part::Literal(literal));
+        }
+    }
+
+    fn error(&self, from: usize, to: usize, message: &str) -> FormatError {
+        FormatError {
+            at: from,
+            length: to.saturating_sub(from).max(1),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// Letters that are nothing without a name.
+fn named(letter: char, name: &str) -> Option<Part> {
+    Some(match letter {
+        'i' => Part::RequestField(FieldName::new(name)),
+        'o' => Part::ResponseField(FieldName::new(name)),
+        'C' => Part::Cookie(name.as_bytes().into()),
+        'e' | 'n' => Part::Environment(name.as_bytes().into()),
+        _ => return None,
+    })
+}
+
+fn plain(letter: char) -> Option<Part> {
+    Some(match letter {
+        '%' => Part::Literal(b"%".as_slice().into()),
+        // What identd said, which no server asks any more.
+        'l' => Part::Literal(b"-".as_slice().into()),
+        'h' | 'a' => Part::Client { masked: false },
+        'A' => Part::LocalAddress,
+        'u' => Part::User,
+        'r' => Part::RequestLine,
+        's' => Part::Status,
+        'b' => Part::BodyBytes { dash: true },
+        'B' => Part::BodyBytes { dash: false },
+        'D' => Part::Elapsed(Unit::Micros),
+        'T' => Part::Elapsed(Unit::Seconds),
+        'f' => Part::FileName,
+        'H' => Part::Protocol,
+        'm' => Part::Method,
+        'p' => Part::LocalPort,
+        'P' => Part::ProcessId,
+        'q' => Part::Query,
+        'U' => Part::UrlPath,
+        'v' => Part::ServerName,
+        'V' => Part::Host,
+        'X' => Part::ConnectionStatus,
+        'I' => Part::BytesIn,
+        'O' => Part::BytesOut,
+        _ => return None,
+    })
+}
+
+fn with_argument(letter: char, argument: &str) -> Option<Part> {
+    Some(match (letter, argument) {
+        ('h' | 'a', "mask") => Part::Client { masked: true },
+        ('h' | 'a', "c") => Part::Client { masked: false },
+        ('p', "local" | "canonical") => Part::LocalPort,
+        ('p', "remote") => Part::RemotePort,
+        ('P', "pid") => Part::ProcessId,
+        ('T', "s" | "sec") => Part::Elapsed(Unit::Seconds),
+        ('T', "ms" | "msec") => Part::Elapsed(Unit::Millis),
+        ('T', "us" | "usec") => Part::Elapsed(Unit::Micros),
+        ('T', "ns" | "nsec") => Part::Elapsed(Unit::Nanos),
+        _ => return None,
+    })
+}
+
+impl FieldName {
+    fn new(name: &str) -> Self {
+        Self { known: Known::from_bytes(name.as_bytes()), text: name.as_bytes().into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Vec<Part> {
+        Format::parse(text).expect("a good format").parts
+    }
+
+    #[test]
+    fn literals_between_directives_are_joined() {
+        let expected = [
+            Part::Literal(b"a% - ".as_slice().into()),
+            Part::Status,
+            Part::Literal(b"\"".as_slice().into()),
+        ];
+        assert_eq!(parts("a%% %l %>s\""), expected);
+    }
+
+    #[test]
+    fn every_letter_of_the_manual_is_known() {
+        for letter in LETTERS.split(' ') {
+            let with_name = matches!(letter, "i" | "o" | "C" | "e" | "n");
+            let text = if with_name { format!("%{{x}}{letter}") } else { format!("%{letter}") };
+            assert!(Format::parse(&text).is_ok(), "{text}");
+        }
+        assert!(Format::parse(DEFAULT).is_ok());
+    }
+
+    #[test]
+    fn times() {
+        let show = |text: &str| match parts(text).remove(0) {
+            Part::Time { when, show } => (when, show),
+            other => panic!("{other:?}"),
+        };
+        let pattern = |text: &str| Show::Pattern(text.as_bytes().into());
+        assert_eq!(show("%t"), (When::End, pattern(COMMON_LOG_TIME)));
+        assert_eq!(show("%{begin:}t"), (When::Begin, pattern(COMMON_LOG_TIME)));
+        assert_eq!(show("%{%H:%M}t"), (When::End, pattern("%H:%M")));
+        assert_eq!(show("%{begin:%H:%M}t"), (When::Begin, pattern("%H:%M")));
+        assert_eq!(show("%{sec}t"), (When::End, Show::Since(Unit::Seconds)));
+        assert_eq!(show("%{begin:usec}t"), (When::Begin, Show::Since(Unit::Micros)));
+        assert_eq!(show("%{end:msec_frac}t"), (When::End, Show::Fraction(Unit::Millis)));
+    }
+
+    #[test]
+    fn faults_are_found_where_they_stand() {
+        for (text, at, length, word) in [
+            ("%h %Y", 3, 2, "unknown letter `Y`"),
+            ("%", 0, 1, "letter is missing"),
+            ("%h %{Referer", 3, 9, "without its `}`"),
+            ("%i", 0, 2, "needs a name"),
+            ("%{}i", 0, 4, "needs a name"),
+            ("%{x}s", 0, 5, "does not take the argument"),
+            ("ab %{begin:%H %Q}t", 14, 2, "unknown time conversion `%Q`"),
+            ("a\nb", 1, 1, "control character"),
+            ("%{a\nb}t", 3, 1, "control character"),
+            ("%\u{e4}", 0, 3, "unknown letter"),
+        ] {
+            let error = Format::parse(text).expect_err(text);
+            assert_eq!((error.at, error.length), (at, length), "{text}: {error:?}");
+            assert!(error.message.contains(word), "{text}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The structured form: one JSON object a line (`accesslog.json = "enable"`).
+//!
+//! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
+//! What is not known of a request is `null`, never `"-"`.
+
+use lighty_http::{Fields, Known, json};
+
+use super::format::Unit;
+use super::record::{Connection, Moment, Record};
+use super::render::{fraction, number};
+use super::strftime;
+
+/// Appends the request's object, its newline included.
+pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"time\":\"");
+    rfc3339(&record.end, out);
+    out.push(b'"');
+    string("client", record.client.as_bytes(), out);
+    string("user", record.user, out);
+    string("host", record.host, out);
+    string("method", record.method.map_or(b"", |m| m.as_str().as_bytes()), out);
+    string("target", record.target, out);
+    string("protocol", record.protocol.as_bytes(), out);
+    count("status", record.status.into(), out);
+    count("bytes_body", record.body_out(), out);
+    count("bytes_out", record.bytes_out, out);
+    count("bytes_in", record.bytes_in, out);
+    count("duration_us", record.elapsed_us, out);
+    string("referer", first(record.request_fields, Known::Referer), out);
+    string("user_agent", first(record.request_fields, Known::UserAgent), out);
+    let connection = match record.connection {
+        Connection::Aborted => "aborted",
+        Connection::KeepAlive => "keep-alive",
+        Connection::Close => "close",
+    };
+    string("connection", connection.as_bytes(), out);
+    out.extend_from_slice(b"}\n");
+}
+
+fn first(fields: &Fields, name: Known) -> &[u8] {
+    fields.get(name).unwrap_or_default()
+}
+
+fn key(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn string(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    key(name, out);
+    if value.is_empty() {
+        out.extend_from_slice(b"null");
+    } else {
+        json::push_string(value, out);
+    }
+}
+
+fn count(name: &str, value: u64, out: &mut Vec<u8>) {
+    key(name, out);
+    number(value, out);
+}
+
+/// `2026-11-21T06:14:03.123456+01:00`.
+fn rfc3339(moment: &Moment, out: &mut Vec<u8>) {
+    strftime::render(b"%Y-%m-%dT%H:%M:%S.", &moment.local, out);
+    fraction(moment, Unit::Micros, out);
+    strftime::offset(moment.local.utc_offset_s, true, out);
+}

@@ -1,0 +1,84 @@
+//! What a log line may tell about a request, borrowed from where it is kept.
+
+use std::net::IpAddr;
+
+use lighty_http::{Fields, Method};
+use lighty_io::local_time::LocalTime;
+
+/// A finished request.
+pub(super) struct Record<'a> {
+    /// The client's address as text.
+    pub(super) client: &'a str,
+    /// The same as a number; `None` on a unix socket.
+    pub(super) client_ip: Option<IpAddr>,
+    pub(super) client_port: u16,
+    /// The listener as in `$SERVER["socket"]`.
+    pub(super) local_socket: &'a str,
+    pub(super) local_port: u16,
+    pub(super) user: &'a [u8],
+    /// `None` for a method that the server does not know, or a head that could not be read.
+    pub(super) method: Option<Method>,
+    /// The target as it came; empty where the head could not be read.
+    pub(super) target: &'a [u8],
+    pub(super) protocol: &'a str,
+    pub(super) request_fields: &'a Fields,
+    pub(super) response_fields: &'a Fields,
+    pub(super) status: u16,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    /// Of these, the bytes of the head.
+    pub(super) head_out: u64,
+    /// Document root, and the path beneath it.
+    pub(super) physical: (&'a [u8], &'a [u8]),
+    /// Host of the request.
+    pub(super) host: &'a [u8],
+    /// `server.name`.
+    pub(super) server_name: Option<&'a str>,
+    pub(super) connection: Connection,
+    pub(super) elapsed_us: u64,
+    pub(super) begin: Moment,
+    pub(super) end: Moment,
+}
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// It broke before the answer was complete.
+    Aborted,
+    /// The next request may follow.
+    KeepAlive,
+    /// It is closed.
+    Close,
+}
+
+/// A moment to the microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) local: LocalTime,
+    pub(super) micros: u32,
+}
+
+impl Record<'_> {
+    /// Bytes of the answer's body that were sent.
+    pub(super) fn body_out(&self) -> u64 {
+        self.bytes_out.saturating_sub(self.head_out)
+    }
+
+    /// Path and query of the target; the query is without its `?`.
+    pub(super) fn path_and_query(&self) -> (&[u8], &[u8]) {
+        match self.target.iter().position(|byte| *byte == b'?') {
+            Some(at) => (&self.target[..at], &self.target[at + 1..]),
+            None => (self.target, b""),
+        }
+    }
+
+    /// Address of the listener without its port.
+    pub(super) fn local_address(&self) -> &str {
+        match self.local_socket.rsplit_once(':') {
+            Some((address, _)) if !self.local_socket.starts_with('/') => {
+                address.trim_start_matches('[').trim_end_matches(']')
+            }
+            _ => self.local_socket,
+        }
+    }
+}

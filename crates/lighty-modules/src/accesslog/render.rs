@@ -1,0 +1,186 @@
+//! Turns a finished request into a line.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use lighty_http::Fields;
+use lighty_http::fields::trim;
+
+use super::escape::Escaping;
+use super::format::{FieldName, Format, Part, Show, Unit, When};
+use super::record::{Connection, Moment, Record};
+use super::strftime;
+
+/// Appends the request's line, its newline included.
+pub(super) fn line(format: &Format, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+    for part in &format.parts {
+        render(part, escaping, record, out);
+    }
+    out.push(b'\n');
+}
+
+fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+    match part {
+        Part::Literal(text) => out.extend_from_slice(text),
+        Part::Client { masked: false } => or_dash(record.client.as_bytes(), escaping, out),
+        Part::Client { masked: true } => masked(record, out),
+        Part::LocalAddress => or_dash(record.local_address().as_bytes(), escaping, out),
+        Part::LocalPort => number(record.local_port.into(), out),
+        Part::RemotePort => number(record.client_port.into(), out),
+        Part::ProcessId => number(std::process::id().into(), out),
+        Part::User => or_dash(record.user, escaping, out),
+        Part::Time { when, show } => time(*when, show, record, out),
+        Part::RequestLine => request_line(record, escaping, out),
+        Part::Method => or_dash(method(record).as_bytes(), escaping, out),
+        Part::Protocol => or_dash(record.protocol.as_bytes(), escaping, out),
+        Part::UrlPath => or_dash(record.path_and_query().0, escaping, out),
+        Part::Query => escaping.push(record.path_and_query().1, out),
+        Part::Status => number(record.status.into(), out),
+        Part::BodyBytes { dash: true } if record.body_out() == 0 => out.push(b'-'),
+        Part::BodyBytes { .. } => number(record.body_out(), out),
+        Part::BytesIn => number(record.bytes_in, out),
+        Part::BytesOut => number(record.bytes_out, out),
+        Part::RequestField(name) => field(name, record.request_fields, escaping, out),
+        Part::ResponseField(name) => field(name, record.response_fields, escaping, out),
+        Part::Cookie(name) => or_dash(cookie(name, record.request_fields), escaping, out),
+        Part::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
+        // Filled by modules that set variables of a request; none does so yet.
+        Part::Environment(_) => out.push(b'-'),
+        Part::FileName => file_name(record, escaping, out),
+        Part::ServerName => server_name(record, escaping, out),
+        Part::Host => or_dash(record.host, escaping, out),
+        Part::ConnectionStatus => out.push(match record.connection {
+            Connection::Aborted => b'X',
+            Connection::KeepAlive => b'+',
+            Connection::Close => b'-',
+        }),
+    }
+}
+
+fn or_dash(value: &[u8], escaping: Escaping, out: &mut Vec<u8>) {
+    if value.is_empty() { out.push(b'-') } else { escaping.push(value, out) }
+}
+
+pub(super) fn number(value: u64, out: &mut Vec<u8>) {
+    strftime::number(i64::try_from(value).unwrap_or(i64::MAX), 1, b'0', out);
+}
+
+fn method(record: &Record<'_>) -> &'static str {
+    record.method.map_or("", |method| method.as_str())
+}
+
+fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    if record.target.is_empty() {
+        out.push(b'-');
+        return;
+    }
+    or_dash(method(record).as_bytes(), escaping, out);
+    out.push(b' ');
+    escaping.push(record.target, out);
+    out.push(b' ');
+    escaping.push(record.protocol.as_bytes(), out);
+}
+
+fn file_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    let (root, rel) = record.physical;
+    if root.is_empty() {
+        out.push(b'-');
+        return;
+    }
+    escaping.push(root, out);
+    out.push(b'/');
+    escaping.push(rel, out);
+}
+
+/// `server.name`, else the host that the client asked for.
+fn server_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    or_dash(record.server_name.map_or(record.host, str::as_bytes), escaping, out);
+}
+
+/// Every line of a field, joined as RFC 9110 section 5.3 joins them.
+fn field(name: &FieldName, fields: &Fields, escaping: Escaping, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut add = |value: &[u8]| {
+        if out.len() > start {
+            out.extend_from_slice(b", ");
+        }
+        escaping.push(value, out);
+    };
+    match name.known {
+        Some(known) => fields.get_all(known).for_each(&mut add),
+        None => fields
+            .iter()
+            .filter(|(field, _)| field.eq_ignore_ascii_case(&name.text))
+            .for_each(|(_, value)| add(value)),
+    }
+    if out.len() == start {
+        out.push(b'-');
+    }
+}
+
+/// Value of a cookie; the first one of that name.
+fn cookie<'a>(name: &[u8], fields: &'a Fields) -> &'a [u8] {
+    fields
+        .get_all(lighty_http::Known::Cookie)
+        .flat_map(|line| line.split(|byte| *byte == b';'))
+        .filter_map(|pair| {
+            let at = pair.iter().position(|byte| *byte == b'=')?;
+            (trim(&pair[..at]) == name).then(|| trim(&pair[at + 1..]))
+        })
+        .next()
+        .unwrap_or_default()
+}
+
+fn elapsed(micros: u64, unit: Unit) -> u64 {
+    match unit {
+        Unit::Seconds => micros / 1_000_000,
+        Unit::Millis => micros / 1000,
+        Unit::Micros => micros,
+        Unit::Nanos => micros.saturating_mul(1000),
+    }
+}
+
+fn time(when: When, show: &Show, record: &Record<'_>, out: &mut Vec<u8>) {
+    let moment = match when {
+        When::Begin => &record.begin,
+        When::End => &record.end,
+    };
+    match show {
+        Show::Pattern(pattern) => strftime::render(pattern, &moment.local, out),
+        Show::Since(unit) => since(moment, *unit, out),
+        Show::Fraction(unit) => fraction(moment, *unit, out),
+    }
+}
+
+fn since(moment: &Moment, unit: Unit, out: &mut Vec<u8>) {
+    strftime::number(moment.local.unix_s, 1, b'0', out);
+    if unit != Unit::Seconds {
+        fraction(moment, unit, out);
+    }
+}
+
+pub(super) fn fraction(moment: &Moment, unit: Unit, out: &mut Vec<u8>) {
+    let micros = i64::from(moment.micros);
+    let (value, width) = match unit {
+        Unit::Seconds => (0, 1),
+        Unit::Millis => (micros / 1000, 3),
+        Unit::Micros => (micros, 6),
+        Unit::Nanos => (micros * 1000, 9),
+    };
+    strftime::number(value, width, b'0', out);
+}
+
+/// The client's network: an IPv4 address without its last byte, an IPv6 address's first 48 bits.
+fn masked(record: &Record<'_>, out: &mut Vec<u8>) {
+    let network = match record.client_ip {
+        None => return or_dash(record.client.as_bytes(), Escaping::Hex, out),
+        Some(IpAddr::V4(address)) => {
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & 0xffff_ff00))
+        }
+        Some(IpAddr::V6(address)) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 80)))
+        }
+    };
+    // Writing to a vector cannot fail.
+    let _ = write!(out, "{network}");
+}

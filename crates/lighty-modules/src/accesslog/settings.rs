@@ -1,0 +1,175 @@
+//! The directives of `mod_accesslog` and what they set.
+
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Span, Value, parse_choice, parse_int};
+use lighty_core::{Settings, module_settings};
+
+use super::escape::Escaping;
+use super::format::{self, Format, FormatError};
+
+/// Syslog's levels from the most to the least important; a number is an index.
+const LEVELS: &[&str] = &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub(super) struct AccessSettings {
+    /// Empty: no log.
+    pub(super) filename: Arc<str>,
+    pub(super) use_syslog: bool,
+    pub(super) syslog_level: &'static str,
+    pub(super) format: Arc<Format>,
+    pub(super) escaping: Escaping,
+    pub(super) json: bool,
+}
+
+impl Default for AccessSettings {
+    fn default() -> Self {
+        static DEFAULT: std::sync::LazyLock<Arc<Format>> = std::sync::LazyLock::new(|| {
+            Arc::new(Format::parse(format::DEFAULT).expect("the default format is tested"))
+        });
+        Self {
+            filename: "".into(),
+            use_syslog: false,
+            syslog_level: "info",
+            format: Arc::clone(&DEFAULT),
+            escaping: Escaping::default(),
+            json: false,
+        }
+    }
+}
+module_settings!(AccessSettings);
+
+type Row = Directive<Settings>;
+
+fn of(settings: &mut Settings) -> &mut AccessSettings {
+    settings.module_mut()
+}
+
+/// Rows of the directive table.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = where_to();
+    rows.extend(what());
+    rows.into_iter().map(|row| row.module("mod_accesslog")).collect()
+}
+
+fn where_to() -> Vec<Row> {
+    vec![
+        Row::string("accesslog.filename", |s, name| of(s).filename = name)
+            .default("")
+            .since("1.4")
+            .doc(
+                "File that a line is appended to for each request; `|command` starts a command \
+                 and writes to its standard input. Empty: requests are not logged. Files are \
+                 opened before rights are given up and again on HUP. Requests that were refused \
+                 (400, 408, 414, 431) are logged where the global value says.",
+            )
+            .example("accesslog.filename = \"/var/log/lighty/access.log\""),
+        Row::bool("accesslog.use-syslog", |s, on| of(s).use_syslog = on)
+            .default("disable")
+            .since("1.4")
+            .doc("Logs to syslog instead of a file, under `server.syslog-facility`.")
+            .example("accesslog.use-syslog = \"enable\""),
+        Row::parsed("accesslog.syslog-level", Kind::String, parse_level, |s, level| {
+            of(s).syslog_level = level;
+        })
+        .default("info")
+        .since("1.4")
+        .doc("Level of the lines in syslog: a name, or a number from 0 (emerg) to 7 (debug).")
+        .example("accesslog.syslog-level = \"notice\""),
+    ]
+}
+
+fn what() -> Vec<Row> {
+    vec![
+        Row::parsed("accesslog.format", Kind::String, parse_format, |s, format| {
+            of(s).format = Arc::clone(format);
+        })
+        .default(format::DEFAULT)
+        .since("1.4")
+        .doc(FORMAT_DOC)
+        .example("accesslog.format = \"%h %V %u %t \\\"%r\\\" %>s %b %{ms}T\""),
+        Row::choice("accesslog.escaping", Escaping::NAMES, |s, index| {
+            of(s).escaping = if index == 0 { Escaping::Hex } else { Escaping::Json };
+        })
+        .default("default")
+        .since("1.4")
+        .doc(
+            "How values are made harmless in `accesslog.format`: `default` writes control \
+             characters, quotes, backslashes and what is not ASCII as `\\xHH`; `json` writes them \
+             as in a JSON string.",
+        )
+        .example("accesslog.escaping = \"json\""),
+        Row::bool("accesslog.json", |s, on| of(s).json = on)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Writes a JSON object for each request instead of `accesslog.format`. Its keys \
+                 are `time` (RFC 3339, when the answer was complete), `client`, `user`, `host`, \
+                 `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
+                 head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
+                 (`keep-alive`, `close` or `aborted`). What is not known is `null`.",
+            )
+            .example("accesslog.json = \"enable\""),
+    ]
+}
+
+const FORMAT_DOC: &str = "\
+What a line says: text and these letters. Values that a client chose are escaped, so no request \
+can forge a line or end a quote.
+
+| letter | meaning |
+|---|---|
+| `%h`, `%a` | the client's address; `%{mask}h` without its host part (the last byte of IPv4, all but 48 bits of IPv6) |
+| `%A`, `%p` | address and port of the listener; `%{remote}p` is the client's port |
+| `%l`, `%u` | `-`; the authenticated user |
+| `%t` | when the answer was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
+| `%r` | the request line; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
+| `%s`, `%>s` | status |
+| `%b`, `%B` | bytes of the body sent; for none `-` or `0` |
+| `%I`, `%O` | bytes received and sent, heads included |
+| `%{Name}i`, `%{Name}o` | a field of the request, of the answer |
+| `%{name}C` | a cookie |
+| `%{name}e`, `%{name}n` | a variable of the request's environment |
+| `%f` | the file |
+| `%v`, `%V` | `server.name` (else as `%V`); host of the request |
+| `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
+| `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |
+| `%P` | process id |
+| `%%` | a percent sign |
+
+Time is measured to the millisecond.";
+
+fn parse_level(value: &Value, _: &CompileCtx) -> Result<&'static str, Reject> {
+    let index = match value.as_int() {
+        Some(_) => parse_int(value, &(0..=LEVELS.len() as i64 - 1))? as usize,
+        None => parse_choice(value, LEVELS)?,
+    };
+    Ok(LEVELS[index])
+}
+
+fn parse_format(value: &Value, ctx: &CompileCtx) -> Result<Arc<Format>, Reject> {
+    let text = lighty_config::parse_string(value)?;
+    Format::parse(&text).map(Arc::new).map_err(|error| {
+        let reject = Reject::new(format!("has a fault: {}", error.message));
+        match place_of(&error, &text, ctx.span) {
+            Some(span) => reject.at(span),
+            None => reject,
+        }
+    })
+}
+
+/// Where a fault of the format is in the file: only for a value that is one literal, whose quotes
+/// are escaped there and are not here.
+fn place_of(error: &FormatError, text: &str, literal: Span) -> Option<Span> {
+    let quotes = |part: &str| part.bytes().filter(|byte| *byte == b'"').count();
+    let written = u32::try_from(text.len() + quotes(text) + 2).ok()?;
+    if literal.end.checked_sub(literal.start)? != written {
+        return None;
+    }
+    let end = (error.at + error.length).min(text.len());
+    let from = error.at + quotes(text.get(..error.at)?);
+    let to = end + quotes(text.get(..end)?);
+    let start = literal.start + 1 + u32::try_from(from).ok()?;
+    Some(Span { start, end: literal.start + 1 + u32::try_from(to).ok()?, ..literal })
+}

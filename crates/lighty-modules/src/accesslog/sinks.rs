@@ -1,0 +1,134 @@
+//! Where lines go: every log of a configuration, opened once for all workers.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use lighty_config::{Active, Config};
+use lighty_core::Settings;
+use lighty_io::local_time::LocalTime;
+use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter};
+
+use super::settings::AccessSettings;
+
+/// Name under which lines appear in syslog.
+const SYSLOG_NAME: &str = "lighty";
+
+/// All access logs of a configuration. Clones share them.
+#[derive(Clone)]
+pub struct Sinks(Arc<Logs>);
+
+struct Logs {
+    files: Vec<(Arc<str>, LogWriter)>,
+    /// One per level.
+    syslog: Vec<(&'static str, LogWriter)>,
+}
+
+impl Sinks {
+    /// Opens every file and starts every command that `accesslog.filename` names anywhere in the
+    /// configuration, and syslog where it is used. Called once, before rights are given up and
+    /// before `chroot`.
+    ///
+    /// # Errors
+    /// What the system says, with the name of the log.
+    pub fn open(config: &Config<Settings>) -> io::Result<Sinks> {
+        // The time zone's rules are read now, while the file is within reach.
+        LocalTime::at(0);
+        let mut logs = Logs { files: Vec::new(), syslog: Vec::new() };
+        let wanted = wanted(config);
+        for name in wanted.files {
+            let opened = LogWriter::open(LogTarget::parse(&name));
+            let writer = opened
+                .map_err(|error| io::Error::new(error.kind(), format!("\"{name}\": {error}")))?;
+            logs.files.push((name, writer));
+        }
+        let facility = config.settings(&Active::default()).server.syslog_facility;
+        for level in wanted.levels {
+            let target = LogTarget::syslog(&facility, level, SYSLOG_NAME);
+            let writer = LogWriter::open(target)
+                .map_err(|error| io::Error::new(error.kind(), format!("syslog: {error}")))?;
+            logs.syslog.push((level, writer));
+        }
+        Ok(Sinks(Arc::new(logs)))
+    }
+
+    /// Opens files again: they were rotated (HUP).
+    pub fn reopen(&self) {
+        self.writers().for_each(LogWriter::reopen);
+    }
+
+    /// Waits until what was logged is written, at most `patience` for all logs together.
+    pub fn flush(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        for writer in self.writers() {
+            writer.flush(end.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn writers(&self) -> impl Iterator<Item = &LogWriter> {
+        let files = self.0.files.iter().map(|(_, writer)| writer);
+        files.chain(self.0.syslog.iter().map(|(_, writer)| writer))
+    }
+
+    /// Handles for one worker.
+    pub(super) fn handles(&self) -> Handles {
+        let file = |(name, writer): &(Arc<str>, LogWriter)| (Arc::clone(name), writer.handle());
+        let level = |(level, writer): &(&'static str, LogWriter)| (*level, writer.handle());
+        Handles {
+            files: self.0.files.iter().map(file).collect(),
+            syslog: self.0.syslog.iter().map(level).collect(),
+        }
+    }
+}
+
+/// A worker's ends of the logs.
+pub(super) struct Handles {
+    files: HashMap<Arc<str>, LogHandle, RandomState>,
+    syslog: Vec<(&'static str, LogHandle)>,
+}
+
+impl Handles {
+    /// The log that a request's settings name, if any.
+    pub(super) fn of(&self, settings: &AccessSettings) -> Option<&LogHandle> {
+        if settings.use_syslog {
+            let found = self.syslog.iter().find(|(level, _)| *level == settings.syslog_level);
+            return found.map(|(_, handle)| handle);
+        }
+        if settings.filename.is_empty() { None } else { self.files.get(&settings.filename) }
+    }
+}
+
+/// What the directives of a configuration name, each once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    files: Vec<Arc<str>>,
+    levels: Vec<&'static str>,
+}
+
+/// Looks at each block by itself: which of them apply together is known only at request time, so
+/// a level that is set anywhere is wanted when syslog is used anywhere.
+fn wanted(config: &Config<Settings>) -> Wanted {
+    let mut wanted = Wanted::default();
+    let mut levels = vec![AccessSettings::default().syslog_level];
+    let mut use_syslog = false;
+    let names = ["accesslog.filename", "accesslog.use-syslog", "accesslog.syslog-level"];
+    let all = config.blocks().iter().flat_map(|block| &block.settings);
+    for setting in all.filter(|setting| names.contains(&setting.name)) {
+        let mut settings = Settings::default();
+        setting.apply(&mut settings);
+        let access = settings.module::<AccessSettings>();
+        use_syslog |= access.use_syslog;
+        if !access.filename.is_empty() && !wanted.files.contains(&access.filename) {
+            wanted.files.push(Arc::clone(&access.filename));
+        }
+        if !levels.contains(&access.syslog_level) {
+            levels.push(access.syslog_level);
+        }
+    }
+    if use_syslog {
+        wanted.levels = levels;
+    }
+    wanted
+}

@@ -1,0 +1,431 @@
+//! `mod_dirlisting`: lists a directory that has no index file.
+//!
+//! A page that works without a script, or JSON for who prefers it. Names and times come from the
+//! file engine in batches; a long listing is sorted in the thread pool and rendered piece by piece
+//! while it is sent. Nothing here blocks the loop, and the memory for a listing is its entries
+//! (`entries::ENTRIES_MAX`).
+//!
+//! Read `settings`, this file, then `entries`, `page`, `json`, `stream`, `csp`.
+
+mod csp;
+mod entries;
+mod json;
+mod page;
+mod settings;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::Directive;
+use lighty_core::log::Level;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::etag::{ETag, ETagParts, FileIdentity};
+use lighty_http::{Known, Method, Status, accept, date, html};
+use lighty_io::file::{FileKind, Follow, Meta, OwnedBuf, ReadDir};
+use lighty_io::stat_cache::Entry;
+
+use entries::{Entries, Item};
+use page::{Page, Totals};
+use settings::{Insert, ListingSettings};
+
+/// Listings up to this length are made at once, so that their answer has a Content-Length.
+const WHOLE_ENTRIES_MAX: usize = 512;
+
+/// From this length on a listing is sorted in the thread pool: below, handing it over takes longer.
+const SORT_HERE_ENTRIES_MAX: usize = 2048;
+
+/// Entries of a listing that is kept for `dir-listing.cache` at most.
+const CACHED_ENTRIES_MAX: usize = 10_000;
+
+/// Bytes shown of a header or readme file.
+const INSERT_BYTES_MAX: usize = 256 * 1024;
+
+/// The module.
+pub struct DirListing;
+
+impl Module for DirListing {
+    fn name(&self) -> &'static str {
+        "mod_dirlisting"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { handle: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let Some(entry) = listed_directory(ex) else { return Step::Next };
+        match ex.request.method {
+            Some(Method::Get | Method::Head) => {}
+            Some(Method::Options) => {
+                ex.response.status = Status::NO_CONTENT;
+                ex.response.fields.push_known(Known::Allow, "GET, HEAD, OPTIONS");
+                ex.response.answered = true;
+                return Step::Answered;
+            }
+            _ => {
+                ex.fail(Fault::MethodNotAllowed);
+                ex.response.fields.push_known(Known::Allow, "GET, HEAD, OPTIONS");
+                return Step::Answered;
+            }
+        }
+        let form = wanted_form(ex);
+        if validate(ex, entry.meta(), form) {
+            return Step::Answered;
+        }
+        Step::Wait(Box::pin(answer(ex, entry, form)))
+    }
+}
+
+/// The directory that the request is for, if it is to be listed.
+fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {
+    let entry = ex.physical.entry.as_ref()?;
+    let is_listed = entry.meta().kind == FileKind::Directory
+        && ex.request.path.ends_with(b"/")
+        && ex.settings.module::<ListingSettings>().activate;
+    is_listed.then(|| Rc::clone(entry))
+}
+
+/// What the client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Html,
+    Json,
+}
+
+fn wanted_form(ex: &Exchange) -> Form {
+    let accepted = ex.request.fields.get(Known::Accept);
+    match accept::prefers(accepted, "application/json", "text/html") {
+        true => Form::Json,
+        false => Form::Html,
+    }
+}
+
+/// Sets the validators; `true` if they answer the request.
+fn validate(ex: &mut Exchange, meta: &Meta, form: Form) -> bool {
+    let tag = tag_of(ex, meta, form);
+    let validators = Validators {
+        etag: tag.as_deref().map(str::as_bytes),
+        last_modified: Some(meta.mtime_s),
+        now: ex.services.clock.unix_s(),
+    };
+    let method = ex.request.method.unwrap_or(Method::Get);
+    let outcome = match ex.error_status {
+        Some(_) => Outcome::Proceed { ranges: false },
+        None => conditional::evaluate(method, &ex.request.fields, true, &validators),
+    };
+    ex.response.answered = true;
+    ex.response.status = Status::OK;
+    let fields = &mut ex.response.fields;
+    fields.push_known(Known::Vary, "Accept");
+    if let Some(tag) = &tag {
+        fields.push_known(Known::ETag, tag);
+    }
+    fields.push_known(Known::LastModified, date::format(meta.mtime_s));
+    if let Some(seconds) = ex.settings.module::<ListingSettings>().max_age_s {
+        fields.push_known(Known::CacheControl, format!("max-age={seconds}"));
+    }
+    match outcome {
+        Outcome::Proceed { .. } => return false,
+        Outcome::NotModified => ex.response.status = Status::NOT_MODIFIED,
+        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+    }
+    true
+}
+
+/// A weak tag: the time of a directory says when names came and went, not whether a file grew.
+/// The form and the settings take part, because the page depends on them.
+fn tag_of(ex: &Exchange, meta: &Meta, form: Form) -> Option<String> {
+    let core = &ex.settings.core;
+    let identity = FileIdentity {
+        inode: meta.ino,
+        size: meta.size,
+        mtime_secs: meta.mtime_s,
+        mtime_nanos: meta.mtime_ns,
+    };
+    let parts = ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
+    let tag = ETag::of_file(&identity, parts)?;
+    let digits = String::from_utf8_lossy(tag.as_bytes()).into_owned();
+    let shape = fingerprint(ex.settings.module());
+    let letter = match form {
+        Form::Html => 'h',
+        Form::Json => 'j',
+    };
+    Some(format!("W/\"{}-{letter}{shape:x}\"", digits.trim_matches('"')))
+}
+
+fn fingerprint(settings: &ListingSettings) -> u32 {
+    use std::hash::BuildHasher;
+    let text = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
+    (foldhash::quality::FixedState::default().hash_one(text) >> 32) as u32
+}
+
+async fn answer(ex: &mut Exchange, entry: Rc<Entry>, form: Form) -> Step<'static> {
+    match list(ex, &entry, form).await {
+        Ok(body) => {
+            set_fields(ex, form);
+            ex.response.body = body;
+        }
+        Err(error) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
+    }
+    Step::Answered
+}
+
+/// Reads the directory as far as needed before the first byte is sent.
+async fn list(ex: &Exchange, entry: &Entry, form: Form) -> std::io::Result<Body> {
+    let settings = Rc::clone(&ex.settings);
+    let listing = settings.module::<ListingSettings>();
+    let is_head = ex.request.is_head();
+    if let Some(entries) = recall(ex, entry).filter(|_| listing.sort && !is_head) {
+        return Ok(render(rendering(ex, form, Some(&entries)).await, entries));
+    }
+    let dir = open(ex).await?;
+    if is_head {
+        return Ok(Body::Stream(Box::new(stream::Unread)));
+    }
+    if !listing.sort {
+        let rendering = rendering(ex, form, None).await;
+        return Ok(Body::Stream(Box::new(stream::Listing::live(rendering, dir))));
+    }
+    let entries = Rc::new(collect(ex, listing, dir).await?);
+    if entries.truncated {
+        let text = format!("more than {} entries: the listing is cut", entries::ENTRIES_MAX);
+        ex.log(Level::Warning, &text);
+    }
+    remember(ex, entry, &entries);
+    Ok(render(rendering(ex, form, Some(&entries)).await, entries))
+}
+
+async fn open(ex: &Exchange) -> std::io::Result<ReadDir> {
+    let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+    let follow = ex.settings.core.follow_symlink;
+    ex.services.engine.read_dir(root, directory(ex), follow).await
+}
+
+/// Path of the directory beneath the root, without a trailing slash.
+fn directory(ex: &Exchange) -> &[u8] {
+    let rel = ex.physical.rel.as_slice();
+    rel.strip_suffix(b"/").unwrap_or(rel)
+}
+
+async fn collect(
+    ex: &Exchange,
+    listing: &ListingSettings,
+    mut dir: ReadDir,
+) -> std::io::Result<Entries> {
+    let mut entries = Entries::default();
+    'reading: while let Some(batch) = dir.next_batch().await? {
+        for entry in batch.iter().filter(|entry| listing.shows(&entry.name)) {
+            if !entries.push(entry) {
+                break 'reading;
+            }
+        }
+    }
+    if entries.len() <= SORT_HERE_ENTRIES_MAX {
+        entries.sort();
+        return Ok(entries);
+    }
+    let sort = move || {
+        entries.sort();
+        entries
+    };
+    Ok(ex.services.engine.run(sort).await)
+}
+
+/// A listing kept for `dir-listing.cache`, with the directory's stat-cache entry: when the
+/// directory changes, both go.
+struct Kept {
+    variant: u64,
+    since_ms: u64,
+    entries: Rc<Entries>,
+}
+
+type KeptSlot = RefCell<Option<Kept>>;
+
+fn recall(ex: &Exchange, entry: &Entry) -> Option<Rc<Entries>> {
+    let max_age_s = ex.settings.module::<ListingSettings>().max_age_s?;
+    let slot = entry.attachment().get()?.downcast_ref::<KeptSlot>()?.borrow();
+    let kept = slot.as_ref().filter(|kept| kept.variant == ex.settings.variant.number())?;
+    let age_ms = ex.services.clock.mono_ms().saturating_sub(kept.since_ms);
+    (age_ms < u64::from(max_age_s) * 1000).then(|| Rc::clone(&kept.entries))
+}
+
+fn remember(ex: &Exchange, entry: &Entry, entries: &Rc<Entries>) {
+    let wanted = ex.settings.module::<ListingSettings>().max_age_s.is_some();
+    if !wanted || entries.len() > CACHED_ENTRIES_MAX {
+        return;
+    }
+    let kept = Kept {
+        variant: ex.settings.variant.number(),
+        since_ms: ex.services.clock.mono_ms(),
+        entries: Rc::clone(entries),
+    };
+    let slot = entry.attachment().get_or_init(|| Rc::new(KeptSlot::default()));
+    if let Some(slot) = slot.downcast_ref::<KeptSlot>() {
+        *slot.borrow_mut() = Some(kept);
+    }
+}
+
+/// How entries become bytes.
+struct Rendering {
+    form: Form,
+    page: Page,
+    filter: Rc<Settings>,
+}
+
+async fn rendering(ex: &Exchange, form: Form, entries: Option<&Entries>) -> Rendering {
+    let filter = Rc::clone(&ex.settings);
+    let mut page = Page::default();
+    if form == Form::Html {
+        page = page_of(ex).await;
+    }
+    page.totals = entries.map(Totals::of);
+    Rendering { form, page, filter }
+}
+
+impl Rendering {
+    fn head(&self, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Html => self.page.head(out),
+            Form::Json => json::head(out),
+        }
+    }
+
+    fn row(&self, item: &Item<'_>, is_first: bool, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Html => self.page.row(item, out),
+            Form::Json => json::row(item, is_first, out),
+        }
+    }
+
+    fn tail(&self, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Html => self.page.tail(self.page.totals.is_some_and(|t| t.truncated), out),
+            Form::Json => json::tail(out),
+        }
+    }
+
+    fn shows(&self, name: &[u8]) -> bool {
+        self.filter.module::<ListingSettings>().shows(name)
+    }
+}
+
+fn render(rendering: Rendering, entries: Rc<Entries>) -> Body {
+    if entries.len() > WHOLE_ENTRIES_MAX {
+        return Body::Stream(Box::new(stream::Listing::known(rendering, entries)));
+    }
+    let mut out = Vec::with_capacity(8192 + 256 * entries.len());
+    rendering.head(&mut out);
+    for index in 0..entries.len() {
+        if let Some(item) = entries.get(index) {
+            rendering.row(&item, index == 0, &mut out);
+        }
+    }
+    rendering.tail(&mut out);
+    Body::Memory(out.into())
+}
+
+async fn page_of(ex: &Exchange) -> Page {
+    let settings = Rc::clone(&ex.settings);
+    let listing = settings.module::<ListingSettings>();
+    let footer = match &listing.footer {
+        Some(text) => text.as_bytes().to_vec(),
+        None => {
+            let mut name = Vec::new();
+            html::escape(settings.core.tag.as_bytes(), &mut name);
+            name
+        }
+    };
+    Page {
+        path: ex.request.path.clone(),
+        encoding: Arc::clone(&listing.encoding),
+        external_css: listing.external_css.clone(),
+        external_js: listing.external_js.clone(),
+        header: insert(ex, &listing.header).await,
+        readme: insert(ex, &listing.readme).await,
+        footer,
+        auto_layout: listing.auto_layout,
+        mime: Arc::clone(&settings.core.mime),
+        totals: None,
+    }
+}
+
+/// HTML of a header or readme; empty where there is no such file.
+async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
+    let Some(name) = &insert.file else { return Vec::new() };
+    let read = match name.starts_with('/') {
+        true => {
+            let path = Arc::clone(name);
+            ex.services.engine.run(move || read_absolute(&path)).await
+        }
+        false => read_beneath(ex, name).await,
+    };
+    match read {
+        Ok(text) if insert.encode => page::preformatted(&text),
+        Ok(html) => html,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                ex.log(Level::Warning, &format!("{name} of a directory listing: {error}"));
+            }
+            Vec::new()
+        }
+    }
+}
+
+fn read_absolute(path: &str) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut text = Vec::new();
+    std::fs::File::open(path)?.take(INSERT_BYTES_MAX as u64).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
+    let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+    let engine = &ex.services.engine;
+    let mut path = directory(ex).to_vec();
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.as_bytes());
+    let follow: Follow = ex.settings.core.follow_symlink;
+    let file = engine.open(root, &path, follow, ex.settings.server.use_noatime).await?;
+    let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX).min(INSERT_BYTES_MAX);
+    let mut text = Vec::with_capacity(size);
+    while text.len() < size {
+        let buf = OwnedBuf::zeroed(size - text.len());
+        let (buf, count) = engine.read(&file, text.len() as u64, buf).await;
+        match count? {
+            0 => break,
+            count => text.extend_from_slice(&buf[..count]),
+        }
+    }
+    Ok(text)
+}
+
+fn set_fields(ex: &mut Exchange, form: Form) {
+    let settings = Rc::clone(&ex.settings);
+    let listing = settings.module::<ListingSettings>();
+    let fields = &mut ex.response.fields;
+    fields.push_known(Known::XContentTypeOptions, "nosniff");
+    if form == Form::Json {
+        fields.push_known(Known::ContentType, "application/json");
+        return;
+    }
+    let media_type = page::media_type(&listing.encoding);
+    fields.push_known(Known::ContentType, media_type);
+    if listing.auto_layout {
+        let style = csp::Origin::of(listing.external_css.as_deref());
+        let script = csp::Origin::of(listing.external_js.as_deref());
+        let policy = csp::policy(style, script, listing.has_raw_html());
+        fields.push_known(Known::ContentSecurityPolicy, policy);
+    }
+}

@@ -1,0 +1,332 @@
+//! The directives of `mod_dirlisting` and what they set.
+
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int};
+use lighty_core::{Settings, module_settings};
+use regex::bytes::Regex;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub(super) struct ListingSettings {
+    pub(super) activate: bool,
+    pub(super) exclude: Arc<[Regex]>,
+    pub(super) hide_dotfiles: bool,
+    pub(super) external_css: Option<Arc<str>>,
+    pub(super) external_js: Option<Arc<str>>,
+    /// Empty: no encoding is told.
+    pub(super) encoding: Arc<str>,
+    pub(super) header: Insert,
+    pub(super) readme: Insert,
+    pub(super) footer: Option<Arc<str>>,
+    pub(super) auto_layout: bool,
+    pub(super) sort: bool,
+    /// Seconds; `None`: no `Cache-Control`.
+    pub(super) max_age_s: Option<u32>,
+}
+
+/// A file whose text stands above or below the table.
+#[derive(Clone, Debug)]
+pub(super) struct Insert {
+    /// Its name in the listed directory, or an absolute path; `None`: not shown.
+    pub(super) file: Option<Arc<str>>,
+    /// Whether it is left out of the table.
+    pub(super) hidden: bool,
+    /// Whether it is text (shown as it is) and not HTML.
+    pub(super) encode: bool,
+}
+
+impl Default for Insert {
+    fn default() -> Self {
+        Self { file: None, hidden: false, encode: true }
+    }
+}
+
+impl Default for ListingSettings {
+    fn default() -> Self {
+        Self {
+            activate: false,
+            exclude: Arc::from([]),
+            hide_dotfiles: true,
+            external_css: None,
+            external_js: None,
+            encoding: "utf-8".into(),
+            header: Insert::default(),
+            readme: Insert::default(),
+            footer: None,
+            auto_layout: true,
+            sort: true,
+            max_age_s: None,
+        }
+    }
+}
+module_settings!(ListingSettings);
+
+impl ListingSettings {
+    /// Whether an entry of this name is listed.
+    pub(super) fn shows(&self, name: &[u8]) -> bool {
+        let is_insert = |insert: &Insert| {
+            insert.hidden && insert.file.as_ref().is_some_and(|file| file.as_bytes() == name)
+        };
+        !(self.hide_dotfiles && name.starts_with(b".")
+            || is_insert(&self.header)
+            || is_insert(&self.readme)
+            || self.exclude.iter().any(|pattern| pattern.is_match(name)))
+    }
+
+    /// Whether HTML of the operator stands in the page as it is.
+    pub(super) fn has_raw_html(&self) -> bool {
+        let raw = |insert: &Insert| insert.file.is_some() && !insert.encode;
+        raw(&self.header) || raw(&self.readme) || self.footer.is_some()
+    }
+}
+
+type Row = Directive<Settings>;
+
+fn of(settings: &mut Settings) -> &mut ListingSettings {
+    settings.module_mut()
+}
+
+fn row(row: Row) -> Row {
+    row.module("mod_dirlisting").since("1.4")
+}
+
+/// Rows of the directive table.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = what_is_listed();
+    rows.extend(how_it_looks());
+    rows.extend(inserts());
+    rows
+}
+
+fn what_is_listed() -> Vec<Row> {
+    vec![
+        row(Row::bool("dir-listing.activate", |s, on| of(s).activate = on))
+            .alias("server.dir-listing")
+            .default("disable")
+            .doc(
+                "Lists a directory that has no index file. Only for a URL that ends in `/`. A \
+                 client that prefers `application/json` gets an array of objects with `name`, \
+                 `type` (`directory` or `file`), `size` in bytes and `mtime` in seconds since \
+                 1970. A listing shows at most 1,000,000 entries unless it is unsorted.",
+            )
+            .example("dir-listing.activate = \"enable\""),
+        row(Row::parsed("dir-listing.exclude", Kind::List, parse_patterns, |s, patterns| {
+            of(s).exclude = Arc::clone(patterns);
+        }))
+        .default("()")
+        .doc(
+            "Regular expressions; a name that one of them matches is not listed. Who knows the \
+             name can still fetch the file: use `url.access-deny` to forbid that.",
+        )
+        .example("dir-listing.exclude = ( \"~$\", \"^\\.ht\" )"),
+        row(Row::bool("dir-listing.hide-dotfiles", |s, on| of(s).hide_dotfiles = on))
+            .default("enable")
+            .doc("Leaves out names that begin with a dot. lighttpd 1.5 listed them by default.")
+            .example("dir-listing.hide-dotfiles = \"disable\""),
+        row(Row::bool("dir-listing.sort", |s, on| of(s).sort = on))
+            .default("enable")
+            .doc(
+                "Sorts directories first, then by name. Unsorted listings are sent while the \
+                 directory is being read and need no memory for its names.",
+            )
+            .example("dir-listing.sort = \"disable\""),
+        row(Row::parsed("dir-listing.cache", Kind::Map, parse_cache, |s, age| {
+            of(s).max_age_s = *age;
+        }))
+        .default("()")
+        .doc(
+            "How long a listing may be reused, in seconds: `max-age`. It is sent as \
+             `Cache-Control`, and a worker does not read the directory again meanwhile. The key \
+             `path` of lighttpd 1.4 is accepted and not needed: the cache is in memory.",
+        )
+        .example("dir-listing.cache = ( \"max-age\" => 15 )"),
+    ]
+}
+
+fn how_it_looks() -> Vec<Row> {
+    vec![
+        row(Row::string("dir-listing.external-css", |s, url| of(s).external_css = some(url)))
+            .default("")
+            .doc("URL of a style sheet that is used instead of the built-in one.")
+            .example("dir-listing.external-css = \"/style/listing.css\""),
+        row(Row::string("dir-listing.external-js", |s, url| of(s).external_js = some(url)))
+            .default("")
+            .doc("URL of a script that is used instead of the one that sorts and filters.")
+            .example("dir-listing.external-js = \"/js/listing.js\""),
+        row(Row::parsed("dir-listing.encoding", Kind::String, parse_encoding, |s, name| {
+            of(s).encoding = Arc::clone(name);
+        }))
+        .default("utf-8")
+        .doc(
+            "Character encoding that the names of files are in. It is told in `Content-Type` and \
+             in the page; an empty one is not told at all and leaves the client to guess. Only \
+             in UTF-8 are broken names shown as such.",
+        )
+        .example("dir-listing.encoding = \"iso-8859-1\""),
+        row(Row::string("dir-listing.set-footer", |s, text| of(s).footer = some(text)))
+            .default("")
+            .doc("HTML at the bottom of the page, instead of the server's name.")
+            .example("dir-listing.set-footer = \"<p>Mirror of example.org</p>\""),
+        row(Row::bool("dir-listing.auto-layout", |s, on| of(s).auto_layout = on))
+            .default("enable")
+            .doc(
+                "Builds the page around the table. Without it the file of \
+                 `dir-listing.show-header` has to begin the HTML document and that of \
+                 `dir-listing.show-readme` to end it; then no Content-Security-Policy is sent.",
+            )
+            .example("dir-listing.auto-layout = \"disable\""),
+    ]
+}
+
+fn inserts() -> Vec<Row> {
+    let header = |value: &Value, _: &CompileCtx| parse_insert(value, "HEADER.txt");
+    let readme = |value: &Value, _: &CompileCtx| parse_insert(value, "README.txt");
+    vec![
+        row(Row::parsed("dir-listing.show-header", Kind::String, header, |s, file| {
+            of(s).header.file.clone_from(file);
+        }))
+        .default("disable")
+        .doc(
+            "Shows a file above the table: `\"enable\"` means `HEADER.txt`, else a file name in \
+             the listed directory, or an absolute path. At most 256 KiB of it are shown.",
+        )
+        .example("dir-listing.show-header = \"HEADER.html\""),
+        row(Row::bool("dir-listing.hide-header-file", |s, on| of(s).header.hidden = on))
+            .default("disable")
+            .doc("Leaves the file of `dir-listing.show-header` out of the table.")
+            .example("dir-listing.hide-header-file = \"enable\""),
+        row(Row::bool("dir-listing.encode-header", |s, on| of(s).header.encode = on))
+            .default("enable")
+            .doc(
+                "Shows the header file as text; disabled, it is HTML and becomes part of the page.",
+            )
+            .example("dir-listing.encode-header = \"disable\""),
+        row(Row::parsed("dir-listing.show-readme", Kind::String, readme, |s, file| {
+            of(s).readme.file.clone_from(file);
+        }))
+        .default("disable")
+        .doc(
+            "Shows a file below the table: `\"enable\"` means `README.txt`, else a file name in \
+             the listed directory, or an absolute path. At most 256 KiB of it are shown.",
+        )
+        .example("dir-listing.show-readme = \"README.md\""),
+        row(Row::bool("dir-listing.hide-readme-file", |s, on| of(s).readme.hidden = on))
+            .default("disable")
+            .doc("Leaves the file of `dir-listing.show-readme` out of the table.")
+            .example("dir-listing.hide-readme-file = \"enable\""),
+        row(Row::bool("dir-listing.encode-readme", |s, on| of(s).readme.encode = on))
+            .default("enable")
+            .doc(
+                "Shows the readme file as text; disabled, it is HTML and becomes part of the page.",
+            )
+            .example("dir-listing.encode-readme = \"disable\""),
+    ]
+}
+
+fn some(text: Arc<str>) -> Option<Arc<str>> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn parse_patterns(value: &Value, _: &CompileCtx) -> Result<Arc<[Regex]>, Reject> {
+    let Some(items) = value.as_list() else {
+        return Ok([pattern(value)?].into());
+    };
+    items.iter().map(|(_, item)| pattern(&item.value).map_err(|r| r.at(item.span))).collect()
+}
+
+fn pattern(value: &Value) -> Result<Regex, Reject> {
+    let text = lighty_config::parse_string(value)?;
+    Regex::new(&text).map_err(|error| {
+        let whole = error.to_string();
+        let reason = whole.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Reject::new(format!("is not a regular expression: {reason}"))
+            .help("look-around and back-references are not available")
+    })
+}
+
+fn parse_encoding(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    let text = lighty_config::parse_string(value)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte);
+    if text.bytes().all(plain) {
+        return Ok(text);
+    }
+    Err(Reject::new("must be the name of a character encoding").help("write \"utf-8\""))
+}
+
+fn parse_insert(value: &Value, default_name: &str) -> Result<Option<Arc<str>>, Reject> {
+    if let Ok(on) = parse_bool(value) {
+        return Ok(on.then(|| default_name.into()));
+    }
+    let name = lighty_config::parse_string(value)?;
+    if name.split('/').any(|part| part == "..") || name.contains('\0') {
+        return Err(Reject::new("must be a file name without \"..\", or an absolute path"));
+    }
+    Ok(some(name))
+}
+
+/// Longest `max-age`: a year, as RFC 9111's examples go.
+const MAX_AGE_S_MAX: i64 = 365 * 86_400;
+
+fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<Option<u32>, Reject> {
+    let Some(pairs) = value.as_pairs() else {
+        return Err(Reject::new("must be an array of keys and values")
+            .help("write `( \"max-age\" => 15 )`"));
+    };
+    let mut age = None;
+    for (key, item) in pairs {
+        match key {
+            "max-age" => {
+                let seconds = parse_int(&item.value, &(0..=MAX_AGE_S_MAX)).map_err(|reject| {
+                    Reject::new(format!("\"max-age\" {}", reject.message)).at(item.span)
+                })?;
+                age = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+            }
+            "path" => {
+                let note = "\"path\" has no effect: listings are cached in memory";
+                ctx.warn(Reject::new(note).at(item.span));
+            }
+            other => {
+                let message = format!("has an unknown key \"{other}\"");
+                let help = "known: \"max-age\", \"path\"";
+                return Err(Reject::new(message).help(help).at(item.span));
+            }
+        }
+    }
+    Ok(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_or_hidden() {
+        let readme = Insert { file: Some("README.txt".into()), hidden: true, encode: true };
+        let exclude = Arc::from([Regex::new("~$").expect("a pattern")]);
+        let mut settings = ListingSettings { readme, exclude, ..ListingSettings::default() };
+        for (name, shown) in [
+            (&b"a.txt"[..], true),
+            (b".htaccess", false),
+            (b"a.txt~", false),
+            (b"README.txt", false),
+            (b"README", true),
+            (b"\xff\n", true),
+            (b"\xff~", false),
+        ] {
+            assert_eq!(settings.shows(name), shown, "{}", name.escape_ascii());
+        }
+        settings.hide_dotfiles = false;
+        assert!(settings.shows(b".htaccess"));
+    }
+
+    #[test]
+    fn a_file_to_show_is_a_switch_or_a_name() {
+        let parse = |text: &str| parse_insert(&Value::Str(text.into()), "README.txt");
+        assert_eq!(parse("enable"), Ok(Some("README.txt".into())));
+        assert_eq!(parse("disable"), Ok(None));
+        assert_eq!(parse("doc/READ.me"), Ok(Some("doc/READ.me".into())));
+        assert_eq!(parse("/etc/motd"), Ok(Some("/etc/motd".into())));
+        assert!(parse("../secret").is_err());
+    }
+}

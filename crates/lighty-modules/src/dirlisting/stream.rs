@@ -1,0 +1,186 @@
+//! The body of a listing that is too long, or too unknown, to be made at once.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::BodyStream;
+use lighty_io::file::{DirEntry, FileKind, OpenFile, ReadDir};
+
+use super::Rendering;
+use super::entries::{Entries, Item};
+
+/// Bytes rendered at a time: some hundred entries, less than a millisecond.
+const SLICE_BYTES: usize = 32 * 1024;
+
+/// Slices in a row before other connections get their turn: a client that takes everything at
+/// once would hold the loop for the whole listing.
+const SLICES_PER_TURN: u32 = 8;
+
+/// Room for one more entry behind a full slice, so that its buffer need not grow: a name may take
+/// three bytes for each of its own in the link and more in the text.
+const SLICE_SLACK_BYTES: usize = 4096;
+
+/// A listing on its way.
+pub(super) struct Listing {
+    rendering: Rendering,
+    source: Source,
+    state: State,
+    rows: u64,
+    slices: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Rows,
+    Ended,
+}
+
+enum Source {
+    /// All entries, sorted.
+    Known { entries: Rc<Entries>, next: usize },
+    /// Entries as they are read.
+    Live { reader: Reader, batch: std::vec::IntoIter<DirEntry> },
+}
+
+type Batch = io::Result<Option<Vec<DirEntry>>>;
+
+/// A directory at rest, or on its way to the next batch.
+enum Reader {
+    Idle(ReadDir),
+    Busy(Pin<Box<dyn Future<Output = (ReadDir, Batch)>>>),
+    Ended,
+}
+
+impl Listing {
+    /// Sends entries that are all known.
+    pub(super) fn known(rendering: Rendering, entries: Rc<Entries>) -> Self {
+        Self::new(rendering, Source::Known { entries, next: 0 })
+    }
+
+    /// Sends entries as they are read.
+    pub(super) fn live(rendering: Rendering, dir: ReadDir) -> Self {
+        let reader = Reader::Idle(dir);
+        Self::new(rendering, Source::Live { reader, batch: Vec::new().into_iter() })
+    }
+
+    fn new(rendering: Rendering, source: Source) -> Self {
+        Self { rendering, source, state: State::Head, rows: 0, slices: 0 }
+    }
+
+    /// Fills `out` up to a slice; `Ready(Ok(true))` at the end of the listing.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<io::Result<bool>> {
+        if self.state == State::Head {
+            self.state = State::Rows;
+            self.rendering.head(out);
+        }
+        while out.len() < SLICE_BYTES {
+            match &mut self.source {
+                Source::Known { entries, next } => {
+                    let Some(item) = entries.get(*next) else { return Poll::Ready(Ok(true)) };
+                    self.rendering.row(&item, *next == 0, out);
+                    *next += 1;
+                }
+                Source::Live { reader, batch } => match batch.next() {
+                    Some(entry) => {
+                        if let Some(item) = self.rendering.item(&entry) {
+                            self.rendering.row(&item, self.rows == 0, out);
+                            self.rows += 1;
+                        }
+                    }
+                    None => match std::task::ready!(reader.poll_batch(cx))? {
+                        Some(more) => *batch = more.into_iter(),
+                        None => return Poll::Ready(Ok(true)),
+                    },
+                },
+            }
+        }
+        Poll::Ready(Ok(false))
+    }
+}
+
+impl BodyStream for Listing {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        if self.state == State::Ended {
+            return Poll::Ready(None);
+        }
+        if self.slices >= SLICES_PER_TURN {
+            self.slices = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.slices += 1;
+        let mut out = Vec::with_capacity(SLICE_BYTES + SLICE_SLACK_BYTES);
+        match self.poll_fill(cx, &mut out) {
+            Poll::Pending if out.is_empty() => return Poll::Pending,
+            Poll::Pending | Poll::Ready(Ok(false)) => {}
+            Poll::Ready(Ok(true)) => {
+                self.state = State::Ended;
+                self.rendering.tail(&mut out);
+            }
+            Poll::Ready(Err(error)) => {
+                self.state = State::Ended;
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from(out)))))
+    }
+}
+
+impl Reader {
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Batch> {
+        loop {
+            match std::mem::replace(self, Reader::Ended) {
+                Reader::Ended => return Poll::Ready(Ok(None)),
+                Reader::Idle(mut dir) => {
+                    *self = Reader::Busy(Box::pin(async move {
+                        let batch = dir.next_batch().await;
+                        (dir, batch)
+                    }));
+                }
+                Reader::Busy(mut future) => match future.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        *self = Reader::Busy(future);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready((dir, Ok(Some(batch)))) => {
+                        *self = Reader::Idle(dir);
+                        return Poll::Ready(Ok(Some(batch)));
+                    }
+                    Poll::Ready((_, end)) => return Poll::Ready(end),
+                },
+            }
+        }
+    }
+}
+
+/// What a HEAD request is told of: a body whose length is not known, and which nobody reads.
+pub(super) struct Unread;
+
+impl BodyStream for Unread {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        Poll::Ready(None)
+    }
+}
+
+impl Rendering {
+    /// What is shown of an entry, if it is.
+    fn item<'a>(&self, entry: &'a DirEntry) -> Option<Item<'a>> {
+        let is_directory = match entry.meta.kind {
+            FileKind::Directory => true,
+            FileKind::File => false,
+            _ => return None,
+        };
+        self.shows(&entry.name).then_some(Item {
+            name: &entry.name,
+            is_directory,
+            size: entry.meta.size,
+            mtime_s: entry.meta.mtime_s,
+        })
+    }
+}

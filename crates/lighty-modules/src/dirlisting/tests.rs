@@ -1,0 +1,1 @@
+//! A listing from the outside: a request in, an answer out.

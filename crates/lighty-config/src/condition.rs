@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::limits::REGEX_BYTES_MAX;
+use crate::limits::{CONDITION_BYTES_MAX, REGEX_BYTES_MAX};
 
 /// What a condition looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub enum Field {
 }
 
 /// Spelling, then what it means. The first spelling of a field is the one that is shown.
-const FIELDS: [(&str, &str, Field); 18] = [
+const FIELDS: [(&str, &str, Field); 16] = [
     ("SERVER", "socket", Field::Socket),
     ("HTTP", "scheme", Field::Scheme),
     ("HTTP", "url", Field::Url),
@@ -58,9 +58,6 @@ const FIELDS: [(&str, &str, Field); 18] = [
     ("HTTP", "language", Field::Language),
     ("PHYSICAL", "path", Field::PhysicalPath),
     ("PHYSICAL", "existing-path", Field::PhysicalExistingPath),
-    // 1.4 spells these in a second way, too.
-    ("HTTP", "method", Field::Method),
-    ("HTTP", "path", Field::Url),
 ];
 
 /// Number of [`Field::slot`]s.
@@ -201,6 +198,10 @@ impl BadCondition {
 
 impl Matcher {
     pub(crate) fn compile(field: &Field, op: Op, text: &str) -> Result<Matcher, BadCondition> {
+        if text.len() > CONDITION_BYTES_MAX {
+            let message = format!("a condition compares with at most {CONDITION_BYTES_MAX} bytes");
+            return Err(BadCondition::new(message, None));
+        }
         let is_regex = matches!(op, Op::Match | Op::NotMatch);
         let (op, text) = match is_regex.then(|| literal(text)).flatten() {
             Some((op, literal)) => (op, Cow::from(literal)),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value as Json, json};
 
-use crate::limits::DIAGNOSTICS_MAX;
+use crate::limits::{DIAGNOSTICS_MAX, MESSAGE_BYTES_MAX};
 use crate::source::{Sources, Span};
 
 /// How bad it is.
@@ -57,7 +57,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// A finding of a level at a place.
     pub fn new(level: Level, code: &'static str, span: Span, message: impl Into<String>) -> Self {
-        let message = message.into();
+        let message = cut(message.into());
         Diagnostic { level, code, message, span: Some(span), help: None, notes: Vec::new() }
     }
 
@@ -175,6 +175,19 @@ impl<'a> IntoIterator for &'a Diagnostics {
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
+}
+
+/// Values can be megabytes long; messages that quote them must not be.
+fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let mut end = MESSAGE_BYTES_MAX;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    message
 }
 
 /// ```text
@@ -331,6 +344,15 @@ mod tests {
         assert_eq!(list.iter().count(), DIAGNOSTICS_MAX);
         assert_eq!(list.error_count(), DIAGNOSTICS_MAX + 1);
         assert!(list.render(&sources, Style::default()).contains("and 1 more"));
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        let span = Span { file: FileId(0), start: 0, end: 0 };
+        let message = |n: usize| Diagnostic::error("x", span, "é".repeat(n / 2)).message;
+        assert_eq!(message(MESSAGE_BYTES_MAX).len(), MESSAGE_BYTES_MAX);
+        let cut = message(MESSAGE_BYTES_MAX + 2);
+        assert_eq!(cut, "é".repeat(MESSAGE_BYTES_MAX / 2) + "…");
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl<'a> Evaluator<'a> {
             self.report(Diagnostic::error("read-only", key.span, text));
             return;
         }
-        let value = right.and_then(|expr| self.expr(expr, block));
+        let value = right.and_then(|expr| self.expr(expr, block)).map(weighed);
         let kept_as = (self.canonical)(&name).map_or_else(|| name.clone(), str::to_owned);
         let own = self.blocks[block].by_key.get(&kept_as).copied();
         let value = match (op, own) {
@@ -146,10 +146,17 @@ impl<'a> Evaluator<'a> {
                 }
                 value
             }
-            (AssignOp::Append, _) => match self.find(&kept_as, block) {
+            (AssignOp::Append, Some(own)) => {
+                // Moved, not copied: a list may grow by one element a hundred thousand times.
+                let entry = &mut self.blocks[block].entries[own];
+                let (left, weight) = (entry.value.take(), entry.weight);
+                left.zip(value).and_then(|(left, right)| self.add(left, weight, right))
+            }
+            (AssignOp::Append, None) => match self.find(&kept_as, block) {
                 Some((at, entry)) => {
-                    let left = self.blocks[at].entries[entry].value.clone();
-                    left.zip(value).and_then(|(left, right)| self.add(left, right))
+                    let entry = &self.blocks[at].entries[entry];
+                    let (left, weight) = (entry.value.clone(), entry.weight);
+                    left.zip(value).and_then(|(left, right)| self.add(left, weight, right))
                 }
                 None => value,
             },
@@ -180,10 +187,10 @@ impl<'a> Evaluator<'a> {
         kept_as: String,
         key: String,
         key_span: Span,
-        value: Option<Spanned<Value>>,
+        value: Option<Weighed>,
         block: usize,
     ) {
-        let weight = value.as_ref().map_or(0, |v| v.value.weight());
+        let (value, weight) = value.map_or((None, 0), |(value, weight)| (Some(value), weight));
         self.values_bytes += weight;
         let over = self.values_bytes > VALUES_BYTES_MAX;
         if over {
@@ -441,6 +448,14 @@ impl RawBlock {
     fn new(parent: usize, prev: Option<usize>, cond: Option<RawCond>, span: Span) -> Self {
         RawBlock { parent, prev, cond, span, entries: Vec::new(), by_key: HashMap::new() }
     }
+}
+
+/// A value and its weight, which takes time to find out.
+pub(crate) type Weighed = (Spanned<Value>, usize);
+
+pub(crate) fn weighed(value: Spanned<Value>) -> Weighed {
+    let weight = value.value.weight();
+    (value, weight)
 }
 
 /// A name without a dot is a variable.

@@ -4,23 +4,26 @@ use std::collections::HashMap;
 
 use crate::ast::{Expr, Term};
 use crate::diag::Diagnostic;
-use crate::eval::{Evaluator, variable_name};
-use crate::limits::VALUE_BYTES_MAX;
+use crate::eval::{Evaluator, Weighed, variable_name, weighed};
+use crate::limits::{NESTING_MAX, VALUE_BYTES_MAX};
 use crate::source::{Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Item, Value};
+
+/// Elements from which on their keys are looked for with a map.
+const SEARCHED_MAX: usize = 8;
 
 impl Evaluator<'_> {
     /// The value of an expression; `None` if it has none, which has been reported.
     pub(crate) fn expr(&mut self, expr: &Expr, block: usize) -> Option<Spanned<Value>> {
         let mut terms = expr.terms.iter();
-        let mut sum = self.term(terms.next()?, block);
+        let mut sum = self.term(terms.next()?, block).map(weighed);
         for term in terms {
             // Every term is computed even after an error, so that its own is reported too.
-            let right = self.term(term, block);
-            sum = sum.zip(right).and_then(|(left, right)| self.add(left, right));
+            let right = self.term(term, block).map(weighed);
+            sum = sum.zip(right).and_then(|((left, weight), right)| self.add(left, weight, right));
         }
-        sum.map(|value| Spanned::new(value.value, expr.span))
+        sum.map(|(value, _)| Spanned::new(value.value, expr.span))
     }
 
     /// The text of an expression; numbers are written out.
@@ -48,18 +51,36 @@ impl Evaluator<'_> {
 
     fn array(&mut self, items: &[(Option<Expr>, Expr)], block: usize) -> Option<Value> {
         let mut list = Vec::with_capacity(items.len());
-        let mut ok = true;
+        let (mut ok, mut weight) = (true, 0);
         for (key, value) in items {
+            let span = value.span;
             let key_text = key.as_ref().map(|key| self.text(key, "a key of an array", block));
             let value = self.expr(value, block);
+            // Checked as it grows: a large variable may be named many times.
+            weight += value.as_ref().map_or(0, |value| value.value.weight());
+            if weight > VALUE_BYTES_MAX {
+                self.too_large(span);
+                return None;
+            }
             match (key_text, value) {
                 (None, Some(value)) => list.push((None, value)),
                 (Some(Some(key)), Some(value)) => list.push((Some(key), value)),
                 _ => ok = false,
             }
         }
-        let list = self.join(Vec::new(), list)?;
-        ok.then_some(Value::Array(list))
+        let array = Value::Array(self.join(Vec::new(), list)?);
+        if array.depth() > NESTING_MAX {
+            let text = format!("arrays nested more than {NESTING_MAX} levels deep");
+            let span = items.first().map(|(_, value)| value.span)?;
+            self.report(Diagnostic::error("limit", span, text));
+            return None;
+        }
+        ok.then_some(array)
+    }
+
+    fn too_large(&mut self, span: Span) {
+        let text = format!("the value is larger than {VALUE_BYTES_MAX} bytes");
+        self.report(Diagnostic::error("limit", span, text));
     }
 
     fn variable(&mut self, written: &str, span: Span, block: usize) -> Option<Value> {
@@ -116,8 +137,9 @@ impl Evaluator<'_> {
     pub(crate) fn add(
         &mut self,
         left: Spanned<Value>,
-        right: Spanned<Value>,
-    ) -> Option<Spanned<Value>> {
+        left_weight: usize,
+        (right, right_weight): Weighed,
+    ) -> Option<Weighed> {
         let span = right.span;
         let sum = match (left.value, right.value) {
             (Value::Str(mut a), Value::Str(b)) => {
@@ -147,18 +169,25 @@ impl Evaluator<'_> {
                 return None;
             }
         };
-        if sum.weight() > VALUE_BYTES_MAX {
-            let text = format!("the value is larger than {VALUE_BYTES_MAX} bytes");
-            self.report(Diagnostic::error("limit", span, text));
+        let weight = left_weight + right_weight;
+        if weight > VALUE_BYTES_MAX {
+            self.too_large(span);
             return None;
         }
-        Some(Spanned::new(sum, span))
+        Some((Spanned::new(sum, span), weight))
     }
 
     /// Appends; a key that is there already must have the same value, and is not kept twice.
     fn join(&mut self, mut list: Vec<Item>, more: Vec<Item>) -> Option<Vec<Item>> {
         let mut places: HashMap<String, usize> = HashMap::new();
-        if more.iter().any(|(key, _)| key.is_some()) {
+        if more.len() < SEARCHED_MAX {
+            // Making a map of a long list for each element appended costs more than searching it.
+            for (key, _) in more.iter().filter(|(key, _)| key.is_some()) {
+                if let Some(at) = list.iter().position(|(other, _)| other == key) {
+                    places.extend(key.clone().map(|key| (key, at)));
+                }
+            }
+        } else {
             let keyed = list.iter().enumerate();
             places.extend(keyed.filter_map(|(at, (key, _))| Some((key.clone()?, at))));
         }

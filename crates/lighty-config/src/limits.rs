@@ -13,7 +13,7 @@ pub const FILES_MAX: usize = 8192;
 /// How deep includes may nest. Cycles are found by name; this also stops those through links.
 pub const INCLUDE_DEPTH_MAX: usize = 32;
 
-/// How deep arrays and blocks may nest, together. Keeps the recursive parser off the end of
+/// How deep arrays and blocks may nest, together; also arrays that are built from variables. Keeps the recursive parser off the end of
 /// the stack; no real configuration comes near it.
 pub const NESTING_MAX: usize = 64;
 
@@ -25,10 +25,17 @@ pub const CONDITIONS_MAX: usize = 65_536;
 
 /// Bytes of any one string or array that expressions may build: `+` and `+=` can double a
 /// value per line, so thirty lines could otherwise ask for gigabytes.
-pub const VALUE_BYTES_MAX: usize = 16 << 20;
+pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of all values that are set at the same time, for the same reason.
-pub const VALUES_BYTES_MAX: usize = 256 << 20;
+pub const VALUES_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of the right side of a condition. Far above any host list; keeps tens of thousands of
+/// conditions from multiplying one huge variable.
+pub const CONDITION_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of the text of one finding; what is longer is cut.
+pub const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// Bytes of one compiled regular expression.
 pub const REGEX_BYTES_MAX: usize = 4 << 20;

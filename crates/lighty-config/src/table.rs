@@ -139,6 +139,7 @@ impl<S> Table<S> {
         let known = self.rows.keys().chain(self.aliases.keys()).chain(self.planned.keys());
         let mut known: Vec<&str> = known.copied().collect();
         known.sort_unstable();
+        known.dedup();
         nearest(name, known.iter()).or_else(|| {
             // `port` for `server.port`: right name, wrong family.
             let tail = name.rsplit('.').next().filter(|tail| tail.len() > 3)?;
@@ -207,5 +208,74 @@ impl<S> Table<S> {
             warnings: RefCell::default(),
         };
         (row.compile)(&value, &ctx).map(Some).map_err(|reject| reject.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Settings {
+        port: i64,
+        on: bool,
+    }
+
+    fn port(default: &'static str) -> Directive<Settings> {
+        Directive::int("server.port", 0..=65535, |s: &mut Settings, v| s.port = v)
+            .default(default)
+            .since("1.4")
+            .doc("The port to listen on. More words.")
+            .example("server.port = 80")
+    }
+
+    #[test]
+    fn a_whole_row_has_nothing_to_report() {
+        let table = Table::new().row(port("0"));
+        assert_eq!(table.lint(), [""; 0]);
+        assert_eq!(table.lint_defaults(), [""; 0]);
+        assert_eq!(
+            table.get("server.port").map(Directive::summary),
+            Some("The port to listen on.")
+        );
+    }
+
+    #[test]
+    fn what_a_row_lacks_is_named() {
+        let bare = Directive::bool("server.x", |s: &mut Settings, v| s.on = v);
+        let table = Table::new().row(bare);
+        let want = ["no default", "no doc", "no example", "no since"];
+        assert_eq!(table.lint(), want.map(|what| format!("server.x: {what}")));
+    }
+
+    #[test]
+    fn defaults_must_compile_and_agree_with_the_type() {
+        let lint = Table::new().row(port("many")).lint();
+        assert!(lint[0].contains("the default does not compile"), "{lint:?}");
+        let lint = Table::new().row(port("70000")).lint();
+        assert!(lint[0].contains("must be from 0 to 65535"), "{lint:?}");
+        let table = Table::new().row(port("80"));
+        assert_eq!(table.lint_defaults().len(), 1, "the type says 0");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let again = Table::new().row(port("0")).row(port("0"));
+        assert_eq!(again.lint(), ["server.port: defined twice"]);
+        let alias = Table::new().row(port("0").alias("server.port"));
+        assert_eq!(alias.lint(), ["server.port: both a row and an alias"]);
+        let other = Directive::int("server.x", 0..=1, |s: &mut Settings, v| s.port = v);
+        let twice = Table::new().row(port("0").alias("p")).row(other.alias("p"));
+        assert!(twice.lint().contains(&"p: defined twice".to_owned()));
+    }
+
+    #[test]
+    fn a_planned_name_with_a_row_is_the_row() {
+        let table = Table::new().planned([("server.port", "core"), ("b.c", "mod_b")]);
+        assert!(matches!(table.lookup("server.port"), Lookup::Planned("core")));
+        let table = table.row(port("0"));
+        assert!(matches!(table.lookup("server.port"), Lookup::Row(_)));
+        assert_eq!(table.iter_planned().collect::<Vec<_>>(), [("b.c", "mod_b")]);
+        assert_eq!(table.suggest("port").as_deref(), Some("server.port"));
     }
 }

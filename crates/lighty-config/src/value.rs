@@ -134,6 +134,16 @@ impl Value {
         }
     }
 
+    /// Levels of arrays.
+    pub(crate) fn depth(&self) -> usize {
+        match self {
+            Value::Array(items) => {
+                1 + items.iter().map(|(_, v)| v.value.depth()).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether any text in it (keys aside) satisfies the test.
     pub(crate) fn any_text(&self, test: &dyn Fn(&str) -> bool) -> bool {
         match self {

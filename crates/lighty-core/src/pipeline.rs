@@ -6,8 +6,7 @@
 
 use std::rc::Rc;
 
-use lighty_http::Method;
-use lighty_http::Status;
+use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::{Entry, Lookup};
 
@@ -89,6 +88,9 @@ async fn pass(ex: &mut Exchange) -> Pass {
     }
     if let Err(fault) = look_up(ex).await {
         return fail_look_up(ex, fault);
+    }
+    if redirect_to_slash(ex) {
+        return Pass::Answered;
     }
     if services.asks_physical {
         ex.resolve_settings();
@@ -249,6 +251,33 @@ async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
     }
     ex.physical.rel = whole;
     Err(Fault::NotFound)
+}
+
+/// A directory's URL ends with a slash, or relative links in its pages would go wrong: 301 to that
+/// form, query kept. The path is the normalised one, so it begins with a single slash and cannot
+/// name another host.
+fn redirect_to_slash(ex: &mut Exchange) -> bool {
+    let is_directory =
+        ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
+    if !is_directory || ex.request.path.ends_with(b"/") {
+        return false;
+    }
+    let mut location = Vec::new();
+    if ex.settings.server.absolute_dir_redirect && !ex.request.authority.is_empty() {
+        location.extend_from_slice(ex.request.scheme.as_bytes());
+        location.extend_from_slice(b"://");
+        location.extend_from_slice(&ex.request.authority);
+    }
+    lighty_http::uri::encode_path(&ex.request.path, &mut location);
+    location.push(b'/');
+    location.extend_from_slice(&ex.request.target[ex.request.path_end..]);
+    // RFC 9110 section 15.4.9: other methods than GET and HEAD must not become GET.
+    let keeps_method = !ex.request.method.is_some_and(Method::is_get_or_head);
+    let status = if keeps_method { Status::PERMANENT_REDIRECT } else { Status::MOVED_PERMANENTLY };
+    ex.response.restart(status);
+    ex.response.answered = true;
+    ex.response.fields.push_known(Known::Location, location);
+    true
 }
 
 fn file_fault(ex: &Exchange, error: &std::io::Error) -> Fault {

@@ -84,12 +84,15 @@ fn wall_s() -> i64 {
 
 fn check_document_root(global: &Settings) -> Result<(), BootError> {
     let root = &*global.core.document_root;
+    // The rights are given up, and the root changed, before anything is served.
+    let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
+    let seen_from_here = format!("{}{root}", chroot.unwrap_or_default());
     if root.is_empty() {
         return Err(BootError(
             "server.document-root is not set: which directory is to be served?".into(),
         ));
     }
-    match std::fs::metadata(root) {
+    match std::fs::metadata(&seen_from_here) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) => Err(BootError(format!("server.document-root = \"{root}\" is not a directory"))),
         Err(error) => Err(BootError(format!("server.document-root = \"{root}\": {error}"))),

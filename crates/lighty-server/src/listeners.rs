@@ -98,10 +98,15 @@ pub fn bind(
             None if stand_in && index == 0 => inherited.pop(),
             None => None,
         };
-        all.push(match passed {
+        let mut bound = match passed {
             Some(passed) => share(want.name, passed.socket, workers)?,
             None => bind_one(want, &options, workers)?,
-        });
+        };
+        if index == 0 {
+            // Conditions name the others as they are written; nobody wrote this one's.
+            bound.name = named(bound.name, &bound.address);
+        }
+        all.push(bound);
     }
     for extra in inherited {
         let name = extra.name.unwrap_or_else(|| extra.socket.address().to_string());
@@ -122,7 +127,7 @@ fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Res
         // The chosen port, where the kernel was to choose one.
         sockets.push(BoundSocket::bind(&address, options)?);
     }
-    Ok(Bound { name: named(want.name, &address), address, sockets, file: None })
+    Ok(Bound { name: want.name, address, sockets, file: None })
 }
 
 /// A configured port 0 becomes the real one in the listener's name.

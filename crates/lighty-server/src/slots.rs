@@ -51,6 +51,8 @@ pub struct Slot {
     seen_s: Cell<u32>,
     kicked: Cell<Option<Fault>>,
     closing: Cell<bool>,
+    /// Place in the order in which connections became idle.
+    idle_order: Cell<u64>,
     index: Cell<usize>,
 }
 
@@ -142,6 +144,7 @@ pub struct Slots {
     table: RefCell<Vec<Option<Rc<Slot>>>>,
     free: RefCell<Vec<usize>>,
     open: Cell<usize>,
+    idle_order: Cell<u64>,
 }
 
 impl Slots {
@@ -157,6 +160,7 @@ impl Slots {
             seen_s: Cell::new(now_s),
             kicked: Cell::new(None),
             closing: Cell::new(false),
+            idle_order: Cell::new(self.next_idle_order()),
             index: Cell::new(0),
         });
         let mut table = self.table.borrow_mut();
@@ -176,6 +180,16 @@ impl Slots {
         self.table.borrow_mut()[index] = None;
         self.free.borrow_mut().push(index);
         self.open.set(self.open.get() - 1);
+    }
+
+    /// A connection waits for a request from now on.
+    pub fn wait_idle(&self, slot: &Slot, now_s: u32) {
+        slot.idle_order.set(self.next_idle_order());
+        slot.wait_for(Waits::Idle, now_s);
+    }
+
+    fn next_idle_order(&self) -> u64 {
+        self.idle_order.replace(self.idle_order.get() + 1)
     }
 
     /// Open connections.
@@ -213,7 +227,7 @@ impl Slots {
             return 0;
         }
         if count < idle.len() {
-            idle.select_nth_unstable_by_key(count - 1, |s| s.since_s.get());
+            idle.select_nth_unstable_by_key(count - 1, |s| s.idle_order.get());
         }
         for slot in &idle[..count] {
             slot.closing.set(true);

@@ -130,9 +130,11 @@ impl Worker {
     /// Accepts connections until the worker stops.
     pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>) {
         while !self.stopping.get() {
-            self.wait_for_room().await;
             match listener.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer, &door),
+                Ok((stream, peer)) => {
+                    self.make_room().await;
+                    self.admit(stream, peer, &door);
+                }
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
                 Err(AcceptError::Broken(error)) => {
                     self.log(Level::Error, &format!("listening on {} ended: {error}", door.name));
@@ -150,16 +152,17 @@ impl Worker {
     }
 
     /// At `server.max-connections`: idle connections make room, the longest idle first; when none
-    /// is idle, new ones wait in the listen backlog.
-    async fn wait_for_room(&self) {
-        while self.slots.open() >= self.connections_max && !self.stopping.get() {
+    /// is idle, the new one waits, and those behind it in the listen backlog.
+    async fn make_room(&self) {
+        let mut reaped = 0;
+        while self.slots.open() >= self.connections_max + reaped && !self.stopping.get() {
             let closed = self.room.notified();
-            let reaped = self.reap();
+            reaped = self.reap();
             if reaped == 0 {
                 self.services.counters.accept_pauses.add(1);
                 self.log(Level::Warning, "server.max-connections reached and none is idle");
+                closed.await;
             }
-            closed.await;
         }
     }
 

@@ -413,7 +413,7 @@ fn a_file_without_permission_is_forbidden() {
         return;
     }
     let setup = lighty!().file("a", "x");
-    fs::set_permissions(setup.root("a"), fs::Permissions::from_mode(0)).expect("chmod");
+    fs::set_permissions(setup.root("a"), fs::Permissions::from_mode(0o000)).expect("chmod");
     assert_eq!(setup.start().get("/a").status, 403);
 }
 

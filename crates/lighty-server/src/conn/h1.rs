@@ -66,7 +66,7 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     let core = &worker.global().core;
     let idle_s = if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
     conn.slot.limit(Limits { idle_s, ..conn.slot.limits() });
-    conn.slot.wait_for(Waits::Idle, worker.now_s());
+    worker.slots.wait_idle(&conn.slot, worker.now_s());
 }
 
 /// Answers requests until none is pending.

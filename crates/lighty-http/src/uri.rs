@@ -92,6 +92,18 @@ pub enum UriFault {
 }
 
 impl UriFault {
+    /// Every fault, for tests and the manual.
+    pub const ALL: [Self; 8] = [
+        Self::Form,
+        Self::Scheme,
+        Self::Authority,
+        Self::Control,
+        Self::EncodedSlash,
+        Self::DotSegment,
+        Self::InvalidUtf8,
+        Self::Nul,
+    ];
+
     /// A stable name for logs and counters.
     #[must_use]
     pub const fn slug(self) -> &'static str {

@@ -59,8 +59,8 @@ fn the_manual_has_a_section_for_every_directive() {
     let table = table();
     let pages = lighty_server::manual::pages(&table);
     for row in table.iter() {
-        let page = &pages[&format!("{}.md", row.module)];
-        assert!(page.contains(&format!("</a>{}\n", row.name)), "{}", row.name);
-        assert!(pages["index.md"].contains(row.name));
+        let page = &pages[&format!("directives/{}.md", row.module)];
+        assert!(page.contains(&format!("\n## {}\n", row.name)), "{}", row.name);
+        assert!(pages["directives/index.md"].contains(row.name));
     }
 }

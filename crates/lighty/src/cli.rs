@@ -130,9 +130,9 @@ pub(crate) enum Document {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// The reference of directives, one page per module, into a directory
+    /// The generated pages of the manual, beneath a directory
     Manual {
-        /// The directory
+        /// The directory: docs/manual in the source tree
         dir: PathBuf,
     },
 }

@@ -11,7 +11,7 @@ use lighty_core::{Settings, directives};
 use lighty_server::{boot, check, modules};
 
 use crate::cli::{Cli, Command, Document, Format};
-use crate::{explain, report, site};
+use crate::{explain, man, report, site};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -218,7 +218,7 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
 
 fn generate(what: &Document) -> Result<(), Failure> {
     match what {
-        Document::Man => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout())?,
+        Document::Man => man::render(&mut std::io::stdout())?,
         Document::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
         }

@@ -71,6 +71,19 @@ pub enum ChunkFault {
 }
 
 impl ChunkFault {
+    /// Every fault, for tests and the manual.
+    pub const ALL: [Self; 9] = [
+        Self::Size,
+        Self::SizeTooLarge,
+        Self::Extension,
+        Self::ExtensionTooLong,
+        Self::Overhead,
+        Self::LineEnd,
+        Self::DataEnd,
+        Self::Trailer,
+        Self::TrailersTooLarge,
+    ];
+
     /// The status of the answer.
     #[must_use]
     pub const fn status(self) -> Status {

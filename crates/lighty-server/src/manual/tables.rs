@@ -1,0 +1,186 @@
+//! What a bad request gets, what else can go wrong, and every limit: one page of tables.
+
+use std::fmt::Write;
+
+use lighty_config::{Directive, Kind, Table};
+use lighty_core::fault::{Blame, Fate};
+use lighty_core::{Fault, Settings, limits};
+use lighty_http::Status;
+use lighty_http::range;
+use lighty_http::uri::UriFault;
+use lighty_wire::http1::chunked::{self, ChunkFault};
+use lighty_wire::http1::{RequestFault, request};
+
+use super::{GENERATED, link};
+
+/// The page.
+pub(super) fn page(table: &Table<Settings>) -> String {
+    let mut page = format!(
+        "{GENERATED}# Refusals and limits\n\n\
+         What the prose of [Requests](requests.md) means in detail. The names in the first column \
+         are those that the error log writes.\n\n"
+    );
+    heads(&mut page);
+    chunks(&mut page);
+    faults(&mut page);
+    movable_limits(&mut page, table);
+    fixed_limits(&mut page);
+    language_limits(&mut page);
+    page.truncate(page.trim_end().len());
+    page.push('\n');
+    page
+}
+
+fn heads(page: &mut String) {
+    page.push_str(
+        "## Request heads that are refused\n\n\
+         Nobody looks at what such a request asks for. The answer is sent and the connection is \
+         closed in every case, because where the next request would begin is not certain.\n\n\
+         | name | status | what was wrong |\n|---|---|---|\n",
+    );
+    for fault in RequestFault::ALL {
+        let status = fault.status();
+        let _ = row(page, fault.slug(), &named(status), fault.words());
+    }
+    for fault in UriFault::ALL {
+        let fault = RequestFault::from(fault);
+        let _ = row(page, fault.slug(), &named(fault.status()), fault.words());
+    }
+    page.push('\n');
+}
+
+fn chunks(page: &mut String) {
+    page.push_str(
+        "## Chunked bodies that are refused\n\n\
+         Found while a handler reads the body; the connection is closed. A body that no handler \
+         reads is not looked at: the answer goes out and the connection is closed after it.\n\n\
+         | name | what was wrong |\n|---|---|\n",
+    );
+    for fault in ChunkFault::ALL {
+        let _ = writeln!(page, "| `{}` | {} |", fault.slug(), fault.words());
+    }
+    page.push('\n');
+}
+
+fn named(status: Status) -> String {
+    format!("{status} {}", status.reason())
+}
+
+fn row(page: &mut String, name: &str, status: &str, words: &str) -> std::fmt::Result {
+    writeln!(page, "| `{name}` | {status} | {words} |")
+}
+
+fn faults(page: &mut String) {
+    page.push_str(
+        "## Everything else that can go wrong\n\n\
+         *To blame* is whom the error log's level is chosen for: a client can fill no log above \
+         `notice`. *Cut* means that an answer had begun and cannot be completed, so the \
+         connection ends without another byte.\n\n\
+         | what happened | status | to blame | log level | connection |\n|---|---|---|---|---|\n",
+    );
+    for fault in Fault::ALL {
+        let verdict = fault.verdict();
+        let status = verdict.status.map_or_else(|| "none".to_owned(), named);
+        let blame = match verdict.blame {
+            Blame::Client => "client",
+            Blame::Operator => "configuration or files",
+            Blame::Machine => "machine",
+            Blame::Us => "lighty",
+        };
+        let fate = match verdict.fate {
+            Fate::Keep => "stays",
+            Fate::Close => "closes",
+            Fate::Cut => "is cut",
+        };
+        let _ = writeln!(
+            page,
+            "| {} | {status} | {blame} | {} | {fate} |",
+            verdict.words,
+            verdict.level.name()
+        );
+    }
+    page.push('\n');
+}
+
+/// Every directive that is a number is a limit of some kind, except what a port is.
+fn movable_limits(page: &mut String, table: &Table<Settings>) {
+    page.push_str(
+        "## Limits with a directive\n\n| directive | default | meaning |\n|---|---|---|\n",
+    );
+    let is_limit = |row: &&Directive<Settings>| {
+        matches!(row.kind, Kind::Int { .. }) && row.name != "server.port"
+    };
+    for row in table.iter().filter(is_limit) {
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} |",
+            link(row, "directives/"),
+            row.default,
+            row.doc.replace('\n', " ")
+        );
+    }
+    page.push('\n');
+}
+
+fn fixed_limits(page: &mut String) {
+    page.push_str("## Limits that are fixed\n\n| limit | of what | beyond it |\n|---|---|---|\n");
+    let rows = [
+        (limits::HEAD_BYTES_MAX as u64, "bytes of request line and header fields together", "431"),
+        (u64::from(request::LEADING_LINES_MAX), "empty lines before a request line", "400"),
+        (request::METHOD_BYTES_MAX as u64, "bytes of a method", "400"),
+        (u64::from(chunked::SIZE_DIGITS_MAX), "digits of a chunk's size", "refused"),
+        (u64::from(chunked::EXTENSION_BYTES_MAX), "bytes of a chunk's extensions", "refused"),
+        (
+            chunked::OVERHEAD_BYTES_MAX,
+            "bytes of chunk framing beyond what the data explains",
+            "refused",
+        ),
+        (chunked::TRAILER_BYTES_MAX as u64, "bytes of the trailer section", "refused"),
+        (chunked::TRAILERS_MAX as u64, "trailer fields", "refused"),
+        (range::RANGES_MAX as u64, "ranges in one request", "the whole file is sent"),
+        (
+            range::RANGE_OVERLAPS_MAX as u64,
+            "ranges that overlap an earlier one",
+            "the whole file is sent",
+        ),
+        (
+            limits::DRAIN_BYTES_MAX,
+            "bytes of an unread request body that are read and dropped",
+            "the connection closes after the answer",
+        ),
+        (
+            u64::from(limits::PIPELINE_BURST_MAX),
+            "pipelined requests in a row",
+            "other connections get their turn",
+        ),
+        (u64::from(limits::RESTARTS_MAX), "restarts of one request", "500"),
+        (limits::ROOTS_MAX as u64, "document roots a worker holds open", "they are opened anew"),
+    ];
+    for (limit, of_what, beyond) in rows {
+        let _ = writeln!(page, "| {limit} | {of_what} | {beyond} |");
+    }
+    page.push('\n');
+}
+
+fn language_limits(page: &mut String) {
+    use lighty_config::limits as language;
+    page.push_str(
+        "## Limits of a configuration\n\n\
+         Beyond each of them the configuration is refused with a message that names the limit.\n\n\
+         | limit | of what |\n|---|---|\n",
+    );
+    let rows = [
+        (language::FILE_BYTES_MAX, "bytes of one file"),
+        (language::TOTAL_BYTES_MAX, "bytes of all files together"),
+        (language::FILES_MAX, "files"),
+        (language::INCLUDE_DEPTH_MAX, "includes within each other"),
+        (language::NESTING_MAX, "arrays and blocks within each other"),
+        (language::CONDITIONS_MAX, "conditions"),
+        (language::VALUE_BYTES_MAX, "bytes of one value that variables and `+` build"),
+        (language::REGEX_BYTES_MAX, "bytes of one compiled regular expression"),
+        (language::DIAGNOSTICS_MAX, "errors and warnings that are printed; more are counted"),
+    ];
+    for (limit, of_what) in rows {
+        let _ = writeln!(page, "| {limit} | {of_what} |");
+    }
+}

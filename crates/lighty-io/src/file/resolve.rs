@@ -67,7 +67,7 @@ const RENAME_RETRIES_MAX: usize = 16;
 /// Opens what `path` names beneath `dir`.
 pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Opened> {
     let (probe, meta) = find(dir, path, how)?;
-    let fs = if how.no_xdev { None } else { Some(fs_class(probe.fd.as_fd())?) };
+    let fs = if how.no_xdev { None } else { Some(fs_class(probe.fd.as_fd())) };
     if meta.kind != FileKind::File {
         return Ok(Opened { fd: probe.fd, meta, fs });
     }
@@ -126,9 +126,12 @@ pub(super) fn open_directory(path: &[u8], cached: bool) -> io::Result<(OwnedFd, 
 }
 
 /// The class of the file system a descriptor is on. May wait for a remote one.
-pub(super) fn fs_class(fd: BorrowedFd<'_>) -> io::Result<FsClass> {
-    let stat = retry(|| rustix::fs::fstatfs(fd))?;
-    Ok(FsClass::from_magic(stat.f_type as i64))
+pub(super) fn fs_class(fd: BorrowedFd<'_>) -> FsClass {
+    match retry(|| rustix::fs::fstatfs(fd)) {
+        Ok(stat) => FsClass::from_magic(stat.f_type as i64),
+        // No local one fails here.
+        Err(_) => FsClass::Remote,
+    }
 }
 
 /// The metadata of a descriptor; `cached` takes a remote file system's word of a while ago.

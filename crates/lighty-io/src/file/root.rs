@@ -37,7 +37,7 @@ impl RootDir {
     /// Opens the directory at a path. May wait.
     pub(super) fn open(path: &Path) -> io::Result<RootDir> {
         let (fd, meta) = resolve::open_directory(path.as_os_str().as_bytes(), false)?;
-        let fs = resolve::fs_class(fd.as_fd())?;
+        let fs = resolve::fs_class(fd.as_fd());
         Ok(RootDir { fd, meta, fs })
     }
 }

@@ -365,6 +365,7 @@ mod tests {
         let pool = ThreadPool::new(limits(1));
         let lost = pool.run(Lane::Other, || -> u32 { panic!("as the test wants it") }).await;
         assert_eq!(lost.expect_err("lost").kind(), io::ErrorKind::Other);
+        wait_for(|| pool.load(Lane::Other).idle == 1);
         assert_eq!(pool.run(Lane::Other, || 7).await.expect("kept"), 7);
         assert_eq!(pool.load(Lane::Other).threads, 1);
     }

@@ -388,11 +388,6 @@ impl FileEngine {
         if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) }
     }
 
-    /// Looks a root up again where that is due.
-    pub(crate) async fn refresh_root(&self, root: &Root) -> io::Result<()> {
-        self.fresh_dir(root).await.map(drop)
-    }
-
     fn how(&self, follow: Follow, noatime: bool) -> How {
         let plain = self.0.limits.plain_open;
         How { follow, noatime, no_xdev: false, cached: false, plain }

@@ -128,6 +128,7 @@ pub(super) fn open_directory(path: &[u8], cached: bool) -> io::Result<(OwnedFd, 
 /// The class of the file system a descriptor is on. May wait for a remote one.
 pub(super) fn fs_class(fd: BorrowedFd<'_>) -> FsClass {
     match retry(|| rustix::fs::fstatfs(fd)) {
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
         Ok(stat) => FsClass::from_magic(stat.f_type as i64),
         // No local one fails here.
         Err(_) => FsClass::Remote,

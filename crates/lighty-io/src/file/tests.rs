@@ -345,7 +345,7 @@ fn windows_of_a_large_file_are_told_apart() {
 fn a_dropped_read_leaves_its_buffer_and_file_with_the_engine() {
     on_each_engine(|bed| async move {
         bed.write("f", &pattern(2_000_000));
-        for round in 0..200 {
+        for round in 0..60 {
             if round % 10 == 0 {
                 bed.evict("f");
             }

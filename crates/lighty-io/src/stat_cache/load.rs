@@ -169,27 +169,32 @@ impl StatCache {
         Ok(self.keep(root, &asked, entry, None))
     }
 
-    /// Loads with watches on the way. `None`: it cannot be watched.
+    /// Loads with watches on the way, if it can be watched. `None`: nothing can be.
     async fn load_watched(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Option<Rc<Entry>>> {
         let Some(watcher) = self.watcher() else { return Ok(None) };
         let files = &self.0.files;
-        files.refresh_root(root).await?;
-        let Some(mut hold) = watcher.acquire_by_asking(files, root, asked.rel, false).await else {
-            return Ok(None);
-        };
-        let loading = self.begin(asked);
         let linkless = Asked { follow: Follow::None, ..*asked };
-        let mut entry = self.open_entry(root, &linkless).await?;
+        // Opened a first time to know what it is: a watch is not asked of a file system that may
+        // not answer.
+        let entry = self.open_entry(root, &linkless).await?;
         if !can_be_watched(&entry) {
-            return Ok(None);
+            return Ok(Some(self.keep(root, asked, entry, None)));
         }
-        if entry.meta().kind == FileKind::Directory {
+        let is_directory = entry.meta().kind == FileKind::Directory;
+        let Some(mut hold) = watcher.acquire_by_asking(files, root, asked.rel, false).await else {
+            return Ok(Some(self.keep(root, asked, entry, None)));
+        };
+        if is_directory {
             match watcher.acquire_by_asking(files, root, asked.rel, true).await {
                 Some(own) => hold = hold.and(own),
-                None => return Ok(None),
+                None => return Ok(Some(self.keep(root, asked, entry, None))),
             }
-            // What changed in it before it was watched shows now.
-            entry = self.open_entry(root, &linkless).await?;
+        }
+        // What changed before it was watched shows now; what changes from here on is told.
+        let loading = self.begin(asked);
+        let entry = self.open_entry(root, &linkless).await?;
+        if !can_be_watched(&entry) || (entry.meta().kind == FileKind::Directory) != is_directory {
+            return Ok(Some(self.keep(root, asked, entry, None)));
         }
         Ok(Some(self.keep_watched(root, asked, entry, hold, &loading)))
     }
@@ -275,7 +280,10 @@ impl StatCache {
             key: Key::new(*asked),
             entry: entry.clone(),
             valid_until_ms: self.valid_until(root).into(),
-            root_generation: root.generation(),
+            root_generation: watched
+                .as_ref()
+                .and_then(Hold::root_generation)
+                .unwrap_or_else(|| root.generation()),
             watched,
             used_ms: now_ms.into(),
             referenced: false.into(),

@@ -298,6 +298,11 @@ impl State {
 }
 
 impl Hold {
+    /// The generation of the root whose directories are watched.
+    pub(super) fn root_generation(&self) -> Option<u64> {
+        self.dirs.first().map(|(dir, _)| dir.generation)
+    }
+
     /// Adds the directories of another hold.
     pub(super) fn and(mut self, mut other: Hold) -> Hold {
         self.dirs.append(&mut other.dirs);

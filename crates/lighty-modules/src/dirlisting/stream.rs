@@ -19,7 +19,7 @@ const SLICE_BYTES: usize = 32 * 1024;
 
 /// Slices in a row before other connections get their turn: a client that takes everything at
 /// once would hold the loop for the whole listing.
-const SLICES_PER_TURN: u32 = 8;
+const SLICES_PER_TURN: u32 = 2;
 
 /// Room for one more entry behind a full slice, so that its buffer need not grow: a name may take
 /// three bytes for each of its own in the link and more in the text.
@@ -32,6 +32,8 @@ pub(super) struct Listing {
     state: State,
     rows: u64,
     slices: u32,
+    /// The wait for the others' turn to end.
+    turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,20 @@ impl Listing {
     }
 
     fn new(rendering: Rendering, source: Source) -> Self {
-        Self { rendering, source, state: State::Head, rows: 0, slices: 0 }
+        Self { rendering, source, state: State::Head, rows: 0, slices: 0, turn: None }
+    }
+
+    /// Waits for its turn. Waking oneself is not enough: the loop would go on with this task
+    /// many times before it looks at sockets again. `yield_now` waits until it has.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.slices >= SLICES_PER_TURN {
+            let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+            std::task::ready!(turn.as_mut().poll(cx));
+            self.turn = None;
+            self.slices = 0;
+        }
+        self.slices += 1;
+        Poll::Ready(())
     }
 
     /// Fills `out` up to a slice; `Ready(Ok(true))` at the end of the listing.
@@ -109,12 +124,7 @@ impl BodyStream for Listing {
         if self.state == State::Ended {
             return Poll::Ready(None);
         }
-        if self.slices >= SLICES_PER_TURN {
-            self.slices = 0;
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.slices += 1;
+        std::task::ready!(self.poll_turn(cx));
         let mut out = Vec::with_capacity(SLICE_BYTES + SLICE_SLACK_BYTES);
         match self.poll_fill(cx, &mut out) {
             Poll::Pending if out.is_empty() => return Poll::Pending,

@@ -85,6 +85,7 @@ impl Exchange {
         self.handler = "";
         self.bytes_sent = 0;
         self.head_sent = 0;
+        self.started_ms = 0;
         self.keep_alive = false;
         self.completed = false;
         self.path_known = false;

@@ -150,7 +150,7 @@ fn before(unix_s: i64, micros: u32, elapsed_us: u64) -> (i64, u32) {
     if part <= micros { (seconds, micros - part) } else { (seconds - 1, micros + 1_000_000 - part) }
 }
 
-/// Keys of the structured form.
+/// Keys of the structured form, as the manual names them.
 #[cfg(test)]
 const JSON_KEYS: &[&str] = &[
     "time",

@@ -132,3 +132,67 @@ fn wanted(config: &Config<Settings>) -> Wanted {
     }
     wanted
 }
+
+#[cfg(test)]
+mod tests {
+    use lighty_config::{LoadOptions, Main, MemoryLoader, Style, Table, load};
+    use lighty_core::module::Module;
+
+    use super::super::AccessLog;
+    use super::*;
+
+    fn loaded(text: &str) -> Result<Config<Settings>, String> {
+        let table = Table::new().rows(AccessLog::directives());
+        let main = Main::Text { name: "test.conf", text: text.as_bytes() };
+        let (config, findings, sources) =
+            load(&MemoryLoader::default(), &main, &table, LoadOptions { strict: true });
+        config.ok_or_else(|| findings.render(&sources, Style { color: false }))
+    }
+
+    #[test]
+    fn every_file_of_the_configuration_is_wanted_once() {
+        let text = r#"
+            accesslog.filename = "/a.log"
+            $HTTP["host"] == "b" { accesslog.filename = "|/bin/rotate /b.log" }
+            $HTTP["host"] == "c" {
+                accesslog.filename = "/a.log"
+                $HTTP["url"] =^ "/x/" { accesslog.filename = "" }
+            }
+        "#;
+        let files = vec!["/a.log".into(), "|/bin/rotate /b.log".into()];
+        assert_eq!(wanted(&loaded(text).expect("good")), Wanted { files, levels: vec![] });
+    }
+
+    #[test]
+    fn syslog_is_wanted_in_every_level_that_may_apply() {
+        let text = r#"
+            accesslog.syslog-level = "notice"
+            $HTTP["host"] == "b" {
+                accesslog.use-syslog = "enable"
+                accesslog.syslog-level = 7
+            }
+        "#;
+        let levels = vec!["info", "notice", "debug"];
+        assert_eq!(wanted(&loaded(text).expect("good")), Wanted { files: vec![], levels });
+        assert_eq!(wanted(&loaded("").expect("good")), Wanted::default());
+    }
+
+    #[test]
+    fn a_faulty_format_is_shown_at_its_caret() {
+        let said = loaded("accesslog.format = \"%h \\\"%r\\\" %Y %b\"\n").err().expect("an error");
+        assert!(said.contains("unknown letter `Y`"), "{said}");
+        let lines: Vec<&str> = said.lines().collect();
+        let source = lines.iter().position(|line| line.contains("%Y %b")).expect("the line");
+        let caret = lines[source + 1];
+        assert_eq!(caret.find('^'), lines[source].find("%Y"), "{said}");
+        assert_eq!(caret.matches('^').count(), 2, "{said}");
+    }
+
+    #[test]
+    fn a_level_is_a_name_or_a_number() {
+        assert!(loaded("accesslog.syslog-level = 7").is_ok());
+        assert!(loaded("accesslog.syslog-level = 8").is_err());
+        assert!(loaded("accesslog.syslog-level = \"debug\"").is_ok());
+        assert!(loaded("accesslog.syslog-level = \"loud\"").is_err());
+    }
+}

@@ -108,6 +108,14 @@ fn a_head_that_could_not_be_read_is_logged_too() {
 }
 
 #[test]
+fn a_moment_before_another() {
+    assert_eq!(super::before(100, 500, 200), (100, 300));
+    assert_eq!(super::before(100, 500, 501), (99, 999_999));
+    assert_eq!(super::before(100, 500, 2_000_500), (98, 0));
+    assert_eq!(super::before(100, 0, 0), (100, 0));
+}
+
+#[test]
 fn addresses() {
     let (request, response) = (Fields::new(), Fields::new());
     let mut record = record(&request, &response);
@@ -137,7 +145,10 @@ fn the_structured_form_has_its_documented_keys() {
     assert_eq!(value["duration_us"], 1_234_567);
     assert_eq!(value["user_agent"], "a\"b\n");
     assert_eq!(value["connection"], "keep-alive");
+    let rows = super::settings::rows();
+    let manual = rows.iter().find(|row| row.name == "accesslog.json").map(|row| row.doc);
     for key in super::JSON_KEYS {
+        assert!(manual.is_some_and(|doc| doc.contains(&format!("`{key}`"))), "{key} in the manual");
         assert!(value.get(key).is_some(), "{key}");
     }
     assert_eq!(value.as_object().map(serde_json::Map::len), Some(super::JSON_KEYS.len()));

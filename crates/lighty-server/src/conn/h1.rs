@@ -121,6 +121,7 @@ async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
                 match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
                     Ok(Head::Complete { consumed }) => {
                         input.consume(consumed);
+                        busy.exchange.request.head_bytes = consumed as u64;
                         return Read::Request;
                     }
                     Ok(Head::Partial) => {}

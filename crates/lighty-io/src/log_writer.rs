@@ -1,4 +1,352 @@
-//! A stand-in until the real one lands; in a conflict keep the other side.
-#[derive(Clone)] pub struct LogHandle; impl LogHandle { pub fn write_line(&self, l:&[u8]) { use std::io::Write; let _ = std::io::stderr().write_all(l); } }
-pub struct LogTarget; impl LogTarget { pub fn syslog(_:&str,_:&str,_:&str)->Self{LogTarget} pub fn parse(_:&str)->Self{LogTarget} pub fn stderr()->Self{LogTarget} }
-pub struct LogWriter; impl LogWriter { pub fn open(_:LogTarget)->std::io::Result<Self>{Ok(LogWriter)} pub fn handle(&self)->LogHandle{LogHandle} pub fn reopen(&self){} pub fn flush(&self,_:std::time::Duration){} }
+//! Logs: workers hand lines over and go on; a thread for each log writes them.
+//!
+//! A [`LogHandle`] is a worker's end: a line is copied into its buffer, under a lock that only
+//! the writer's thread ever contends for. The thread looks at the buffers every [`GATHER_MS`]
+//! while there is something to write, and sleeps otherwise, so a busy worker makes no system
+//! call to log. A full disk, a slow pipe or a hanging file system stops that thread and nobody
+//! else: buffers fill up to [`HANDLE_BYTES_MAX`], then lines are dropped and counted, and the
+//! count is reported when the log works again. No thread is ever joined.
+
+mod sink;
+mod target;
+
+pub use target::LogTarget;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use sink::Sink;
+
+/// Bytes that wait for one handle at most; what does not fit is dropped and counted.
+pub const HANDLE_BYTES_MAX: usize = 4 << 20;
+
+/// Milliseconds for which lines gather before they are written together.
+pub const GATHER_MS: u64 = 50;
+
+/// Milliseconds after which a failed write, or a command that ended, is tried again.
+pub const RETRY_MS: u64 = 1_000;
+
+/// Milliseconds that dropping a [`LogWriter`] waits for its last lines.
+pub const DROP_PATIENCE_MS: u64 = 500;
+
+/// A buffer that grew beyond this in a burst is not kept.
+const KEEP_BYTES: usize = 256 << 10;
+
+const STACK_BYTES: usize = 128 << 10;
+
+/// One log of the process.
+pub struct LogWriter {
+    shared: Arc<Shared>,
+}
+
+/// A worker's end of a log. Take one for each worker; clones share a buffer.
+#[derive(Clone)]
+pub struct LogHandle {
+    buffer: Arc<Mutex<Buffer>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    dropped_lines: u64,
+}
+
+struct Shared {
+    name: String,
+    buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
+    control: Mutex<Control>,
+    /// Tells the thread that `control` has changed.
+    wake: Condvar,
+    /// Tells those who flush that the thread has got somewhere.
+    written: Condvar,
+    /// Whether the thread will look at the buffers without being told.
+    awake: AtomicBool,
+}
+
+#[derive(Default)]
+struct Control {
+    /// Where the log goes, until the thread is started with it.
+    sink: Option<Sink>,
+    lines: bool,
+    reopen: bool,
+    stop: bool,
+    flushes_wanted: u64,
+    flushes_done: u64,
+}
+
+type Report = Box<dyn Fn(&str) + Send + Sync>;
+
+static REPORT: OnceLock<Report> = OnceLock::new();
+
+/// Says where to report that a log lost lines or cannot be written. Holds for the process, the
+/// first caller wins; without it reports go to stderr. `report` is called on the log's own
+/// thread and must not wait.
+pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
+    // A second caller is a test in the same process.
+    let _ = REPORT.set(Box::new(report));
+}
+
+fn report(text: &str) {
+    match REPORT.get() {
+        Some(report) => report(text),
+        None => eprintln!("{text}"),
+    }
+}
+
+impl LogWriter {
+    /// Opens a log. Its thread starts with the first line.
+    ///
+    /// # Errors
+    /// What the system says about the file, the command or the syslog socket.
+    pub fn open(target: LogTarget) -> io::Result<Self> {
+        let name = target.to_string();
+        let sink = Sink::open(target)?;
+        let shared = Arc::new(Shared {
+            name,
+            buffers: Mutex::default(),
+            control: Mutex::new(Control { sink: Some(sink), ..Control::default() }),
+            wake: Condvar::new(),
+            written: Condvar::new(),
+            awake: AtomicBool::new(false),
+        });
+        Ok(LogWriter { shared })
+    }
+
+    /// An end for one worker.
+    pub fn handle(&self) -> LogHandle {
+        let buffer = Arc::default();
+        lock(&self.shared.buffers).push(Arc::clone(&buffer));
+        LogHandle { buffer, shared: Arc::clone(&self.shared) }
+    }
+
+    /// Opens the file again under its name, after what was logged so far is written: it was
+    /// rotated (HUP). Where that fails, the old one goes on, and the failure is reported.
+    pub fn reopen(&self) {
+        self.shared.tell(|control| control.reopen = true);
+    }
+
+    /// Waits until what was logged before the call is written, `patience` at most; says whether
+    /// it is.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        let mut control = lock(&self.shared.control);
+        if control.sink.is_some() && !control.lines {
+            // No thread yet, hence no line.
+            return true;
+        }
+        control.flushes_wanted += 1;
+        let wanted = control.flushes_wanted;
+        self.shared.wake.notify_one();
+        while control.flushes_done < wanted {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            control = unpoisoned(self.shared.written.wait_timeout(control, left)).0;
+        }
+        true
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.flush(Duration::from_millis(DROP_PATIENCE_MS));
+        self.shared.tell(|control| control.stop = true);
+    }
+}
+
+impl LogHandle {
+    /// Hands a line over; one that does not end with a newline gets it. Never waits: when
+    /// [`HANDLE_BYTES_MAX`] bytes are waiting already, the line is dropped and counted.
+    pub fn write_line(&self, line: &[u8]) {
+        {
+            let mut buffer = lock(&self.buffer);
+            let newline = line.last() != Some(&b'\n');
+            if buffer.bytes.len() + line.len() + usize::from(newline) > HANDLE_BYTES_MAX {
+                buffer.dropped_lines += 1;
+                return;
+            }
+            buffer.bytes.extend_from_slice(line);
+            if newline {
+                buffer.bytes.push(b'\n');
+            }
+        }
+        // Mostly the thread is up already, and will find the line by itself.
+        if !self.shared.awake.load(Ordering::SeqCst)
+            && !self.shared.awake.swap(true, Ordering::SeqCst)
+        {
+            self.shared.start_or_wake();
+        }
+    }
+
+    /// Lines that were dropped and are not reported yet.
+    pub fn dropped_lines(&self) -> u64 {
+        lock(&self.buffer).dropped_lines
+    }
+}
+
+impl Shared {
+    fn tell(&self, what: impl FnOnce(&mut Control)) {
+        what(&mut lock(&self.control));
+        self.wake.notify_one();
+    }
+
+    fn start_or_wake(self: &Arc<Self>) {
+        let mut control = lock(&self.control);
+        control.lines = true;
+        let Some(sink) = control.sink.take() else {
+            self.wake.notify_one();
+            return;
+        };
+        let shared = Arc::clone(self);
+        // The sink goes along in a cell, so that it survives when no thread can be made.
+        let cell = Arc::new(Mutex::new(Some(sink)));
+        let given = Arc::clone(&cell);
+        let started = std::thread::Builder::new()
+            .name("log".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                if let Some(sink) = lock(&given).take() {
+                    shared.write_until_stopped(sink);
+                }
+            });
+        if started.is_err() {
+            control.sink = lock(&cell).take();
+            // The next line tries again.
+            self.awake.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The thread.
+    fn write_until_stopped(&self, mut sink: Sink) {
+        let mut bytes = Vec::new();
+        loop {
+            let (flush, reopen, stop) = {
+                let mut control = lock(&self.control);
+                control.lines = false;
+                let reopen = std::mem::take(&mut control.reopen);
+                (control.flushes_wanted, reopen, control.stop)
+            };
+            let written = self.write_all_buffers(&mut sink, &mut bytes, stop);
+            if reopen && let Err(error) = sink.reopen() {
+                report(&format!("log {}: cannot open it again: {error}", self.name));
+            }
+            let mut control = lock(&self.control);
+            if written {
+                control.flushes_done = flush;
+                self.written.notify_all();
+            }
+            if stop {
+                return;
+            }
+            self.rest(control);
+        }
+    }
+
+    /// Gathers for a while; if nothing came, sleeps until told.
+    fn rest(&self, control: MutexGuard<'_, Control>) {
+        let gather = Duration::from_millis(GATHER_MS);
+        let idle = |control: &mut Control| !control.is_urgent();
+        let (control, _) = unpoisoned(self.wake.wait_timeout_while(control, gather, idle));
+        if control.is_urgent() || self.has_lines() {
+            return;
+        }
+        self.awake.store(false, Ordering::SeqCst);
+        // A line may have come before the store, from somebody who thought us awake.
+        if self.has_lines() {
+            self.awake.store(true, Ordering::SeqCst);
+            return;
+        }
+        let asleep = |control: &mut Control| !control.is_urgent() && !control.lines;
+        drop(unpoisoned(self.wake.wait_while(control, asleep)));
+        self.awake.store(true, Ordering::SeqCst);
+    }
+
+    fn has_lines(&self) -> bool {
+        lock(&self.buffers).iter().any(|buffer| !lock(buffer).bytes.is_empty())
+    }
+
+    /// Writes what waits in each buffer; says whether all of it went.
+    fn write_all_buffers(&self, sink: &mut Sink, bytes: &mut Vec<u8>, stop: bool) -> bool {
+        let mut all = true;
+        let buffers: Vec<_> = lock(&self.buffers).clone();
+        for buffer in &buffers {
+            bytes.clear();
+            let dropped = {
+                let mut buffer = lock(buffer);
+                std::mem::swap(&mut buffer.bytes, bytes);
+                std::mem::take(&mut buffer.dropped_lines)
+            };
+            let lost = self.write(sink, bytes, stop);
+            all &= lost == 0;
+            if dropped + lost > 0 {
+                let lines = dropped + lost;
+                report(&format!("log {}: {lines} lines were lost", self.name));
+            }
+            if bytes.capacity() > KEEP_BYTES {
+                *bytes = Vec::new();
+            }
+        }
+        drop(buffers);
+        // Buffers of workers that are gone, once they are empty.
+        lock(&self.buffers)
+            .retain(|buffer| Arc::strong_count(buffer) > 1 || !lock(buffer).bytes.is_empty());
+        all
+    }
+
+    /// Writes everything, however long it takes; gives up only when stopped, and says how many
+    /// lines were lost by that.
+    fn write(&self, sink: &mut Sink, bytes: &[u8], stop: bool) -> u64 {
+        let mut rest = bytes;
+        let mut told = false;
+        while !rest.is_empty() {
+            let error = match sink.write(rest) {
+                Ok(written) => {
+                    rest = rest.get(written..).unwrap_or_default();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if !told {
+                told = true;
+                report(&format!("log {}: cannot write: {error}", self.name));
+            }
+            if stop || self.wait_for_retry() {
+                return rest.iter().filter(|byte| **byte == b'\n').count() as u64;
+            }
+            // A command that ended is started again, a socket connected again.
+            sink.repair();
+        }
+        0
+    }
+
+    /// Waits between attempts; true when it is time to stop.
+    fn wait_for_retry(&self) -> bool {
+        let retry = Duration::from_millis(RETRY_MS);
+        let control = lock(&self.control);
+        let going_on = |control: &mut Control| !control.stop && !control.reopen;
+        let (control, _) = unpoisoned(self.wake.wait_timeout_while(control, retry, going_on));
+        control.stop
+    }
+}
+
+impl Control {
+    fn is_urgent(&self) -> bool {
+        self.reopen || self.stop || self.flushes_done < self.flushes_wanted
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+/// Nothing panics with a lock held, so what is in a poisoned one is whole.
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

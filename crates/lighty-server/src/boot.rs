@@ -13,7 +13,7 @@ use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
-use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
@@ -64,6 +64,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     give_up_rights(&server)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json);
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+    let trouble = log.clone();
+    log_writer::report_trouble_to(move |text| {
+        trouble.line(Level::Error, wall_s(), text, About::default());
+    });
 
     let fleet = launch(&config, &server, bound, &logs, workers, fds, &say)?;
     wait_for_end(&fleet, &server, &say, || {

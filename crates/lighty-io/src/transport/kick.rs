@@ -75,7 +75,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_kick_ends_a_read_and_leaves_the_write_side() {
-        let (mut ours, mut peer) = tcp_pair().await;
+        let (ours, mut peer) = tcp_pair().await;
         let kick = ours.kick_handle();
         ours.writable().await.expect("writable");
         let mut buffer = [0; 4];

@@ -99,11 +99,7 @@ impl Stream {
     /// A read that does not fill the buffer has emptied the socket: readiness is given up at
     /// once, so that waiting for more costs no system call that would only say `EAGAIN`. What
     /// arrives later raises a new event (the poller is edge-triggered).
-    pub fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_readable(cx))?;
             match each!(&self.socket, socket => socket.try_read(buffer)) {

@@ -1,0 +1,122 @@
+//! The far end of a log: what is written to, how it is opened, and how it is mended. All of it
+//! may block; only the thread of the log comes here.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::LogTarget;
+
+/// Where the system's log listens.
+const SYSLOG_SOCKET: &str = "/dev/log";
+
+/// Longer lines are cut for syslog: RFC 3164, 4.1 demands no more than 1024 bytes of a receiver,
+/// the receivers of today take this.
+const SYSLOG_LINE_BYTES_MAX: usize = 8_192;
+
+pub(super) struct Sink {
+    target: LogTarget,
+    far: Far,
+}
+
+enum Far {
+    File(File),
+    Pipe { child: Child, input: ChildStdin },
+    Syslog { socket: UnixDatagram, head: String },
+    Stderr,
+}
+
+impl Sink {
+    pub(super) fn open(target: LogTarget) -> io::Result<Self> {
+        Ok(Sink { far: Far::open(&target)?, target })
+    }
+
+    /// Opens a file again under its name. The rest has no name that could be moved.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        if matches!(self.far, Far::File(_)) {
+            self.far = Far::open(&self.target)?;
+        }
+        Ok(())
+    }
+
+    /// After an error: makes a new pipe or a new connection. A file is left as it is, for the
+    /// disk may have room again later.
+    pub(super) fn repair(&mut self) {
+        if matches!(self.far, Far::Pipe { .. } | Far::Syslog { .. }) {
+            // If it fails, writing fails again, and this is the next to be tried.
+            if let Ok(far) = Far::open(&self.target) {
+                self.far = far;
+            }
+        }
+    }
+
+    /// Writes some of the lines, and says how many bytes.
+    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.far {
+            Far::File(file) => file.write(lines),
+            Far::Pipe { input, .. } => input.write(lines),
+            Far::Syslog { socket, head } => send_line(socket, head, lines),
+            Far::Stderr => io::stderr().write(lines),
+        };
+        match written {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            written => written,
+        }
+    }
+}
+
+impl Far {
+    fn open(target: &LogTarget) -> io::Result<Self> {
+        match target {
+            LogTarget::File(path) => open_file(path).map(Far::File),
+            LogTarget::Pipe(command) => start(command),
+            LogTarget::Syslog { priority, name } => {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(SYSLOG_SOCKET)?;
+                let head = format!("<{priority}>{name}[{}]: ", std::process::id());
+                Ok(Far::Syslog { socket, head })
+            }
+            LogTarget::Stderr => Ok(Far::Stderr),
+        }
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+fn start(command: &str) -> io::Result<Far> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    match child.stdin.take() {
+        Some(input) => Ok(Far::Pipe { child, input }),
+        None => Err(io::Error::other("the command has no standard input")),
+    }
+}
+
+/// One datagram for one line.
+fn send_line(socket: &UnixDatagram, head: &str, lines: &[u8]) -> io::Result<usize> {
+    let end = lines.iter().position(|byte| *byte == b'\n');
+    let line = &lines[..end.unwrap_or(lines.len())];
+    let mut message = Vec::with_capacity(head.len() + line.len());
+    message.extend_from_slice(head.as_bytes());
+    message.extend_from_slice(&line[..line.len().min(SYSLOG_LINE_BYTES_MAX)]);
+    socket.send(&message)?;
+    Ok(line.len() + usize::from(end.is_some()))
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if let Far::Pipe { child, .. } = self {
+            // It has ended, or ends when it has read all there is: nobody waits for that. One
+            // that has ended already leaves no zombie.
+            let _ = child.try_wait();
+        }
+    }
+}

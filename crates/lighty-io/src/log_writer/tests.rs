@@ -1,0 +1,180 @@
+use super::*;
+use std::path::Path;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn open(path: &Path) -> LogWriter {
+    LogWriter::open(LogTarget::File(path.to_path_buf())).expect("open")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("read")
+}
+
+/// Waits for something that another process or thread does.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn lines_of_all_workers_arrive_whole_and_in_order() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let writer = open(&path);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let handle = writer.handle();
+            scope.spawn(move || {
+                for line in 0..5_000 {
+                    handle.write_line(format!("{worker} {line}").as_bytes());
+                }
+                handle.write_line(b"with its own newline\n");
+            });
+        }
+    });
+    assert!(writer.flush(PATIENCE));
+    let text = read(&path);
+    assert_eq!(text.lines().count(), 4 * 5_001);
+    for worker in 0..4 {
+        let prefix = format!("{worker} ");
+        let lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+        assert!(lines.eq((0..5_000).map(|line| line.to_string())), "worker {worker}");
+    }
+}
+
+#[test]
+fn a_line_arrives_without_a_flush_also_after_a_rest() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let writer = open(&path);
+    let handle = writer.handle();
+    for count in 1..=3 {
+        handle.write_line(b"line");
+        until("the line", || read(&path).lines().count() == count);
+        until("asleep", || !writer.shared.awake.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn what_was_logged_before_a_rotation_stays_in_the_old_file() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+    let writer = open(&path);
+    let handle = writer.handle();
+    handle.write_line(b"before");
+    std::fs::rename(&path, &old).expect("rename");
+    writer.reopen();
+    assert!(writer.flush(PATIENCE));
+    until("the new file", || path.exists());
+    handle.write_line(b"after");
+    assert!(writer.flush(PATIENCE));
+    assert_eq!((read(&old), read(&path)), ("before\n".to_owned(), "after\n".to_owned()));
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (sub, moved) = (dir.path().join("sub"), dir.path().join("moved"));
+    std::fs::create_dir(&sub).expect("mkdir");
+    let writer = open(&sub.join("log"));
+    let handle = writer.handle();
+    handle.write_line(b"one");
+    std::fs::rename(&sub, &moved).expect("rename");
+    writer.reopen();
+    handle.write_line(b"two");
+    assert!(writer.flush(PATIENCE));
+    assert_eq!(read(&moved.join("log")), "one\ntwo\n");
+}
+
+#[test]
+fn a_log_without_lines_has_no_thread_and_is_flushed_at_once() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let writer = open(&dir.path().join("log"));
+    let _handle = writer.handle();
+    assert!(writer.flush(Duration::ZERO));
+    assert!(lock(&writer.shared.control).sink.is_some());
+    let missing = dir.path().join("missing/log");
+    assert!(LogWriter::open(LogTarget::File(missing)).is_err());
+}
+
+#[test]
+fn dropping_the_writer_writes_what_is_left() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    let writer = open(&path);
+    writer.handle().write_line(b"last words");
+    drop(writer);
+    assert_eq!(read(&path), "last words\n");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_stops_no_worker_and_loses_only_what_does_not_fit() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let fifo = dir.path().join("fifo");
+    let (kind, mode) =
+        (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).expect("mkfifo");
+    // Holds the pipe open and reads nothing from it until it is told to end.
+    let command = format!("|read end < {}", fifo.display());
+    let writer = LogWriter::open(LogTarget::parse(&command)).expect("open");
+    let handle = writer.handle();
+    let line = [b'x'; 1_023];
+    let begun = Instant::now();
+    for _ in 0..2 * HANDLE_BYTES_MAX / 1_024 + 1_000 {
+        handle.write_line(&line);
+    }
+    assert!(handle.dropped_lines() > 0);
+    assert!(!writer.flush(Duration::from_millis(10)), "it cannot be flushed");
+    assert!(begun.elapsed() < Duration::from_secs(10), "and nobody waits for it");
+    drop(writer);
+    std::fs::write(&fifo, "end\n").expect("tell the command");
+}
+
+#[test]
+fn the_limit_holds_at_n_and_n_plus_one() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let writer = open(&dir.path().join("log"));
+    let handle = writer.handle();
+    handle.write_line(&vec![b'x'; HANDLE_BYTES_MAX]);
+    assert_eq!(handle.dropped_lines(), 1, "one more with its newline");
+    handle.write_line(&vec![b'x'; HANDLE_BYTES_MAX - 1]);
+    assert!(writer.flush(PATIENCE));
+    assert_eq!(read(&dir.path().join("log")).len(), HANDLE_BYTES_MAX);
+}
+
+#[test]
+fn a_command_gets_the_lines_and_is_started_again() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("out");
+    // Takes one line and ends.
+    let command = format!("|read line; echo \"$line\" >> {}", path.display());
+    let writer = LogWriter::open(LogTarget::parse(&command)).expect("open");
+    let handle = writer.handle();
+    handle.write_line(b"first");
+    until("the first line", || path.exists() && read(&path) == "first\n");
+    // The pipe breaks under one of these; a new command takes the rest.
+    until("another line", || {
+        handle.write_line(b"more");
+        std::thread::sleep(Duration::from_millis(10));
+        read(&path).starts_with("first\nmore\n")
+    });
+}
+
+#[test]
+fn a_full_disk_is_waited_for_and_stopping_is_prompt() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let writer = open(Path::new("/dev/full"));
+    let handle = writer.handle();
+    handle.write_line(b"there is no room for this");
+    assert!(!writer.flush(Duration::from_millis(20)));
+    handle.write_line(b"nor for this");
+    let begun = Instant::now();
+    drop(writer);
+    assert!(begun.elapsed() < Duration::from_millis(DROP_PATIENCE_MS + 2_000));
+}

@@ -8,6 +8,8 @@
 //! `sinks`, and this file.
 
 mod escape;
+#[cfg(test)]
+mod file_tests;
 mod format;
 mod json;
 mod record;

@@ -1,0 +1,20 @@
+# Each target is one script: read it to see what happens.
+.PHONY: run test lint bench fuzz dist
+
+run:            ## build the release binary and serve the example site on http://127.0.0.1:8080/
+	scripts/run.sh
+
+test:           ## everything that must pass
+	scripts/test.sh
+
+lint:           ## formatting and lints only
+	scripts/lint.sh
+
+bench:          ## the experiments, peers side by side (see bench/README.md)
+	scripts/bench.sh
+
+fuzz:           ## every fuzz target for a while (needs a nightly toolchain and cargo-fuzz)
+	scripts/fuzz.sh
+
+dist:           ## an archive of the release binary, man page, completions and manual
+	scripts/dist.sh

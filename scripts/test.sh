@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Everything that must pass: formatting, lints, all tests, and the black-box suite once more
+# against the release binary. The last line sums up; the exit status is 0 only if nothing failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+scripts/needs.sh
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed_steps=0
+
+# Runs a step, keeps its output, and goes on after a failure: the sum says what failed.
+step() {
+    echo "--- $*"
+    if ! "$@" 2>&1 | tee -a "$log"; then
+        failed_steps=$((failed_steps + 1))
+        echo "--- FAILED: $*"
+    fi
+}
+
+# The tests that start the server, against the binary that is shipped.
+black_box() {
+    local tests
+    tests=$(cd crates/lighty/tests && for file in *.rs; do
+        [ "$file" = layers.rs ] || printf -- '--test %s ' "${file%.rs}"
+    done)
+    # shellcheck disable=SC2086 # words on purpose
+    LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" \
+        cargo test --locked -p lighty --no-fail-fast $tests
+}
+
+export RUST_BACKTRACE=${RUST_BACKTRACE:-0}
+# One absolute target directory for every step.
+case "${CARGO_TARGET_DIR:-}" in
+    /*) ;;
+    *) CARGO_TARGET_DIR=$PWD/${CARGO_TARGET_DIR:-target} ;;
+esac
+export CARGO_TARGET_DIR
+
+step scripts/lint.sh
+step cargo test --workspace --locked --no-fail-fast
+step cargo build --release --locked -p lighty
+step black_box
+
+awk -v steps="$failed_steps" '
+    /^test result: / {
+        for (i = 1; i < NF; i++) {
+            if ($(i + 1) ~ /^passed/) passed += $i
+            if ($(i + 1) ~ /^failed/) failed += $i
+        }
+    }
+    END {
+        if (failed == 0 && steps > 0) failed = steps
+        printf "%d passed, %d failed\n", passed, failed
+        exit failed > 0
+    }' "$log"

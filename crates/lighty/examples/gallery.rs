@@ -27,7 +27,7 @@ const PLACES: [Place; 6] = [
     Place { name: "elephants", x: 0.2925, y: 0.0149, width: 0.0125, steps: 1000 },
     Place { name: "spiral", x: -0.744_255, y: 0.121_46, width: 0.000_95, steps: 1600 },
     Place { name: "lightning", x: -0.170_337, y: -1.065_06, width: 0.012, steps: 700 },
-    Place { name: "small-copy", x: -1.768_778, y: -0.001_738, width: 0.000_35, steps: 1200 },
+    Place { name: "small-copy", x: -1.7595, y: 0.0, width: 0.065, steps: 600 },
 ];
 
 fn main() -> std::io::Result<()> {

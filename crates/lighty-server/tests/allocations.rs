@@ -1,0 +1,121 @@
+//! A warm request allocates nothing: a whole server runs in this process, and every allocation
+//! that is not this test's own is counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lighty_config::{FsLoader, LoadOptions, Main, Table, load};
+use lighty_core::{Settings, directives};
+use lighty_server::{boot, modules};
+use lighty_testkit::client::Client;
+use lighty_testkit::content::pattern;
+use lighty_testkit::wait_until;
+
+/// The system's allocator, with a count.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Set on the test's own threads.
+    static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    if !IS_CLIENT.try_with(Cell::get).unwrap_or(true) {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing
+// (a const thread-local without a destructor, and an atomic).
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Requests before counting begins: pools and buffers find their size.
+const WARM_UP: usize = 200;
+
+/// Requests that are counted.
+const COUNTED: u64 = 2000;
+
+/// What may be allocated meanwhile without belonging to a request: the clock's tick, a sweep.
+const OTHERS_MAX: u64 = COUNTED / 100;
+
+/// Starts a server in this process; it ends with the process.
+fn start(root: &std::path::Path) -> SocketAddr {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let text = format!(
+        "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
+         server.max-worker = 1\nserver.max-keep-alive-requests = 1000000\n\
+         accesslog.filename = \"/dev/null\"\n",
+        root.display()
+    );
+    std::thread::spawn(move || {
+        let table: Table<Settings> = Table::new()
+            .rows(modules::directives())
+            .planned(directives::PLANNED.iter().copied())
+            .removed(directives::REMOVED.iter().copied());
+        let main = Main::Text { name: "test", text: text.as_bytes() };
+        let (config, _, _) = load(&FsLoader, &main, &table, LoadOptions { strict: false });
+        boot::run(Arc::new(config.expect("a good configuration"))).expect("a server");
+    });
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Allocations of the server during [`COUNTED`] keep-alive requests.
+fn allocations(client: &mut Client, path: &str, length: usize) -> u64 {
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1\r\nAccept: */*\r\n\r\n"
+    );
+    let mut ask = || {
+        client.send(&request);
+        let response = client.response();
+        assert_eq!((response.status, response.body.len()), (200, length));
+    };
+    (0..WARM_UP).for_each(|_| ask());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..COUNTED).for_each(|_| ask());
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn a_warm_request_allocates_nothing() {
+    IS_CLIENT.set(true);
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::write(root.path().join("small"), pattern(0, 44)).expect("a file");
+    std::fs::write(root.path().join("large"), pattern(0, 100 * 1024)).expect("a file");
+    let address = start(root.path());
+    assert!(wait_until(Duration::from_secs(10), || Client::try_tcp(address).is_ok()));
+    let mut client = Client::tcp(address);
+    for (path, length) in [("/small", 44), ("/large", 100 * 1024)] {
+        let counted = allocations(&mut client, path, length);
+        println!("{path} ({length} bytes): {counted} allocations in {COUNTED} warm requests");
+        assert!(counted <= OTHERS_MAX, "{counted} allocations in {COUNTED} requests for {path}");
+    }
+}

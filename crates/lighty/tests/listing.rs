@@ -1,0 +1,142 @@
+//! Directory listings: as a page and as JSON, with hostile names, streamed when they are long.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::lighty;
+use lighty_testkit::server::Setup;
+
+fn listed() -> Setup {
+    lighty!().config("dir-listing.activate = \"enable\"")
+}
+
+#[test]
+fn a_page_names_directories_first_and_links_them() {
+    let server = listed()
+        .file("dir/b.txt", "12345")
+        .file("dir/a.txt", "x")
+        .file("dir/zoo/inside", "x")
+        .file("dir/.hidden", "x")
+        .start();
+    let page = server.get("/dir/");
+    assert_eq!(page.status, 200);
+    assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
+    let at = |what: &str| page.text().find(what).unwrap_or_else(|| panic!("{what}: {page:?}"));
+    assert!(at("href=\"zoo/\"") < at("href=\"a.txt\""));
+    assert!(at("href=\"a.txt\"") < at("href=\"b.txt\""));
+    assert!(page.text().contains("href=\"../\""));
+    assert!(!page.text().contains("hidden\""));
+    assert_eq!(server.get("/dir").status, 301, "only with its slash");
+}
+
+#[test]
+fn json_comes_to_whoever_prefers_it() {
+    let server = listed().file("dir/b.txt", "12345").file("dir/sub/x", "").start();
+    let json = server.get_with("/dir/", "Accept: application/json\r\n");
+    assert!(json.field("Content-Type").unwrap_or("").starts_with("application/json"));
+    assert!(json.field("Vary").unwrap_or("").to_ascii_lowercase().contains("accept"));
+    let text: String = json.text().split_whitespace().collect();
+    assert!(text.starts_with('[') && text.ends_with(']'), "{text}");
+    assert!(text.contains("{\"name\":\"b.txt\",\"type\":\"file\",\"size\":5,\"mtime\":"), "{text}");
+    assert!(text.contains("{\"name\":\"sub\",\"type\":\"directory\""), "{text}");
+    let page = server.get_with("/dir/", "Accept: text/html, application/json;q=0.5\r\n");
+    assert!(page.field("Content-Type").unwrap_or("").starts_with("text/html"));
+    assert!(page.field("Vary").unwrap_or("").to_ascii_lowercase().contains("accept"));
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let setup = listed().file("dir/<script>alert(1)<script>", "x").file("dir/a\"b'c&d", "x");
+    for name in [&b"new\nline"[..], b"not \xff utf-8", b"100% #1?", b"javascript:alert(1)"] {
+        let path = setup.root("dir").join(std::ffi::OsStr::from_bytes(name));
+        fs::write(path, "content").expect("a file");
+    }
+    let server = setup.start();
+    let page = server.get("/dir/");
+    let text = page.text();
+    assert!(!text.contains("<script>alert"), "{text}");
+    assert!(text.contains("&lt;script&gt;alert"), "{text}");
+    assert!(!text.contains("href=\"javascript:"), "{text}");
+    assert!(text.contains("not%20%FF%20utf-8") || text.contains("not%20%ff%20utf-8"), "{text}");
+    assert!(page.field("Content-Security-Policy").is_some());
+    // Every link leads to the file that it names.
+    let mut followed = 0;
+    for link in text.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        let link = link.replace("&amp;", "&").replace("&#39;", "'");
+        if link.starts_with("..") || link.starts_with('/') || link.ends_with('/') {
+            continue;
+        }
+        let target = format!("/dir/{}", link.trim_start_matches("./"));
+        // Control characters in a URL are refused by default, whatever file they name.
+        let wanted = if link.contains("%0A") || link.contains("%FF") { 400 } else { 200 };
+        assert_eq!(server.get(&target).status, wanted, "{target}");
+        followed += 1;
+    }
+    assert_eq!(followed, 6, "{text}");
+}
+
+#[test]
+fn listings_are_validated() {
+    let server = listed().file("dir/a", "x").start();
+    let first = server.get("/dir/");
+    let etag = first.field("ETag").expect("an entity tag");
+    let again = server.get_with("/dir/", &format!("If-None-Match: {etag}\r\n"));
+    assert_eq!(again.status, 304);
+    let json = server.get_with("/dir/", "Accept: application/json\r\n");
+    assert_ne!(json.field("ETag"), Some(etag), "two forms, two tags");
+}
+
+#[test]
+fn what_is_excluded_is_not_shown() {
+    let server = listed()
+        .file("dir/a.txt", "x")
+        .file("dir/a.txt~", "x")
+        .file("dir/README.txt", "read <me>")
+        .config("dir-listing.exclude = ( \"~$\" )\ndir-listing.show-readme = \"enable\"")
+        .config("dir-listing.hide-readme-file = \"enable\"")
+        .start();
+    let page = server.get("/dir/");
+    assert!(!page.text().contains("a.txt~"), "{page:?}");
+    assert!(page.text().contains("read &lt;me&gt;"), "{}", page.text());
+    assert!(!page.text().contains("href=\"README.txt\""));
+}
+
+#[test]
+fn head_and_other_methods() {
+    let server = listed().file("dir/a", "x").start();
+    let mut client = server.connect();
+    client.send("HEAD /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response_to_head().status, 200);
+    client.send("DELETE /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    let status = client.response().status;
+    assert!(matches!(status, 403 | 405), "{status}");
+}
+
+#[test]
+fn a_long_directory_is_streamed_whole_and_holds_nobody_up() {
+    const FILES: usize = 20_000;
+    let setup = listed().file("hot", "x");
+    fs::create_dir(setup.root("long")).expect("a directory");
+    for index in 0..FILES {
+        fs::File::create(setup.root(&format!("long/file-{index:06}"))).expect("a file");
+    }
+    let server = setup.start();
+    assert_eq!(server.get("/hot").text(), "x");
+    let mut client = server.connect();
+    client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    let start = Instant::now();
+    let mut waits = Vec::new();
+    while start.elapsed() < Duration::from_millis(700) {
+        let asked = Instant::now();
+        assert_eq!(server.get("/hot").text(), "x");
+        waits.push(asked.elapsed());
+    }
+    waits.sort();
+    let p90 = waits[waits.len() * 9 / 10];
+    assert!(p90 < Duration::from_millis(100), "{p90:?} beside a listing (debug build)");
+    let page = client.response();
+    assert_eq!(page.text().matches("href=\"file-").count(), FILES);
+    let json = server.get_with("/long/", "Accept: application/json\r\n");
+    assert_eq!(json.text().matches("\"name\":").count(), FILES);
+}

@@ -1,0 +1,220 @@
+//! The access log and the error log: their forms, their ways out, and that neither ever holds up
+//! a request.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::lighty;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::wait_until;
+use rustix::process::Signal;
+
+fn logging() -> Setup {
+    lighty!().file("a.txt", "hello\n").config("accesslog.filename = \"@DIR@/access.log\"")
+}
+
+/// The log's lines once there are `count` of them.
+fn lines(server: &Server, name: &str, count: usize) -> Vec<String> {
+    let path = server.directory().join(name);
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    let complete = wait_until(Duration::from_secs(5), || read().matches('\n').count() >= count);
+    let text = read();
+    assert!(complete, "{count} lines were expected:\n{text}");
+    assert_eq!(text.lines().count(), count, "{text}");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_default_format_is_the_combined_one() {
+    let server = logging().start();
+    let _ = server.get_with("/a.txt?q=1", "Referer: http://r/\r\nUser-Agent: test/1\r\n");
+    let line = lines(&server, "access.log", 1).remove(0);
+    assert!(line.starts_with("127.0.0.1 "), "{line}");
+    assert!(line.contains("\"GET /a.txt?q=1 HTTP/1.1\" 200 6 \"http://r/\" \"test/1\""), "{line}");
+    let date = line.split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a date").0;
+    assert_eq!(date.len(), "21/Nov/2026:06:12:01 +0000".len(), "{line}");
+}
+
+#[test]
+fn letters_of_the_format_are_filled_in() {
+    let server = logging()
+        .config("accesslog.format = \"%h|%m|%U|%q|%H|%s|%b|%B|%X|%{X-Req}i|%{Content-Type}o|%%\"")
+        .start();
+    let _ = server.get_with("/a.txt?q=1", "X-Req: yes\r\n");
+    let _ = server.get("/none");
+    let lines = lines(&server, "access.log", 2);
+    assert!(
+        lines[0].starts_with("127.0.0.1|GET|/a.txt|")
+            && lines[0].contains("q=1|HTTP/1.1|200|6|6|-|yes|text/plain"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[0].ends_with("|%"), "{}", lines[0]);
+    assert!(lines[1].contains("|404|"), "{}", lines[1]);
+}
+
+#[test]
+fn an_unknown_letter_is_an_error_of_the_configuration() {
+    let (code, _, err) =
+        logging().config("accesslog.format = \"%h %Y\"").run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("%Y") && err.contains('^'), "{err}");
+}
+
+#[test]
+fn no_request_can_forge_a_line() {
+    let server = logging().start();
+    let mut client = server.connect();
+    client.send(
+        &b"GET /a.txt\"%22%0a HTTP/1.1\r\nHost: a\r\nUser-Agent: \"x\\\" \xff\ty\r\nConnection: close\r\n\r\n"[..],
+    );
+    let _ = client.read_to_end();
+    let line = lines(&server, "access.log", 1).remove(0);
+    // Two quotes around the request, the referer and the agent; all others are escaped.
+    assert_eq!(line.replace("\\\"", "").matches('"').count(), 6, "{line}");
+    assert!(line.is_ascii(), "{line}");
+}
+
+#[test]
+fn refused_requests_are_logged_too() {
+    let server = logging().config("accesslog.format = \"%s %r\"").start();
+    for request in ["GET /a.txt HTTP/1.1\r\n\r\n", "BREW /a HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let mut client = server.connect();
+        client.send(request);
+        let _ = client.response();
+    }
+    let lines = lines(&server, "access.log", 2);
+    assert_eq!(lines[0], "400 GET /a.txt HTTP/1.1");
+    assert_eq!(lines[1], "501 BREW /a HTTP/1.1");
+}
+
+#[test]
+fn json_lines_are_json() {
+    let server = logging().config("accesslog.json = \"enable\"").start();
+    let _ = server.get_with("/a.txt?x=\"y\"", "User-Agent: a \"quoted\" one\r\n");
+    let line = lines(&server, "access.log", 1).remove(0);
+    assert!(line.starts_with("{\"time\":\"") && line.ends_with('}'), "{line}");
+    for part in [
+        "\"client\":\"127.0.0.1\"",
+        "\"method\":\"GET\"",
+        "\"status\":200",
+        "\"bytes_body\":6",
+        "\"user_agent\":\"a \\\"quoted\\\" one\"",
+        "\"connection\":\"close\"",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[test]
+fn conditions_choose_where_requests_are_logged() {
+    let server = logging()
+        .config("$HTTP[\"url\"] =^ \"/quiet\" { accesslog.filename = \"\" }")
+        .config("$HTTP[\"host\"] == \"other\" { accesslog.filename = \"@DIR@/other.log\" }")
+        .config("accesslog.format = \"%U\"")
+        .start();
+    let mut client = server.connect();
+    for (path, host) in [("/a.txt", "a"), ("/quiet", "a"), ("/b", "other"), ("/c", "a")] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let _ = client.response();
+    }
+    assert_eq!(lines(&server, "access.log", 2), ["/a.txt", "/c"]);
+    assert_eq!(lines(&server, "other.log", 1), ["/b"]);
+}
+
+#[test]
+fn a_log_can_be_piped_into_a_program() {
+    let server = lighty!()
+        .file("a.txt", "x")
+        .config("accesslog.filename = \"|sed -u 's/^/piped: /' > @DIR@/piped.log\"")
+        .config("accesslog.format = \"%U\"")
+        .start();
+    assert_eq!(server.get("/a.txt").status, 200);
+    assert_eq!(server.get("/none").status, 404);
+    assert_eq!(lines(&server, "piped.log", 2), ["piped: /a.txt", "piped: /none"]);
+}
+
+#[test]
+fn a_program_that_does_not_read_holds_nobody_up() {
+    let mut server = lighty!()
+        .file("a.txt", "x")
+        .config("accesslog.filename = \"|exec sleep 600\"")
+        .config("accesslog.format = \"%r %{X-Long}i\"")
+        .start();
+    let mut client = server.connect();
+    let long = "y".repeat(6000);
+    let start = Instant::now();
+    for _ in 0..300 {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nX-Long: {long}\r\n\r\n"));
+        assert_eq!(client.response().status, 200);
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    let stopping = Instant::now();
+    server.stop();
+    assert!(stopping.elapsed() < Duration::from_secs(4), "{:?}", stopping.elapsed());
+}
+
+#[test]
+fn a_full_disk_holds_nobody_up() {
+    let setup = lighty!().file("a.txt", "x");
+    let disk = setup.directory().join("disk");
+    fs::create_dir(&disk).expect("a directory");
+    let options = c"size=64k";
+    let flags = rustix::mount::MountFlags::NOSUID;
+    if let Err(error) = rustix::mount::mount(c"tmpfs", &disk, c"tmpfs", flags, Some(options)) {
+        eprintln!("SKIPPED: no small file system can be mounted here: {error}");
+        return;
+    }
+    let mounted = Mounted(disk);
+    let server = setup
+        .config("accesslog.filename = \"@DIR@/disk/access.log\"")
+        .config("accesslog.format = \"%r %{X-Long}i\"")
+        .start();
+    let mut client = server.connect();
+    let long = "y".repeat(4000);
+    let start = Instant::now();
+    for _ in 0..200 {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nX-Long: {long}\r\n\r\n"));
+        assert_eq!(client.response().status, 200);
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    drop(server);
+    drop(mounted);
+}
+
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn hup_opens_the_access_log_again() {
+    let server = logging().config("accesslog.format = \"%U\"").start();
+    let _ = server.get("/one");
+    assert_eq!(lines(&server, "access.log", 1), ["/one"]);
+    let log = server.directory().join("access.log");
+    fs::rename(&log, server.directory().join("access.log.1")).expect("rename");
+    server.signal(Signal::HUP);
+    assert!(wait_until(Duration::from_secs(5), || log.exists()), "no new log");
+    let _ = server.get("/two");
+    assert_eq!(lines(&server, "access.log", 1), ["/two"]);
+    assert_eq!(lines(&server, "access.log.1", 1), ["/one"]);
+}
+
+#[test]
+fn the_error_log_can_be_json() {
+    let server = lighty!()
+        .file("a.txt", "x")
+        .config("server.errorlog-format = \"json\"\nserver.errorlog-level = \"info\"")
+        .start();
+    let mut client = server.connect();
+    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n");
+    assert_eq!(client.response().status, 400);
+    server.await_log("space-before-colon");
+    for line in server.log().lines() {
+        assert!(line.starts_with("{\"time\":\"") && line.ends_with('}'), "{line}");
+    }
+}

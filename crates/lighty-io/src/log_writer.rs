@@ -125,7 +125,16 @@ impl LogWriter {
     /// Opens the file again under its name, after what was logged so far is written: it was
     /// rotated (HUP). Where that fails, the old one goes on, and the failure is reported.
     pub fn reopen(&self) {
-        self.shared.tell(|control| control.reopen = true);
+        let mut control = lock(&self.shared.control);
+        let Some(sink) = &mut control.sink else {
+            control.reopen = true;
+            self.shared.wake.notify_one();
+            return;
+        };
+        // No thread yet: what it would do first is write, and that into the rotated file.
+        if let Err(error) = sink.reopen() {
+            report(&format!("log {}: cannot open it again: {error}", self.shared.name));
+        }
     }
 
     /// Waits until what was logged before the call is written, `patience` at most; says whether

@@ -76,6 +76,19 @@ fn what_was_logged_before_a_rotation_stays_in_the_old_file() {
 }
 
 #[test]
+fn a_log_rotated_before_its_first_line_goes_to_the_new_file() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+    let writer = open(&path);
+    let handle = writer.handle();
+    std::fs::rename(&path, &old).expect("rename");
+    writer.reopen();
+    handle.write_line(b"first");
+    assert!(writer.flush(PATIENCE));
+    assert_eq!((read(&old), read(&path)), (String::new(), "first\n".to_owned()));
+}
+
+#[test]
 fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (sub, moved) = (dir.path().join("sub"), dir.path().join("moved"));

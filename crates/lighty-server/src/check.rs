@@ -73,15 +73,20 @@ fn require_parent(name: &str, path: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// What each file engine says of this machine: why it runs, or why it cannot.
+/// What each file engine says of this machine: whether `auto` takes it, or why it cannot run.
 pub fn file_engines() -> Vec<(&'static str, Result<String, String>)> {
+    let taken = probe(EngineChoice::Auto).unwrap_or_default();
     [("io-uring", EngineChoice::Uring), ("threads", EngineChoice::Threads)]
         .into_iter()
-        .map(|(name, choice)| (name, probe(choice)))
+        .map(|(name, choice)| {
+            let said = if name == taken { "the default here" } else { "can be asked for" };
+            (name, probe(choice).map(|_| said.to_owned()))
+        })
         .collect()
 }
 
-fn probe(choice: EngineChoice) -> Result<String, String> {
+/// Name of the engine that runs when this one is asked for, or why none does.
+fn probe(choice: EngineChoice) -> Result<&'static str, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -89,7 +94,7 @@ fn probe(choice: EngineChoice) -> Result<String, String> {
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         FileEngine::start(choice, EngineLimits::default())
-            .map(|engine| engine.report().why.clone())
+            .map(|engine| engine.report().name)
             .map_err(|error| error.to_string())
     })
 }

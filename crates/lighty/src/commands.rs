@@ -172,7 +172,9 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
         if check && formatted != text {
             return Err(Failure::Says("standard input is not formatted".into()));
         }
-        print!("{formatted}");
+        if !check {
+            print!("{formatted}");
+        }
         return Ok(());
     }
     let mut unformatted = false;

@@ -32,8 +32,8 @@ fn modules() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "Modules to load. lighty has all of its modules built in and keeps them in one \
-                 fixed order, so the list is read for compatibility: a name that this version \
-                 does not know is reported, the rest changes nothing.",
+                 fixed order, so the list is read for compatibility and changes nothing. \
+                 Directives of modules that this version does not have are reported one by one.",
             )
             .example("server.modules = ( \"mod_access\", \"mod_rewrite\" )"),
         Row::bool("server.compat-module-load", |s, v| s.server.compat_module_load = v)

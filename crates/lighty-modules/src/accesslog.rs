@@ -25,7 +25,7 @@ use std::cell::{Cell, RefCell};
 use lighty_config::Directive;
 use lighty_core::limits;
 use lighty_core::module::{Hooks, Module};
-use lighty_core::{Exchange, Settings};
+use lighty_core::{Exchange, Request, Settings};
 use lighty_io::local_time::LocalTime;
 use lighty_io::transport::Peer;
 
@@ -108,7 +108,7 @@ impl AccessLog {
             local_socket: &request.local_socket,
             local_port: request.local_port,
             user: &request.remote_user,
-            method: request.method,
+            method: method(request),
             target: &request.target_raw,
             protocol: request.version.as_str(),
             request_fields: &request.fields,
@@ -150,6 +150,15 @@ fn before(unix_s: i64, micros: u32, elapsed_us: u64) -> (i64, u32) {
     let part = (elapsed_us % 1_000_000) as u32;
     let seconds = unix_s.saturating_sub(whole);
     if part <= micros { (seconds, micros - part) } else { (seconds - 1, micros + 1_000_000 - part) }
+}
+
+/// The method, also one that the server does not know: that is what the log is read for.
+fn method(request: &Request) -> &[u8] {
+    match request.method {
+        Some(method) => method.as_str().as_bytes(),
+        None if request.target_raw.is_empty() => b"",
+        None => request.line.split(|byte| *byte == b' ').next().unwrap_or(b""),
+    }
 }
 
 /// Keys of the structured form, as the manual names them.

@@ -18,7 +18,7 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     string("client", record.client.as_bytes(), out);
     string("user", record.user, out);
     string("host", record.host, out);
-    string("method", record.method.map_or(b"", |m| m.as_str().as_bytes()), out);
+    string("method", record.method, out);
     string("target", record.target, out);
     string("protocol", record.protocol.as_bytes(), out);
     count("status", record.status.into(), out);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use lighty_http::{Fields, Method};
+use lighty_http::Fields;
 use lighty_io::local_time::LocalTime;
 
 /// A finished request.
@@ -16,8 +16,8 @@ pub(super) struct Record<'a> {
     pub(super) local_socket: &'a str,
     pub(super) local_port: u16,
     pub(super) user: &'a [u8],
-    /// `None` for a method that the server does not know, or a head that could not be read.
-    pub(super) method: Option<Method>,
+    /// The method as it came; empty where the head could not be read.
+    pub(super) method: &'a [u8],
     /// The target as it came; empty where the head could not be read.
     pub(super) target: &'a [u8],
     pub(super) protocol: &'a str,

@@ -31,7 +31,7 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
         Part::User => or_dash(record.user, escaping, out),
         Part::Time { when, show } => time(*when, show, record, out),
         Part::RequestLine => request_line(record, escaping, out),
-        Part::Method => or_dash(method(record).as_bytes(), escaping, out),
+        Part::Method => or_dash(record.method, escaping, out),
         Part::Protocol => or_dash(record.protocol.as_bytes(), escaping, out),
         Part::UrlPath => or_dash(record.path_and_query().0, escaping, out),
         Part::Query => escaping.push(record.path_and_query().1, out),
@@ -65,16 +65,12 @@ pub(super) fn number(value: u64, out: &mut Vec<u8>) {
     strftime::number(i64::try_from(value).unwrap_or(i64::MAX), 1, b'0', out);
 }
 
-fn method(record: &Record<'_>) -> &'static str {
-    record.method.map_or("", |method| method.as_str())
-}
-
 fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     if record.target.is_empty() {
         out.push(b'-');
         return;
     }
-    or_dash(method(record).as_bytes(), escaping, out);
+    or_dash(record.method, escaping, out);
     out.push(b' ');
     escaping.push(record.target, out);
     out.push(b' ');

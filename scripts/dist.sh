@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
-# dist/lighty-VERSION-TARGET.tar.gz: binary, man page, shell completions, manual, licence.
+# target/dist: the stripped binary, man page, shell completions, manual and the files of
+# packaging/; and target/dist/lighty-VERSION-TARGET.tar.gz with all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked -p lighty
-binary=${CARGO_TARGET_DIR:-target}/release/lighty
-version=$("$binary" -v | sed 's|^lighty/\([^ ]*\).*|\1|')
+command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+# DIST_BINARY: a binary that is there already, instead of a new release build.
+if [ -z "${DIST_BINARY:-}" ]; then
+    cargo build --release --locked -p lighty
+    DIST_BINARY=${CARGO_TARGET_DIR:-target}/release/lighty
+fi
+dist=target/dist
+version=$("$DIST_BINARY" -v | sed 's|^lighty/\([^ ]*\).*|\1|')
 name=lighty-$version-$(rustc -vV | sed -n 's/^host: //p')
-rm -rf "dist/$name"
-mkdir -p "dist/$name/completions"
-cp "$binary" LICENSE "dist/$name/"
-"$binary" generate man >"dist/$name/lighty.8"
+
+rm -rf "$dist"
+mkdir -p "$dist/completions"
+install -m 755 "$DIST_BINARY" "$dist/lighty"
+if command -v strip >/dev/null; then strip "$dist/lighty"; fi
+"$DIST_BINARY" generate man >"$dist/lighty.8"
 for shell in bash fish zsh; do
-    "$binary" generate completions "$shell" >"dist/$name/completions/lighty.$shell"
+    "$DIST_BINARY" generate completions "$shell" >"$dist/completions/lighty.$shell"
 done
-"$binary" generate manual "dist/$name/manual"
-tar -C dist -czf "dist/$name.tar.gz" "$name"
-echo "dist/$name.tar.gz"
+cp -r docs/manual packaging "$dist/"
+if command -v python3 >/dev/null; then
+    python3 scripts/manual-html.py docs/manual "$dist/html/manual"
+    cp examples/site/root/style.css "$dist/html/"
+fi
+cp README.md LICENSE CHANGELOG.md SECURITY.md "$dist/"
+tar -C "$dist" -czf "target/$name.tar.gz" --transform "s|^\.|$name|" .
+mv "target/$name.tar.gz" "$dist/"
+echo "$dist/$name.tar.gz"

@@ -241,3 +241,46 @@ fn the_man_page_and_completions_are_generated() {
         assert!(String::from_utf8_lossy(&script.stdout).contains("explain"), "{shell}");
     }
 }
+
+/// Where Python is missing the manual is served as it is, so there is nothing to look at.
+#[test]
+fn every_link_of_the_rendered_manual_leads_somewhere() {
+    let tree = source_tree();
+    let site = Path::new(env!("CARGO_TARGET_TMPDIR")).join("site");
+    let _ = std::fs::remove_dir_all(&site);
+    let mut renderer = Command::new("python3");
+    renderer.arg(tree.join("scripts/manual-html.py")).arg(tree.join("docs/manual"));
+    let Ok(output) = renderer.arg(site.join("manual")).output() else { return };
+    assert!(output.status.success(), "{}", said(&output));
+    let rendered = files(&site, ".html");
+    assert_eq!(rendered.len(), files(&tree.join("docs/manual"), ".md").len());
+    for (name, text) in &rendered {
+        for link in text.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"')) {
+            let (file, place) = link.0.split_once('#').unwrap_or((link.0, ""));
+            let dir = Path::new(name).parent().expect("beneath");
+            let target = if file.is_empty() { Path::new(name).to_owned() } else { dir.join(file) };
+            let target = lexical(&target);
+            // What is outside the manual belongs to the example site.
+            let Some(page) = rendered.get(&target) else {
+                let of_site = tree.join("examples/site/root").join(&target);
+                assert!(of_site.exists(), "{name}: {} leads nowhere", link.0);
+                continue;
+            };
+            let id = format!("id=\"{place}\"");
+            assert!(place.is_empty() || page.contains(&id), "{name}: {}: no such place", link.0);
+        }
+    }
+}
+
+/// A path without `..`.
+fn lexical(path: &Path) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.to_str().expect("UTF-8").split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

@@ -75,12 +75,16 @@ async fn pass(ex: &mut Exchange) -> Pass {
         (&modules.clean_url, |m, ex| m.clean_url(ex)),
         (&modules.docroot, |m, ex| m.docroot(ex)),
     ] {
-        if let Some(end) = run(phase, call, ex).await {
+        if !phase.is_empty()
+            && let Some(end) = run(phase, call, ex).await
+        {
             return end;
         }
     }
     ex.set_physical();
-    if let Some(end) = run(&modules.physical, |m, ex| m.physical(ex), ex).await {
+    if !modules.physical.is_empty()
+        && let Some(end) = run(&modules.physical, |m, ex| m.physical(ex), ex).await
+    {
         return end;
     }
     if services.asks_physical {

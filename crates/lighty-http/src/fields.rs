@@ -11,15 +11,25 @@ use crate::Known;
 ///
 /// `clear` keeps the memory. `set` and `remove` leave the old bytes behind in the buffer until the
 /// next `clear`: sections are short-lived.
+///
+/// The buffer holds each field as it goes over the wire, `Name: value` and a line end, so that a
+/// section to which fields were only ever appended is sent as it lies there.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     buf: Vec<u8>,
     entries: Vec<Entry>,
     present: u128,
+    /// Something was removed or put in between: the buffer is not the section any more.
+    altered: bool,
 }
 
-/// Name and value lie next to each other in the buffer. A name of length zero is the canonical
-/// spelling of `id`.
+/// What stands between a name and its value.
+const SEPARATOR: &[u8] = b": ";
+
+/// What stands behind a value.
+const LINE_END: &[u8] = b"\r\n";
+
+/// Where a field lies in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     start: u32,
@@ -32,7 +42,7 @@ impl Fields {
     /// An empty list; allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), entries: Vec::new(), present: 0 }
+        Self { buf: Vec::new(), entries: Vec::new(), present: 0, altered: false }
     }
 
     /// Forgets all fields and keeps the memory.
@@ -40,6 +50,7 @@ impl Fields {
         self.buf.clear();
         self.entries.clear();
         self.present = 0;
+        self.altered = false;
     }
 
     /// Number of fields (lines, not distinct names).
@@ -75,7 +86,7 @@ impl Fields {
 
     /// Appends a field under its canonical name.
     pub fn push_known(&mut self, name: Known, value: impl AsRef<[u8]>) {
-        let entry = self.store(b"", value.as_ref(), Some(name));
+        let entry = self.store(name.as_str().as_bytes(), value.as_ref(), Some(name));
         self.entries.push(entry);
     }
 
@@ -122,7 +133,8 @@ impl Fields {
     pub fn set(&mut self, name: Known, value: impl AsRef<[u8]>) {
         let place = self.entries.iter().position(|entry| entry.id == Some(name));
         self.remove(name);
-        self.insert(place.unwrap_or(self.entries.len()), b"", value.as_ref(), Some(name));
+        let place = place.unwrap_or(self.entries.len());
+        self.insert(place, name.as_str().as_bytes(), value.as_ref(), Some(name));
     }
 
     /// As [`Fields::set`], with the name as text.
@@ -140,6 +152,7 @@ impl Fields {
         if found {
             self.entries.retain(|entry| entry.id != Some(name));
             self.present &= !name.bit();
+            self.altered = true;
         }
         found
     }
@@ -151,7 +164,9 @@ impl Fields {
         }
         let (before, buf) = (self.entries.len(), &self.buf);
         self.entries.retain(|entry| !entry_name(buf, entry).eq_ignore_ascii_case(name));
-        before != self.entries.len()
+        let found = before != self.entries.len();
+        self.altered |= found;
+        found
     }
 
     /// Names and values in order, spelled as they came.
@@ -164,7 +179,14 @@ impl Fields {
         self.entries.iter().map(|entry| (entry.id, self.name(entry), self.value(entry)))
     }
 
+    /// The whole section as it goes over the wire, if it lies in the buffer in one piece.
+    #[must_use]
+    pub fn as_wire(&self) -> Option<&[u8]> {
+        (!self.altered).then_some(&self.buf)
+    }
+
     fn insert(&mut self, place: usize, name: &[u8], value: &[u8], id: Option<Known>) {
+        self.altered |= place != self.entries.len();
         let entry = self.store(name, value, id);
         self.entries.insert(place, entry);
     }
@@ -176,8 +198,11 @@ impl Fields {
             value_len: offset(value.len()),
             id,
         };
+        self.buf.reserve(name.len() + SEPARATOR.len() + value.len() + LINE_END.len());
         self.buf.extend_from_slice(name);
+        self.buf.extend_from_slice(SEPARATOR);
         self.buf.extend_from_slice(value);
+        self.buf.extend_from_slice(LINE_END);
         self.present |= id.map_or(0, Known::bit);
         entry
     }
@@ -187,7 +212,7 @@ impl Fields {
     }
 
     fn value(&self, entry: &Entry) -> &[u8] {
-        let start = entry.start as usize + entry.name_len as usize;
+        let start = entry.start as usize + entry.name_len as usize + SEPARATOR.len();
         &self.buf[start..start + entry.value_len as usize]
     }
 }
@@ -221,10 +246,7 @@ pub const fn is_token_byte(byte: u8) -> bool {
 }
 
 fn entry_name<'a>(buf: &'a [u8], entry: &Entry) -> &'a [u8] {
-    match (entry.name_len, entry.id) {
-        (0, Some(known)) => known.as_str().as_bytes(),
-        (len, _) => &buf[entry.start as usize..][..len as usize],
-    }
+    &buf[entry.start as usize..][..entry.name_len as usize]
 }
 
 fn offset(len: usize) -> u32 {

@@ -23,6 +23,7 @@ extern crate std;
 pub mod accept;
 pub mod conditional;
 pub mod date;
+pub mod decimal;
 pub mod etag;
 pub mod fields;
 pub mod host;

@@ -196,7 +196,8 @@ impl Target {
     /// Finds path and query in a target that is normalised already.
     #[must_use]
     pub fn of(target: &[u8]) -> Self {
-        let mark = memchr(b'?', target);
+        // Targets are short: a loop has found the mark before a vector search has begun.
+        let mark = target.iter().position(|&byte| byte == b'?');
         Self::new(mark.unwrap_or(target.len()), mark.is_some())
     }
 
@@ -245,11 +246,15 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
 /// Whether a target needs no work under any options.
 fn is_plain(raw: &[u8]) -> bool {
     let Some((b'/', rest)) = raw.split_first() else { return false };
-    if rest.iter().any(|&byte| must_encode(byte)) {
-        return false;
+    let (mut in_path, mut begins_segment) = (true, true);
+    for &byte in rest {
+        if must_encode(byte) || (in_path && begins_segment && matches!(byte, b'/' | b'.')) {
+            return false;
+        }
+        in_path &= byte != b'?';
+        begins_segment = byte == b'/';
     }
-    let path = &raw[..memchr(b'?', raw).unwrap_or(raw.len())];
-    !has_dot_segment(path)
+    true
 }
 
 /// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
@@ -345,6 +350,10 @@ fn resolve_dot_segments(
 /// [`UriFault::Nul`]: the name could not be handed to the operating system.
 pub fn decode_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), UriFault> {
     out.clear();
+    if is_plain(path) {
+        out.extend_from_slice(path);
+        return Ok(());
+    }
     if path.first() != Some(&b'/') {
         out.push(b'/');
     }

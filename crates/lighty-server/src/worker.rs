@@ -147,7 +147,17 @@ impl Worker {
     fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
         self.services.counters.connections.add(1);
         let slot = self.slots.enter(stream.kick_handle(), self.now_s());
-        let conn = h1::Conn { stream: Rc::new(stream), peer, slot, door: Rc::clone(door) };
+        let peer_text = match peer {
+            Peer::Inet(address) => address.ip().to_canonical().to_string(),
+            Peer::Unix => String::new(),
+        };
+        let conn = h1::Conn {
+            stream: Rc::new(stream),
+            peer,
+            peer_text: peer_text.into(),
+            slot,
+            door: Rc::clone(door),
+        };
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
 

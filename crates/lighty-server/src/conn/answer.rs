@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
 use lighty_core::throttle::Bucket;
 use lighty_core::{Body, Exchange, Fault};
-use lighty_http::{Fields, Known, Version};
+use lighty_http::{Fields, Known, Version, decimal};
 use lighty_io::send::{SendState, Sender};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response as encode;
@@ -227,7 +227,7 @@ fn push_framed(
 /// Decides the framing and writes the head into `busy.out`.
 fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
     loop {
-        let framing = frame(&mut busy.exchange);
+        let framing = frame(&mut busy.exchange, &mut busy.out);
         busy.out.clear();
         let ex = &mut busy.exchange;
         let (status, fields) = (ex.response.status, &ex.response.fields);
@@ -247,7 +247,7 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
 }
 
 /// Sets the fields that frame the message: RFC 9112 section 6, RFC 9110 section 8.6.
-fn frame(ex: &mut Exchange) -> Framing {
+fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     let response = &mut ex.response;
     let length = response.body.known_length();
     let bodiless = !response.status.allows_content() || ex.request.is_head();
@@ -265,12 +265,12 @@ fn frame(ex: &mut Exchange) -> Framing {
         fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
     }
     match framing {
-        Framing::Length => push_length(length.unwrap_or(0), fields),
+        Framing::Length => push_length(length.unwrap_or(0), fields, scratch),
         Framing::Chunked => fields.push_known(Known::TransferEncoding, "chunked"),
         // HEAD: what GET would have said.
         Framing::None if response.status.allows_content() => {
             match response.described_length.or(length) {
-                Some(length) => push_length(length, fields),
+                Some(length) => push_length(length, fields, scratch),
                 None => fields.push_known(Known::TransferEncoding, "chunked"),
             }
         }
@@ -284,17 +284,8 @@ fn frame(ex: &mut Exchange) -> Framing {
     framing
 }
 
-fn push_length(length: u64, fields: &mut Fields) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    let mut left = length;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    fields.push_known(Known::ContentLength, &digits[start..]);
+fn push_length(length: u64, fields: &mut Fields, digits: &mut Vec<u8>) {
+    digits.clear();
+    decimal::push(length, digits);
+    fields.push_known(Known::ContentLength, &*digits);
 }

@@ -1,11 +1,10 @@
 //! HTTP/1: the loop over a connection's requests.
 
-use std::io::Write;
 use std::rc::Rc;
 use std::task::Poll;
 
 use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline};
-use lighty_http::Version;
+use lighty_http::{Version, decimal};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
@@ -17,6 +16,8 @@ use crate::worker::{Door, Worker};
 pub struct Conn {
     pub stream: Rc<Stream>,
     pub peer: Peer,
+    /// Text of the client's address; made once, for conditions and logs.
+    pub peer_text: Box<str>,
     pub slot: Rc<Slot>,
     pub door: Rc<Door>,
 }
@@ -37,7 +38,8 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
     let mut ordinal = 0;
     loop {
         wait_idle(&conn, &worker, ordinal);
-        if conn.stream.readable().await.is_err() || conn.slot.kicked().is_some() {
+        let readable = std::future::poll_fn(|cx| conn.stream.poll_readable(cx)).await;
+        if readable.is_err() || conn.slot.kicked().is_some() {
             break;
         }
         let mut busy = worker.take_busy();
@@ -201,8 +203,9 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     std::mem::swap(&mut request.target, &mut head.target);
     std::mem::swap(&mut request.authority, &mut head.host);
     if let Some(port) = head.port {
-        // Conditions may name the port; writing to a vector does not fail.
-        let _ = write!(request.authority, ":{port}");
+        // Conditions may name the port.
+        request.authority.push(b':');
+        decimal::push(u64::from(port), &mut request.authority);
     }
     take_peer(request, conn);
     request.local_socket = Rc::clone(&conn.door.name);
@@ -211,12 +214,9 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
 
 /// The client's address, and its text, which is made once per connection.
 fn take_peer(request: &mut Request, conn: &Conn) {
-    use std::fmt::Write;
     request.peer = conn.peer;
     request.peer_text.clear();
-    if let Peer::Inet(address) = &conn.peer {
-        let _ = write!(request.peer_text, "{}", address.ip().to_canonical());
-    }
+    request.peer_text.push_str(&conn.peer_text);
 }
 
 /// Sends the answer, deals with what is unread of the body, logs.

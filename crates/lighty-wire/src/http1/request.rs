@@ -90,6 +90,7 @@ pub struct RequestHead {
     raw_target_len: usize,
     parts: Target,
     scan: HeadScan,
+    last_host: LastHost,
     /// `None` for a method that nothing here knows: to be answered with 501.
     pub method: Option<Method>,
     /// 1.0 or 1.1.
@@ -258,8 +259,7 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
         Form::Origin(_) | Form::Asterisk => out.fields.get(Known::Host),
     };
     if let Some(host) = host {
-        out.port =
-            parse_host(host, opts, &mut out.host).map_err(|_| RequestFault::HostMalformed)?;
+        out.port = out.last_host.parse(host, opts, &mut out.host)?;
     }
     let is_options = out.method == Some(Method::Options);
     (out.form, out.parts) = match form {
@@ -280,6 +280,35 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
 fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
     target.extend_from_slice(text);
     Target::of(target)
+}
+
+/// The host that was parsed last. The next request mostly names the same one.
+#[derive(Clone, Debug, Default)]
+struct LastHost {
+    raw: Vec<u8>,
+    opts: ParseOpts,
+    host: Vec<u8>,
+    port: Option<u16>,
+}
+
+impl LastHost {
+    fn parse(
+        &mut self,
+        raw: &[u8],
+        opts: &ParseOpts,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<u16>, RequestFault> {
+        if raw.is_empty() || raw != self.raw || *opts != self.opts {
+            self.raw.clear();
+            self.port =
+                parse_host(raw, opts, &mut self.host).map_err(|_| RequestFault::HostMalformed)?;
+            self.raw.extend_from_slice(raw);
+            self.opts = *opts;
+        }
+        out.clear();
+        out.extend_from_slice(&self.host);
+        Ok(self.port)
+    }
 }
 
 /// RFC 9112 section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any

@@ -21,7 +21,7 @@ enum Pass {
     Restart,
 }
 
-/// Answers the request in `ex`: afterwards `ex.response` is complete but for its framing.
+/// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     loop {
         match pass(ex).await {
@@ -61,12 +61,12 @@ fn begin_again(ex: &mut Exchange) {
     ex.response.close = close;
     ex.physical.clear();
     ex.handler = "";
+    ex.resolve_settings();
 }
 
 async fn pass(ex: &mut Exchange) -> Pass {
     let services = Rc::clone(&ex.services);
     let modules = &services.modules;
-    ex.resolve_settings();
     if let Some(end) = refuse_early(ex) {
         return end;
     }

@@ -27,6 +27,8 @@ pub struct Services {
     snapshots: RefCell<SnapshotCache<Settings>>,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     active: RefCell<Active>,
+    /// The one variant of a configuration without conditions.
+    unconditional: Option<Rc<Settings>>,
     /// Whether any condition asks for the physical path, and settings must be resolved once more.
     pub asks_physical: bool,
 }
@@ -43,7 +45,10 @@ impl Services {
     ) -> Self {
         let asks_physical =
             config.uses(&Field::PhysicalPath) || config.uses(&Field::PhysicalExistingPath);
+        let unconditional =
+            (config.blocks().len() <= 1).then(|| Rc::new(config.settings(&Active::default())));
         Self {
+            unconditional,
             clock,
             engine,
             stat_cache,
@@ -60,6 +65,9 @@ impl Services {
 
     /// The settings that apply to a request with these facts.
     pub fn resolve(&self, facts: &dyn Facts) -> Rc<Settings> {
+        if let Some(settings) = &self.unconditional {
+            return Rc::clone(settings);
+        }
         let mut active = self.active.borrow_mut();
         self.config.evaluate(facts, &mut active);
         Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active))

@@ -21,6 +21,8 @@ pub struct Fields {
     present: u128,
     /// Something was removed or put in between: the buffer is not the section any more.
     altered: bool,
+    /// A name is not among the [`Known`].
+    spelled: bool,
 }
 
 /// What stands between a name and its value.
@@ -42,7 +44,7 @@ impl Fields {
     /// An empty list; allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), entries: Vec::new(), present: 0, altered: false }
+        Self { buf: Vec::new(), entries: Vec::new(), present: 0, altered: false, spelled: false }
     }
 
     /// Forgets all fields and keeps the memory.
@@ -51,6 +53,7 @@ impl Fields {
         self.entries.clear();
         self.present = 0;
         self.altered = false;
+        self.spelled = false;
     }
 
     /// Number of fields (lines, not distinct names).
@@ -82,6 +85,17 @@ impl Fields {
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         let entry = self.store(name, value, Known::from_bytes(name));
         self.entries.push(entry);
+    }
+
+    /// Appends every field of another list, in its order; cheaper than one by one.
+    pub fn append(&mut self, other: &Fields) {
+        let shift = offset(self.buf.len());
+        self.buf.extend_from_slice(&other.buf);
+        let moved = |entry: &Entry| Entry { start: entry.start + shift, ..*entry };
+        self.entries.extend(other.entries.iter().map(moved));
+        self.present |= other.present;
+        self.altered |= other.altered;
+        self.spelled |= other.spelled;
     }
 
     /// Appends a field under its canonical name.
@@ -185,6 +199,12 @@ impl Fields {
         (!self.altered).then_some(&self.buf)
     }
 
+    /// Whether every name is a [`Known`] one, and so surely a token.
+    #[must_use]
+    pub fn all_known(&self) -> bool {
+        !self.spelled
+    }
+
     fn insert(&mut self, place: usize, name: &[u8], value: &[u8], id: Option<Known>) {
         self.altered |= place != self.entries.len();
         let entry = self.store(name, value, id);
@@ -204,6 +224,7 @@ impl Fields {
         self.buf.extend_from_slice(value);
         self.buf.extend_from_slice(LINE_END);
         self.present |= id.map_or(0, Known::bit);
+        self.spelled |= id.is_none();
         entry
     }
 
@@ -268,6 +289,26 @@ mod tests {
         fields.push(b"x-one", b"2");
         fields.push_known(Known::Vary, "C");
         fields
+    }
+
+    #[test]
+    fn appended_lists_read_as_one() {
+        let mut fields = sample();
+        let mut more = sample();
+        more.remove(Known::Host);
+        fields.append(&more);
+        let all: Vec<_> = sample().iter().chain(more.iter()).map(owned).collect();
+        assert_eq!(fields.iter().map(owned).collect::<Vec<_>>(), all);
+        assert!(fields.contains(Known::Vary) && !fields.all_known());
+        assert_eq!(fields.as_wire(), None, "what was removed still lies in the buffer");
+        let mut fields = Fields::new();
+        fields.push_known(Known::Vary, "a");
+        fields.append(&fields.clone());
+        assert_eq!(fields.as_wire(), Some(&b"Vary: a\r\nVary: a\r\n"[..]));
+    }
+
+    fn owned(field: (&[u8], &[u8])) -> (Vec<u8>, Vec<u8>) {
+        (field.0.to_vec(), field.1.to_vec())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::{ETag, ETagParts, FileIdentity};
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
-use lighty_http::{Known, Method, Status, Version, mime};
+use lighty_http::{Fields, Known, Method, Status, Version, mime};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::Entry;
 
@@ -148,8 +148,9 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
 struct FileFacts {
     variant: u64,
     etag: Option<ETag>,
-    last_modified: [u8; 29],
     media_type: Box<[u8]>,
+    /// Content-Type, ETag, Last-Modified, Accept-Ranges, as far as they apply.
+    fields: Fields,
 }
 
 type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
@@ -175,12 +176,18 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
         }
         None => core.mime.lookup(name).unwrap_or(mime::DEFAULT_TYPE).as_bytes().into(),
     };
-    let facts = Rc::new(FileFacts {
-        variant: ex.settings.variant.number(),
-        etag: etag_of(meta, ex),
-        last_modified: lighty_http::date::format(meta.mtime_s),
-        media_type,
-    });
+    let etag = etag_of(meta, ex);
+    let mut fields = Fields::new();
+    fields.push_known(Known::ContentType, &media_type);
+    if let Some(etag) = &etag {
+        fields.push_known(Known::ETag, etag);
+    }
+    fields.push_known(Known::LastModified, lighty_http::date::format(meta.mtime_s));
+    if core.range_requests {
+        fields.push_known(Known::AcceptRanges, "bytes");
+    }
+    let variant = ex.settings.variant.number();
+    let facts = Rc::new(FileFacts { variant, etag, media_type, fields });
     if let Some(slot) = slot(entry) {
         *slot.borrow_mut() = Some(Rc::clone(&facts));
     }
@@ -210,7 +217,10 @@ fn answer(ex: &mut Exchange, entry: &Entry) {
     let as_error_page = ex.error_status.is_some();
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    set_fields(ex, &facts, as_error_page);
+    match as_error_page {
+        true => ex.response.fields.push_known(Known::ContentType, &facts.media_type),
+        false => ex.response.fields.append(&facts.fields),
+    }
     let outcome = match as_error_page {
         true => Outcome::Proceed { ranges: false },
         false => evaluate_conditions(ex, entry, &facts),
@@ -238,22 +248,6 @@ fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outco
     };
     let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
-}
-
-fn set_fields(ex: &mut Exchange, facts: &FileFacts, as_error_page: bool) {
-    let ranges = ex.settings.core.range_requests;
-    let fields = &mut ex.response.fields;
-    fields.push_known(Known::ContentType, &facts.media_type);
-    if as_error_page {
-        return;
-    }
-    if let Some(etag) = &facts.etag {
-        fields.push_known(Known::ETag, etag.as_bytes());
-    }
-    fields.push_known(Known::LastModified, facts.last_modified);
-    if ranges {
-        fields.push_known(Known::AcceptRanges, "bytes");
-    }
 }
 
 fn whole(entry: &Entry, size: u64) -> Body {

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -102,7 +103,14 @@ impl Stream {
     pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_readable(cx))?;
-            match each!(&self.socket, socket => socket.try_read(buffer)) {
+            // Not the standard library's call, which is a point of thread cancellation and pays
+            // for it.
+            let received = each!(&self.socket, socket => {
+                socket.try_io(Interest::READABLE, || {
+                    Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::empty())?.0)
+                })
+            });
+            match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(count) if count > 0 && count < buffer.len() => {
                     self.forget_readable();
@@ -134,7 +142,11 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` when it takes nothing; else whatever the socket reports.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        each!(&self.socket, socket => socket.try_write(bytes))
+        each!(&self.socket, socket => {
+            socket.try_io(Interest::WRITABLE, || {
+                Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
+            })
+        })
     }
 
     /// Writes several pieces by one system call, as far as the socket takes them now.

@@ -85,6 +85,7 @@ impl Site {
         for (name, value) in fields {
             ex.request.fields.push_known(*name, value);
         }
+        ex.resolve_settings();
         pipeline::respond(&mut ex).await;
         let (mut body, mut chunks) = (Vec::new(), 0);
         match ex.response.body {

@@ -134,7 +134,7 @@ fn bind(
         true => lighty_io::listen::inherited_sockets().map_err(failed("LISTEN_FDS"))?,
         false => Vec::new(),
     };
-    listeners::bind(wanted, inherited, server, workers).map_err(|e| BootError(e.to_string()))
+    listeners::bind(config, wanted, inherited, workers).map_err(|e| BootError(e.to_string()))
 }
 
 /// Where the server writes what happens.

@@ -1,9 +1,10 @@
 //! Which sockets the server listens on: `server.bind` and `server.port`, every
 //! `$SERVER["socket"] == "..."`, and those that the service manager passed.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-use lighty_config::Config;
+use lighty_config::{Active, Config, Facts, Field};
 use lighty_core::Settings;
 use lighty_core::settings::ServerSettings;
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Inherited};
@@ -35,6 +36,14 @@ pub fn wanted(config: &Config<Settings>, server: &ServerSettings) -> Result<Vec<
     for socket in config.listen_sockets() {
         let spec = BindSpec::parse(&socket.text, Some(server.port))
             .map_err(|error| format!("$SERVER[\"socket\"] == \"{}\": {error}", socket.text))?;
+        let spec = match spec {
+            BindSpec::Inet(every)
+                if socket.text.starts_with(':') && at(config, &socket.text).use_ipv6 =>
+            {
+                BindSpec::Inet(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), every.port()))
+            }
+            spec => spec,
+        };
         if all.iter().all(|known| known.spec != spec) {
             all.push(Wanted { name: socket.text.clone(), spec });
         }
@@ -74,18 +83,11 @@ fn by_name(host: &str, port: u16) -> Result<SocketAddr, String> {
 /// Binds every wanted address for `workers` workers. An inherited socket stands in for the same
 /// address, or, where none fits and there is just one, for the main listener.
 pub fn bind(
+    config: &Config<Settings>,
     wanted: Vec<Wanted>,
     mut inherited: Vec<Inherited>,
-    server: &ServerSettings,
     workers: usize,
 ) -> std::io::Result<Vec<Bound>> {
-    let options = BindOptions {
-        backlog: server.listen_backlog,
-        reuse_port: workers > 1,
-        v6_only: server.v6only,
-        defer_accept_s: server.defer_accept.then_some(1),
-        unix_mode: server.socket_perms,
-    };
     let stand_in =
         inherited.len() == 1 && wanted.iter().all(|w| *inherited[0].socket.address() != w.spec);
     let mut all = Vec::new();
@@ -100,7 +102,10 @@ pub fn bind(
         };
         let mut bound = match passed {
             Some(passed) => share(want.name, passed.socket, workers)?,
-            None => bind_one(want, &options, workers)?,
+            None => {
+                let options = options(&at(config, &want.name), workers);
+                bind_one(want, &options, workers)?
+            }
         };
         if index == 0 {
             // Conditions name the others as they are written; nobody wrote this one's.
@@ -113,6 +118,36 @@ pub fn bind(
         all.push(share(name, extra.socket, workers)?);
     }
     Ok(all)
+}
+
+fn options(server: &ServerSettings, workers: usize) -> BindOptions {
+    BindOptions {
+        backlog: server.listen_backlog,
+        reuse_port: workers > 1,
+        v6_only: server.v6only,
+        defer_accept_s: server.defer_accept.then_some(1),
+        unix_mode: server.socket_perms,
+    }
+}
+
+/// What holds for a listener: the global settings, and those of its own block.
+fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
+    let mut active = Active::default();
+    config.evaluate(&OnlySocket(name), &mut active);
+    config.settings(&active).server
+}
+
+/// A request of which nothing is known yet but the listener.
+struct OnlySocket<'a>(&'a str);
+
+impl Facts for OnlySocket<'_> {
+    fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
+        (*field == Field::Socket).then_some(Cow::Borrowed(self.0))
+    }
+
+    fn remote_ip(&self) -> Option<IpAddr> {
+        None
+    }
 }
 
 fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Result<Bound> {

@@ -310,6 +310,24 @@ fn sockets_open_listeners_of_every_family() {
 }
 
 #[test]
+fn a_listener_has_the_socket_options_of_its_own_block() {
+    use std::os::unix::fs::PermissionsExt;
+    let setup = lighty!().file("a", "x").config(
+        "server.socket-perms = \"0660\"\n\
+         $SERVER[\"socket\"] == \"@DIR@/own.sock\" { server.socket-perms = \"0600\" }\n\
+         $SERVER[\"socket\"] == \"@DIR@/other.sock\" { }",
+    );
+    let directory = setup.directory().to_owned();
+    let _server = setup.start();
+    let mode = |name: &str| {
+        let meta = std::fs::metadata(directory.join(name)).expect("a socket");
+        meta.permissions().mode() & 0o777
+    };
+    assert_eq!(mode("own.sock"), 0o600);
+    assert_eq!(mode("other.sock"), 0o660);
+}
+
+#[test]
 fn includes_and_variables_are_resolved() {
     let setup = lighty!().file("a", "x").config(
         "var.name = \"from \" + env.TEST_NAME\ninclude \"parts/*.conf\"\n\

@@ -117,7 +117,7 @@ fn what_is_listed() -> Vec<Row> {
         .default("()")
         .doc(
             "Regular expressions; a name that one of them matches is not listed. Who knows the \
-             name can still fetch the file: use `url.access-deny` to forbid that.",
+             name can still fetch the file.",
         )
         .example("dir-listing.exclude = ( \"~$\", \"^\\.ht\" )"),
         row(Row::bool("dir-listing.hide-dotfiles", |s, on| of(s).hide_dotfiles = on))

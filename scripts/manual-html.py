@@ -193,8 +193,9 @@ def document(page, body, pages, name):
     up = "../" * name.count("/")
     nav = navigation(pages, name, up)
     title = html.escape(page.title)
-    # Long pages of the reference begin with a list of their own.
-    sections = page.sections if 2 < len(page.sections) <= 20 else []
+    # The pages of the reference begin with a list of their own.
+    is_reference = name.startswith("directives/")
+    sections = page.sections if len(page.sections) > 2 and not is_reference else []
     toc = "".join(f'<li><a href="#{i}">{html.escape(t)}</a></li>' for i, t in sections)
     toc = f'<nav class="toc" aria-label="On this page"><ul>{toc}</ul></nav>' if toc else ""
     head, _, rest = body.partition("\n")

@@ -26,7 +26,7 @@ fn a_slow_reader_gets_every_byte() {
         bed.sender.send(&stream, &mut queue, u64::MAX, &progress).await.expect("sent");
         drop(stream);
         let got = joined(client).await;
-        assert!(got[4..] == pattern(0, BYTES), "{}", bed.sender.backend());
+        assert!(got[4..] == *pattern(0, BYTES), "{}", bed.sender.backend());
     });
 }
 

@@ -19,7 +19,7 @@ fn every_backend_sends_every_size_cold_and_warm() {
                 let what = format!("{} {bytes} {temperature}", bed.sender.backend());
                 assert_eq!(got.len(), bytes + 10, "{what}");
                 assert!(got.starts_with(b"head\n") && got.ends_with(b"\ntail"), "{what}");
-                assert!(got[5..5 + bytes] == pattern(0, bytes), "{what}: other bytes");
+                assert!(got[5..5 + bytes] == *pattern(0, bytes), "{what}: other bytes");
             }
         }
         let counters = bed.sender.counters();
@@ -63,14 +63,8 @@ fn several_files_in_one_queue() {
         queue.append(&mut queue_of("b", &second, &[(0, 5_000)]));
         queue.append(&mut queue_of("c", &first, &[(699_990, 11)]));
         let got = bed.deliver(&mut queue).await.expect("sent");
-        let expected = [
-            &b"a"[..],
-            &pattern(0, 700_001),
-            b"b",
-            &pattern(0, 5_000),
-            b"c",
-            &pattern(699_990, 11),
-        ];
+        let expected =
+            [&b"a"[..], pattern(0, 700_001), b"b", pattern(0, 5_000), b"c", pattern(699_990, 11)];
         assert!(got == expected.concat(), "{}", bed.sender.backend());
     });
 }
@@ -146,7 +140,7 @@ fn a_budget_is_kept_to_the_byte() {
         bed.sender.send(&stream, &mut queue, u64::MAX, &progress).await.expect("rest");
         drop(stream);
         let got = joined(client).await;
-        assert!(got[10..] == pattern(0, 2_000_000), "{}", bed.sender.backend());
+        assert!(got[10..] == *pattern(0, 2_000_000), "{}", bed.sender.backend());
     });
 }
 

@@ -266,6 +266,29 @@ fn entries_have_a_limit() {
 }
 
 #[test]
+fn entries_make_way_when_descriptors_run_out() {
+    simple(|bed| async move {
+        for n in 0..16 {
+            bed.write(&n.to_string(), "x");
+            bed.text(&n.to_string()).await;
+        }
+        bed.write("new", "y");
+        let out = |times| {
+            let rule = FaultRule::every(FaultOp::Open, Fault::Errno(libc::EMFILE));
+            FaultPlan::new([FaultRule { times, ..rule }])
+        };
+        bed.cache.files().set_faults(Some(out(1)));
+        assert_eq!(bed.text("new").await, "y");
+        assert_eq!(bed.cache.len(), 16 - 2 + 1, "an eighth was let go");
+        // What is still out of descriptors after that says so.
+        bed.cache.clear();
+        bed.cache.files().set_faults(Some(out(2)));
+        assert_eq!(bed.errno("new").await, Some(libc::EMFILE));
+        assert_eq!(bed.text("new").await, "y");
+    });
+}
+
+#[test]
 fn small_files_have_limits() {
     let limits = CacheLimits {
         small_file_bytes_max: 10,

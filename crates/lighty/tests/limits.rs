@@ -126,6 +126,47 @@ fn a_rate_holds_only_where_it_is_configured() {
 }
 
 #[test]
+fn a_client_that_takes_nothing_is_cut_and_the_log_names_the_limit() {
+    let server = lighty!()
+        .file("large", pattern(0, 24 << 20))
+        .config("server.max-write-idle = 1\nserver.errorlog-level = \"info\"")
+        .start();
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _ = client.response_head();
+    server.await_log("server.max-write-idle");
+    assert!(client.read_to_end().0.len() < 24 << 20);
+}
+
+#[test]
+fn a_client_that_takes_a_little_now_and_then_is_not_cut() {
+    let size = 2 << 20;
+    let server = lighty!().file("f", pattern(0, size)).config("server.max-write-idle = 2").start();
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+    client.send("GET /f HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let _ = client.response_head();
+    let start = Instant::now();
+    let mut taken = 0;
+    // What empties a window or two every second is progress.
+    while start.elapsed() < Duration::from_secs(5) {
+        taken += client.read_exact(100 * 1024).expect("more of the file").len();
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    assert_eq!(taken + client.read_to_end().0.len(), size);
+}
+
+#[test]
+fn a_body_that_never_comes_is_not_waited_for_for_ever() {
+    let server = lighty!().file("a", "x").config("server.max-read-idle = 1").start();
+    let mut client = server.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nab");
+    assert_eq!(client.response().status, 405);
+    let start = Instant::now();
+    client.expect_end();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+#[test]
 fn idle_connections_cost_little_memory() {
     const CLIENTS: usize = 2000;
     let server = lighty!()

@@ -262,13 +262,19 @@ impl PidFile {
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
-            .truncate(true)
+            .truncate(false)
             .mode(0o644)
-            .custom_flags(libc::O_NOFOLLOW)
+            // A FIFO without a reader must not hold the start up.
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            // It is removed at the end: no device or socket may be taken for it.
+            return Err(io::Error::other("is not a regular file"));
+        }
+        file.set_len(0)?;
         let pid = std::process::id();
         writeln!(file, "{pid}")?;
-        let meta = file.metadata()?;
         Ok(PidFile { path: path.to_path_buf(), dev: meta.dev(), ino: meta.ino(), pid })
     }
 }
@@ -289,6 +295,24 @@ impl Drop for PidFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pid_file_is_a_regular_file_and_goes_with_its_owner() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("pid");
+        std::fs::write(&path, "an older and longer content").expect("write");
+        let pid_file = PidFile::create(&path).expect("create");
+        let written = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(written, format!("{}\n", std::process::id()));
+        drop(pid_file);
+        assert!(!path.exists());
+        let socket = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+        assert!(PidFile::create(&path).is_err(), "a socket is no pid file");
+        assert!(path.exists());
+        drop(socket);
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).expect("link");
+        assert!(PidFile::create(&dir.path().join("link")).is_err());
+    }
 
     #[test]
     fn names_are_looked_up() {

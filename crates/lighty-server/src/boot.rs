@@ -53,6 +53,8 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let fds = raise_descriptors(&server)?;
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
     let workers = worker_count(&server);
+    // Before the first socket listens: whoever can connect can also ask for an orderly end.
+    let ears = listen_to_signals()?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
     let pid_file = match &server.pid_file {
@@ -70,10 +72,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     });
 
     let fleet = launch(&config, &server, bound, &logs, workers, fds, &say)?;
-    wait_for_end(&fleet, &server, &say, || {
+    wait_for_end(ears, &fleet, &server, &say, || {
         logs.errors.reopen();
         logs.access.reopen();
-    })?;
+    });
     drop(pid_file);
     drop(fleet.files);
     say(Level::Notice, "stopped");
@@ -247,29 +249,44 @@ fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
     server.stat_cache_entries_max.min(share)
 }
 
-/// The main thread's loop over signals.
-fn wait_for_end(
-    fleet: &Fleet,
-    server: &ServerSettings,
-    say: &dyn Fn(Level, &str),
-    reopen: impl Fn(),
-) -> Result<(), BootError> {
+/// The main thread's event loop, and the signals that it hears.
+struct Ears {
+    runtime: tokio::runtime::Runtime,
+    signals: Signals,
+}
+
+fn listen_to_signals() -> Result<Ears, BootError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(failed("starting the event loop"))?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::listen().map_err(failed("signals"))?
+    };
+    Ok(Ears { runtime, signals })
+}
+
+/// The main thread's loop over signals.
+fn wait_for_end(
+    ears: Ears,
+    fleet: &Fleet,
+    server: &ServerSettings,
+    say: &dyn Fn(Level, &str),
+    reopen: impl Fn(),
+) {
+    let Ears { runtime, mut signals } = ears;
     runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(failed("signals"))?;
         loop {
             match signals.next().await {
                 Signal::Stop => {
                     stop(fleet, Command::Stop);
-                    return Ok(());
+                    return;
                 }
                 Signal::GracefulStop => {
                     say(Level::Notice, "graceful stop: waiting for answers under way");
                     graceful(fleet, server, &mut signals).await;
-                    return Ok(());
+                    return;
                 }
                 Signal::ReopenLogs => {
                     reopen();

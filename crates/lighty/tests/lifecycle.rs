@@ -82,6 +82,21 @@ fn term_cuts_a_download() {
 }
 
 #[test]
+fn whoever_can_connect_can_end_the_server_in_order() {
+    for _ in 0..20 {
+        let mut server = lighty!()
+            .config("server.pid-file = \"@DIR@/lighty.pid\"")
+            .config("$SERVER[\"socket\"] == \"@DIR@/web.sock\" { server.tag = \"unix\" }")
+            .start();
+        // At the first sight of a listener, the rest of the start is still under way.
+        server.stop();
+        for left in ["lighty.pid", "web.sock"] {
+            assert!(!server.directory().join(left).exists(), "{left} is left behind");
+        }
+    }
+}
+
+#[test]
 fn hup_opens_logs_again_that_were_moved_away() {
     let server = lighty!()
         .file("a", "x")

@@ -186,10 +186,18 @@ fn split_absolute(target: &[u8]) -> Result<Form<'_>, UriFault> {
 }
 
 /// Where path and query lie in the buffer that [`normalise`] filled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Target {
     path_len: u32,
     has_query: bool,
+    plain: bool,
+}
+
+/// Where things lie; whether that was cheap to find out makes no difference.
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        (self.path_len, self.has_query) == (other.path_len, other.has_query)
+    }
 }
 
 impl Target {
@@ -213,9 +221,15 @@ impl Target {
         self.has_query.then(|| &target[self.path_len as usize + 1..])
     }
 
+    /// Whether the path is known to stand for itself: nothing encoded, no dot segment.
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        self.plain
+    }
+
     fn new(path_len: usize, has_query: bool) -> Self {
         let path_len = u32::try_from(path_len).expect("a target of less than 4 GiB");
-        Self { path_len, has_query }
+        Self { path_len, has_query, plain: false }
     }
 }
 
@@ -229,7 +243,7 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
     out.clear();
     if is_plain(raw) {
         out.extend_from_slice(raw);
-        return Ok(Target::of(out));
+        return Ok(Target { plain: true, ..Target::of(out) });
     }
     if raw.first() != Some(&b'/') {
         out.push(b'/');

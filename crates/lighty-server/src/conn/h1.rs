@@ -162,8 +162,13 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     ex.ordinal = ordinal;
     ex.started_ms = worker.services.clock.mono_ms();
     ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
-    // The parser has refused what cannot be decoded.
-    let _ = ex.decode_path();
+    if busy.head.has_plain_path() {
+        ex.request.path.clear();
+        ex.request.path.extend_from_slice(&ex.request.target[..ex.request.path_end]);
+    } else {
+        // The parser has refused what cannot be decoded.
+        let _ = ex.decode_path();
+    }
     ex.resolve_settings();
     let core = &ex.settings.core;
     if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {

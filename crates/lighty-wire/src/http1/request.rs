@@ -148,6 +148,12 @@ impl RequestHead {
         &self.line[start..start + self.raw_target_len]
     }
 
+    /// Whether the path stands for itself and need not be decoded.
+    #[must_use]
+    pub fn has_plain_path(&self) -> bool {
+        self.parts.is_plain()
+    }
+
     /// The normalised path, still percent-encoded.
     #[must_use]
     pub fn path(&self) -> &[u8] {

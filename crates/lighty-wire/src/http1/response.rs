@@ -102,7 +102,10 @@ pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault
 /// only sends it the slow way). Counted in bytes and without branches, so that the compiler makes
 /// vectors of it.
 fn control_bytes(section: &[u8]) -> usize {
-    let in_chunk = |chunk: &[u8]| -> u8 { chunk.iter().map(|&byte| u8::from(byte <= b'\r')).sum() };
+    // At most 255 in a chunk: nothing wraps, but a checked sum would not become a vector.
+    let in_chunk = |chunk: &[u8]| -> u8 {
+        chunk.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(u8::from(byte <= b'\r')))
+    };
     section.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }
 

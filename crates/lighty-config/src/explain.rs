@@ -76,7 +76,26 @@ pub struct Explanation {
     pub directives: Vec<DirectiveReport>,
 }
 
+/// A condition as a request finds it.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// The head of its block as it would be written.
+    pub head: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub why: String,
+}
+
 impl<S> Config<S> {
+    /// What becomes of every condition for these facts, in file order.
+    pub fn judge(&self, facts: &dyn Facts) -> Vec<Judgement> {
+        let outcomes = self.outcomes(facts).into_iter().zip(&self.blocks).skip(1);
+        outcomes
+            .map(|((outcome, why), block)| Judgement { head: block.head(), outcome, why })
+            .collect()
+    }
+
     /// Explains which conditions hold and which directives apply.
     pub fn explain(&self, facts: &dyn Facts, sources: &Sources) -> Explanation {
         let outcomes = self.outcomes(facts);

@@ -65,7 +65,7 @@ pub use directive::{
     parse_choice, parse_int, parse_map, parse_string, parse_strings,
 };
 pub use evaluate::{Active, CaptureId, Captures};
-pub use explain::{ConditionReport, DirectiveReport, Explanation, Outcome};
+pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};
 pub use fmt::format;
 pub use fs_loader::FsLoader;
 pub use load::{LoadOptions, Main, load};

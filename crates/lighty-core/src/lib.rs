@@ -7,7 +7,8 @@
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `module`, `pipeline`, then
-//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `throttle`.
+//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`,
+//! `throttle`.
 #![forbid(unsafe_code)]
 
 pub mod body;
@@ -25,6 +26,7 @@ pub mod response;
 pub mod services;
 pub mod settings;
 pub mod throttle;
+pub mod trace;
 
 pub use body::{Body, BodyFault, BodySource, BodyStream, RequestBody};
 pub use counters::Counters;

@@ -14,6 +14,7 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limits;
 use crate::module::{Module, Step};
+use crate::trace;
 
 /// What a pass through the phases came to.
 enum Pass {
@@ -23,8 +24,11 @@ enum Pass {
 
 /// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete but for its framing.
 pub async fn respond(ex: &mut Exchange) {
+    trace::request(ex);
     loop {
-        match pass(ex).await {
+        let passed = pass(ex).await;
+        trace::pass(ex);
+        match passed {
             Pass::Restart => {
                 ex.restarts += 1;
                 if ex.restarts > limits::RESTARTS_MAX {
@@ -46,6 +50,7 @@ pub async fn respond(ex: &mut Exchange) {
     for module in &services.modules.response_head {
         module.response_head(ex);
     }
+    trace::response(ex);
 }
 
 /// After the last byte, or when the connection broke.
@@ -108,7 +113,13 @@ async fn pass(ex: &mut Exchange) -> Pass {
         }
     }
     if !ex.response.answered {
-        ex.fail_saying(Fault::Forbidden, "no handler takes this request");
+        let is_directory =
+            ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
+        let particulars = match is_directory {
+            true => "a directory that has neither an index file nor a listing here",
+            false => "no handler takes this request",
+        };
+        ex.fail_saying(Fault::Forbidden, particulars);
     }
     Pass::Answered
 }
@@ -267,10 +278,12 @@ fn redirect_to_slash(ex: &mut Exchange) -> bool {
         return false;
     }
     let mut location = Vec::new();
-    if ex.settings.server.absolute_dir_redirect && !ex.request.authority.is_empty() {
+    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
+    let authority = Some(&*ex.request.authority).filter(|host| !host.is_empty()).unwrap_or(named);
+    if ex.settings.server.absolute_dir_redirect && !authority.is_empty() {
         location.extend_from_slice(ex.request.scheme.as_bytes());
         location.extend_from_slice(b"://");
-        location.extend_from_slice(&ex.request.authority);
+        location.extend_from_slice(authority);
     }
     lighty_http::uri::encode_path(&ex.request.path, &mut location);
     location.push(b'/');

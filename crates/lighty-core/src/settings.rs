@@ -267,7 +267,7 @@ pub struct CoreSettings {
     pub force_lowercase_filenames: bool,
     pub range_requests: bool,
     pub mime: Arc<MimeAssign>,
-    /// Name of the extended attribute to ask for a media type.
+    /// Full name of the extended attribute to ask for a media type.
     pub mime_xattr: Option<Arc<str>>,
     pub mime_xattr_name: Arc<str>,
     pub etag_inode: bool,
@@ -307,7 +307,7 @@ impl Default for CoreSettings {
             range_requests: true,
             mime: Arc::new(MimeAssign::default()),
             mime_xattr: None,
-            mime_xattr_name: "Content-Type".into(),
+            mime_xattr_name: "user.Content-Type".into(),
             etag_inode: true,
             etag_mtime: true,
             etag_size: true,

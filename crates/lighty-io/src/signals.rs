@@ -16,16 +16,18 @@ pub enum Signal {
     ReopenLogs,
     /// USR1: read the configuration again.
     Reload,
+    /// USR2: write the counters to the error log.
+    Report,
 }
 
 /// The signals of the process, from the moment of [`listen`](Self::listen) on.
 #[derive(Debug)]
 pub struct Signals {
-    streams: [(Signal, Stream); 4],
+    streams: [(Signal, Stream); 5],
 }
 
 impl Signals {
-    /// Takes the four signals over; their default action, ending the process, is gone for good.
+    /// Takes these signals over; their default action, ending the process, is gone for good.
     ///
     /// # Errors
     /// When the runtime cannot install a handler.
@@ -39,6 +41,7 @@ impl Signals {
             (Signal::GracefulStop, signal(SignalKind::interrupt())?),
             (Signal::ReopenLogs, signal(SignalKind::hangup())?),
             (Signal::Reload, signal(SignalKind::user_defined1())?),
+            (Signal::Report, signal(SignalKind::user_defined2())?),
         ];
         Ok(Signals { streams })
     }
@@ -70,6 +73,7 @@ mod tests {
             (libc::SIGINT, Signal::GracefulStop),
             (libc::SIGHUP, Signal::ReopenLogs),
             (libc::SIGUSR1, Signal::Reload),
+            (libc::SIGUSR2, Signal::Report),
         ];
         for (number, meaning) in table {
             // SAFETY: sends a signal to this process, which handles it from here on.

@@ -293,6 +293,7 @@ fn wait_for_end(
                     fleet.orders.send_modify(|order| order.reopened += 1);
                     say(Level::Notice, "logs were opened again");
                 }
+                Signal::Report => fleet.orders.send_modify(|order| order.reported += 1),
                 Signal::Reload => {
                     say(Level::Warning, "USR1: reloading the configuration needs a restart");
                 }

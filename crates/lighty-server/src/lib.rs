@@ -3,12 +3,13 @@
 //!
 //! Read in this order: `boot` (what happens at start), `worker` (one thread's loop), `conn`
 //! (a connection's life), `slots` (time-outs and limits over all connections of a worker),
-//! `modules` (THE list).
+//! `counts` (what a worker reports), `modules` (THE list).
 #![forbid(unsafe_code)]
 
 pub mod boot;
 pub mod check;
 pub mod conn;
+pub mod counts;
 pub mod listeners;
 pub mod manual;
 pub mod modules;

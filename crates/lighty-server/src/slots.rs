@@ -34,6 +34,8 @@ pub struct Limits {
     pub write_idle_s: u32,
     pub min_read_rate: u32,
     pub min_write_rate: u32,
+    /// Whether the end of an idle connection is logged (`debug.log-timeouts`).
+    pub log_idle: bool,
 }
 
 /// Seconds before a minimum rate is enforced: a stream may start slowly.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use lighty_config::{Active, Config};
-use lighty_core::log::Log;
+use lighty_core::log::{Level, Log};
 use lighty_core::{Services, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -16,6 +16,7 @@ use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_modules::accesslog;
 use tokio::sync::watch;
 
+use crate::counts;
 use crate::modules;
 use crate::worker::{Door, Worker};
 
@@ -36,6 +37,8 @@ pub struct Order {
     pub command: Command,
     /// How often logs were reopened and caches are to be dropped.
     pub reopened: u32,
+    /// How often a line of counters was asked for.
+    pub reported: u32,
 }
 
 /// All that a worker starts with.
@@ -96,13 +99,24 @@ async fn serve(mut setup: Setup) {
     let report = worker.services.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
     let _ = setup.ready.send(Ready::Serving { engine });
+    obey(&mut setup, &worker, &accepting).await;
+    worker.log(Level::Info, &counts::line(setup.index, &worker));
+}
+
+/// Follows the main thread's orders until one ends the worker.
+async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: &Accepting) {
     let mut reopened = 0;
+    let mut reported = 0;
     loop {
         let order = *setup.order.borrow_and_update();
         if order.reopened != reopened {
             reopened = order.reopened;
             worker.services.drop_caches();
             worker.services.modules.iter().for_each(|module| module.reopen());
+        }
+        if order.reported != reported {
+            reported = order.reported;
+            worker.log(Level::Notice, &counts::line(setup.index, worker));
         }
         match order.command {
             Command::Serve => {}

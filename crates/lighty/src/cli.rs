@@ -12,7 +12,8 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
     after_help = "Exit status: 0 success; 1 the configuration has errors or the server cannot \
                   start; 2 the command line is wrong.\n\
                   Signals: INT finishes the answers under way and stops, a second INT or TERM \
-                  stops at once, HUP opens the log files again."
+                  stops at once, HUP opens the log files again, USR2 writes the counters to the \
+                  error log."
 )]
 pub(crate) struct Cli {
     /// Configuration file; `-` reads standard input

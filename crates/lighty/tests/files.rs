@@ -91,6 +91,34 @@ fn a_type_may_come_from_an_extended_attribute() {
 }
 
 #[test]
+fn the_attribute_of_types_is_the_users_content_type() {
+    let setup = lighty!().file("a.txt", "x").config("mimetype.use-xattr = \"enable\"");
+    let flags = rustix::fs::XattrFlags::empty();
+    let value = b"application/x-test";
+    if rustix::fs::setxattr(setup.root("a.txt"), "user.Content-Type", value, flags).is_err() {
+        eprintln!("SKIPPED: this file system keeps no extended attributes");
+        return;
+    }
+    let server = setup.start();
+    assert_eq!(server.get("/a.txt").field("Content-Type"), Some("application/x-test"));
+}
+
+#[test]
+fn an_absolute_redirect_names_the_server_where_the_request_does_not() {
+    let server = lighty!()
+        .file("dir/a.txt", "x")
+        .config("server.feature-flags = ( \"server.absolute-dir-redirect\" => \"enable\" )")
+        .config("server.name = \"www.example.org\"")
+        .start();
+    let mut client = server.connect();
+    client.send("GET /dir?q HTTP/1.0\r\n\r\n");
+    assert_eq!(client.response().field("Location"), Some("http://www.example.org/dir/?q"));
+    let mut client = server.connect();
+    client.send("GET /dir HTTP/1.0\r\nHost: b.example\r\n\r\n");
+    assert_eq!(client.response().field("Location"), Some("http://b.example/dir/"));
+}
+
+#[test]
 fn validators_are_honoured_in_their_order() {
     let server = lighty!().file("a.txt", "hello\n").start();
     let first = server.get("/a.txt");

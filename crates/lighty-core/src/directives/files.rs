@@ -138,6 +138,7 @@ fn types() -> Vec<Row> {
         .doc("Asks the file's extended attribute for its media type first.")
         .example("mimetype.use-xattr = \"enable\""),
         Row::string("mimetype.xattr-name", |s, v| {
+            let v = attribute(&v);
             if s.core.mime_xattr.is_some() {
                 s.core.mime_xattr = Some(Arc::clone(&v));
             }
@@ -148,6 +149,16 @@ fn types() -> Vec<Row> {
         .doc("Name of that attribute; `user.` is put before it where it has no name space.")
         .example("mimetype.xattr-name = \"user.mime_type\""),
     ]
+}
+
+/// The full name of an extended attribute: files have those of users, unless another name space
+/// is written.
+fn attribute(name: &str) -> Arc<str> {
+    const SPACES: [&str; 4] = ["user.", "trusted.", "security.", "system."];
+    match SPACES.iter().any(|space| name.starts_with(space)) {
+        true => name.into(),
+        false => format!("user.{name}").into(),
+    }
 }
 
 fn mime_assign(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject> {

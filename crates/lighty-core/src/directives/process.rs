@@ -86,6 +86,20 @@ fn listeners() -> Vec<Row> {
     ]
 }
 
+/// Every name that lighttpd 1.4 or 1.5 takes.
+const EVENT_HANDLERS: &[&str] = &[
+    "linux-sysepoll",
+    "epoll",
+    "poll",
+    "select",
+    "linux-rtsig",
+    "freebsd-kqueue",
+    "kqueue",
+    "solaris-devpoll",
+    "solaris-eventports",
+    "libev",
+];
+
 fn listener_details() -> Vec<Row> {
     vec![
         Row::bool("server.defer-accept", |s, v| s.server.defer_accept = v)
@@ -124,12 +138,17 @@ fn listener_details() -> Vec<Row> {
              `LISTEN_PID`, `LISTEN_FDNAMES`) instead of binding the same addresses again.",
         )
         .example("server.systemd-socket-activation = \"disable\""),
-        Row::string("server.event-handler", |s, v| s.server.event_handler = v)
-            .scope(Scope::Server)
-            .default("linux-sysepoll")
-            .since("1.4")
-            .doc("How socket events are waited for. lighty always uses epoll; read for compatibility.")
-            .example("server.event-handler = \"linux-sysepoll\""),
+        Row::choice("server.event-handler", EVENT_HANDLERS, |s, v| {
+            s.server.event_handler = EVENT_HANDLERS[v].into();
+        })
+        .scope(Scope::Server)
+        .default("linux-sysepoll")
+        .since("1.4")
+        .doc(
+            "How socket events are waited for. lighty always uses epoll; the names that lighttpd \
+             knows are read for compatibility.",
+        )
+        .example("server.event-handler = \"linux-sysepoll\""),
     ]
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
 use lighty_core::throttle::Bucket;
-use lighty_core::{Body, Exchange, Fault};
+use lighty_core::{Body, Exchange, Fault, trace};
 use lighty_http::{Fields, Known, Version, decimal};
 use lighty_io::send::{SendState, Sender};
 use lighty_io::transport::Stream;
@@ -235,6 +235,7 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
         match encode::encode_head(Version::Http11, status, fields, Some(&date), &mut busy.out) {
             Ok(()) => {
                 ex.head_sent = busy.out.len() as u64;
+                trace::response_head(ex, &busy.out);
                 return framing;
             }
             // A field that would split the answer is ours or the configuration's fault.

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::task::Poll;
 
-use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline};
+use lighty_core::log::About;
+use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::{Version, decimal};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
@@ -40,6 +41,7 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
         wait_idle(&conn, &worker, ordinal);
         let readable = std::future::poll_fn(|cx| conn.stream.poll_readable(cx)).await;
         if readable.is_err() || conn.slot.kicked().is_some() {
+            log_idle_end(&conn, &worker, ordinal);
             break;
         }
         let mut busy = worker.take_busy();
@@ -67,8 +69,24 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
 fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     let core = &worker.global().core;
     let idle_s = if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
-    conn.slot.limit(Limits { idle_s, ..conn.slot.limits() });
+    let log_idle = if ordinal == 0 { core.log_timeouts } else { conn.slot.limits().log_idle };
+    conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
     worker.slots.wait_idle(&conn.slot, worker.now_s());
+}
+
+/// `debug.log-timeouts`: an idle connection that ends is nothing unusual, so only on request.
+fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
+    let limits = conn.slot.limits();
+    if !limits.log_idle || conn.slot.kicked() != Some(Fault::ClientGone) {
+        return;
+    }
+    let limit = match ordinal {
+        0 => "server.max-connection-idle",
+        _ => "server.max-keep-alive-idle",
+    };
+    let about = About { client: &conn.peer_text, limit, ..About::default() };
+    let message = format!("no request within {} s after {ordinal}", limits.idle_s);
+    worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), &message, about);
 }
 
 /// Answers requests until none is pending.
@@ -176,6 +194,7 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     }
     conn.slot.limit(Limits {
         idle_s: core.max_keep_alive_idle_s,
+        log_idle: core.log_timeouts,
         read_idle_s: core.max_read_idle_s,
         write_idle_s: core.max_write_idle_s,
         min_read_rate: core.min_read_rate,
@@ -307,6 +326,7 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
             Level::Info,
             &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
         );
+        trace::refused_head(ex, busy.input.borrow().pending());
         ex.keep_alive = false;
         ex.fail_status(fault.status());
         lighty_core::response::default_error_page(&mut ex.response);

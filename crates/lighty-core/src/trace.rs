@@ -1,0 +1,107 @@
+//! What the `debug.log-*` switches write: lines about single requests in the error log.
+//!
+//! Each switch is part of a request's own settings, so a condition may trace one client or one
+//! URL only. The lines have the level `notice`: whoever turned a switch on wants to see them.
+
+use std::fmt::Write;
+
+use lighty_config::Facts;
+
+use crate::exchange::Exchange;
+use crate::log::Level;
+
+/// Bytes of a head that could not be parsed which a line shows at most.
+const RAW_BYTES_MAX: usize = 1024;
+
+/// The head of a request has arrived: `debug.log-request-header`.
+pub fn request(ex: &Exchange) {
+    if ex.settings.core.log_request_header {
+        ex.log(Level::Notice, &request_header(ex));
+    }
+}
+
+/// The phases came to an answer, or to a restart: `debug.log-condition-handling` and
+/// `debug.log-request-handling`.
+pub fn pass(ex: &Exchange) {
+    let core = &ex.settings.core;
+    if core.log_condition_handling {
+        conditions(ex);
+    }
+    if core.log_request_handling {
+        let by = if ex.handler.is_empty() { "the core" } else { ex.handler };
+        let fault = ex.fault.map_or("", |fault| fault.verdict().words);
+        let comma = if fault.is_empty() { "" } else { ", " };
+        ex.log(
+            Level::Notice,
+            &format!("handled by {by}: {}{comma}{fault}", ex.response.status.code()),
+        );
+    }
+}
+
+/// The answer is complete: `debug.log-request-header-on-error`.
+pub fn response(ex: &Exchange) {
+    let core = &ex.settings.core;
+    if core.log_request_header_on_error
+        && !core.log_request_header
+        && ex.response.status.code() >= 400
+    {
+        ex.log(Level::Notice, &request_header(ex));
+    }
+}
+
+/// The head of the answer as it is sent: `debug.log-response-header`.
+pub fn response_head(ex: &Exchange, head: &[u8]) {
+    if ex.settings.core.log_response_header {
+        ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
+    }
+}
+
+/// A head that was refused, as it came: both switches for request headers.
+pub fn refused_head(ex: &Exchange, raw: &[u8]) {
+    let core = &ex.settings.core;
+    if core.log_request_header || core.log_request_header_on_error {
+        let shown = &raw[..raw.len().min(RAW_BYTES_MAX)];
+        let more = if shown.len() < raw.len() { " ..." } else { "" };
+        ex.log(Level::Notice, &format!("request header:{}{more}", bracketed(shown)));
+    }
+}
+
+/// The lines of a head, each in brackets; no byte of it can forge a line of the log.
+fn bracketed(head: &[u8]) -> String {
+    let mut text = String::new();
+    for line in head.split(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() {
+            let _ = write!(text, " [{}]", line.escape_ascii());
+        }
+    }
+    text
+}
+
+fn request_header(ex: &Exchange) -> String {
+    let mut text = format!("request header: [{}]", ex.request.line.escape_ascii());
+    for (name, value) in ex.request.fields.iter() {
+        let _ = write!(text, " [{}: {}]", name.escape_ascii(), value.escape_ascii());
+    }
+    text
+}
+
+fn conditions(ex: &Exchange) {
+    let facts: &dyn Facts = ex;
+    for judged in ex.services.config().judge(facts) {
+        let message =
+            format!("condition {} is {}: {}", judged.head, judged.outcome.as_str(), judged.why);
+        ex.log(Level::Notice, &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_one_line_whatever_is_in_it() {
+        let text = bracketed(b"GET / HTTP/1.1\r\nA: b\r\x1b[2J\n\r\n");
+        assert_eq!(text, " [GET / HTTP/1.1] [A: b\\r\\x1b[2J]");
+    }
+}

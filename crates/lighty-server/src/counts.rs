@@ -1,0 +1,86 @@
+//! What a worker has done, as a line of the error log: on USR2, and when the server stops.
+
+use std::cell::Cell;
+
+use crate::worker::Worker;
+
+/// Requests and connections, then the network backend's and the file engine's reads. Bytes, and
+/// milliseconds of waiting summed over the connections that waited.
+pub fn line(index: usize, worker: &Worker) -> String {
+    format!(
+        "worker {index}: {}; {}; {}; {}",
+        requests(worker),
+        backend(worker),
+        engine(worker),
+        cache(worker)
+    )
+}
+
+fn requests(worker: &Worker) -> String {
+    let c = &worker.services.counters;
+    format!(
+        "{} requests on {} connections ({} open), {} bytes in, {} out, {} refused, {} cut, {} \
+         timed out, {} reaped, {} pauses in accepting",
+        c.requests.get(),
+        c.connections.get(),
+        worker.slots.open(),
+        c.bytes_in.get(),
+        c.bytes_out.get(),
+        c.refused.get(),
+        c.cut.get(),
+        c.timed_out.get(),
+        c.reaped.get(),
+        c.accept_pauses.get(),
+    )
+}
+
+fn backend(worker: &Worker) -> String {
+    let c = worker.sender.counters();
+    format!(
+        "network backend {}: {} async reads, {} sync reads, {} bytes ({} by sendfile), read wait \
+         {} ms",
+        worker.global().server.network_backend,
+        c.async_reads.get(),
+        c.sync_reads.get(),
+        c.bytes.get(),
+        c.sendfile_bytes.get(),
+        ms(&c.read_wait_us),
+    )
+}
+
+fn engine(worker: &Worker) -> String {
+    let engine = &worker.services.engine;
+    let c = engine.counters();
+    format!(
+        "file engine {}: {} opens, {} stats, {} of them answered from memory, {} async reads, {} \
+         sync reads, {} bytes, open wait {} ms, stat wait {} ms, read wait {} ms, {} under way",
+        engine.report().name,
+        c.opens.get(),
+        c.stats.get(),
+        c.lookups_cached.get(),
+        c.async_reads.get(),
+        c.sync_reads.get(),
+        c.bytes.get(),
+        ms(&c.open_wait_us),
+        ms(&c.stat_wait_us),
+        ms(&c.read_wait_us),
+        c.in_flight.get(),
+    )
+}
+
+fn cache(worker: &Worker) -> String {
+    let c = worker.services.stat_cache.counters();
+    format!(
+        "stat cache: {} hits, {} looked at again, {} loads, {} joined, {} invalidated, {} evicted",
+        c.hits.get(),
+        c.revalidated.get(),
+        c.loads.get(),
+        c.joined.get(),
+        c.invalidated.get(),
+        c.evicted.get(),
+    )
+}
+
+fn ms(us: &Cell<u64>) -> u64 {
+    us.get() / 1000
+}

@@ -22,7 +22,8 @@ enum Pass {
     Restart,
 }
 
-/// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete but for its framing.
+/// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete
+/// but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
     loop {
@@ -45,6 +46,12 @@ pub async fn respond(ex: &mut Exchange) {
         }
     }
     keep_error_status(ex);
+    complete(ex).await;
+}
+
+/// Completes an answer: an error without a body gets its page, then modules see the head. Called
+/// by itself for what never came to be a request (a refused head, a head that came too late).
+pub async fn complete(ex: &mut Exchange) {
     fill_error_page(ex).await;
     let services = Rc::clone(&ex.services);
     for module in &services.modules.response_head {

@@ -3,10 +3,9 @@
 //! `type` is `"directory"` or `"file"`, `size` is in bytes (0 for a directory), `mtime` in seconds
 //! since 1970. One entry a line. A name that is not UTF-8 has U+FFFD where it is broken.
 
-use lighty_http::json;
+use lighty_http::{decimal, json};
 
 use super::entries::Item;
-use super::page::push_number;
 
 pub(super) fn head(out: &mut Vec<u8>) {
     out.push(b'[');
@@ -20,12 +19,12 @@ pub(super) fn row(item: &Item<'_>, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"type\":\"");
     out.extend_from_slice(kind);
     out.extend_from_slice(b"\",\"size\":");
-    push_number(if item.is_directory { 0 } else { item.size }, out);
+    decimal::push(if item.is_directory { 0 } else { item.size }, out);
     out.extend_from_slice(b",\"mtime\":");
     if item.mtime_s < 0 {
         out.push(b'-');
     }
-    push_number(item.mtime_s.unsigned_abs(), out);
+    decimal::push(item.mtime_s.unsigned_abs(), out);
     out.push(b'}');
 }
 

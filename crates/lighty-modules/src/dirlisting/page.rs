@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lighty_http::mime::{self, MimeAssign};
-use lighty_http::{date, html, uri};
+use lighty_http::{date, decimal, html, uri};
 
 use super::entries::{Entries, Item};
 
@@ -164,7 +164,7 @@ impl Page {
         out.extend_from_slice(b"</td><td>");
         if !item.is_directory {
             out.extend_from_slice(b"<data value=");
-            push_number(item.size, out);
+            decimal::push(item.size, out);
             out.push(b'>');
             push_size(item.size, out);
             out.extend_from_slice(b"</data>");
@@ -276,7 +276,7 @@ fn turns_direction(c: char) -> bool {
 /// `2 directories, 1 file, 4.5 MiB`.
 fn push_totals(totals: &Totals, out: &mut Vec<u8>) {
     let mut part = |count: usize, one: &str, many: &str| {
-        push_number(count as u64, out);
+        decimal::push(count as u64, out);
         out.push(b' ');
         out.extend_from_slice(if count == 1 { one } else { many }.as_bytes());
     };
@@ -307,7 +307,7 @@ fn push_time(unix_s: i64, out: &mut Vec<u8>) {
 fn push_size(bytes: u64, out: &mut Vec<u8>) {
     const UNITS: [&[u8]; 6] = [b" KiB", b" MiB", b" GiB", b" TiB", b" PiB", b" EiB"];
     if bytes < 1024 {
-        push_number(bytes, out);
+        decimal::push(bytes, out);
         out.extend_from_slice(b" B");
         return;
     }
@@ -321,28 +321,13 @@ fn push_size(bytes: u64, out: &mut Vec<u8>) {
     }
     let tenths = tenths(size) as u64;
     if tenths < 100 {
-        push_number(tenths / 10, out);
+        decimal::push(tenths / 10, out);
         out.push(b'.');
-        push_number(tenths % 10, out);
+        decimal::push(tenths % 10, out);
     } else {
-        push_number((tenths + 5) / 10, out);
+        decimal::push((tenths + 5) / 10, out);
     }
     out.extend_from_slice(UNITS[unit]);
-}
-
-pub(super) fn push_number(number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut start = digits.len();
-    let mut left = number;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[start..]);
 }
 
 #[cfg(test)]

@@ -327,14 +327,8 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
             &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
         );
         trace::refused_head(ex, busy.input.borrow().pending());
-        ex.keep_alive = false;
         ex.fail_status(fault.status());
-        lighty_core::response::default_error_page(&mut ex.response);
-        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
-        busy.exchange.completed = sent.is_ok();
-        conclude(busy, worker);
-        busy.exchange.clear();
-        busy.queue.clear();
+        last_word(busy, conn, worker).await;
         After::Linger
     })
     .await
@@ -346,15 +340,20 @@ async fn time_out(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
         let ex = &mut busy.exchange;
         ex.settings = worker.global_rc();
         take_peer(&mut ex.request, conn);
-        ex.keep_alive = false;
         ex.fail(Fault::HeadTimeout);
-        lighty_core::response::default_error_page(&mut ex.response);
-        let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
-        busy.exchange.completed = sent.is_ok();
-        conclude(busy, worker);
-        busy.exchange.clear();
-        busy.queue.clear();
+        last_word(busy, conn, worker).await;
         After::Close
     })
     .await
+}
+
+/// Sends the error answer that ends the connection, and logs it.
+async fn last_word(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) {
+    busy.exchange.keep_alive = false;
+    pipeline::complete(&mut busy.exchange).await;
+    let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+    busy.exchange.completed = sent.is_ok();
+    conclude(busy, worker);
+    busy.exchange.clear();
+    busy.queue.clear();
 }

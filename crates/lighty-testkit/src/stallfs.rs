@@ -95,7 +95,10 @@ impl StallFs {
 impl Drop for StallFs {
     fn drop(&mut self) {
         self.resume();
-        let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
+        // By force, which cuts the connection: a file that this process still has open when it
+        // ends would otherwise wait, while being closed, for an answer from threads that are gone.
+        let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+        let _ = rustix::mount::unmount(&self.path, flags);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 /// a burst once a second.
 #[derive(Debug)]
 pub struct Bucket {
+    kbytes_per_second: u64,
     bytes_per_second: u64,
     level: Mutex<Level>,
 }
@@ -30,7 +31,12 @@ impl Bucket {
     pub fn per_second(kbytes: u64, now_ms: u64) -> Self {
         let bytes_per_second = kbytes.saturating_mul(1024).max(GRAIN_BYTES);
         let level = Level { tokens: depth(bytes_per_second), refilled_ms: now_ms };
-        Self { bytes_per_second, level: Mutex::new(level) }
+        Self { kbytes_per_second: kbytes, bytes_per_second, level: Mutex::new(level) }
+    }
+
+    /// The rate it was made for.
+    pub fn kbytes_per_second(&self) -> u64 {
+        self.kbytes_per_second
     }
 
     /// Takes up to `wanted` bytes' worth of tokens, or says how many milliseconds to wait. What was

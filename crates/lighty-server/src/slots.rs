@@ -6,8 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_core::Fault;
+use lighty_core::throttle::Bucket;
 use lighty_io::transport::{Kick, KickHow};
 
 /// What a connection waits for.
@@ -53,6 +55,8 @@ pub struct Slot {
     seen_s: Cell<u32>,
     kicked: Cell<Option<Fault>>,
     closing: Cell<bool>,
+    /// Of `connection.kbytes-per-second`, once an answer was slowed down.
+    bucket: RefCell<Option<Arc<Bucket>>>,
     /// Place in the order in which connections became idle.
     idle_order: Cell<u64>,
     index: Cell<usize>,
@@ -71,6 +75,15 @@ impl Slot {
     /// Sets the limits that hold from now on.
     pub fn limit(&self, limits: Limits) {
         self.limits.set(limits);
+    }
+
+    /// The connection's bucket for a rate in KB per second; it lasts over its requests.
+    pub fn bucket(&self, kbytes: u64, now_ms: u64) -> Arc<Bucket> {
+        let mut bucket = self.bucket.borrow_mut();
+        match &*bucket {
+            Some(known) if known.kbytes_per_second() == kbytes => Arc::clone(known),
+            _ => Arc::clone(bucket.insert(Arc::new(Bucket::per_second(kbytes, now_ms)))),
+        }
     }
 
     /// The limits in force.
@@ -162,6 +175,7 @@ impl Slots {
             seen_s: Cell::new(now_s),
             kicked: Cell::new(None),
             closing: Cell::new(false),
+            bucket: RefCell::default(),
             idle_order: Cell::new(self.next_idle_order()),
             index: Cell::new(0),
         });

@@ -48,7 +48,7 @@ pub async fn send(
     let throttled = is_throttled(&busy.exchange);
     match body {
         Body::Empty => {}
-        Body::Memory(bytes) if bytes.len() <= INLINE_BODY_BYTES_MAX => {
+        Body::Memory(bytes) if bytes.len() <= INLINE_BODY_BYTES_MAX && !throttled => {
             busy.out.extend_from_slice(&bytes);
         }
         Body::Memory(bytes) => busy.queue.push_bytes(bytes),
@@ -122,7 +122,7 @@ async fn send_throttled(
     let core = busy.exchange.settings.core.clone();
     let clock = &worker.services.clock;
     let own = (core.connection_kbytes_per_second > 0)
-        .then(|| Arc::new(Bucket::per_second(core.connection_kbytes_per_second, clock.mono_ms())));
+        .then(|| slot.bucket(core.connection_kbytes_per_second, clock.mono_ms()));
     let buckets: Vec<Arc<Bucket>> = core.shared_bucket.into_iter().chain(own).collect();
     if !send_out(busy, stream)? {
         stream.writable().await?;

@@ -192,13 +192,15 @@ impl Worker {
         let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
     }
 
-    /// Once a second: time-outs.
+    /// Once a second: time-outs, and what is kept for nobody is let go.
     pub async fn sweep(self: Rc<Self>) {
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             self.services.clock.refresh();
+            self.services.stat_cache.sweep();
+            self.sender.trim();
             self.slots.sweep(self.now_s(), |_, fault| {
                 if fault != Fault::ClientGone {
                     self.services.counters.timed_out.add(1);

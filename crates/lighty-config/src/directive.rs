@@ -114,6 +114,18 @@ impl Reject {
         self
     }
 
+    /// Suggests the candidate that was probably meant, if one is near enough to be a slip.
+    pub fn did_you_mean<'a>(
+        self,
+        written: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        match nearest(written, candidates.into_iter()) {
+            Some(name) => self.help(format!("did you mean \"{name}\"?")),
+            None => self,
+        }
+    }
+
     /// Points at an element.
     pub fn at(mut self, span: Span) -> Self {
         self.span = Some(span);

@@ -135,6 +135,15 @@ impl Exchange {
         let verdict = fault.verdict();
         let level = match fault {
             Fault::NotFound if self.settings.core.log_file_not_found => crate::log::Level::Notice,
+            Fault::ReadTimeout
+            | Fault::HeadTimeout
+            | Fault::WriteTimeout
+            | Fault::ReadRate
+            | Fault::WriteRate
+                if self.settings.core.log_timeouts =>
+            {
+                crate::log::Level::Notice
+            }
             _ => verdict.level,
         };
         if !self.services.log.wants(level) {

@@ -114,7 +114,7 @@ impl Fault {
                 403,
                 Level::Notice,
                 Keep,
-                "a symbolic link is on the path (server.follow-symlink = \"disable\")",
+                "a symbolic link is on the path that server.follow-symlink forbids",
             ),
             Fault::NotARegularFile => {
                 row(Operator, 403, Level::Notice, Keep, "not a regular file or directory")

@@ -78,9 +78,11 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     });
     drop(pid_file);
     drop(fleet.files);
+    // The workers' last lines come before the last one of all.
+    let written = logs.errors.flush(FLUSH_PATIENCE);
     say(Level::Notice, "stopped");
     logs.access.flush(FLUSH_PATIENCE);
-    logs.errors.flush(FLUSH_PATIENCE);
+    logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO });
     Ok(())
 }
 

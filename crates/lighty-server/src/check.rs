@@ -3,73 +3,99 @@
 
 use std::path::Path;
 
-use lighty_config::{Active, Config};
+use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::privileges::Identity;
+use lighty_io::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 
 use crate::listeners;
 
-/// Every problem that the configuration would meet on this machine, in words.
-pub fn deep(config: &Config<Settings>) -> Vec<String> {
+/// Every problem that the configuration would meet on this machine, each where it was written.
+pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
-    let mut problems = Vec::new();
+    let mut check = Check { config, problems: Vec::new() };
     if global.core.document_root.is_empty() {
-        problems.push("server.document-root is not set".to_owned());
+        check.report(None, "server.document-root is not set".to_owned());
     }
-    for path in assigned(config, "server.document-root") {
-        require_directory("server.document-root", path, &mut problems);
+    // Where the process is locked in, sites are looked for beneath that directory.
+    let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
+    for (path, span) in assigned(config, "server.document-root") {
+        check.directory("server.document-root", path, chroot, Some(span));
     }
     for dir in server.upload_dirs.iter() {
-        require_directory("server.upload-dirs", dir, &mut problems);
+        check.directory("server.upload-dirs", dir, "", check.place("server.upload-dirs"));
     }
     for (name, file) in
         [("server.errorlog", &server.errorlog), ("server.pid-file", &server.pid_file)]
     {
-        if let Some(path) = file.as_deref().filter(|path| !path.starts_with('|')) {
-            require_parent(name, path, &mut problems);
+        if let Some(path) = file.as_deref() {
+            check.parent(name, path, check.place(name));
         }
     }
-    for path in assigned(config, "accesslog.filename").filter(|path| !path.starts_with('|')) {
-        require_parent("accesslog.filename", path, &mut problems);
+    for (path, span) in assigned(config, "accesslog.filename") {
+        check.parent("accesslog.filename", path, Some(span));
     }
     if let Some(root) = &server.chroot {
-        require_directory("server.chroot", root, &mut problems);
+        check.directory("server.chroot", root, "", check.place("server.chroot"));
     }
     if let Err(error) = Identity::lookup(server.username.as_deref(), server.groupname.as_deref()) {
-        problems.push(format!("server.username, server.groupname: {error}"));
+        let place = check.place("server.username").or(check.place("server.groupname"));
+        check.report(place, format!("server.username, server.groupname: {error}"));
     }
     if let Err(error) = listeners::wanted(config, server) {
-        problems.push(error);
+        check.report(None, error);
     }
-    problems
+    check.problems
 }
 
-/// Every value that some block gives a directive.
-fn assigned<'a>(config: &'a Config<Settings>, name: &'a str) -> impl Iterator<Item = &'a str> {
+/// Every value that some block gives a directive, and where.
+fn assigned<'a>(
+    config: &'a Config<Settings>,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a str, Span)> {
     let settings = config.blocks().iter().flat_map(|block| &block.settings);
-    settings.filter(move |setting| setting.name == name).filter_map(|s| s.value.value.as_str())
+    settings
+        .filter(move |setting| setting.name == name)
+        .filter_map(|s| Some((s.value.value.as_str()?, s.value.span)))
 }
 
-fn require_directory(name: &str, path: &str, problems: &mut Vec<String>) {
-    match std::fs::read_dir(path) {
-        Ok(_) => {}
-        Err(error) => problems.push(format!("{name} = \"{path}\": {error}")),
-    }
+/// A check under way.
+struct Check<'a> {
+    config: &'a Config<Settings>,
+    problems: Vec<Diagnostic>,
 }
 
-fn require_parent(name: &str, path: &str, problems: &mut Vec<String>) {
-    if path.is_empty() {
-        return;
+impl Check<'_> {
+    /// Where a directive of the whole server got its value.
+    fn place(&self, name: &str) -> Option<Span> {
+        self.config.value(name).map(|value| value.span)
     }
-    let parent = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    if !parent.is_dir() {
-        problems.push(format!("{name} = \"{path}\": the directory does not exist"));
-    } else if Path::new(path).is_dir() {
-        problems.push(format!("{name} = \"{path}\": is a directory"));
+
+    fn report(&mut self, span: Option<Span>, message: String) {
+        let (level, code) = (Level::Error, "machine");
+        let (help, notes) = (None, Vec::new());
+        self.problems.push(Diagnostic { level, code, message, span, help, notes });
+    }
+
+    fn directory(&mut self, name: &str, path: &str, beneath: &str, span: Option<Span>) {
+        if let Err(error) = std::fs::read_dir(format!("{beneath}{path}")) {
+            self.report(span, format!("{name} = \"{path}\": {error}"));
+        }
+    }
+
+    /// A file that is made when it is not there: its directory must be. Pipes are no files.
+    fn parent(&mut self, name: &str, path: &str, span: Option<Span>) {
+        if path.is_empty() || path.starts_with('|') {
+            return;
+        }
+        let parent = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty());
+        if !parent.unwrap_or(Path::new(".")).is_dir() {
+            self.report(span, format!("{name} = \"{path}\": the directory does not exist"));
+        } else if Path::new(path).is_dir() {
+            self.report(span, format!("{name} = \"{path}\": is a directory"));
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Serve { dir, listen, browse }) => {
             site::configuration(dir, listen, *browse).and_then(|text| start_text(&cli, &text))
         }
-        Some(Command::Check { deep }) => check_config(&cli, *deep),
+        Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket }) => {
             let request = explain::Asked { url, method, headers, from: *from, socket };
@@ -71,7 +71,7 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
         return print_config(cli);
     }
     if cli.test > 0 {
-        return check_config(cli, cli.test > 1);
+        return check_config(cli);
     }
     if cli.config.is_none() {
         return Err(Failure::Says(
@@ -120,11 +120,24 @@ fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Fail
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
     let options = LoadOptions { strict: cli.strict };
-    let (config, diagnostics, sources) = lighty_config::load(&FsLoader, main, &table(), options);
+    let (config, mut diagnostics, sources) =
+        lighty_config::load(&FsLoader, main, &table(), options);
+    if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
+        check::deep(config).into_iter().for_each(|problem| diagnostics.push(problem));
+    }
     report_diagnostics(cli, &diagnostics, &sources);
     match config {
         Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
         _ => Err(Failure::Reported),
+    }
+}
+
+/// Whether what the configuration names is to be opened too.
+fn checks_deeply(cli: &Cli) -> bool {
+    match cli.command {
+        Some(Command::Check { deep }) => deep,
+        Some(_) => false,
+        None => cli.test > 1,
     }
 }
 
@@ -142,17 +155,8 @@ fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
     }
 }
 
-fn check_config(cli: &Cli, deep: bool) -> Result<(), Failure> {
-    let config = load(cli)?;
-    if deep {
-        let problems = check::deep(&config);
-        for problem in &problems {
-            eprintln!("lighty: {problem}");
-        }
-        if !problems.is_empty() {
-            return Err(Failure::Reported);
-        }
-    }
+fn check_config(cli: &Cli) -> Result<(), Failure> {
+    load(cli)?;
     if cli.format == Format::Text {
         println!("Syntax OK");
     }

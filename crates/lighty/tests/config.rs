@@ -102,6 +102,32 @@ fn deep_checking_finds_what_is_not_there_and_binds_nothing() {
     let (code, _, err) = setup.run(&["-tt", "-f", "@CONF@"]);
     assert_eq!(code, 1);
     assert!(err.contains("no-such-directory"), "{err}");
+    assert!(err.contains("^^^^"), "with the place: {err}");
+    let (code, out, _) = setup.run(&["-tt", "-f", "@CONF@", "--format", "json"]);
+    assert_eq!(code, 1);
+    assert!(out.contains("\"errors\":2") && out.contains("no-such-directory"), "{out}");
+}
+
+#[test]
+fn words_of_a_list_are_checked_and_suggested() {
+    for (line, words) in [
+        ("server.event-handler = \"linux-sysepol\"", "did you mean \"linux-sysepoll\"?"),
+        ("server.network-backend = \"io-urin\"", "did you mean \"io-uring\"?"),
+        (
+            "server.http-parseopts = ( \"url-normalise\" => \"enable\" )",
+            "did you mean \"url-normalize\"?",
+        ),
+    ] {
+        let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line}");
+        assert!(err.contains(words), "{err}");
+    }
+    let flags = |key: &str| format!("server.feature-flags = ( \"{key}\" => \"enable\" )");
+    let (code, _, err) = lighty!().config(&flags("server.h2protoo")).run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0);
+    assert!(err.contains("did you mean \"server.h2proto\"?"), "{err}");
+    let (_, _, err) = lighty!().config(&flags("server.h2proto")).run(&["-t", "-f", "@CONF@"]);
+    assert!(!err.contains("h2proto"), "{err}");
 }
 
 #[test]

@@ -108,6 +108,16 @@ fn ends_of_idle_connections() {
 }
 
 #[test]
+fn time_outs_of_requests_name_their_limit() {
+    let server = with("log-timeouts").config("server.max-head-time = 1").start();
+    let mut client = server.connect();
+    client.set_deadline(Duration::from_secs(10));
+    client.send("GET / HT");
+    assert_eq!(client.response().status, 408);
+    server.await_log("[notice] 127.0.0.1: server.max-head-time ran out");
+}
+
+#[test]
 fn usr2_writes_the_counters() {
     let server = lighty!()
         .file("a.txt", "hello\n")
@@ -129,5 +139,7 @@ fn a_stop_writes_the_counters_at_level_info() {
         lighty!().file("a.txt", "hello\n").config("server.errorlog-level = \"info\"").start();
     let _ = log_of(&server);
     server.stop();
-    assert!(server.log().contains("worker 0: "), "{}", server.log());
+    let log = server.log();
+    let counters = log.find("worker 0: ").expect("a line of counters");
+    assert!(counters < log.find("] stopped").expect("the last line"), "{log}");
 }

@@ -206,22 +206,25 @@ fn protocol() -> Vec<Row> {
             .doc(
                 "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` \
                  (seconds; 0 waits for the last answer), `server.absolute-dir-redirect`, \
-                 `server.http-pathinfo`, `http10.range`. Others are accepted and ignored.",
+                 `server.http-pathinfo`, `http10.range`. The others of lighttpd are ignored; \
+                 names that it does not have either are warned of.",
             )
             .example("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 30 )"),
     ]
 }
 
 fn parse_options(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject> {
-    let pairs = value.as_pairs().ok_or_else(|| Reject::new("pairs are expected"))?;
+    let pairs =
+        value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;
     let mut changes: Vec<(String, bool)> = Vec::new();
     for (key, item) in pairs {
-        let on = item
-            .value
-            .as_bool()
-            .ok_or_else(|| Reject::new("\"enable\" or \"disable\" is expected").at(item.span))?;
+        let on = item.value.as_bool().ok_or_else(|| {
+            Reject::new(format!("must have \"enable\" or \"disable\" for \"{key}\"")).at(item.span)
+        })?;
         if !set_parse_option(&mut ParseOpts::default(), key, on) {
-            return Err(Reject::new(format!("\"{key}\" is not a parse option")).at(item.span));
+            return Err(Reject::new(format!("has no option \"{key}\""))
+                .did_you_mean(key, PARSE_OPTIONS.iter().copied())
+                .at(item.span));
         }
         changes.push((key.to_owned(), on));
     }
@@ -233,8 +236,9 @@ fn parse_options(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
     }))
 }
 
-fn feature_flags(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject> {
-    let pairs = value.as_pairs().ok_or_else(|| Reject::new("pairs are expected"))?;
+fn feature_flags(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings>, Reject> {
+    let pairs =
+        value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;
     let mut graceful_s = None;
     let mut absolute = None;
     let mut pathinfo = None;
@@ -242,20 +246,26 @@ fn feature_flags(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
     for (key, item) in pairs {
         let flag = || {
             item.value.as_bool().ok_or_else(|| {
-                Reject::new(format!("\"enable\" or \"disable\" is expected for {key}"))
+                Reject::new(format!("must have \"enable\" or \"disable\" for \"{key}\""))
                     .at(item.span)
             })
         };
         match key {
             "server.graceful-shutdown-timeout" => {
                 let wanted = item.value.as_int().and_then(|v| u32::try_from(v).ok());
-                graceful_s =
-                    Some(wanted.ok_or_else(|| Reject::new("seconds are expected").at(item.span))?);
+                graceful_s = Some(wanted.ok_or_else(|| {
+                    Reject::new(format!("must have seconds for \"{key}\"")).at(item.span)
+                })?);
             }
             "server.absolute-dir-redirect" => absolute = Some(flag()?),
             "server.http-pathinfo" => pathinfo = Some(flag()?),
             "http10.range" => old_ranges = Some(flag()?),
-            _ => {}
+            _ if is_ancestors_flag(key) => {}
+            _ => {
+                let known = READ_FLAGS.iter().chain(ANCESTORS_FLAGS).copied();
+                let unknown = Reject::new(format!("has \"{key}\", which has no effect"));
+                ctx.warn(unknown.did_you_mean(key, known).at(item.span));
+            }
         }
     }
     Ok(Arc::new(move |s: &mut Settings| {
@@ -266,6 +276,60 @@ fn feature_flags(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
         s.server.http10_range = old_ranges.unwrap_or(s.server.http10_range);
     }))
 }
+
+/// Flags that are read.
+const READ_FLAGS: &[&str] = &[
+    "server.graceful-shutdown-timeout",
+    "server.absolute-dir-redirect",
+    "server.http-pathinfo",
+    "http10.range",
+];
+
+/// Flags of lighttpd 1.4 that mean nothing here.
+const ANCESTORS_FLAGS: &[&str] = &[
+    "server.h2proto",
+    "server.h2c",
+    "server.graceful-restart-bg",
+    "server.graceful-unconfig-sock",
+    "server.clock-jump-restart",
+    "server.pcre_jit",
+    "server.errorlog-utf8",
+    "server.errorlog-high-precision",
+    "server.metrics-high-precision",
+    "server.network-mptcp",
+    "request.trailer-whitelist",
+    "chunkqueue.splice",
+    "auth.delay-invalid-creds",
+    "auth.http-goaway-invalid-creds",
+    "cgi.tempfile-accum",
+    "proxy.force-http10",
+    "ssl.session-cache",
+    "ssl.refresh-certs",
+    "ssl.refresh-crls",
+];
+
+fn is_ancestors_flag(key: &str) -> bool {
+    ANCESTORS_FLAGS.contains(&key) || key.starts_with("server.discard-backend-")
+}
+
+/// Keys of `server.http-parseopts`.
+const PARSE_OPTIONS: &[&str] = &[
+    "header-strict",
+    "host-strict",
+    "host-normalize",
+    "method-get-body",
+    "url-normalize",
+    "url-normalize-unreserved",
+    "url-normalize-required",
+    "url-ctrls-reject",
+    "url-path-backslash-trans",
+    "url-path-2f-decode",
+    "url-path-2f-reject",
+    "url-path-dotseg-remove",
+    "url-path-dotseg-reject",
+    "url-query-20-plus",
+    "url-invalid-utf8-reject",
+];
 
 /// Sets the option of a key; `false` where there is none of that name.
 fn set_parse_option(parse: &mut ParseOpts, key: &str, on: bool) -> bool {
@@ -289,4 +353,17 @@ fn set_parse_option(parse: &mut ParseOpts, key: &str, on: bool) -> bool {
     };
     *option = on;
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parse_option_that_is_suggested_can_be_set() {
+        for key in PARSE_OPTIONS {
+            assert!(set_parse_option(&mut ParseOpts::default(), key, true), "{key}");
+        }
+        assert!(!set_parse_option(&mut ParseOpts::default(), "url-normalise", true));
+    }
 }

@@ -46,7 +46,11 @@ pub(super) fn rows() -> Vec<Row> {
         Row::bool("debug.log-timeouts", |s, v| s.core.log_timeouts = v)
             .default("disable")
             .since("1.4")
-            .doc("Logs time-outs of idle keep-alive connections too; the others always are.")
+            .doc(
+                "Logs each time-out and each rate that was too low, with the directive that set \
+                 the limit, and the ends of idle connections too. Without it, those of requests \
+                 under way are logged at level `info`, idle connections not at all.",
+            )
             .example("debug.log-timeouts = \"enable\""),
     ]
 }

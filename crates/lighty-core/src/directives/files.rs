@@ -162,17 +162,19 @@ fn attribute(name: &str) -> Arc<str> {
 }
 
 fn mime_assign(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reject> {
-    let pairs = value
-        .as_pairs()
-        .ok_or_else(|| Reject::new("pairs are expected, such as \".html\" => \"text/html\""))?;
+    let pairs = value.as_pairs().ok_or_else(|| {
+        Reject::new("must be an array of keys and values")
+            .help("write `( \".html\" => \"text/html\" )`")
+    })?;
     let mut list = Vec::with_capacity(pairs.len());
     for (key, item) in pairs {
-        let media_type = item
-            .value
-            .as_str()
-            .ok_or_else(|| Reject::new("a media type is expected").at(item.span))?;
+        let media_type = item.value.as_str().ok_or_else(|| {
+            Reject::new("must have a media type, in quotes, for each ending").at(item.span)
+        })?;
         if media_type.bytes().any(|b| b < 0x20 || b == 0x7f) {
-            return Err(Reject::new("a media type has no control characters").at(item.span));
+            return Err(
+                Reject::new("must not have control characters in a media type").at(item.span)
+            );
         }
         list.push((key, media_type));
     }

@@ -262,7 +262,11 @@ fn engines() -> Vec<Row> {
             Kind::String,
             |value, _| {
                 let name = parse_string(value)?;
-                name.parse::<NetworkBackend>().map_err(|unknown| Reject::new(unknown.to_string()))
+                name.parse::<NetworkBackend>().map_err(|_| {
+                    let names = NetworkBackend::ALL.map(NetworkBackend::name);
+                    Reject::new(format!("must be one of {}", names.join(", ")))
+                        .did_you_mean(&name, names)
+                })
             },
             |s: &mut Settings, backend| s.server.network_backend = *backend,
         )

@@ -5,6 +5,7 @@
 //! a warm request allocates nothing.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
@@ -26,6 +27,7 @@ enum Pass {
 /// but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
+    let mut allow = None;
     loop {
         let passed = pass(ex).await;
         trace::pass(ex);
@@ -38,15 +40,20 @@ pub async fn respond(ex: &mut Exchange) {
                 }
                 begin_again(ex);
             }
-            Pass::Answered => {
-                if !wants_error_handler(ex) {
-                    break;
+            Pass::Answered => match wants_error_handler(ex) {
+                Some(handler) => {
+                    allow = ex.response.fields.get(Known::Allow).map(<[u8]>::to_vec);
+                    if !call_error_handler(ex, &handler) {
+                        break;
+                    }
                 }
-            }
+                None => break,
+            },
         }
     }
-    keep_error_status(ex);
+    keep_error_status(ex, allow);
     complete(ex).await;
+    trace::response(ex);
 }
 
 /// Completes an answer: an error without a body gets its page, then modules see the head. Called
@@ -57,7 +64,6 @@ pub async fn complete(ex: &mut Exchange) {
     for module in &services.modules.response_head {
         module.response_head(ex);
     }
-    trace::response(ex);
 }
 
 /// After the last byte, or when the connection broke.
@@ -178,7 +184,9 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
         return Some(Pass::Answered);
     }
     let limit = settings.core.max_request_bytes;
-    if limit > 0 && ex.body.announced().is_some_and(|announced| announced > limit) {
+    // Once refused, the body is read by nobody, and the error handler may speak.
+    let is_new = ex.error_status.is_none();
+    if limit > 0 && is_new && ex.body.announced().is_some_and(|announced| announced > limit) {
         ex.fail(Fault::RequestTooLarge);
         return Some(Pass::Answered);
     }
@@ -317,17 +325,21 @@ fn fail_look_up(ex: &mut Exchange, fault: Fault) -> Pass {
     Pass::Answered
 }
 
-/// Restarts the request with the error handler's URL, where one is set for the status.
-fn wants_error_handler(ex: &mut Exchange) -> bool {
+/// The error handler's URL, where one is set for the status.
+fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
     let status = ex.response.status;
     if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
-        return false;
+        return None;
     }
     let core = &ex.settings.core;
     let for_404 =
         matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
-    let Some(handler) = for_404.or_else(|| core.error_handler.clone()) else { return false };
-    ex.error_status = Some(status);
+    for_404.or_else(|| core.error_handler.clone())
+}
+
+/// Restarts the request with the error handler's URL; `false` where that is none.
+fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
+    ex.error_status = Some(ex.response.status);
     if ex.set_target(handler.as_bytes()).is_err() {
         return false;
     }
@@ -340,13 +352,17 @@ fn wants_error_handler(ex: &mut Exchange) -> bool {
 
 /// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
 /// choose, but a static page stays what it stands for.
-fn keep_error_status(ex: &mut Exchange) {
+fn keep_error_status(ex: &mut Exchange, allow: Option<Vec<u8>>) {
     let Some(original) = ex.error_status else { return };
     let is_static = matches!(ex.handler, "mod_staticfile" | "");
     let by_404 =
         matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
     if ex.response.status.code() < 300 && (is_static || !by_404) {
         ex.response.status = original;
+        // RFC 9110 section 15.5.6: a 405 says what is allowed.
+        if let Some(allow) = allow {
+            ex.response.fields.push_known(Known::Allow, allow);
+        }
     }
 }
 

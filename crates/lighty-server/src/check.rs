@@ -6,6 +6,7 @@ use std::path::Path;
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::listen::BindSpec;
 use lighty_io::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 
@@ -45,7 +46,10 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         check.report(place, format!("server.username, server.groupname: {error}"));
     }
     if let Err(error) = listeners::wanted(config, server) {
-        check.report(None, error);
+        let broken = |text: &str| BindSpec::parse(text, Some(server.port)).is_err();
+        let socket = config.listen_sockets().into_iter().find(|socket| broken(&socket.text));
+        let place = socket.map(|socket| socket.span).or(check.place("server.bind"));
+        check.report(place, error);
     }
     check.problems
 }

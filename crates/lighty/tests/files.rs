@@ -119,6 +119,30 @@ fn an_absolute_redirect_names_the_server_where_the_request_does_not() {
 }
 
 #[test]
+fn the_error_handler_answers_every_kind_of_refusal() {
+    let server = lighty!()
+        .file("a.txt", "x")
+        .file("error.html", "sorry")
+        .config("server.error-handler = \"/error.html\"\nserver.max-request-size = 1")
+        .start();
+    let answer_to = |request: &str| {
+        let mut client = server.connect();
+        client.send(request);
+        let answer = client.response();
+        assert_eq!(answer.text(), "sorry", "{request}");
+        answer
+    };
+    assert_eq!(answer_to("GET /none HTTP/1.1\r\nHost: a\r\n\r\n").status, 404);
+    assert_eq!(answer_to("WINK /a.txt HTTP/1.1\r\nHost: a\r\n\r\n").status, 501);
+    let too_large = "POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n";
+    let refused = answer_to(too_large);
+    assert_eq!(refused.status, 413);
+    assert!(refused.says_close());
+    let refused = answer_to("DELETE /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((refused.status, refused.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
+}
+
+#[test]
 fn validators_are_honoured_in_their_order() {
     let server = lighty!().file("a.txt", "hello\n").start();
     let first = server.get("/a.txt");

@@ -48,6 +48,7 @@ fn request_headers_of_errors_alone() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Bad : \x1b[2J\r\n\r\n");
     assert_eq!(client.response().status, 400);
     server.await_log("[X-Bad : \\x1b[2J]");
+    assert_eq!(server.log().matches("request header").count(), 2, "{}", server.log());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use lighty_http::Status;
 
+use crate::body::BodyFault;
 use crate::log::Level;
 
 /// Whose fault it is.
@@ -166,6 +167,17 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
+        }
+    }
+
+    /// The fault behind a request body that could not be read to its end.
+    pub fn of_body(fault: BodyFault) -> Fault {
+        match fault {
+            BodyFault::Disconnected => Fault::ClientGone,
+            BodyFault::Malformed(_) => Fault::BodyMalformed,
+            BodyFault::TooLarge => Fault::RequestTooLarge,
+            BodyFault::TimedOut("server.min-read-rate") => Fault::ReadRate,
+            BodyFault::TimedOut(_) => Fault::ReadTimeout,
         }
     }
 

@@ -61,8 +61,9 @@ const WARM_UP: usize = 200;
 /// Requests that are counted.
 const COUNTED: u64 = 2000;
 
-/// What may be allocated meanwhile without belonging to a request: the clock's tick, a sweep.
-const OTHERS_MAX: u64 = COUNTED / 100;
+/// Requests in a burst. Once a second a worker looks at its files and connections again, and that
+/// may allocate: a burst in between must not.
+const BURST: u64 = 100;
 
 /// Starts a server in this process; it ends with the process.
 fn start(root: &std::path::Path) -> SocketAddr {
@@ -88,8 +89,8 @@ fn start(root: &std::path::Path) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Allocations of the server during [`COUNTED`] keep-alive requests.
-fn allocations(client: &mut Client, path: &str, length: usize) -> u64 {
+/// Allocations of the server during each burst of the [`COUNTED`] keep-alive requests.
+fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1\r\nAccept: */*\r\n\r\n"
     );
@@ -99,9 +100,12 @@ fn allocations(client: &mut Client, path: &str, length: usize) -> u64 {
         assert_eq!((response.status, response.body.len()), (200, length));
     };
     (0..WARM_UP).for_each(|_| ask());
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    (0..COUNTED).for_each(|_| ask());
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    let mut burst = || {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..BURST).for_each(|_| ask());
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    (0..COUNTED / BURST).map(|_| burst()).collect()
 }
 
 #[test]
@@ -115,7 +119,8 @@ fn a_warm_request_allocates_nothing() {
     let mut client = Client::tcp(address);
     for (path, length) in [("/small", 44), ("/large", 100 * 1024)] {
         let counted = allocations(&mut client, path, length);
-        println!("{path} ({length} bytes): {counted} allocations in {COUNTED} warm requests");
-        assert!(counted <= OTHERS_MAX, "{counted} allocations in {COUNTED} requests for {path}");
+        println!("{path} ({length} bytes): allocations in bursts of {BURST}: {counted:?}");
+        let none = counted.iter().filter(|count| **count == 0).count();
+        assert!(none * 2 > counted.len(), "a warm request for {path} allocates: {counted:?}");
     }
 }

@@ -1,0 +1,215 @@
+//! Request bodies as a handler sees them: a module of this test reads them and says what came.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use lighty_config::{Active, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::log::{Level, Log};
+use lighty_core::module::{Hooks, Module, ModuleList, Step};
+use lighty_core::{Exchange, Fault, Services, Settings};
+use lighty_http::Status;
+use lighty_io::clock::Clock;
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::pool::ThreadPool;
+use lighty_io::send::{SendOptions, Sender};
+use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_server::modules;
+use lighty_server::worker::{Door, Worker};
+use lighty_testkit::client::Client;
+
+/// Answers with the length and the sum of the bytes of the body; `/early` without reading it.
+struct Adder;
+
+impl Module for Adder {
+    fn name(&self) -> &'static str {
+        "mod_adder"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<lighty_config::Directive<Settings>> {
+        Vec::new()
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if ex.request.path == b"/early" {
+            ex.response.set_text(Status::OK, "text/plain", "early");
+            return Step::Answered;
+        }
+        Step::Wait(Box::pin(add(ex)))
+    }
+}
+
+async fn add(ex: &mut Exchange) -> Step<'static> {
+    let (mut length, mut sum) = (0, 0u64);
+    while let Some(piece) = ex.body.next().await {
+        match piece {
+            Ok(piece) => {
+                length += piece.len();
+                sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            }
+            Err(fault) => {
+                ex.fail_saying(Fault::of_body(fault), &format!("{fault:?}"));
+                return Step::Answered;
+            }
+        }
+    }
+    ex.response.set_text(Status::OK, "text/plain", format!("{length} {sum}"));
+    Step::Answered
+}
+
+/// A worker with that module alone; it ends with the process.
+fn start(settings: &str) -> SocketAddr {
+    let (address, known) = mpsc::channel();
+    let text = settings.to_owned();
+    std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (worker, socket) = worker(&text);
+            let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
+            let listener = socket.into_listener().expect("a listener");
+            let door = Rc::new(Door { name: "test".into(), port: bound.port(), scheme: "http" });
+            tokio::task::spawn_local(Rc::clone(&worker).sweep());
+            address.send(bound).expect("the test waits");
+            worker.accept(listener, door).await;
+        });
+    });
+    known.recv().expect("an address")
+}
+
+fn worker(text: &str) -> (Rc<Worker>, BoundSocket) {
+    let table: Table<Settings> = Table::new().rows(modules::directives());
+    let main = Main::Text { name: "test", text: text.as_bytes() };
+    let (config, _, _) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
+    let config = Arc::new(config.expect("a good configuration"));
+    let global = config.settings(&Active::default());
+    let clock = Clock::start();
+    clock.install();
+    tokio::task::spawn_local(clock.clone().tick());
+    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
+    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
+    let log = Log::new(
+        LogWriter::open(LogTarget::stderr()).expect("stderr").handle(),
+        Level::Error,
+        false,
+    );
+    let list = ModuleList::new(vec![Rc::new(Adder) as Rc<dyn Module>]);
+    let services = Rc::new(Services::new(config, clock, engine.clone(), cache, log, list));
+    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
+        .expect("a sender");
+    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
+    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
+    (Rc::new(Worker::new(services, sender, global, 100)), socket)
+}
+
+fn expected(body: &[u8]) -> String {
+    format!("{} {}", body.len(), body.iter().map(|byte| u64::from(*byte)).sum::<u64>())
+}
+
+#[test]
+fn a_body_of_known_length_arrives_whole_however_it_is_cut() {
+    let mut client = Client::tcp(start(""));
+    for (size, piece) in [(0, 1), (1, 1), (5, 2), (70_000, 999), (3_000_000, 100_000)] {
+        let body: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        let head = format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n");
+        client.send(&head);
+        client.send_in_pieces(&body, piece);
+        let response = client.response();
+        assert_eq!(response.status, 200);
+        assert_eq!(String::from_utf8_lossy(&response.body), expected(&body));
+    }
+}
+
+#[test]
+fn a_chunked_body_arrives_whole_and_the_next_request_is_found_behind_it() {
+    let mut client = Client::tcp(start(""));
+    let wire = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
+                3\r\nabc\r\nA;ext=1\r\n0123456789\r\n0\r\nX-Trailer: t\r\n\r\n\
+                POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nz";
+    for piece in [1, 2, 7, wire.len()] {
+        client.send_in_pieces(wire.as_bytes(), piece);
+        assert_eq!(client.response().body, expected(b"abc0123456789").as_bytes());
+        assert_eq!(client.response().body, expected(b"z").as_bytes());
+    }
+}
+
+#[test]
+fn continue_is_said_when_the_body_is_wanted_and_not_before() {
+    let address = start("");
+    let mut client = Client::tcp(address);
+    let head = |path: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+        )
+    };
+    client.send(head("/a"));
+    assert_eq!(client.interim(), 100);
+    client.send("abc");
+    assert_eq!(client.response().body, expected(b"abc").as_bytes());
+    // Whether the body would follow is unknown: the connection cannot go on.
+    client.send(head("/early"));
+    let response = client.response();
+    assert_eq!((response.status, &response.body[..]), (200, &b"early"[..]));
+    client.expect_end();
+}
+
+#[test]
+fn bad_chunks_are_refused_and_end_the_connection() {
+    let address = start("");
+    for bad in ["x\r\n", "3\nabc\r\n", "3\r\nabcd\r\n", "fffffffffffffffff\r\n", "-1\r\n"] {
+        let mut client = Client::tcp(address);
+        client.send("POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        client.send(bad);
+        assert_eq!(client.response().status, 400, "{bad:?}");
+        client.expect_end();
+    }
+}
+
+#[test]
+fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
+    let address = start("server.max-request-size = 1\n");
+    let chunked = "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (size, status) in [(1024, 200), (1025, 413)] {
+        let body = vec![b'x'; size];
+        let mut client = Client::tcp(address);
+        client.send(format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n"));
+        client.send(&body);
+        assert_eq!(client.response().status, status, "{size} announced");
+        let mut client = Client::tcp(address);
+        client.send(format!("{chunked}{size:x}\r\n"));
+        client.send(&body);
+        client.send("\r\n0\r\n\r\n");
+        assert_eq!(client.response().status, status, "{size} in a chunk");
+    }
+}
+
+#[test]
+fn a_body_that_stops_arriving_is_answered_408() {
+    let mut client = Client::tcp(start("server.max-read-idle = 1\n"));
+    client.send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
+    assert_eq!(client.response().status, 408);
+    client.expect_end();
+}
+
+#[test]
+fn a_short_unread_body_is_dropped_and_a_long_one_ends_the_connection() {
+    let address = start("");
+    let mut client = Client::tcp(address);
+    client.send("POST /early HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabcde");
+    assert_eq!(client.response().body, b"early");
+    client.send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nz");
+    assert_eq!(client.response().body, expected(b"z").as_bytes());
+    for (length, closes) in [(64 * 1024, false), (64 * 1024 + 1, true)] {
+        let mut client = Client::tcp(address);
+        client.send(format!("POST /early HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n"));
+        let response = client.response_to_head();
+        assert_eq!(response.status, 200);
+        assert_eq!(response.field("Connection").is_some(), closes, "{length}");
+    }
+}

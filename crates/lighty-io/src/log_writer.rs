@@ -132,7 +132,10 @@ impl LogWriter {
             return;
         };
         // No thread yet: what it would do first is write, and that into the rotated file.
-        if let Err(error) = sink.reopen() {
+        let reopened = sink.reopen();
+        // The report may be a line in this very log.
+        drop(control);
+        if let Err(error) = reopened {
             report(&format!("log {}: cannot open it again: {error}", self.shared.name));
         }
     }

@@ -200,3 +200,37 @@ fn a_full_disk_is_waited_for_and_stopping_is_prompt() {
     drop(writer);
     assert!(begun.elapsed() < Duration::from_millis(DROP_PATIENCE_MS + 2_000));
 }
+
+/// In a process of its own, because who is told of trouble is settled once for a process.
+#[test]
+fn trouble_of_the_error_log_itself_may_be_written_to_it() {
+    const MARK: &str = "LIGHTY_TEST_TROUBLE_IN_ITSELF";
+    if std::env::var_os(MARK).is_some() {
+        return reopen_in_a_directory_that_is_gone();
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("test binary"))
+        .args(["--exact", "log_writer::tests::trouble_of_the_error_log_itself_may_be_written_to_it"])
+        .arg("--nocapture")
+        .env(MARK, "1")
+        .output()
+        .expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn reopen_in_a_directory_that_is_gone() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let (inner, moved) = (dir.path().join("logs"), dir.path().join("moved"));
+    std::fs::create_dir(&inner).expect("mkdir");
+    let writer = open(&inner.join("error.log"));
+    let handle = writer.handle();
+    report_trouble_to(move |text| handle.write_line(text.as_bytes()));
+    std::fs::rename(&inner, &moved).expect("rename");
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        writer.reopen();
+        let _ = done.send(writer);
+    });
+    let writer = finished.recv_timeout(PATIENCE).expect("reopening must not wait for itself");
+    assert!(writer.flush(PATIENCE));
+    assert!(read(&moved.join("error.log")).contains("cannot open it again"));
+}

@@ -38,6 +38,9 @@ pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Document roots a worker holds open: one per virtual host that has its own.
 pub const ROOTS_MAX: usize = 4096;
 
+/// Cached files that are closed at once when descriptors run out.
+pub const SHED_ENTRIES: usize = 256;
+
 /// Merged settings (one per set of matching conditions) a worker remembers.
 pub const SETTINGS_VARIANTS_MAX: usize = 4096;
 

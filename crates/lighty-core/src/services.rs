@@ -10,6 +10,7 @@ use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
 
 use crate::counters::Counters;
+use crate::fault::Fault;
 use crate::limits;
 use crate::log::Log;
 use crate::module::ModuleList;
@@ -26,6 +27,8 @@ pub struct Services {
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
+    /// Document roots held open at most: each holds a descriptor.
+    pub roots_max: usize,
     active: RefCell<Active>,
     /// The one variant of a configuration without conditions.
     unconditional: Option<Rc<Settings>>,
@@ -57,6 +60,7 @@ impl Services {
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
+            roots_max: limits::ROOTS_MAX,
             active: RefCell::new(Active::default()),
             config,
             asks_physical,
@@ -83,17 +87,41 @@ impl Services {
         self.roots.borrow().get(docroot).cloned()
     }
 
-    /// Opens a document root and holds it.
+    /// Opens a document root and holds it. Where no descriptor is free, what is merely held makes
+    /// way.
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(docroot));
-        let root = self.engine.open_root(path).await?;
-        let mut roots = self.roots.borrow_mut();
-        if roots.len() >= limits::ROOTS_MAX {
-            roots.clear();
+        let mut opened = self.engine.open_root(path).await;
+        if opened.as_ref().is_err_and(is_out_of_descriptors) {
+            self.shed();
+            opened = self.engine.open_root(path).await;
         }
-        roots.insert(docroot.to_vec(), Rc::clone(&root));
+        let root = opened?;
+        self.hold_root(docroot, &root);
         Ok(root)
+    }
+
+    fn hold_root(&self, docroot: &[u8], root: &Rc<Root>) {
+        let mut roots = self.roots.borrow_mut();
+        if roots.len() >= self.roots_max && !roots.contains_key(docroot) {
+            // Any of them: which is asked for next is not known either.
+            let given_up = roots.keys().next().cloned();
+            if let Some(given_up) = given_up {
+                roots.remove(&given_up);
+            }
+        }
+        roots.insert(docroot.to_vec(), Rc::clone(root));
+    }
+
+    /// Descriptors ran out: lets go of half the document roots and of cached files.
+    pub fn shed(&self) {
+        let mut keep = false;
+        self.roots.borrow_mut().retain(|_, _| {
+            keep = !keep;
+            keep
+        });
+        self.stat_cache.shed(limits::SHED_ENTRIES);
     }
 
     /// Lets go of what is held open: document roots and the stat cache.
@@ -101,4 +129,8 @@ impl Services {
         self.roots.borrow_mut().clear();
         self.stat_cache.clear();
     }
+}
+
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    Fault::of_file_error(error) == Fault::DescriptorsExhausted
 }

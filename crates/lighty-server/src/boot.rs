@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lighty_config::{Active, Config};
-use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
+use lighty_core::{Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
@@ -214,6 +214,7 @@ fn launch(
             sockets,
             connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
+            roots_max: document_roots(fds, workers),
             errors: logs.errors.handle(),
             access: logs.access.clone(),
             order: order.clone(),
@@ -267,6 +268,12 @@ fn listen_to_signals() -> Result<Ears, BootError> {
         Signals::listen().map_err(failed("signals"))?
     };
     Ok(Ears { runtime, signals })
+}
+
+/// Document roots that a worker may hold open: a sixth of all descriptors.
+fn document_roots(fds: u64, workers: usize) -> usize {
+    let share = usize::try_from(fds / 6).unwrap_or(usize::MAX) / workers;
+    share.clamp(1, limits::ROOTS_MAX)
 }
 
 /// The main thread's loop over signals.

@@ -48,6 +48,7 @@ pub struct Setup {
     pub sockets: Vec<(String, BoundSocket)>,
     pub connections_max: usize,
     pub stat_entries_max: usize,
+    pub roots_max: usize,
     pub errors: LogHandle,
     pub access: accesslog::Sinks,
     pub order: watch::Receiver<Order>,
@@ -198,5 +199,8 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
     let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
     let modules = modules::instances(&setup.access);
-    Ok(Services::new(Arc::clone(&setup.config), clock, engine, stat_cache, log, modules))
+    let config = Arc::clone(&setup.config);
+    let mut services = Services::new(config, clock, engine, stat_cache, log, modules);
+    services.roots_max = setup.roots_max;
+    Ok(services)
 }

@@ -41,9 +41,6 @@ pub struct Worker {
     stopping: Cell<bool>,
 }
 
-/// Cached files that are closed when descriptors run out.
-const SHED_ENTRIES: usize = 256;
-
 /// What a request head is held to.
 pub struct Rules {
     pub limits: Limits,
@@ -187,7 +184,7 @@ impl Worker {
         self.services.counters.accept_pauses.add(1);
         self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
         let closed = self.room.notified();
-        self.services.stat_cache.shed(SHED_ENTRIES);
+        self.services.shed();
         self.reap();
         let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
     }

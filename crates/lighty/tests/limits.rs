@@ -189,3 +189,48 @@ fn idle_connections_cost_little_memory() {
     let most = if std::env::var_os("LIGHTY_BIN").is_some() { 2.5 } else { 12.0 };
     assert!(each < most, "{each:.2} KiB for each idle connection");
 }
+
+#[test]
+fn document_roots_make_way_when_descriptors_are_few() {
+    const HOSTS: usize = 300;
+    let mut builder = lighty!().config("server.max-fds = 128\nserver.max-worker = 1");
+    for host in 0..HOSTS {
+        let name = format!("{host}/f");
+        builder = builder.file(&name, host.to_string());
+        let root = builder.root(&host.to_string());
+        let root = root.display();
+        let condition = format!("$HTTP[\"host\"] == \"h{host}\"");
+        builder = builder.config(&format!("{condition} {{ server.document-root = \"{root}\" }}"));
+    }
+    let server = builder.start();
+    let mut client = server.connect();
+    for host in (0..HOSTS).chain(0..HOSTS) {
+        client.send(format!("GET /f HTTP/1.1\r\nHost: h{host}\r\n\r\n"));
+        assert_eq!(client.response().text(), host.to_string());
+        // Accepting is the first to suffer.
+        if host % 50 == 0 {
+            client = server.connect();
+        }
+    }
+    assert!(server.descriptors() < 100, "{} are open", server.descriptors());
+    assert!(!server.log().contains("accepting pauses"), "{}", server.log());
+}
+
+#[test]
+fn a_deleted_file_is_let_go_though_nobody_asks_for_it_again() {
+    let server = lighty!().file("a", pattern(0, 1 << 20)).start();
+    assert_eq!(server.get("/a").status, 200);
+    let held = || {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("list");
+        descriptors
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .any(|target| target.to_string_lossy().contains("/a (deleted)"))
+    };
+    std::fs::remove_file(server.root("a")).expect("remove");
+    assert!(held(), "cached");
+    let start = Instant::now();
+    while held() {
+        assert!(start.elapsed() < Duration::from_secs(30), "its disk space is never freed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

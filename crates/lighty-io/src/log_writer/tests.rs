@@ -209,7 +209,10 @@ fn trouble_of_the_error_log_itself_may_be_written_to_it() {
         return reopen_in_a_directory_that_is_gone();
     }
     let output = std::process::Command::new(std::env::current_exe().expect("test binary"))
-        .args(["--exact", "log_writer::tests::trouble_of_the_error_log_itself_may_be_written_to_it"])
+        .args([
+            "--exact",
+            "log_writer::tests::trouble_of_the_error_log_itself_may_be_written_to_it",
+        ])
         .arg("--nocapture")
         .env(MARK, "1")
         .output()

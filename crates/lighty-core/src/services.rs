@@ -9,6 +9,8 @@ use lighty_io::clock::Clock;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
 
+use tokio::sync::OnceCell;
+
 use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::limits;
@@ -26,7 +28,7 @@ pub struct Services {
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
-    roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
+    roots: RefCell<HashMap<Vec<u8>, Rc<OnceCell<Rc<Root>>>, foldhash::fast::RandomState>>,
     /// Document roots held open at most: each holds a descriptor.
     pub roots_max: usize,
     active: RefCell<Active>,

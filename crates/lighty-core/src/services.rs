@@ -9,7 +9,7 @@ use lighty_io::clock::Clock;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
 
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 
 use crate::counters::Counters;
 use crate::fault::Fault;
@@ -28,7 +28,9 @@ pub struct Services {
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
-    roots: RefCell<HashMap<Vec<u8>, Rc<OnceCell<Rc<Root>>>, foldhash::fast::RandomState>>,
+    roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
+    /// Document roots that are being opened: whoever asks meanwhile waits for the same opening.
+    opening: RefCell<HashMap<Vec<u8>, Rc<Mutex<()>>, foldhash::fast::RandomState>>,
     /// Document roots held open at most: each holds a descriptor.
     pub roots_max: usize,
     active: RefCell<Active>,
@@ -62,6 +64,7 @@ impl Services {
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
+            opening: RefCell::default(),
             roots_max: limits::ROOTS_MAX,
             active: RefCell::new(Active::default()),
             config,
@@ -92,6 +95,17 @@ impl Services {
     /// Opens a document root and holds it. Where no descriptor is free, what is merely held makes
     /// way.
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
+        let turn = Rc::clone(self.opening.borrow_mut().entry(docroot.to_vec()).or_default());
+        let _turn = turn.lock().await;
+        if let Some(root) = self.root(docroot) {
+            return Ok(root);
+        }
+        let opened = self.open_and_hold(docroot).await;
+        self.opening.borrow_mut().remove(docroot);
+        opened
+    }
+
+    async fn open_and_hold(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(docroot));
         let mut opened = self.engine.open_root(path).await;

@@ -119,6 +119,21 @@ fn an_absolute_redirect_names_the_server_where_the_request_does_not() {
 }
 
 #[test]
+fn without_stat_threads_files_are_served_all_the_same() {
+    for engine in ["auto", "threads"] {
+        let server = lighty!()
+            .file("dir/index.html", "hello")
+            .config("server.max-stat-threads = 0\nserver.stat-cache-engine = \"disable\"")
+            .config(&format!("server.io-engine = \"{engine}\""))
+            .config("index-file.names := ( \"index.html\" )")
+            .start();
+        assert_eq!(server.get("/dir/").text(), "hello");
+        assert_eq!(server.get("/dir").status, 301);
+        assert_eq!(server.get("/none").status, 404);
+    }
+}
+
+#[test]
 fn the_error_handler_answers_every_kind_of_refusal() {
     let server = lighty!()
         .file("a.txt", "x")

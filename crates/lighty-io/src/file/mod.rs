@@ -83,7 +83,8 @@ impl FromStr for EngineChoice {
 /// How much an engine may have under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Opens and stats at once (`server.max-stat-threads`). Four keep two disks nearly busy.
+    /// Opens and stats at once (`server.max-stat-threads`). 0: none beside the event loop, which does
+    /// them itself.
     pub stat_threads_max: usize,
     /// Reads at once (`server.max-read-threads`).
     pub read_threads_max: usize,
@@ -422,13 +423,22 @@ impl FileEngine {
         }
     }
 
+    /// Whether look-ups are to stop the event loop, as the ancestor's do without stat threads.
+    fn looks_up_in_the_loop(&self) -> bool {
+        self.0.limits.stat_threads_max == 0
+    }
+
     /// The directory of a root whose path has been looked up within the last second.
     async fn fresh_dir(&self, root: &Root) -> io::Result<Rc<RootDir>> {
         let now_ms = self.now_ms();
         if !self.root_is_current(root) {
             let path = root.path().to_owned();
             let lane = stat_lane(root.fs());
-            let dir = self.0.pool.run(lane, move || RootDir::open(&path)).await??;
+            let dir = if self.looks_up_in_the_loop() {
+                RootDir::open(&path)?
+            } else {
+                self.0.pool.run(lane, move || RootDir::open(&path)).await??
+            };
             root.adopt(dir, now_ms);
         }
         Ok(root.dir())
@@ -444,6 +454,13 @@ impl FileEngine {
         stat_only: bool,
     ) -> io::Result<Output> {
         let path = resolve::c_path(rel)?;
+        if self.looks_up_in_the_loop() {
+            return if stat_only {
+                resolve::stat(dir.as_fd(), rel, how).map(Output::Stat)
+            } else {
+                resolve::open(dir.as_fd(), rel, how).map(Output::Opened)
+            };
+        }
         let job = |how| {
             let (dir, path) = (dir.clone(), path.clone());
             Job::Open { dir, path, how, stat_only, ring: Box::<RingOpen>::default() }

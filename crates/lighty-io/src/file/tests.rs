@@ -368,6 +368,37 @@ fn a_dropped_read_leaves_its_buffer_and_file_with_the_engine() {
     });
 }
 
+/// What an operation says the first time it is asked.
+fn at_once<T>(operation: impl Future<Output = T>) -> Poll<T> {
+    std::pin::pin!(operation).poll(&mut std::task::Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn without_stat_threads_the_event_loop_looks_up_itself() {
+    for plain_open in [false, true] {
+        for choice in [EngineChoice::Auto, EngineChoice::Threads] {
+            let none = EngineLimits { stat_threads_max: 0, plain_open, ..EngineLimits::default() };
+            on_engine(choice, none, |bed| async move {
+                bed.write("d/f", b"hello");
+                assert!(matches!(at_once(bed.open("d/f", Follow::All)), Poll::Ready(Ok(_))));
+                let found = at_once(bed.engine.stat(&bed.root, b"d/f", Follow::None));
+                assert!(matches!(found, Poll::Ready(Ok(meta)) if meta.size == 5));
+                assert_eq!(bed.errno("d/none", Follow::All).await, Some(libc::ENOENT));
+                symlink("/etc/passwd", bed.path("out")).expect("a link");
+                assert!(bed.open("out", Follow::Beneath).await.is_err());
+                let file = bed.open("d/f", Follow::All).await.expect("open");
+                let (_, n) = bed.engine.read(&file, 0, OwnedBuf::zeroed(9)).await;
+                assert_eq!(n.expect("read"), 5);
+            });
+            let one = EngineLimits { stat_threads_max: 1, ..none };
+            on_engine(choice, one, |bed| async move {
+                bed.write("f", b"hello");
+                assert!(at_once(bed.open("f", Follow::All)).is_pending());
+            });
+        }
+    }
+}
+
 #[test]
 fn more_operations_than_places_wait_their_turn() {
     for choice in [EngineChoice::Auto, EngineChoice::Threads] {

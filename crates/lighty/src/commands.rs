@@ -60,11 +60,11 @@ impl From<std::io::Error> for Failure {
 
 fn run_flags(cli: &Cli) -> Result<(), Failure> {
     if cli.version {
-        println!("{}", report::version_line());
+        writeln!(std::io::stdout(), "{}", report::version_line())?;
         return Ok(());
     }
     if cli.build_info {
-        print!("{}", report::build_info());
+        write!(std::io::stdout(), "{}", report::build_info())?;
         return Ok(());
     }
     if cli.print {
@@ -158,7 +158,7 @@ fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
 fn check_config(cli: &Cli) -> Result<(), Failure> {
     load(cli)?;
     if cli.format == Format::Text {
-        println!("Syntax OK");
+        writeln!(std::io::stdout(), "Syntax OK")?;
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
             return Err(Failure::Says("standard input is not formatted".into()));
         }
         if !check {
-            print!("{formatted}");
+            write!(std::io::stdout(), "{formatted}")?;
         }
         return Ok(());
     }

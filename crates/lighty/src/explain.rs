@@ -1,6 +1,7 @@
 //! `lighty explain URL`: which conditions and directives apply to a request, and why.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::net::IpAddr;
 
 use lighty_config::{Active, Config, Facts, Field, Sources};
@@ -45,8 +46,8 @@ pub(crate) fn print(
     request.docroot = config.settings(&active).core.document_root.trim_end_matches('/').to_owned();
     let explanation = config.explain(&request, sources);
     match format {
-        Format::Text => print!("{}", explanation.to_text()),
-        Format::Json => println!("{}", explanation.to_json()),
+        Format::Text => write!(std::io::stdout(), "{}", explanation.to_text())?,
+        Format::Json => writeln!(std::io::stdout(), "{}", explanation.to_json())?,
     }
     Ok(())
 }

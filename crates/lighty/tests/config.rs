@@ -376,3 +376,30 @@ fn several_workers_share_one_address() {
         assert_eq!(server.get("/a").text(), "x");
     }
 }
+
+#[test]
+fn a_value_that_would_split_an_answer_is_refused() {
+    for line in [
+        "server.tag = \"a\r\nX: y\"",
+        "server.tag = \"a\u{0}b\"",
+        "mimetype.assign = ( \".txt\" => \"text/plain\r\nX: y\" )",
+        "dir-listing.encoding = \"utf-8\r\nX: y\"",
+    ] {
+        let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line:?}: {err}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_panic() {
+    for arguments in [&["-v"][..], &["-V"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_lighty"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("run");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    }
+}

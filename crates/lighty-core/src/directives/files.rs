@@ -34,11 +34,22 @@ fn places() -> Vec<Row> {
                  link that a deployment flips), that one is used within a second.",
             )
             .example("server.document-root = \"/srv/www\""),
-        Row::string("server.tag", |s, v| s.core.tag = v)
-            .default_prose("`lighty/` and the version")
-            .since("1.4")
-            .doc("Value of the `Server` field of answers. Empty: the field is not sent.")
-            .example("server.tag = \"\""),
+        Row::parsed(
+            "server.tag",
+            Kind::String,
+            |value, _| {
+                let text = parse_string(value)?;
+                match text.chars().any(char::is_control) {
+                    true => Err(Reject::new("must not contain control characters")),
+                    false => Ok(text),
+                }
+            },
+            |s, v| s.core.tag = v.clone(),
+        )
+        .default_prose("`lighty/` and the version")
+        .since("1.4")
+        .doc("Value of the `Server` field of answers. Empty: the field is not sent.")
+        .example("server.tag = \"\""),
         Row::string("server.name", |s, v| s.core.server_name = optional(v))
             .default("")
             .since("1.4")

@@ -226,7 +226,8 @@ fn push_framed(
 
 /// Decides the framing and writes the head into `busy.out`.
 fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
-    loop {
+    // The answer, or else the error page that says it had none.
+    for _ in 0..2 {
         let framing = frame(&mut busy.exchange, &mut busy.out);
         busy.out.clear();
         let ex = &mut busy.exchange;
@@ -245,6 +246,18 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
             }
         }
     }
+    encode_bare_head(busy)
+}
+
+/// What is left to say when a field that stands in every answer cannot be written.
+fn encode_bare_head(busy: &mut Busy) -> Framing {
+    busy.out.clear();
+    busy.out.extend_from_slice(
+        b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+    busy.exchange.keep_alive = false;
+    busy.exchange.head_sent = busy.out.len() as u64;
+    Framing::None
 }
 
 /// Sets the fields that frame the message: RFC 9112 section 6, RFC 9110 section 8.6.

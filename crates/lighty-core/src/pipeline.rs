@@ -27,7 +27,7 @@ enum Pass {
 /// but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
-    let mut allow = None;
+    let mut owed = None;
     loop {
         let passed = pass(ex).await;
         trace::pass(ex);
@@ -42,7 +42,7 @@ pub async fn respond(ex: &mut Exchange) {
             }
             Pass::Answered => match wants_error_handler(ex) {
                 Some(handler) => {
-                    allow = ex.response.fields.get(Known::Allow).map(<[u8]>::to_vec);
+                    owed = owed_field(ex);
                     if !call_error_handler(ex, &handler) {
                         break;
                     }
@@ -51,7 +51,7 @@ pub async fn respond(ex: &mut Exchange) {
             },
         }
     }
-    keep_error_status(ex, allow);
+    keep_error_status(ex, owed);
     complete(ex).await;
     trace::response(ex);
 }
@@ -337,6 +337,15 @@ fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
     for_404.or_else(|| core.error_handler.clone())
 }
 
+/// The field that belongs to the error itself, whatever page is shown: what a 405 allows (RFC 9110
+/// section 15.5.6), the length that a 416 is about (section 15.5.17).
+fn owed_field(ex: &Exchange) -> Option<(Known, Vec<u8>)> {
+    let fields = &ex.response.fields;
+    [Known::Allow, Known::ContentRange]
+        .into_iter()
+        .find_map(|name| fields.get(name).map(|value| (name, value.to_vec())))
+}
+
 /// Restarts the request with the error handler's URL; `false` where that is none.
 fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
     ex.error_status = Some(ex.response.status);
@@ -352,16 +361,15 @@ fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
 
 /// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
 /// choose, but a static page stays what it stands for.
-fn keep_error_status(ex: &mut Exchange, allow: Option<Vec<u8>>) {
+fn keep_error_status(ex: &mut Exchange, owed: Option<(Known, Vec<u8>)>) {
     let Some(original) = ex.error_status else { return };
     let is_static = matches!(ex.handler, "mod_staticfile" | "");
     let by_404 =
         matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
     if ex.response.status.code() < 300 && (is_static || !by_404) {
         ex.response.status = original;
-        // RFC 9110 section 15.5.6: a 405 says what is allowed.
-        if let Some(allow) = allow {
-            ex.response.fields.push_known(Known::Allow, allow);
+        if let Some((name, value)) = owed {
+            ex.response.fields.push_known(name, value);
         }
     }
 }

@@ -155,6 +155,8 @@ fn the_error_handler_answers_every_kind_of_refusal() {
     assert!(refused.says_close());
     let refused = answer_to("DELETE /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((refused.status, refused.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
+    let refused = answer_to("GET /a.txt HTTP/1.1\r\nHost: a\r\nRange: bytes=9-\r\n\r\n");
+    assert_eq!((refused.status, refused.field("Content-Range")), (416, Some("bytes */1")));
 }
 
 #[test]

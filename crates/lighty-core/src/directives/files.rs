@@ -68,7 +68,11 @@ fn errors() -> Vec<Row> {
         url_path("server.error-handler", |s, v| s.core.error_handler = v)
             .default("")
             .since("1.4")
-            .doc("URL that answers every request that failed (4xx, 5xx); the status stays.")
+            .doc(
+                "URL that answers every request that failed (4xx, 5xx); the status stays. What \
+                 could not be read as a request at all gets the page of \
+                 `server.errorfile-prefix`, or a built-in one.",
+            )
             .example("server.error-handler = \"/error.html\""),
         url_path("server.error-handler-404", |s, v| s.core.error_handler_404 = v)
             .default("")

@@ -163,6 +163,11 @@ impl Worker {
     async fn make_room(&self) {
         let mut reaped = 0;
         while self.slots.open() >= self.connections_max + reaped && !self.stopping.get() {
+            // Those accepted just now look idle until they have been given a turn to read.
+            tokio::task::yield_now().await;
+            if self.slots.open() < self.connections_max + reaped {
+                break;
+            }
             let closed = self.room.notified();
             reaped = self.reap();
             if reaped == 0 {

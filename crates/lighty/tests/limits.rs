@@ -234,3 +234,19 @@ fn a_deleted_file_is_let_go_though_nobody_asks_for_it_again() {
         std::thread::sleep(Duration::from_millis(100));
     }
 }
+
+#[test]
+fn a_burst_beyond_the_connection_limit_is_answered_whole() {
+    let limits = "server.max-connections = 32\nserver.max-worker = 1";
+    let server = lighty!().file("a", "x").config(limits).start();
+    let mut burst: Vec<Client> = (0..400)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            client
+        })
+        .collect();
+    for client in &mut burst {
+        assert_eq!(client.response().text(), "x");
+    }
+}

@@ -250,3 +250,26 @@ fn a_burst_beyond_the_connection_limit_is_answered_whole() {
         assert_eq!(client.response().text(), "x");
     }
 }
+
+#[test]
+fn refused_clients_that_do_not_go_count_as_connections() {
+    const LIMIT: usize = 32;
+    let limits = format!("server.max-connections = {LIMIT}\nserver.max-worker = 1");
+    let server = lighty!().file("a", "x").config(&limits).start();
+    let before = server.descriptors();
+    let mut refused: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /a HTTP/1.1\r\n\r\n");
+            assert_eq!(client.response().status, 400);
+            client
+        })
+        .collect();
+    let open = server.descriptors() - before;
+    // One batch of those reaped may not be closed yet.
+    assert!(open <= 2 * LIMIT, "{open} descriptors more than at the start");
+    let start = Instant::now();
+    assert_eq!(server.get("/a").text(), "x");
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    refused.iter_mut().for_each(|client| _ = client.expect_end());
+}

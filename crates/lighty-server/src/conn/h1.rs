@@ -52,12 +52,13 @@ pub async fn serve(conn: Conn, worker: Rc<Worker>) {
         match after {
             After::Idle if !conn.slot.is_closing() => {}
             After::Linger => {
-                worker.leave(&conn.slot);
+                // It still counts, and is among those that make room.
+                worker.slots.wait_idle(&conn.slot, worker.now_s());
                 if let Some(stream) = Rc::into_inner(conn.stream) {
                     // Whatever comes of it, the connection is over.
                     let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
                 }
-                return;
+                break;
             }
             _ => break,
         }

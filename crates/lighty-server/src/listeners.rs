@@ -151,6 +151,7 @@ impl Facts for OnlySocket<'_> {
 }
 
 fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Result<Bound> {
+    refuse_taken(&want.spec, options)?;
     let first = BoundSocket::bind(&want.spec, options)?;
     if matches!(want.spec, BindSpec::Unix(_)) {
         let file = first.socket_file();
@@ -163,6 +164,18 @@ fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Res
         sockets.push(BoundSocket::bind(&address, options)?);
     }
     Ok(Bound { name: want.name, address, sockets, file: None })
+}
+
+/// SO_REUSEPORT would let a second server of the same user in, and each would get a part of the
+/// connections: so a socket without it is bound first, and closed.
+fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
+    match spec {
+        BindSpec::Inet(address) if options.reuse_port && address.port() != 0 => {
+            let alone = BindOptions { reuse_port: false, ..options.clone() };
+            BoundSocket::bind(spec, &alone).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A configured port 0 becomes the real one in the listener's name.

@@ -165,6 +165,18 @@ fn a_taken_port_is_said_and_the_start_fails() {
     assert!(err.contains(&port.to_string()), "{err}");
 }
 
+#[test]
+fn a_second_server_does_not_share_the_port_of_the_first() {
+    let server = lighty!().file("a", "x").config("server.max-worker = 2").start();
+    let port = server.address().port();
+    let lines = format!("server.bind = \"127.0.0.1\"\nserver.port = {port}");
+    let setup = lighty!().without_listener().config(&lines).config("server.max-worker = 2");
+    let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains(&port.to_string()), "{err}");
+    assert_eq!(server.get("/a").text(), "x");
+}
+
 fn may_change_identity() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

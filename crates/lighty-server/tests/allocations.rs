@@ -118,9 +118,12 @@ fn a_warm_request_allocates_nothing() {
     assert!(wait_until(Duration::from_secs(10), || Client::try_tcp(address).is_ok()));
     let mut client = Client::tcp(address);
     for (path, length) in [("/small", 44), ("/large", 100 * 1024)] {
-        let counted = allocations(&mut client, path, length);
+        let mut counted = allocations(&mut client, path, length);
         println!("{path} ({length} bytes): allocations in bursts of {BURST}: {counted:?}");
-        let none = counted.iter().filter(|count| **count == 0).count();
-        assert!(none * 2 > counted.len(), "a warm request for {path} allocates: {counted:?}");
+        // The log takes a new buffer a few times a second, so that a burst may meet one or two;
+        // a request that allocated would show a hundred times.
+        counted.sort_unstable();
+        let typical = counted[counted.len() / 2];
+        assert!(typical <= 2, "a warm request for {path} allocates: {counted:?}");
     }
 }

@@ -15,6 +15,15 @@ pub struct Validators<'a> {
     pub now: i64,
 }
 
+/// The fields that make a request conditional.
+const CONDITIONS: [Known; 5] = [
+    Known::IfMatch,
+    Known::IfUnmodifiedSince,
+    Known::IfNoneMatch,
+    Known::IfModifiedSince,
+    Known::IfRange,
+];
+
 /// What to do about the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -40,6 +49,9 @@ pub fn evaluate(
     exists: bool,
     validators: &Validators<'_>,
 ) -> Outcome {
+    if !fields.contains_any(&CONDITIONS) {
+        return Outcome::Proceed { ranges: method == Method::Get };
+    }
     if fields.contains(Known::IfMatch) {
         if !any_tag(fields, Known::IfMatch, exists, validators, strong_match) {
             return Outcome::PreconditionFailed;

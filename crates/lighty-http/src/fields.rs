@@ -135,6 +135,13 @@ impl Fields {
         self.present & name.bit() != 0
     }
 
+    /// Whether any of these fields occurs.
+    #[must_use]
+    pub fn contains_any(&self, names: &[Known]) -> bool {
+        let wanted = names.iter().fold(0, |bits, name| bits | name.bit());
+        self.present & wanted != 0
+    }
+
     /// Whether a comma-separated field names `token`, in any case, in any of its lines.
     #[must_use]
     pub fn list_contains(&self, name: Known, token: &str) -> bool {

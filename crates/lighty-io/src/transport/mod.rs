@@ -102,7 +102,6 @@ impl Stream {
     /// arrives later raises a new event (the poller is edge-triggered).
     pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.poll_readable(cx))?;
             // Not the standard library's call, which is a point of thread cancellation and pays
             // for it.
             let received = each!(&self.socket, socket => {
@@ -111,7 +110,10 @@ impl Stream {
                 })
             });
             match received {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Costs no system call while nothing is known to have come.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_readable(cx))?;
+                }
                 Ok(count) if count > 0 && count < buffer.len() => {
                     self.forget_readable();
                     return Poll::Ready(Ok(count));

@@ -331,6 +331,10 @@ fn check_host_lines(out: &RequestHead) -> Result<(), RequestFault> {
 
 /// RFC 9112 section 9.3: `close` wins; 1.1 stays by default, 1.0 when it asks to.
 fn read_connection(out: &mut RequestHead) {
+    if !out.fields.contains(Known::Connection) {
+        (out.keep_alive, out.upgrade) = (out.version == Version::Http11, false);
+        return;
+    }
     let (mut close, mut keep_alive, mut upgrade) = (false, false, false);
     for token in out.fields.get_all(Known::Connection).flat_map(list_items) {
         close |= token.eq_ignore_ascii_case(b"close");
@@ -344,7 +348,7 @@ fn read_connection(out: &mut RequestHead) {
 
 /// RFC 9110 section 10.1.1; an expectation in a 1.0 request is ignored.
 fn read_expectation(out: &mut RequestHead) -> Result<(), RequestFault> {
-    if out.version == Version::Http10 {
+    if out.version == Version::Http10 || !out.fields.contains(Known::Expect) {
         return Ok(());
     }
     let mut expected = false;

@@ -34,7 +34,7 @@ pub struct Request {
     /// Port of the listener, 0 for a unix socket.
     pub local_port: u16,
     /// Text of the client's address, kept because conditions and logs ask for it.
-    pub peer_text: String,
+    pub peer_text: std::rc::Rc<str>,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
     /// Bytes of the head as received, for the access log.
@@ -57,7 +57,7 @@ impl Default for Request {
             peer: Peer::Unix,
             local_socket: "".into(),
             local_port: 0,
-            peer_text: String::new(),
+            peer_text: "".into(),
             remote_user: Vec::new(),
             head_bytes: 0,
         }

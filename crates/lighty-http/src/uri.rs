@@ -241,9 +241,9 @@ impl Target {
 /// What the options say is to be refused.
 pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Target, UriFault> {
     out.clear();
-    if is_plain(raw) {
+    if let Some(target) = plain(raw) {
         out.extend_from_slice(raw);
-        return Ok(Target { plain: true, ..Target::of(out) });
+        return Ok(target);
     }
     if raw.first() != Some(&b'/') {
         out.push(b'/');
@@ -257,18 +257,24 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
     resolve_dot_segments(target, opts, out)
 }
 
-/// Whether a target needs no work under any options.
-fn is_plain(raw: &[u8]) -> bool {
-    let Some((b'/', rest)) = raw.split_first() else { return false };
-    let (mut in_path, mut begins_segment) = (true, true);
-    for &byte in rest {
-        if must_encode(byte) || (in_path && begins_segment && matches!(byte, b'/' | b'.')) {
-            return false;
-        }
-        in_path &= byte != b'?';
-        begins_segment = byte == b'/';
+/// Path and query of a target that needs no work under any options; `None` for any other.
+fn plain(raw: &[u8]) -> Option<Target> {
+    if raw.first() != Some(&b'/') {
+        return None;
     }
-    true
+    let path_len = raw.iter().position(|&byte| byte == b'?').unwrap_or(raw.len());
+    let (path, query) = raw.split_at(path_len);
+    let mut after_slash = false;
+    for &byte in path {
+        if must_encode(byte) || (after_slash && matches!(byte, b'/' | b'.')) {
+            return None;
+        }
+        after_slash = byte == b'/';
+    }
+    if query.iter().any(|&byte| must_encode(byte)) {
+        return None;
+    }
+    Some(Target { plain: true, ..Target::new(path_len, !query.is_empty()) })
 }
 
 /// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
@@ -364,7 +370,7 @@ fn resolve_dot_segments(
 /// [`UriFault::Nul`]: the name could not be handed to the operating system.
 pub fn decode_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), UriFault> {
     out.clear();
-    if is_plain(path) {
+    if plain(path).is_some() {
         out.extend_from_slice(path);
         return Ok(());
     }

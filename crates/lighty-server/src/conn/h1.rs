@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use lighty_core::log::About;
 use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline, trace};
-use lighty_http::{Version, decimal};
+use lighty_http::Version;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
@@ -18,7 +18,7 @@ pub struct Conn {
     pub stream: Rc<Stream>,
     pub peer: Peer,
     /// Text of the client's address; made once, for conditions and logs.
-    pub peer_text: Box<str>,
+    pub peer_text: Rc<str>,
     pub slot: Rc<Slot>,
     pub door: Rc<Door>,
 }
@@ -226,12 +226,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);
     std::mem::swap(&mut request.target, &mut head.target);
-    std::mem::swap(&mut request.authority, &mut head.host);
-    if let Some(port) = head.port {
-        // Conditions may name the port.
-        request.authority.push(b':');
-        decimal::push(u64::from(port), &mut request.authority);
-    }
+    request.authority.extend_from_slice(head.authority());
     take_peer(request, conn);
     request.local_socket = Rc::clone(&conn.door.name);
     request.local_port = conn.door.port;
@@ -240,8 +235,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
 /// The client's address, and its text, which is made once per connection.
 fn take_peer(request: &mut Request, conn: &Conn) {
     request.peer = conn.peer;
-    request.peer_text.clear();
-    request.peer_text.push_str(&conn.peer_text);
+    request.peer_text = Rc::clone(&conn.peer_text);
 }
 
 /// Sends the answer, deals with what is unread of the body, logs.

@@ -10,7 +10,7 @@ use lighty_http::fields::list_items;
 use lighty_http::host::parse_host;
 use lighty_http::uri::{Form, ParseOpts, Target, normalise, split_target};
 use lighty_http::{Fields, Known, Method, Version};
-use memchr::{memchr, memrchr};
+use memchr::memchr;
 
 use super::fault::RequestFault;
 pub use super::framing::BodyFraming;
@@ -148,6 +148,12 @@ impl RequestHead {
         &self.line[start..start + self.raw_target_len]
     }
 
+    /// The host with the port that the client named, if any: `example.org:8080`.
+    #[must_use]
+    pub fn authority(&self) -> &[u8] {
+        if self.host.is_empty() { &[] } else { &self.last_host.authority }
+    }
+
     /// Whether the path stands for itself and need not be decoded.
     #[must_use]
     pub fn has_plain_path(&self) -> bool {
@@ -243,12 +249,13 @@ fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<()
 
 /// Keeps the line for the log, even if the request turns out to be illegal.
 fn read_request_line(head: &[u8], out: &mut RequestHead) {
-    let line = &head[..memchr(b'\n', head).unwrap_or(head.len())];
+    // The line and its parts are short: loops are done before a vector search has begun.
+    let line = &head[..head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len())];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     out.line.extend_from_slice(line);
-    out.method_len = memchr(b' ', line).unwrap_or(line.len());
+    out.method_len = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
     let after = &line[line.len().min(out.method_len + 1)..];
-    out.raw_target_len = memrchr(b' ', after).unwrap_or(after.len());
+    out.raw_target_len = after.iter().rposition(|&byte| byte == b' ').unwrap_or(after.len());
     out.method = Method::from_bytes(out.method_raw());
 }
 
@@ -265,7 +272,10 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
         Form::Origin(_) | Form::Asterisk => out.fields.get(Known::Host),
     };
     if let Some(host) = host {
-        out.port = out.last_host.parse(host, opts, &mut out.host)?;
+        out.last_host.parse(host, opts)?;
+        out.port = out.last_host.port;
+        out.host.clear();
+        out.host.extend_from_slice(&out.last_host.host);
     }
     let is_options = out.method == Some(Method::Options);
     (out.form, out.parts) = match form {
@@ -295,25 +305,25 @@ struct LastHost {
     opts: ParseOpts,
     host: Vec<u8>,
     port: Option<u16>,
+    authority: Vec<u8>,
 }
 
 impl LastHost {
-    fn parse(
-        &mut self,
-        raw: &[u8],
-        opts: &ParseOpts,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<u16>, RequestFault> {
+    fn parse(&mut self, raw: &[u8], opts: &ParseOpts) -> Result<(), RequestFault> {
         if raw.is_empty() || raw != self.raw || *opts != self.opts {
             self.raw.clear();
             self.port =
                 parse_host(raw, opts, &mut self.host).map_err(|_| RequestFault::HostMalformed)?;
+            self.authority.clear();
+            self.authority.extend_from_slice(&self.host);
+            if let Some(port) = self.port {
+                self.authority.push(b':');
+                lighty_http::decimal::push(u64::from(port), &mut self.authority);
+            }
             self.raw.extend_from_slice(raw);
             self.opts = *opts;
         }
-        out.clear();
-        out.extend_from_slice(&self.host);
-        Ok(self.port)
+        Ok(())
     }
 }
 

@@ -225,6 +225,20 @@ pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
     Ok(target)
 }
 
+/// Makes room for `limit` descriptors in the process's table at once. The table grows by doubling,
+/// and in a process with threads whoever makes it grow waits for all of them: an event loop that
+/// accepts a connection would stop for milliseconds. To be called before threads are started.
+///
+/// # Errors
+/// When the highest descriptor cannot be had.
+pub fn reserve_descriptors(limit: u64) -> io::Result<()> {
+    let highest = libc::c_int::try_from(limit.saturating_sub(1)).unwrap_or(libc::c_int::MAX);
+    let any = std::fs::File::open("/")?;
+    // The copy is closed at once; the table keeps its size.
+    rustix::io::fcntl_dupfd_cloexec(&any, highest)?;
+    Ok(())
+}
+
 /// Allows core dumps or forbids them. After a change of user it must be called again to allow
 /// them, because the kernel forbids them then.
 ///

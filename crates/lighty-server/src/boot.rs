@@ -118,7 +118,10 @@ fn raise_descriptors(server: &ServerSettings) -> Result<u64, BootError> {
         }
         wanted => wanted,
     };
-    privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))
+    let limit = privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))?;
+    // Only speed depends on it; a limit of a million descriptors may be more than there is room for.
+    let _ = privileges::reserve_descriptors(limit.min(DESCRIPTORS_DEFAULT_MAX));
+    Ok(limit)
 }
 
 fn worker_count(server: &ServerSettings) -> usize {

@@ -338,7 +338,12 @@ impl FileEngine {
         let job = Job::Warm { file: file.clone(), offset, length, done: 0 };
         let done = count(self.fly(read_lane(file), job).await.result)?;
         add(&self.0.counters.bytes, done);
-        file.remember_resident(self.span(offset, done), self.now_ms());
+        if file.fs().answers_from_cache() {
+            file.note_cold(self.now_ms());
+        } else {
+            // There is no asking such a file system: what was just read is the best guess.
+            file.remember_resident(self.span(offset, done), self.now_ms());
+        }
         Ok(done)
     }
 

@@ -12,6 +12,9 @@ use crate::pool::{Lane, ThreadPool};
 pub const RESIDENT_WHOLE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How long an answer about residency is believed.
 pub const RESIDENT_TRUST_MS: u64 = 1_000;
+/// How long after it had to be brought in a file counts as cold: what it says of its residency is
+/// then asked each time. Where memory is short, data just read leave within a second.
+pub(super) const COLD_MS: u64 = 10_000;
 /// How many windows of a large file are remembered at once.
 const WINDOWS: usize = 16;
 
@@ -23,6 +26,7 @@ pub struct OpenFile {
     meta: Meta,
     fs: FsClass,
     whole_ms: Cell<u64>,
+    cold_until_ms: Cell<u64>,
     windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
 }
 
@@ -40,6 +44,7 @@ impl OpenFile {
             meta: opened.meta,
             fs: opened.fs.unwrap_or(root_fs),
             whole_ms: Cell::new(0),
+            cold_until_ms: Cell::new(0),
             windows: OnceCell::new(),
         }
     }
@@ -68,6 +73,9 @@ impl OpenFile {
     /// Whether a range that lies in `window_bytes` wide windows was found resident within
     /// [`RESIDENT_TRUST_MS`].
     pub(super) fn believed_resident(&self, range: Span, now_ms: u64) -> bool {
+        if now_ms < self.cold_until_ms.get() {
+            return false;
+        }
         let fresh = |at_ms: u64| at_ms != 0 && now_ms.wrapping_sub(at_ms) < RESIDENT_TRUST_MS;
         if fresh(self.whole_ms.get()) {
             return true;
@@ -93,6 +101,11 @@ impl OpenFile {
         for index in range.windows_covered(self.meta.size) {
             windows[index as usize % WINDOWS].set(Window { index, at_ms: now_ms });
         }
+    }
+
+    /// Notes that it had to be brought in.
+    pub(super) fn note_cold(&self, now_ms: u64) {
+        self.cold_until_ms.set(now_ms + COLD_MS);
     }
 
     /// Forgets what was remembered.

@@ -311,7 +311,13 @@ fn cold_data_are_found_cold_and_are_warm_after_warming() {
             assert_eq!(bed.engine.resident(&file, 0, size), Resident::Yes);
             let n = bed.engine.try_read(&file, size - 1, &mut one).expect("warm").expect("read");
             assert_eq!((n, one[0]), (1, pattern(length)[length - 1]));
-            // Believed for a second, and no longer.
+            // What had to be brought in may leave again soon: it is asked about each time.
+            bed.evict("cold");
+            assert_eq!(bed.engine.resident(&file, 0, size), Resident::No);
+            // A file that stays is believed for a second, and no longer.
+            bed.clock.advance(Duration::from_millis(super::open_file::COLD_MS));
+            fs::read(bed.path("cold")).expect("read");
+            assert_eq!(bed.engine.resident(&file, 0, size), Resident::Yes);
             bed.evict("cold");
             assert_eq!(bed.engine.resident(&file, 0, size), Resident::Yes);
             bed.clock.advance(Duration::from_millis(RESIDENT_TRUST_MS));

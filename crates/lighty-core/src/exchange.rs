@@ -47,6 +47,8 @@ pub struct Exchange {
     /// Whether the whole answer went out.
     pub completed: bool,
     path_known: bool,
+    /// The field that an error answer owes (Allow, Content-Range) while an error handler runs.
+    pub(crate) owed: Option<(Known, Vec<u8>)>,
 }
 
 impl Exchange {
@@ -70,6 +72,7 @@ impl Exchange {
             keep_alive: false,
             completed: false,
             path_known: false,
+            owed: None,
         }
     }
 
@@ -89,6 +92,7 @@ impl Exchange {
         self.keep_alive = false;
         self.completed = false;
         self.path_known = false;
+        self.owed = None;
     }
 
     /// Finds the settings for what is known of the request by now.

@@ -27,7 +27,6 @@ enum Pass {
 /// but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
-    let mut owed = None;
     loop {
         let passed = pass(ex).await;
         trace::pass(ex);
@@ -42,7 +41,7 @@ pub async fn respond(ex: &mut Exchange) {
             }
             Pass::Answered => match wants_error_handler(ex) {
                 Some(handler) => {
-                    owed = owed_field(ex);
+                    ex.owed = owed_field(ex);
                     if !call_error_handler(ex, &handler) {
                         break;
                     }
@@ -51,7 +50,7 @@ pub async fn respond(ex: &mut Exchange) {
             },
         }
     }
-    keep_error_status(ex, owed);
+    keep_error_status(ex);
     complete(ex).await;
     trace::response(ex);
 }
@@ -88,16 +87,21 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if let Some(end) = refuse_early(ex) {
         return end;
     }
-    for (phase, call) in [
-        (&modules.raw_url, (|m, ex| m.raw_url(ex)) as crate::module::Hook),
-        (&modules.clean_url, |m, ex| m.clean_url(ex)),
-        (&modules.docroot, |m, ex| m.docroot(ex)),
-    ] {
-        if !phase.is_empty()
-            && let Some(end) = run(phase, call, ex).await
-        {
-            return end;
-        }
+    // One by one: a loop over them would be kept in every connection's future.
+    if !modules.raw_url.is_empty()
+        && let Some(end) = run(&modules.raw_url, |m, ex| m.raw_url(ex), ex).await
+    {
+        return end;
+    }
+    if !modules.clean_url.is_empty()
+        && let Some(end) = run(&modules.clean_url, |m, ex| m.clean_url(ex), ex).await
+    {
+        return end;
+    }
+    if !modules.docroot.is_empty()
+        && let Some(end) = run(&modules.docroot, |m, ex| m.docroot(ex), ex).await
+    {
+        return end;
     }
     ex.set_physical();
     if !modules.physical.is_empty()
@@ -117,13 +121,11 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if services.asks_physical {
         ex.resolve_settings();
     }
-    for (phase, call) in [
-        (&modules.found, (|m, ex| m.found(ex)) as crate::module::Hook),
-        (&modules.handle, |m, ex| m.handle(ex)),
-    ] {
-        if let Some(end) = run(phase, call, ex).await {
-            return end;
-        }
+    if let Some(end) = run(&modules.found, |m, ex| m.found(ex), ex).await {
+        return end;
+    }
+    if let Some(end) = run(&modules.handle, |m, ex| m.handle(ex), ex).await {
+        return end;
     }
     if !ex.response.answered {
         let is_directory =
@@ -361,14 +363,14 @@ fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
 
 /// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
 /// choose, but a static page stays what it stands for.
-fn keep_error_status(ex: &mut Exchange, owed: Option<(Known, Vec<u8>)>) {
+fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.error_status else { return };
     let is_static = matches!(ex.handler, "mod_staticfile" | "");
     let by_404 =
         matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
     if ex.response.status.code() < 300 && (is_static || !by_404) {
         ex.response.status = original;
-        if let Some((name, value)) = owed {
+        if let Some((name, value)) = ex.owed.take() {
             ex.response.fields.push_known(name, value);
         }
     }

@@ -35,35 +35,42 @@ enum After {
 }
 
 /// Serves a connection from its first byte to its close.
-pub async fn serve(conn: Conn, worker: Rc<Worker>) {
-    let mut ordinal = 0;
-    loop {
-        wait_idle(&conn, &worker, ordinal);
-        let readable = std::future::poll_fn(|cx| conn.stream.poll_readable(cx)).await;
-        if readable.is_err() || conn.slot.kicked().is_some() {
-            log_idle_end(&conn, &worker, ordinal);
-            break;
-        }
-        let mut busy = worker.take_busy();
-        busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
-        let after = burst(&mut busy, &conn, &worker, &mut ordinal).await;
-        busy.input.borrow_mut().detach();
-        worker.give_back(busy);
-        match after {
-            After::Idle if !conn.slot.is_closing() => {}
-            After::Linger => {
-                // It still counts, and is among those that make room.
-                worker.slots.wait_idle(&conn.slot, worker.now_s());
-                if let Some(stream) = Rc::into_inner(conn.stream) {
-                    // Whatever comes of it, the connection is over.
-                    let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
-                }
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice in its future, and ten thousand idle \
+              connections keep ten thousand futures"
+)]
+pub fn serve(conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
+    async move {
+        let mut ordinal = 0;
+        loop {
+            wait_idle(&conn, &worker, ordinal);
+            let readable = std::future::poll_fn(|cx| conn.stream.poll_readable(cx)).await;
+            if readable.is_err() || conn.slot.kicked().is_some() {
+                log_idle_end(&conn, &worker, ordinal);
                 break;
             }
-            _ => break,
+            let mut busy = worker.take_busy();
+            busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
+            let after = burst(&mut busy, &conn, &worker, &mut ordinal).await;
+            busy.input.borrow_mut().detach();
+            worker.give_back(busy);
+            match after {
+                After::Idle if !conn.slot.is_closing() => {}
+                After::Linger => {
+                    // It still counts, and is among those that make room.
+                    worker.slots.wait_idle(&conn.slot, worker.now_s());
+                    if let Some(stream) = Rc::into_inner(conn.stream) {
+                        // Whatever comes of it, the connection is over.
+                        let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
+                    }
+                    break;
+                }
+                _ => break,
+            }
         }
+        worker.leave(&conn.slot);
     }
-    worker.leave(&conn.slot);
 }
 
 /// Between requests, and before the first: the idle limits.

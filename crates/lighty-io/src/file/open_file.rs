@@ -16,7 +16,7 @@ pub const RESIDENT_TRUST_MS: u64 = 1_000;
 /// then asked each time. Where memory is short, data just read leave within a second.
 pub(super) const COLD_MS: u64 = 10_000;
 /// How many windows of a large file are remembered at once.
-const WINDOWS: usize = 16;
+const WINDOWS: usize = 32;
 
 /// A file opened through an engine. Shared as `Rc<OpenFile>`; the descriptor closes with the
 /// last of them.

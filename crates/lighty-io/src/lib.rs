@@ -13,10 +13,11 @@
 //!
 //! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
-//! backends, the only code that writes to a client), then `log_writer`, `local_time`,
+//! backends, the only code that writes to a client), `connect` (the way to a backend), then `log_writer`, `local_time`,
 //! `signals` and `privileges`, which the process needs and a request does not.
 
 pub mod clock;
+pub mod connect;
 pub mod file;
 pub mod listen;
 pub mod local_time;

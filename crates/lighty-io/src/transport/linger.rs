@@ -42,10 +42,10 @@ impl Stream {
     ///
     /// # Errors
     /// When the client resets the connection: nothing can be done for it any more.
-    pub async fn linger_close(mut self, limits: LingerLimits) -> io::Result<LingerReport> {
+    pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
         self.shutdown_write()?;
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
-        let drain = drain(&mut self, limits.bytes_max, &mut report);
+        let drain = drain(&self, limits.bytes_max, &mut report);
         match tokio::time::timeout(Duration::from_millis(limits.ms_max), drain).await {
             Ok(result) => result.map(|()| report),
             Err(_elapsed) => Ok(report),
@@ -53,7 +53,7 @@ impl Stream {
     }
 }
 
-async fn drain(stream: &mut Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
+async fn drain(stream: &Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
     while report.dropped_bytes < bytes_max {
         // No buffer while waiting.
         stream.readable().await?;

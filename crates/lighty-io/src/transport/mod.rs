@@ -4,20 +4,33 @@
 //! what they mean. Reading goes through [`Stream::poll_read`], which remembers that a read that
 //! did not fill its buffer has emptied the socket, so that the next one costs no system call.
 
+/// Calls the same method on whatever socket is inside.
+macro_rules! each {
+    ($stream:expr, $socket:ident => $call:expr) => {
+        match $stream {
+            Socket::Tcp($socket) => $call,
+            Socket::Unix($socket) => $call,
+        }
+    };
+}
+
 mod kick;
 mod linger;
+mod liveness;
+mod tunnel;
 
 pub use kick::{Kick, KickHow};
 pub use linger::{LingerLimits, LingerReport};
+pub use liveness::{Idle, PeerClose};
+pub use tunnel::{Side, Tunnel, TunnelError, TunnelMeter};
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendFlags};
-use tokio::io::{AsyncWrite, Interest};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use kick::FdCell;
@@ -43,16 +56,6 @@ pub enum Peer {
     Inet(SocketAddr),
     /// A unix socket; its path says nothing about a client, so it is not kept.
     Unix,
-}
-
-/// Calls the same method on whatever socket is inside.
-macro_rules! each {
-    ($stream:expr, $socket:ident => $call:expr) => {
-        match $stream {
-            Socket::Tcp($socket) => $call,
-            Socket::Unix($socket) => $call,
-        }
-    };
 }
 
 impl Stream {
@@ -178,14 +181,8 @@ impl Stream {
     ///
     /// # Errors
     /// When the connection is gone already.
-    pub fn shutdown_write(&mut self) -> io::Result<()> {
-        // Both kinds shut down by one system call that cannot wait.
-        let waker = std::task::Waker::noop();
-        let mut cx = Context::from_waker(waker);
-        match each!(&mut self.socket, socket => Pin::new(socket).poll_shutdown(&mut cx)) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        Ok(rustix::net::shutdown(self, Shutdown::Write)?)
     }
 
     /// Whether the connection runs over TCP: only there a close can lose an answer.
@@ -273,29 +270,34 @@ impl From<UnixStream> for Stream {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::{Read, Write};
 
     /// A connected pair: ours, and the plain blocking end of the peer.
-    pub(super) async fn tcp_pair() -> (Stream, std::net::TcpStream) {
+    pub(crate) async fn tcp_pair() -> (Stream, std::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let peer = std::net::TcpStream::connect(listener.local_addr().expect("address"));
         let (ours, _) = listener.accept().await.expect("accept");
         (Stream::from_tcp(ours), peer.expect("connect"))
     }
 
+    /// The same over a unix socket.
+    pub(crate) fn unix_pair() -> (Stream, std::os::unix::net::UnixStream) {
+        let (ours, peer) = std::os::unix::net::UnixStream::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        (Stream::from_unix(UnixStream::from_std(ours).expect("register")), peer)
+    }
+
     #[tokio::test]
     async fn bytes_go_both_ways_over_tcp_and_unix() {
         let (tcp, tcp_peer) = tcp_pair().await;
-        let (unix, unix_peer) = std::os::unix::net::UnixStream::pair().expect("pair");
-        unix.set_nonblocking(true).expect("nonblocking");
-        let unix = Stream::from_unix(UnixStream::from_std(unix).expect("register"));
+        let (unix, unix_peer) = unix_pair();
         exchange(tcp, tcp_peer).await;
         exchange(unix, unix_peer).await;
     }
 
-    async fn exchange(mut ours: Stream, mut peer: impl Read + Write) {
+    async fn exchange(ours: Stream, mut peer: impl Read + Write) {
         peer.write_all(b"ping").expect("write");
         ours.readable().await.expect("readable");
         let mut buffer = [0; 16];

@@ -1,0 +1,270 @@
+//! Connecting to a backend.
+//!
+//! As few system calls as it takes: `socket`, `TCP_NODELAY`, `connect`, the reactor, the outcome.
+//! Dropping the future closes the socket, so a time-out is the caller's to put around it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+
+use crate::transport::Stream;
+
+/// How long a connect to a unix socket whose backlog is full is tried again, in milliseconds.
+pub const FULL_BACKLOG_MS_DEFAULT: u64 = 1_000;
+
+/// Waiting between two such attempts grows from 1 ms to this.
+const FULL_BACKLOG_PAUSE_MS_MAX: u64 = 16;
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// An address of the internet family.
+    Tcp(SocketAddr),
+    /// A unix socket by the path of its file.
+    Unix(PathBuf),
+    /// A unix socket without a file, in the abstract name space of Linux; the name without the
+    /// zero byte in front.
+    Abstract(Vec<u8>),
+}
+
+impl Target {
+    /// A unix socket as it is written: a path, or `@name` for the abstract name space.
+    pub fn unix(written: &Path) -> Target {
+        match written.as_os_str().as_bytes().strip_prefix(b"@") {
+            Some(name) => Target::Abstract(name.to_vec()),
+            None => Target::Unix(written.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Tcp(address) => address.fmt(f),
+            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+            Target::Abstract(name) => write!(f, "unix:@{}", name.escape_ascii()),
+        }
+    }
+}
+
+/// How to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The address to come from; port 0 leaves the port to the kernel. Only for TCP targets of
+    /// the same family.
+    pub source: Option<SocketAddr>,
+    /// How long to try again where a unix socket's backlog is full, in milliseconds.
+    pub full_backlog_ms: u64,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions { source: None, full_backlog_ms: FULL_BACKLOG_MS_DEFAULT }
+    }
+}
+
+/// Connects. A TCP connection sends small segments at once (TCP_NODELAY).
+///
+/// # Errors
+/// What the kernel said: `ConnectionRefused`, `NotFound` for a unix socket without a file,
+/// `WouldBlock` when its backlog stayed full, `HostUnreachable`, `AddrNotAvailable`.
+pub async fn connect(target: &Target, options: &ConnectOptions) -> io::Result<Stream> {
+    match target {
+        Target::Tcp(address) => connect_tcp(*address, options).await.map(Stream::from_tcp),
+        Target::Unix(path) => connect_unix(path, options).await.map(Stream::from_unix),
+        Target::Abstract(name) => {
+            // The runtime's spelling of the abstract name space.
+            let written = [b"\0", name.as_slice()].concat();
+            let written = PathBuf::from(OsString::from_vec(written));
+            connect_unix(&written, options).await.map(Stream::from_unix)
+        }
+    }
+}
+
+async fn connect_tcp(address: SocketAddr, options: &ConnectOptions) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_nodelay(true)?;
+    if let Some(source) = options.source {
+        bind_source(&socket, source)?;
+    }
+    let stream = socket.connect(address).await?;
+    if may_be_itself(address) && stream.local_addr()? == address {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
+}
+
+/// Binds without taking a port yet: the kernel then chooses one that is free towards this target
+/// and not one that is free towards all.
+fn bind_source(socket: &TcpSocket, source: SocketAddr) -> io::Result<()> {
+    if source.port() == 0 {
+        // A kernel before 4.2 refuses and takes a port at once: scarcer, not wrong.
+        let _ = bind_address_no_port(socket);
+    }
+    socket.bind(source)
+}
+
+fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the value is an int that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Where nobody listens on a local port from which the kernel also serves outgoing connections,
+/// a connect may meet itself (RFC 9293, section 3.5, simultaneous open) and look established.
+fn may_be_itself(address: SocketAddr) -> bool {
+    /// The lowest port that a kernel hands out unless it was told otherwise, and by a margin.
+    const EPHEMERAL_PORT_MIN: u16 = 10_000;
+    address.ip().is_loopback() && address.port() >= EPHEMERAL_PORT_MIN
+}
+
+/// A full backlog of a unix socket answers EAGAIN at once, and nothing tells when there is room.
+async fn connect_unix(path: &Path, options: &ConnectOptions) -> io::Result<UnixStream> {
+    let mut waited_ms = 0;
+    let mut pause_ms = 1;
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && waited_ms < options.full_backlog_ms =>
+            {
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                waited_ms += pause_ms;
+                pause_ms = (pause_ms * 2).min(FULL_BACKLOG_PAUSE_MS_MAX);
+            }
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
+
+    use super::*;
+
+    fn local(port: u16) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    async fn greet(ours: Stream, mut peer: impl Read + Write) {
+        ours.writable().await.expect("writable");
+        ours.try_write(b"hello").expect("write");
+        let mut heard = [0; 5];
+        peer.read_exact(&mut heard).expect("read");
+        assert_eq!(&heard, b"hello");
+    }
+
+    #[tokio::test]
+    async fn tcp_and_both_kinds_of_unix_sockets_are_reached() {
+        let options = ConnectOptions::default();
+        let tcp = TcpListener::bind(local(0)).expect("bind");
+        let target = Target::Tcp(tcp.local_addr().expect("address"));
+        let stream = connect(&target, &options).await.expect("connect");
+        assert!(socket2::SockRef::from(&stream).tcp_nodelay().expect("asked"));
+        greet(stream, tcp.accept().expect("accept").0).await;
+
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("socket");
+        let unix = UnixListener::bind(&path).expect("bind");
+        let stream = connect(&Target::unix(&path), &options).await.expect("connect");
+        greet(stream, unix.accept().expect("accept").0).await;
+
+        let name = format!("lighty-connect-{}", std::process::id());
+        let address = UnixAddr::from_abstract_name(&name).expect("name");
+        let hidden = UnixListener::bind_addr(&address).expect("bind");
+        let target = Target::unix(Path::new(&format!("@{name}")));
+        assert_eq!(target.to_string(), format!("unix:@{name}"));
+        greet(
+            connect(&target, &options).await.expect("connect"),
+            hidden.accept().expect("accept").0,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn the_source_address_is_what_the_peer_sees() {
+        let listener = TcpListener::bind(local(0)).expect("bind");
+        let target = Target::Tcp(listener.local_addr().expect("address"));
+        let source = SocketAddr::from(([127, 0, 0, 77], 0));
+        let options = ConnectOptions { source: Some(source), ..ConnectOptions::default() };
+        let _ours = connect(&target, &options).await.expect("connect");
+        assert_eq!(listener.accept().expect("accept").1.ip(), source.ip());
+        let wrong = ConnectOptions { source: Some(([192, 0, 2, 1], 0).into()), ..options };
+        let error = connect(&target, &wrong).await.expect_err("not ours");
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_said_at_once() {
+        let options = ConnectOptions::default();
+        let free = TcpListener::bind(local(0)).expect("bind").local_addr().expect("address");
+        let error = connect(&Target::Tcp(free), &options).await.expect_err("refused");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let dir = tempfile::tempdir().expect("tempdir");
+        let missing = Target::unix(&dir.path().join("missing"));
+        let error = connect(&missing, &options).await.expect_err("missing");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let dead = dir.path().join("dead");
+        drop(UnixListener::bind(&dead).expect("bind"));
+        let error = connect(&Target::unix(&dead), &options).await.expect_err("dead");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_itself_is_none() {
+        let free = TcpListener::bind(local(0)).expect("bind").local_addr().expect("address");
+        let options = ConnectOptions { source: Some(free), ..ConnectOptions::default() };
+        let error = connect(&Target::Tcp(free), &options).await.expect_err("itself");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn a_full_unix_backlog_is_waited_for_and_not_for_ever() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("socket");
+        let bound = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+        let bound = bound.expect("socket");
+        bound.bind(&socket2::SockAddr::unix(&path).expect("address")).expect("bind");
+        bound.listen(0).expect("listen");
+        let target = Target::unix(&path);
+        let short = ConnectOptions { full_backlog_ms: 3, ..ConnectOptions::default() };
+        let mut queued = Vec::new();
+        let error = loop {
+            match connect(&target, &short).await {
+                Ok(stream) => queued.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error.kind(), queued.len()), (io::ErrorKind::WouldBlock, 1));
+        let long = ConnectOptions { full_backlog_ms: 20_000, ..short };
+        let (late, accepted) = tokio::join!(connect(&target, &long), async {
+            tokio::task::yield_now().await;
+            bound.accept()
+        });
+        late.expect("room in the end");
+        accepted.expect("accept");
+    }
+}

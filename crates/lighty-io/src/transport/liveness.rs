@@ -1,0 +1,240 @@
+//! What is known of the other end while nobody reads: is it still there, did it say anything?
+//!
+//! The reactor hears of every end and error, asked or not, so most questions are answered from
+//! memory. Nothing here takes bytes out of the socket.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use tokio::io::{Interest, Ready};
+
+use super::{Socket, Stream};
+
+/// What a connection that should be silent has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Nothing: it can be used.
+    Quiet,
+    /// Sent bytes that nobody asked for: whoever speaks next would take them for an answer.
+    Unsolicited,
+    /// Closed, at least its half, or broke.
+    Closed,
+}
+
+/// How far the other end has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerClose {
+    /// It will send nothing more, and may still read: over TCP nobody can tell this from a close
+    /// of both directions until something is sent.
+    Half,
+    /// It is gone: a reset, or (on a unix socket) a close of both directions.
+    Full,
+}
+
+impl Stream {
+    /// Whether a connection that rests in a pool can still be used, as far as the reactor has
+    /// heard: no system call while it has heard nothing, else one [`probe`](Self::probe).
+    pub fn is_idle_alive(&self) -> bool {
+        let heard = each!(&self.socket, socket => socket.try_io(Interest::READABLE, || Ok(())));
+        heard.is_err() || self.probe() == Idle::Quiet
+    }
+
+    /// Asks the kernel what has come, by one system call, and leaves it there.
+    pub fn probe(&self) -> Idle {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0; 1];
+        match rustix::io::retry_on_intr(|| rustix::net::recv(self, &mut byte, flags)) {
+            Ok((1.., _)) => Idle::Unsolicited,
+            Err(Errno::AGAIN) => {
+                self.forget_readable();
+                Idle::Quiet
+            }
+            Ok(_) | Err(_) => Idle::Closed,
+        }
+    }
+
+    /// Waits until the other end closes, whether or not bytes wait to be read before that.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn peer_close(&self) -> io::Result<PeerClose> {
+        // An interest in urgent data, which never comes (the reactor does not ask for it), hears
+        // of the end of reading without hearing of each byte.
+        let interest = Interest::PRIORITY | Interest::ERROR;
+        loop {
+            let ready = each!(&self.socket, socket => socket.ready(interest).await)?;
+            if ready.is_error() {
+                return Ok(PeerClose::Full);
+            }
+            if ready.is_read_closed() {
+                return Ok(self.how_closed().await);
+            }
+        }
+    }
+
+    /// Waits until the other end is gone for good; a half-close does not count. A unix peer that
+    /// closed one half first and the other one later is only noticed by writing to it.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn peer_gone(&self) -> io::Result<()> {
+        match self.peer_close().await? {
+            PeerClose::Full => Ok(()),
+            PeerClose::Half => self.reset().await,
+        }
+    }
+
+    /// Waits until the connection breaks: a reset, a time-out of the kernel. Bytes that came
+    /// before may still be read.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn reset(&self) -> io::Result<()> {
+        each!(&self.socket, socket => socket.ready(Interest::ERROR).await)?;
+        Ok(())
+    }
+
+    /// Whether the reactor has heard that the other end will send nothing more.
+    pub fn is_peer_half_closed(&self) -> bool {
+        self.heard(Interest::PRIORITY).is_read_closed()
+    }
+
+    async fn how_closed(&self) -> PeerClose {
+        let heard = self.heard(Interest::WRITABLE);
+        if heard.is_write_closed() { PeerClose::Full } else { PeerClose::Half }
+    }
+
+    /// What of an interest is known now.
+    fn heard(&self, interest: Interest) -> Ready {
+        use std::future::Future;
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+
+        let mut cx = Context::from_waker(Waker::noop());
+        let known = each!(&self.socket, socket => pin!(socket.ready(interest)).poll(&mut cx));
+        match known {
+            Poll::Ready(Ok(ready)) => ready,
+            // The runtime is shutting down, or nothing is known.
+            Poll::Ready(Err(_)) | Poll::Pending => Ready::EMPTY,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream as StdUnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::transport::tests::{tcp_pair, unix_pair};
+
+    /// Until the reactor has heard of what the peer did.
+    async fn until(what: impl Fn() -> bool) {
+        let turn = Duration::from_millis(1);
+        let waited = async {
+            while !what() {
+                tokio::time::sleep(turn).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waited).await.expect("it comes to pass");
+    }
+
+    fn reset_by(peer: std::net::TcpStream) {
+        let socket = socket2::Socket::from(peer);
+        socket.set_linger(Some(Duration::ZERO)).expect("linger");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_alive_until_the_peer_closes_or_speaks() {
+        let (ours, peer) = tcp_pair().await;
+        assert!(ours.is_idle_alive());
+        assert_eq!(ours.probe(), Idle::Quiet);
+        drop(peer);
+        until(|| !ours.is_idle_alive()).await;
+        assert_eq!(ours.probe(), Idle::Closed);
+
+        let (ours, mut peer) = unix_pair();
+        peer.write_all(b"!").expect("write");
+        until(|| !ours.is_idle_alive()).await;
+        assert_eq!(ours.probe(), Idle::Unsolicited);
+        assert_eq!(ours.read(&mut [0; 4]).await.expect("still there"), 1);
+        assert!(ours.is_idle_alive());
+    }
+
+    #[tokio::test]
+    async fn a_probe_sees_what_the_reactor_has_not_heard() {
+        let (ours, peer) = tcp_pair().await;
+        drop(peer);
+        assert_eq!(ours.probe(), Idle::Closed);
+        let (ours, peer) = tcp_pair().await;
+        reset_by(peer);
+        assert_eq!(ours.probe(), Idle::Closed);
+    }
+
+    #[tokio::test]
+    async fn a_read_that_filled_its_buffer_leaves_the_connection_usable() {
+        let (ours, mut peer) = tcp_pair().await;
+        peer.write_all(b"1234").expect("write");
+        assert_eq!(ours.read(&mut [0; 4]).await.expect("read"), 4);
+        assert!(ours.is_idle_alive());
+        peer.write_all(b"5678").expect("write");
+        assert_eq!(ours.read(&mut [0; 8]).await.expect("read"), 4);
+    }
+
+    #[tokio::test]
+    async fn a_half_close_is_told_from_a_reset_with_bytes_unread() {
+        let (ours, mut peer) = tcp_pair().await;
+        peer.write_all(b"pipelined").expect("write");
+        peer.shutdown(Shutdown::Write).expect("shutdown");
+        assert_eq!(ours.peer_close().await.expect("heard"), PeerClose::Half);
+        assert!(ours.is_peer_half_closed());
+        let mut buffer = [0; 16];
+        assert_eq!(ours.read(&mut buffer).await.expect("unread before"), 9);
+        reset_by(peer);
+        ours.peer_gone().await.expect("heard");
+    }
+
+    #[tokio::test]
+    async fn a_reset_is_heard_at_once() {
+        let (ours, mut peer) = tcp_pair().await;
+        peer.write_all(b"pipelined").expect("write");
+        assert!(!ours.is_peer_half_closed());
+        let (gone, ()) = tokio::join!(ours.peer_close(), async { reset_by(peer) });
+        assert_eq!(gone.expect("heard"), PeerClose::Full);
+    }
+
+    #[tokio::test]
+    async fn bytes_do_not_look_like_a_close() {
+        let (ours, mut peer) = tcp_pair().await;
+        let talk = async {
+            for _ in 0..3 {
+                peer.write_all(b"more").expect("write");
+                ours.readable().await.expect("readable");
+                assert!(ours.read(&mut [0; 16]).await.expect("read") > 0);
+            }
+        };
+        tokio::select! {
+            biased;
+            closed = ours.peer_close() => panic!("{closed:?}"),
+            () = talk => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_unix_peer_that_closes_is_gone_and_one_that_half_closes_is_not() {
+        let (ours, mut peer) = unix_pair();
+        peer.shutdown(Shutdown::Write).expect("shutdown");
+        assert_eq!(ours.peer_close().await.expect("heard"), PeerClose::Half);
+        ours.try_write(b"answer").expect("write");
+        ours.shutdown_write().expect("shutdown");
+        let mut heard = String::new();
+        peer.read_to_string(&mut heard).expect("read");
+        assert_eq!(heard, "answer");
+        let (ours, peer): (_, StdUnixStream) = unix_pair();
+        drop(peer);
+        assert_eq!(ours.peer_close().await.expect("heard"), PeerClose::Full);
+    }
+}

@@ -1,0 +1,284 @@
+//! A tunnel: two connections, each of which gets what the other one sends, until both have ended.
+//!
+//! The end of one direction is passed on as a half-close, and the other direction goes on. A
+//! direction that waits holds no buffer, so an idle tunnel costs the two connections and its
+//! future. No time is limited here: the caller watches [`TunnelMeter::active_ms`] and kicks.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use lighty_buf::{BufPool, PooledBuf};
+
+use super::Stream;
+use crate::clock::Clock;
+
+/// What one direction moves before the rest of the worker gets its turn, in bytes.
+const TURN_BYTES_MAX: usize = 256 << 10;
+
+/// Size of the buffer that a direction gets where the pool has none left. There are at most two
+/// for each tunnel, and each tunnel is a connection.
+const SPARE_BYTES: usize = 4_096;
+
+/// One of the two connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first one.
+    Near,
+    /// The second one.
+    Far,
+}
+
+/// What a tunnel has done so far, for whoever watches it.
+#[derive(Debug, Default)]
+pub struct TunnelMeter {
+    /// Bytes that went from the near to the far side.
+    pub to_far_bytes: Cell<u64>,
+    /// Bytes that went from the far to the near side.
+    pub to_near_bytes: Cell<u64>,
+    /// When bytes last came or went: a stamp of the clock's `mono_ms`.
+    pub active_ms: Cell<u64>,
+    /// The side that ended first, while the other one goes on.
+    pub half_closed: Cell<Option<Side>>,
+}
+
+/// Why a tunnel broke.
+#[derive(Debug)]
+pub struct TunnelError {
+    /// The connection that failed.
+    pub side: Side,
+    /// What it reported.
+    pub error: io::Error,
+}
+
+impl fmt::Display for TunnelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} side of the tunnel: {}", self.side, self.error)
+    }
+}
+
+impl std::error::Error for TunnelError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// The two ends of a tunnel, and what was read from each before it began.
+#[derive(Debug)]
+pub struct Tunnel<'a> {
+    /// The near connection.
+    pub near: &'a Stream,
+    /// The far connection.
+    pub far: &'a Stream,
+    /// Bytes of the near side that the far side has yet to get.
+    pub early_near: Bytes,
+    /// Bytes of the far side that the near side has yet to get.
+    pub early_far: Bytes,
+}
+
+impl Tunnel<'_> {
+    /// Carries bytes both ways until both sides have ended their stream. Both connections stay
+    /// open, with their write sides closed.
+    ///
+    /// # Errors
+    /// The first failure of either side; what was under way is lost then, as it would be without
+    /// a tunnel in between.
+    pub async fn run(
+        self,
+        buffers: &BufPool,
+        clock: &Clock,
+        meter: &TunnelMeter,
+    ) -> Result<(), TunnelError> {
+        let mut to_far = Direction::new(Side::Near, self.near, self.far, self.early_near);
+        let mut to_near = Direction::new(Side::Far, self.far, self.near, self.early_far);
+        // A side that has ended is not read any more: only its reset is still worth hearing.
+        let mut near_reset = pin!(self.near.reset());
+        let mut far_reset = pin!(self.far.reset());
+        let turn = Turn { buffers, clock, meter };
+        meter.active_ms.set(clock.mono_ms());
+        poll_fn(|cx| {
+            let far = to_far.poll(cx, &turn, &meter.to_far_bytes)?;
+            let near = to_near.poll(cx, &turn, &meter.to_near_bytes)?;
+            meter.half_closed.set(match (far, near) {
+                (Poll::Ready(()), Poll::Ready(())) => return Poll::Ready(Ok(())),
+                (Poll::Ready(()), Poll::Pending) => Some(Side::Near),
+                (Poll::Pending, Poll::Ready(())) => Some(Side::Far),
+                (Poll::Pending, Poll::Pending) => None,
+            });
+            if far.is_ready() && near_reset.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(reset(Side::Near)));
+            }
+            if near.is_ready() && far_reset.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(reset(Side::Far)));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+fn reset(side: Side) -> TunnelError {
+    TunnelError { side, error: io::ErrorKind::ConnectionReset.into() }
+}
+
+/// What both directions use.
+struct Turn<'a> {
+    buffers: &'a BufPool,
+    clock: &'a Clock,
+    meter: &'a TunnelMeter,
+}
+
+/// One direction.
+struct Direction<'a> {
+    from_side: Side,
+    from: &'a Stream,
+    to: &'a Stream,
+    state: State,
+}
+
+enum State {
+    /// Nothing is held.
+    Read,
+    /// Bytes are held that were read before the tunnel began.
+    WriteEarly(Bytes),
+    /// Bytes `start..end` of the buffer are to be written.
+    Write { buffer: Buffer, start: usize, end: usize },
+    /// The end was passed on.
+    Done,
+}
+
+enum Buffer {
+    Pooled(PooledBuf),
+    Spare(Box<[u8]>),
+}
+
+impl Buffer {
+    fn take(buffers: &BufPool) -> Buffer {
+        match buffers.take() {
+            Some(buffer) => Buffer::Pooled(buffer),
+            None => Buffer::Spare(vec![0; SPARE_BYTES].into_boxed_slice()),
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Pooled(buffer) => buffer,
+            Buffer::Spare(buffer) => buffer,
+        }
+    }
+}
+
+impl<'a> Direction<'a> {
+    fn new(from_side: Side, from: &'a Stream, to: &'a Stream, early: Bytes) -> Self {
+        let state = if early.is_empty() { State::Read } else { State::WriteEarly(early) };
+        Direction { from_side, from, to, state }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        turn: &Turn<'_>,
+        moved: &Cell<u64>,
+    ) -> Poll<Result<(), TunnelError>> {
+        let mut left = TURN_BYTES_MAX;
+        loop {
+            if let State::Read = self.state {
+                ready!(self.poll_fill(cx, turn))?;
+            }
+            if let State::Done = self.state {
+                return Poll::Ready(Ok(()));
+            }
+            let bytes = ready!(self.poll_flush(cx))?;
+            moved.set(moved.get() + bytes as u64);
+            turn.meter.active_ms.set(turn.clock.mono_ms());
+            left = left.saturating_sub(bytes);
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads once; a buffer is only taken when something is known to have come.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        turn: &Turn<'_>,
+    ) -> Poll<Result<(), TunnelError>> {
+        ready!(self.from.poll_readable(cx)).map_err(|error| self.read_error(error))?;
+        let mut buffer = Buffer::take(turn.buffers);
+        let read = ready!(self.from.poll_read(cx, buffer.bytes()));
+        self.state = match read.map_err(|error| self.read_error(error))? {
+            0 => {
+                // A side that is gone already is heard of by what it sends: a reset.
+                let _ = self.to.shutdown_write();
+                State::Done
+            }
+            end => State::Write { buffer, start: 0, end },
+        };
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what the other side takes and says how much that was: at least one byte.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, TunnelError>> {
+        let to = self.to;
+        let pending = match &mut self.state {
+            State::WriteEarly(bytes) => &bytes[..],
+            State::Write { buffer, start, end } => &buffer.bytes()[*start..*end],
+            State::Read | State::Done => return Poll::Ready(Ok(0)),
+        };
+        let written = ready!(poll_write(to, cx, pending))
+            .map_err(|error| TunnelError { side: self.to_side(), error })?;
+        self.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn advance(&mut self, written: usize) {
+        let empty = match &mut self.state {
+            State::WriteEarly(bytes) => {
+                bytes.advance(written);
+                bytes.is_empty()
+            }
+            State::Write { start, end, .. } => {
+                *start += written;
+                start == end
+            }
+            State::Read | State::Done => false,
+        };
+        if empty {
+            self.state = State::Read;
+        }
+    }
+
+    fn to_side(&self) -> Side {
+        match self.from_side {
+            Side::Near => Side::Far,
+            Side::Far => Side::Near,
+        }
+    }
+
+    fn read_error(&self, error: io::Error) -> TunnelError {
+        TunnelError { side: self.from_side, error }
+    }
+}
+
+fn poll_write(to: &Stream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    loop {
+        match to.try_write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(to.poll_writable(cx))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            done => return Poll::Ready(done),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tunnel_tests.rs"]
+mod tests;

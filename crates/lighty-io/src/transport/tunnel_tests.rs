@@ -1,0 +1,236 @@
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use super::*;
+use crate::transport::KickHow;
+use crate::transport::tests::{tcp_pair, unix_pair};
+
+/// Pseudo-random bytes that differ with the seed.
+fn content(seed: u32, length: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut step = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| step()).collect()
+}
+
+struct Bench {
+    buffers: BufPool,
+    clock: Clock,
+    meter: TunnelMeter,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with_buffers(8)
+    }
+
+    fn with_buffers(buffers_max: usize) -> Bench {
+        let buffers = BufPool::new(16_384, buffers_max);
+        Bench { buffers, clock: Clock::manual(1_000), meter: TunnelMeter::default() }
+    }
+
+    async fn run(&self, near: &Stream, far: &Stream) -> Result<(), TunnelError> {
+        let (early_near, early_far) = (Bytes::new(), Bytes::new());
+        self.run_tunnel(Tunnel { near, far, early_near, early_far }).await
+    }
+
+    async fn run_tunnel(&self, tunnel: Tunnel<'_>) -> Result<(), TunnelError> {
+        let run = tunnel.run(&self.buffers, &self.clock, &self.meter);
+        tokio::time::timeout(Duration::from_secs(30), run).await.expect("it ends")
+    }
+}
+
+/// Sends everything, closes that half, and reads what comes until the end, at the same time.
+fn talk<S>(stream: S, send: Vec<u8>) -> std::thread::JoinHandle<Vec<u8>>
+where
+    S: Duplex,
+{
+    std::thread::spawn(move || {
+        let mut writer = stream.second();
+        let sender = std::thread::spawn(move || {
+            writer.write_all(&send).expect("send");
+            writer.half_close();
+        });
+        let mut reader = stream;
+        let mut heard = Vec::new();
+        reader.read_to_end(&mut heard).expect("hear");
+        sender.join().expect("sender");
+        heard
+    })
+}
+
+trait Duplex: Read + Write + Send + 'static {
+    fn second(&self) -> Self;
+    fn half_close(&self);
+}
+
+impl Duplex for std::net::TcpStream {
+    fn second(&self) -> Self {
+        self.try_clone().expect("clone")
+    }
+
+    fn half_close(&self) {
+        self.shutdown(Shutdown::Write).expect("shutdown");
+    }
+}
+
+impl Duplex for std::os::unix::net::UnixStream {
+    fn second(&self) -> Self {
+        self.try_clone().expect("clone")
+    }
+
+    fn half_close(&self) {
+        self.shutdown(Shutdown::Write).expect("shutdown");
+    }
+}
+
+async fn megabytes_go_both_ways(bench: Bench) {
+    let (near, client) = tcp_pair().await;
+    let (far, backend) = unix_pair();
+    let (up, down) = (content(1, 3_000_001), content(2, 5_000_003));
+    let client = talk(client, up.clone());
+    let backend = talk(backend, down.clone());
+    bench.run(&near, &far).await.expect("whole");
+    assert!(client.join().expect("client") == down);
+    assert!(backend.join().expect("backend") == up);
+    assert_eq!(bench.meter.to_far_bytes.get(), 3_000_001);
+    assert_eq!(bench.meter.to_near_bytes.get(), 5_000_003);
+    assert_eq!(bench.buffers.in_use(), 0);
+}
+
+#[tokio::test]
+async fn everything_arrives_both_ways_at_once() {
+    megabytes_go_both_ways(Bench::new()).await;
+}
+
+#[tokio::test]
+async fn an_empty_pool_slows_a_tunnel_and_does_not_stop_it() {
+    megabytes_go_both_ways(Bench::with_buffers(0)).await;
+}
+
+#[tokio::test]
+async fn early_bytes_go_first() {
+    let (near, client) = unix_pair();
+    let (far, backend) = unix_pair();
+    let client = talk(client, b" late".to_vec());
+    let backend = talk(backend, b" too".to_vec());
+    let tunnel = Tunnel {
+        near: &near,
+        far: &far,
+        early_near: Bytes::from_static(b"early,"),
+        early_far: Bytes::from_static(b"early,"),
+    };
+    let bench = Bench::new();
+    bench.run_tunnel(tunnel).await.expect("whole");
+    assert_eq!(client.join().expect("client"), b"early, too");
+    assert_eq!(backend.join().expect("backend"), b"early, late");
+    assert_eq!(bench.meter.to_far_bytes.get(), 11);
+}
+
+#[tokio::test]
+async fn a_half_close_is_passed_on_and_the_other_half_goes_on() {
+    let (near, mut client) = tcp_pair().await;
+    let (far, mut backend) = tcp_pair().await;
+    let bench = Bench::new();
+    let peers = std::thread::spawn(move || {
+        client.write_all(b"question").expect("write");
+        client.shutdown(Shutdown::Write).expect("shutdown");
+        let mut question = String::new();
+        backend.read_to_string(&mut question).expect("the end arrives");
+        backend.write_all(b"answer").expect("write");
+        drop(backend);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("read");
+        (question, answer)
+    });
+    bench.run(&near, &far).await.expect("whole");
+    let said = peers.join().expect("peers");
+    assert_eq!(said, ("question".to_owned(), "answer".to_owned()));
+}
+
+#[tokio::test]
+async fn an_idle_tunnel_holds_no_buffer_and_stamps_only_activity() {
+    let (near, mut client) = tcp_pair().await;
+    let (far, mut backend) = tcp_pair().await;
+    let bench = Bench::new();
+    let kick = near.kick_handle();
+    let far_kick = far.kick_handle();
+    let watch = async {
+        client.write_all(b"x").expect("write");
+        while bench.meter.to_far_bytes.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let stamped = bench.meter.active_ms.get();
+        bench.clock.advance(Duration::from_secs(60));
+        tokio::task::yield_now().await;
+        assert_eq!(bench.meter.active_ms.get(), stamped);
+        assert_eq!(bench.buffers.in_use(), 0);
+        backend.write_all(b"y").expect("write");
+        while bench.meter.to_near_bytes.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(bench.meter.active_ms.get(), stamped + 60_000);
+        assert_eq!(bench.meter.half_closed.get(), None);
+        assert!(kick.kick(KickHow::Both) && far_kick.kick(KickHow::Both));
+    };
+    // The two ends see the end of their streams.
+    let (ended, ()) = tokio::join!(bench.run(&near, &far), watch);
+    ended.expect("kicked");
+}
+
+#[tokio::test]
+async fn a_side_that_ended_and_then_resets_ends_the_tunnel() {
+    let (near, client) = tcp_pair().await;
+    let (far, backend) = tcp_pair().await;
+    let bench = Bench::new();
+    let watch = async {
+        client.shutdown(Shutdown::Write).expect("shutdown");
+        while bench.meter.half_closed.get() != Some(Side::Near) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let socket = socket2::Socket::from(client);
+        socket.set_linger(Some(Duration::ZERO)).expect("linger");
+    };
+    let (ended, ()) = tokio::join!(bench.run(&near, &far), watch);
+    let error = ended.expect_err("reset");
+    assert_eq!((error.side, error.error.kind()), (Side::Near, io::ErrorKind::ConnectionReset));
+    drop(backend);
+}
+
+#[tokio::test]
+async fn a_reset_names_its_side() {
+    let (near, client) = tcp_pair().await;
+    let (far, backend) = tcp_pair().await;
+    let socket = socket2::Socket::from(backend);
+    socket.set_linger(Some(Duration::ZERO)).expect("linger");
+    drop(socket);
+    let error = Bench::new().run(&near, &far).await.expect_err("reset");
+    assert_eq!(error.side, Side::Far);
+    assert!(error.to_string().starts_with("Far side"), "{error}");
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_full_side_holds_the_other_back() {
+    let (near, client) = tcp_pair().await;
+    let (far, backend) = unix_pair();
+    let bench = Bench::new();
+    let client = talk(client, content(3, 30_000_000));
+    let watch = async {
+        let mut last = u64::MAX;
+        while bench.meter.to_far_bytes.get() != last || last == 0 {
+            last = bench.meter.to_far_bytes.get();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // The socket is full: one buffer is held and no more is read.
+        assert!(last < 2_000_000 && bench.buffers.in_use() == 1, "{last}");
+        talk(backend, Vec::new())
+    };
+    let (ended, backend) = tokio::join!(bench.run(&near, &far), watch);
+    ended.expect("whole");
+    assert_eq!(backend.join().expect("backend").len(), 30_000_000);
+    assert!(client.join().expect("client").is_empty());
+}

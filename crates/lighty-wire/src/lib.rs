@@ -13,6 +13,9 @@
 //! ends) and `http1::framing` (how its body is delimited) · [`http1::chunked`] (bodies of unknown
 //! length, both ways) · [`http1::response`] (what it gets) · [`http1::fault`] (the table of
 //! refusals).
+//!
+//! Towards backends: [`cgi`] (the variables that describe a request, the head of an answer), which
+//! [`fastcgi`], [`scgi`] and [`uwsgi`] share.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,4 +24,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cgi;
+pub mod fastcgi;
+mod fault_table;
 pub mod http1;
+pub mod scgi;
+pub mod uwsgi;

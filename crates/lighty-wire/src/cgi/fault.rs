@@ -1,0 +1,27 @@
+//! The refusals, in one table.
+
+use lighty_http::Status;
+
+crate::fault_table::fault_table! {
+    /// Why the answer of a gateway program is refused. The client gets [`CgiFault::STATUS`].
+    CgiFault {
+        HeadTooLarge = "cgi-head-too-large", "the backend's header exceeds its limit";
+        TooManyFields = "cgi-too-many-fields", "the backend sent more header fields than the limit allows";
+        Empty = "cgi-empty", "the backend's header has no fields";
+        StatusLine = "cgi-status-line", "the backend's status line is not `HTTP/1.x code reason`";
+        Status = "cgi-status", "the backend's Status is not a code from 100 to 999";
+        StatusConflict = "cgi-status-conflict", "the backend sent two different Status values";
+        ObsoleteFolding = "cgi-obs-fold", "a header line of the backend begins with white space";
+        NoColon = "cgi-no-colon", "a header line of the backend has no colon";
+        FieldName = "cgi-field-name", "a header field of the backend has a character that no name may have";
+        BareCr = "cgi-bare-cr", "a carriage return inside a header value of the backend";
+        FieldValue = "cgi-field-value", "a control character in a header value of the backend";
+        ContentLength = "cgi-content-length", "the backend's Content-Length is not a number";
+        ContentLengthConflict = "cgi-content-length-conflict", "the backend sent two different Content-Length values";
+    }
+}
+
+impl CgiFault {
+    /// What a client gets for any of them.
+    pub const STATUS: Status = Status::BAD_GATEWAY;
+}

@@ -1,0 +1,229 @@
+//! The head of an answer: RFC 3875 section 6.
+//!
+//! Programs end their lines with LF or with CR LF; beyond that nothing is forgiven: what comes out
+//! goes to a client as it is.
+
+use lighty_http::decimal;
+use lighty_http::fields::{is_token_byte, trim};
+use lighty_http::{Fields, Known, Status};
+use memchr::memchr;
+
+use super::CgiFault;
+use crate::http1::Head;
+
+/// How large the head of an answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Bytes up to the final empty line, line ends included: [`CgiFault::HeadTooLarge`].
+    pub head_bytes_max: usize,
+    /// Number of header lines: [`CgiFault::TooManyFields`].
+    pub fields_max: u32,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self { head_bytes_max: 64 * 1024, fields_max: 256 }
+    }
+}
+
+/// A parsed head. Reusable: `clear` keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub struct CgiHead {
+    scan: Scan,
+    has_status: bool,
+    /// From `Status` or a status line; else 302 with `Location` (RFC 3875 section 6.2), else 200.
+    pub status: Status,
+    /// The fields for the client. `Status`, `Content-Length` and those that concern one connection
+    /// only (RFC 9110 section 7.6.1) are not among them.
+    pub fields: Fields,
+    /// How long the body is going to be, if the program says so: an answer that ends before is cut,
+    /// not complete.
+    pub content_length: Option<u64>,
+    /// `Location` without a status names a path of this server (RFC 3875 section 6.2.2): the
+    /// program means the server to answer with that instead. Whether to comply is for the caller to
+    /// decide; the status is 302 all the same.
+    pub is_local_redirect: bool,
+}
+
+/// Progress through a head of which only a part has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scan {
+    /// Bytes looked at.
+    scanned: usize,
+    /// Where the current line begins.
+    line_start: usize,
+    lines: u32,
+    is_complete: bool,
+}
+
+impl CgiHead {
+    /// An empty head; allocates nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the answer and keeps the memory.
+    pub fn clear(&mut self) {
+        self.fields.clear();
+        let fields = core::mem::take(&mut self.fields);
+        *self = Self { fields, ..Self::default() };
+    }
+
+    /// What an authorizer (FastCGI 1.0 section 6.3) wants the request to know: its `Variable-NAME`
+    /// fields, without the prefix.
+    pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().filter_map(|(name, value)| Some((variable_name(name)?, value)))
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Result<(), CgiFault> {
+        match line {
+            [b' ' | b'\t', ..] => Err(CgiFault::ObsoleteFolding),
+            [b'H', b'T', b'T', b'P', b'/', rest @ ..] if self.scan.lines == 0 => {
+                self.set_status(read_status_line(rest)?, CgiFault::StatusLine)
+            }
+            _ => self.take_field(line),
+        }
+    }
+
+    fn take_field(&mut self, line: &[u8]) -> Result<(), CgiFault> {
+        let (name, value) = line.split_at(memchr(b':', line).ok_or(CgiFault::NoColon)?);
+        if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) {
+            return Err(CgiFault::FieldName);
+        }
+        let value = trim(&value[1..]);
+        check_value(value)?;
+        match Known::from_bytes(name) {
+            Some(Known::Status) => self.take_status(value),
+            Some(Known::ContentLength) => self.take_content_length(value),
+            Some(known) if is_of_the_connection(known) => Ok(()),
+            _ => {
+                self.fields.push(name, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_status(&mut self, value: &[u8]) -> Result<(), CgiFault> {
+        let status = read_code(value).ok_or(CgiFault::Status)?;
+        self.set_status(status, CgiFault::StatusConflict)
+    }
+
+    /// Two statuses must be one: which of them another reader would believe is not certain.
+    fn set_status(&mut self, status: Status, conflict: CgiFault) -> Result<(), CgiFault> {
+        if self.has_status && self.status != status {
+            return Err(conflict);
+        }
+        (self.status, self.has_status) = (status, true);
+        Ok(())
+    }
+
+    fn take_content_length(&mut self, value: &[u8]) -> Result<(), CgiFault> {
+        let length = decimal::parse(value).ok_or(CgiFault::ContentLength)?;
+        match self.content_length {
+            Some(other) if other != length => Err(CgiFault::ContentLengthConflict),
+            _ => {
+                self.content_length = Some(length);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), CgiFault> {
+        if self.scan.lines == 0 {
+            return Err(CgiFault::Empty);
+        }
+        if !self.has_status
+            && let Some(location) = self.fields.get(Known::Location)
+            && !location.is_empty()
+        {
+            // `//host/path` names another server.
+            self.is_local_redirect = location.starts_with(b"/") && !location.starts_with(b"//");
+            self.status = Status::FOUND;
+        }
+        self.scan.is_complete = true;
+        Ok(())
+    }
+}
+
+/// Reads one head from the front of `buf`.
+///
+/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
+/// that is where it remembers how far it came; no byte is looked at twice. A head that is complete
+/// is forgotten by the next call. After a fault, `out` is to be cleared.
+///
+/// # Errors
+/// [`CgiFault`], as soon as it is certain.
+pub fn parse_head(buf: &[u8], limits: &HeadLimits, out: &mut CgiHead) -> Result<Head, CgiFault> {
+    if out.scan.is_complete {
+        out.clear();
+    }
+    while let Some(len) = memchr(b'\n', &buf[out.scan.scanned..]) {
+        let end = out.scan.scanned + len;
+        let line = &buf[out.scan.line_start..end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            out.finish()?;
+            return Ok(Head::Complete { consumed: end + 1 });
+        }
+        if end >= limits.head_bytes_max {
+            return Err(CgiFault::HeadTooLarge);
+        }
+        if out.scan.lines >= limits.fields_max {
+            return Err(CgiFault::TooManyFields);
+        }
+        out.take_line(line)?;
+        out.scan.lines += 1;
+        (out.scan.scanned, out.scan.line_start) = (end + 1, end + 1);
+    }
+    out.scan.scanned = buf.len();
+    let may_be_blank = matches!(&buf[out.scan.line_start..], b"" | b"\r");
+    if buf.len() > limits.head_bytes_max && !may_be_blank {
+        return Err(CgiFault::HeadTooLarge);
+    }
+    Ok(Head::Partial)
+}
+
+/// What follows `HTTP/`: as programs begin that think they write to the client themselves.
+fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
+    let [b'1', b'.', b'0'..=b'9', b' ', code @ ..] = rest else {
+        return Err(CgiFault::StatusLine);
+    };
+    check_value(code)?;
+    read_code(code).ok_or(CgiFault::StatusLine)
+}
+
+/// Three digits, and perhaps a space and a reason.
+fn read_code(text: &[u8]) -> Option<Status> {
+    let (digits, rest) = text.split_first_chunk::<3>()?;
+    if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {
+        return None;
+    }
+    let digit = |index: usize| u16::from(digits[index] - b'0');
+    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2))
+}
+
+fn check_value(value: &[u8]) -> Result<(), CgiFault> {
+    match value.iter().find(|byte| byte.is_ascii_control() && **byte != b'\t') {
+        None => Ok(()),
+        Some(b'\r') => Err(CgiFault::BareCr),
+        Some(_) => Err(CgiFault::FieldValue),
+    }
+}
+
+/// Fields about the connection to the client, which is not the program's.
+const fn is_of_the_connection(name: Known) -> bool {
+    use Known as K;
+    matches!(name, K::Connection | K::KeepAlive | K::ProxyConnection | K::Te | K::Trailer)
+        || matches!(name, K::TransferEncoding | K::Upgrade)
+}
+
+fn variable_name(name: &[u8]) -> Option<&[u8]> {
+    const PREFIX: &[u8] = b"Variable-";
+    let (prefix, rest) = name.split_at_checked(PREFIX.len())?;
+    (prefix.eq_ignore_ascii_case(PREFIX) && !rest.is_empty()).then_some(rest)
+}
+
+#[cfg(test)]
+#[path = "head_tests.rs"]
+mod tests;

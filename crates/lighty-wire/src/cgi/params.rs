@@ -1,0 +1,321 @@
+//! The variables that describe a request to a program: RFC 3875 section 4.1, with what programs
+//! have come to rely on beside it (`REQUEST_URI`, `SCRIPT_FILENAME`, `REDIRECT_STATUS`, ...).
+//!
+//! FastCGI, SCGI and uwsgi send the same variables in the same order; only the writing differs.
+//!
+//! Header fields become `HTTP_` variables, in which `-` is written `_`. That makes names equal which
+//! HTTP tells apart, and so a client could slip a program a field that the server never judged.
+//! Therefore names with anything but letters, digits and `-` do not become variables, see
+//! [`Underscores`]; nor does `Proxy`, which programs would take for their own setting `HTTP_PROXY`.
+
+use alloc::vec::Vec;
+
+use lighty_http::decimal;
+use lighty_http::{Fields, Known, Version};
+
+/// Room for the longest variable of an ordinary request.
+const SCRATCH_BYTES: usize = 256;
+
+/// What a program is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// An answer.
+    #[default]
+    Respond,
+    /// Whether the request is allowed. FastCGI 1.0 section 6.3: such a program learns neither of the
+    /// body nor of the script (`CONTENT_LENGTH`, `PATH_INFO`, `PATH_TRANSLATED`, `SCRIPT_NAME`).
+    Authorize,
+}
+
+/// Whether a header field with `_` in its name becomes a variable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Underscores {
+    /// Never.
+    #[default]
+    Drop,
+    /// Unless the name with `-` instead means something to the server, or a field of another name
+    /// would become the same variable.
+    Allow,
+}
+
+/// Facts about a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Params<'a> {
+    /// What the program is asked for.
+    pub purpose: Purpose,
+    /// Whether header names may have `_`.
+    pub underscores: Underscores,
+    /// `SERVER_SOFTWARE`.
+    pub server_software: &'a [u8],
+    /// `SERVER_NAME`: the host that the request names, without port.
+    pub server_name: &'a [u8],
+    /// `SERVER_PORT`.
+    pub server_port: u16,
+    /// `SERVER_ADDR`: where the connection arrived.
+    pub server_addr: &'a [u8],
+    /// `SERVER_PROTOCOL`.
+    pub protocol: Version,
+    /// `REMOTE_ADDR`.
+    pub remote_addr: &'a [u8],
+    /// `REMOTE_PORT`.
+    pub remote_port: u16,
+    /// `AUTH_TYPE`, of a request that has been authenticated.
+    pub auth_type: Option<&'a [u8]>,
+    /// `REMOTE_USER`.
+    pub remote_user: Option<&'a [u8]>,
+    /// `REQUEST_METHOD`.
+    pub method: &'a [u8],
+    /// `REQUEST_URI`: the target as the client sent it.
+    pub request_uri: &'a [u8],
+    /// `REDIRECT_URI`: the target that is answered instead, if another.
+    pub redirect_uri: Option<&'a [u8]>,
+    /// `QUERY_STRING`.
+    pub query: &'a [u8],
+    /// `CONTENT_LENGTH`; left out for 0, and for a body whose length is not known.
+    pub content_length: Option<u64>,
+    /// `SCRIPT_NAME`: the part of the path that names the program.
+    pub script_name: &'a [u8],
+    /// `PATH_INFO`: the part behind it.
+    pub path_info: &'a [u8],
+    /// `SCRIPT_FILENAME`.
+    pub script_filename: &'a [u8],
+    /// `DOCUMENT_ROOT`.
+    pub document_root: &'a [u8],
+    /// Whether the client's connection is encrypted: `HTTPS` and `REQUEST_SCHEME`.
+    pub https: bool,
+    /// Become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
+    pub fields: &'a Fields,
+    /// Come last, and replace variables of the same names, except those about the body's length.
+    pub extra: &'a [(&'a [u8], &'a [u8])],
+}
+
+impl<'a> Params<'a> {
+    /// Empty facts about a request with these fields.
+    #[must_use]
+    pub const fn new(fields: &'a Fields) -> Self {
+        Self {
+            purpose: Purpose::Respond,
+            underscores: Underscores::Drop,
+            server_software: b"",
+            server_name: b"",
+            server_port: 0,
+            server_addr: b"",
+            protocol: Version::Http11,
+            remote_addr: b"",
+            remote_port: 0,
+            auth_type: None,
+            remote_user: None,
+            method: b"",
+            request_uri: b"",
+            redirect_uri: None,
+            query: b"",
+            content_length: None,
+            script_name: b"",
+            path_info: b"",
+            script_filename: b"",
+            document_root: b"",
+            https: false,
+            fields,
+            extra: &[],
+        }
+    }
+
+    /// Calls `visit` with each name and value, each name once.
+    pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8])) {
+        let mut visitor = Visitor { extra: self.extra, visit };
+        let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
+        self.visit_connection(&mut visitor, &mut scratch);
+        self.visit_request(&mut visitor, &mut scratch);
+        self.visit_script(&mut visitor, &mut scratch);
+        self.visit_fields(&mut visitor, &mut scratch);
+        visitor.visit_extra();
+    }
+
+    fn visit_connection<F: FnMut(&[u8], &[u8])>(
+        &self,
+        visitor: &mut Visitor<'_, F>,
+        scratch: &mut Vec<u8>,
+    ) {
+        visitor.own(b"SERVER_SOFTWARE", self.server_software);
+        visitor.own(b"SERVER_NAME", self.server_name);
+        visitor.own(b"SERVER_PORT", digits(u64::from(self.server_port), scratch));
+        visitor.own(b"SERVER_ADDR", self.server_addr);
+        visitor.own(b"SERVER_PROTOCOL", self.protocol.as_str().as_bytes());
+        visitor.own(b"GATEWAY_INTERFACE", b"CGI/1.1");
+        visitor.own(b"REMOTE_ADDR", self.remote_addr);
+        visitor.own(b"REMOTE_PORT", digits(u64::from(self.remote_port), scratch));
+        visitor.own_if(b"AUTH_TYPE", self.auth_type);
+        visitor.own_if(b"REMOTE_USER", self.remote_user);
+    }
+
+    fn visit_request<F: FnMut(&[u8], &[u8])>(
+        &self,
+        visitor: &mut Visitor<'_, F>,
+        scratch: &mut Vec<u8>,
+    ) {
+        visitor.own(b"REQUEST_METHOD", self.method);
+        visitor.own(b"REQUEST_URI", self.request_uri);
+        visitor.own_if(b"REDIRECT_URI", self.redirect_uri);
+        visitor.own(b"QUERY_STRING", self.query);
+        if let (Purpose::Respond, Some(len @ 1..)) = (self.purpose, self.content_length) {
+            (visitor.visit)(b"CONTENT_LENGTH", digits(len, scratch));
+        }
+        visitor.own_if(b"CONTENT_TYPE", self.fields.get(Known::ContentType));
+    }
+
+    fn visit_script<F: FnMut(&[u8], &[u8])>(
+        &self,
+        visitor: &mut Visitor<'_, F>,
+        scratch: &mut Vec<u8>,
+    ) {
+        if self.purpose == Purpose::Respond {
+            visitor.own(b"SCRIPT_NAME", self.script_name);
+            visitor.own(b"PATH_INFO", self.path_info);
+        }
+        // RFC 3875 section 4.1.6: not defined without PATH_INFO.
+        if self.purpose == Purpose::Respond && !self.path_info.is_empty() {
+            scratch.clear();
+            let root = self.document_root.strip_suffix(b"/").unwrap_or(self.document_root);
+            scratch.extend_from_slice(root);
+            scratch.extend_from_slice(self.path_info);
+            visitor.own(b"PATH_TRANSLATED", scratch);
+        }
+        visitor.own(b"SCRIPT_FILENAME", self.script_filename);
+        visitor.own(b"DOCUMENT_ROOT", self.document_root);
+        visitor.own(b"REDIRECT_STATUS", b"200");
+        visitor.own(b"REQUEST_SCHEME", if self.https { b"https" } else { b"http" });
+        visitor.own_if(b"HTTPS", self.https.then_some(b"on"));
+    }
+
+    fn visit_fields<F: FnMut(&[u8], &[u8])>(
+        &self,
+        visitor: &mut Visitor<'_, F>,
+        scratch: &mut Vec<u8>,
+    ) {
+        for (index, (known, name, value)) in self.fields.iter_known().enumerate() {
+            if !self.becomes_variable(known, name) || self.came_before(name, index) {
+                continue;
+            }
+            let name_len = push_variable_name(name, scratch);
+            let value = self.all_values(index, name, value, scratch);
+            let (name, joined) = scratch.split_at(name_len);
+            visitor.own(name, value.unwrap_or(joined));
+        }
+    }
+
+    fn becomes_variable(&self, known: Option<Known>, name: &[u8]) -> bool {
+        if let Some(known) = known {
+            return !is_withheld(known);
+        }
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+        let is_allowed = |byte: &u8| is_plain(byte) || *byte == b'_';
+        if name.iter().all(is_plain) {
+            return true;
+        }
+        self.underscores == Underscores::Allow
+            && name.iter().all(is_allowed)
+            && !means_something(name)
+            && !self
+                .fields
+                .iter()
+                .any(|(other, _)| is_alias(name, other) && !name.eq_ignore_ascii_case(other))
+    }
+
+    /// Whether a field of this name stands before this place: it has taken the value along.
+    fn came_before(&self, name: &[u8], index: usize) -> bool {
+        self.fields.iter().take(index).any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
+    /// The value if it is the only one of this name. Else appends all of them to `scratch`, joined as
+    /// RFC 9110 section 5.3 and, for cookies, RFC 6265 section 5.4 allow.
+    fn all_values(
+        &self,
+        index: usize,
+        name: &[u8],
+        first: &'a [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
+        let separator: &[u8] = if name.eq_ignore_ascii_case(b"cookie") { b"; " } else { b", " };
+        let mut is_single = true;
+        for (other, value) in self.fields.iter().skip(index + 1) {
+            if !other.eq_ignore_ascii_case(name) {
+                continue;
+            }
+            if is_single {
+                scratch.extend_from_slice(first);
+                is_single = false;
+            }
+            scratch.extend_from_slice(separator);
+            scratch.extend_from_slice(value);
+        }
+        is_single.then_some(first)
+    }
+}
+
+/// Lets the extra variables have the last word.
+struct Visitor<'a, F> {
+    extra: &'a [(&'a [u8], &'a [u8])],
+    visit: F,
+}
+
+impl<F: FnMut(&[u8], &[u8])> Visitor<'_, F> {
+    fn own(&mut self, name: &[u8], value: &[u8]) {
+        if !self.extra.iter().any(|(extra, _)| *extra == name) {
+            (self.visit)(name, value);
+        }
+    }
+
+    fn own_if(&mut self, name: &[u8], value: Option<&[u8]>) {
+        if let Some(value) = value {
+            self.own(name, value);
+        }
+    }
+
+    fn visit_extra(&mut self) {
+        for (index, (name, value)) in self.extra.iter().enumerate() {
+            let is_last = !self.extra[index + 1..].iter().any(|(later, _)| later == name);
+            if is_last && *name != b"CONTENT_LENGTH" && !name.is_empty() {
+                (self.visit)(name, value);
+            }
+        }
+    }
+}
+
+/// Fields that have variables of their own, that the server has dealt with, or that must not be
+/// taken for a setting.
+const fn is_withheld(known: Known) -> bool {
+    matches!(known, Known::ContentLength | Known::ContentType)
+        || matches!(known, Known::TransferEncoding | Known::Proxy)
+}
+
+/// Whether a name becomes a known one when its `_` are read as `-`.
+fn means_something(name: &[u8]) -> bool {
+    Known::all().iter().any(|known| is_alias(name, known.as_str().as_bytes()))
+}
+
+/// Whether two names become the same variable.
+fn is_alias(name: &[u8], other: &[u8]) -> bool {
+    name.len() == other.len()
+        && name.iter().zip(other).all(|(a, b)| variable_byte(*a) == variable_byte(*b))
+}
+
+fn push_variable_name(name: &[u8], scratch: &mut Vec<u8>) -> usize {
+    scratch.clear();
+    scratch.extend_from_slice(b"HTTP_");
+    scratch.extend(name.iter().map(|byte| variable_byte(*byte)));
+    scratch.len()
+}
+
+const fn variable_byte(byte: u8) -> u8 {
+    if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
+}
+
+fn digits(number: u64, scratch: &mut Vec<u8>) -> &[u8] {
+    scratch.clear();
+    decimal::push(number, scratch);
+    scratch
+}
+
+#[cfg(test)]
+#[path = "params_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! Tests of `params`: which variables, in which order, and which never.
+
+use std::string::String;
+use std::vec::Vec;
+
+use super::*;
+
+fn collect(params: &Params<'_>) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let mut all = Vec::new();
+    params.for_each(|name, value| all.push((text(name), text(value))));
+    let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count, "each name once");
+    all
+}
+
+fn fields(lines: &[(&str, &str)]) -> Fields {
+    let mut fields = Fields::new();
+    lines.iter().for_each(|(name, value)| fields.push(name.as_bytes(), value.as_bytes()));
+    fields
+}
+
+/// The `HTTP_` variables of some header fields.
+fn http(underscores: Underscores, lines: &[(&str, &str)]) -> Vec<(String, String)> {
+    let fields = fields(lines);
+    let mut all = collect(&Params { underscores, ..Params::new(&fields) });
+    all.retain(|(name, _)| name.starts_with("HTTP_"));
+    all
+}
+
+#[track_caller]
+fn assert_http(underscores: Underscores, lines: &[(&str, &str)], expected: &[(&str, &str)]) {
+    let all = http(underscores, lines);
+    let all: Vec<_> = all.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    assert_eq!(all, expected);
+}
+
+fn full(fields: &Fields) -> Params<'_> {
+    Params {
+        server_software: b"lighty",
+        server_name: b"example.org",
+        server_port: 8443,
+        server_addr: b"192.0.2.1",
+        remote_addr: b"2001:db8::2",
+        remote_port: 65_535,
+        auth_type: Some(b"Basic"),
+        remote_user: Some(b"kim"),
+        method: b"POST",
+        request_uri: b"/old?q=1",
+        redirect_uri: Some(b"/app.php/more?q=1"),
+        query: b"q=1",
+        content_length: Some(u64::MAX),
+        script_name: b"/app.php",
+        path_info: b"/more",
+        script_filename: b"/srv/www/app.php",
+        document_root: b"/srv/www/",
+        https: true,
+        ..Params::new(fields)
+    }
+}
+
+#[test]
+fn everything_in_order() {
+    let fields = fields(&[("Host", "example.org:8443"), ("content-type", "text/plain")]);
+    let expected = [
+        ("SERVER_SOFTWARE", "lighty"),
+        ("SERVER_NAME", "example.org"),
+        ("SERVER_PORT", "8443"),
+        ("SERVER_ADDR", "192.0.2.1"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"),
+        ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("REMOTE_ADDR", "2001:db8::2"),
+        ("REMOTE_PORT", "65535"),
+        ("AUTH_TYPE", "Basic"),
+        ("REMOTE_USER", "kim"),
+        ("REQUEST_METHOD", "POST"),
+        ("REQUEST_URI", "/old?q=1"),
+        ("REDIRECT_URI", "/app.php/more?q=1"),
+        ("QUERY_STRING", "q=1"),
+        ("CONTENT_LENGTH", "18446744073709551615"),
+        ("CONTENT_TYPE", "text/plain"),
+        ("SCRIPT_NAME", "/app.php"),
+        ("PATH_INFO", "/more"),
+        ("PATH_TRANSLATED", "/srv/www/more"),
+        ("SCRIPT_FILENAME", "/srv/www/app.php"),
+        ("DOCUMENT_ROOT", "/srv/www/"),
+        ("REDIRECT_STATUS", "200"),
+        ("REQUEST_SCHEME", "https"),
+        ("HTTPS", "on"),
+        ("HTTP_HOST", "example.org:8443"),
+    ];
+    let all = collect(&full(&fields));
+    let all: Vec<_> = all.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn what_is_not_so_is_not_said() {
+    let fields = Fields::new();
+    let names = |params: &Params<'_>| -> Vec<String> {
+        collect(params).into_iter().map(|(name, _)| name).collect()
+    };
+    let has = |params: &Params<'_>, name: &str| names(params).iter().any(|other| other == name);
+    let empty = Params::new(&fields);
+    for name in ["AUTH_TYPE", "REMOTE_USER", "REDIRECT_URI", "CONTENT_LENGTH", "CONTENT_TYPE"] {
+        assert!(!has(&empty, name), "{name}");
+    }
+    assert!(!has(&empty, "PATH_TRANSLATED") && !has(&empty, "HTTPS"));
+    assert!(has(&empty, "PATH_INFO") && has(&empty, "QUERY_STRING"));
+    assert!(!has(&Params { content_length: Some(0), ..empty }, "CONTENT_LENGTH"));
+    assert!(has(&Params { content_length: Some(1), ..empty }, "CONTENT_LENGTH"));
+    let asked = Params { purpose: Purpose::Authorize, ..full(&fields) };
+    for name in ["CONTENT_LENGTH", "PATH_INFO", "PATH_TRANSLATED", "SCRIPT_NAME"] {
+        assert!(has(&full(&fields), name) && !has(&asked, name), "{name}");
+    }
+    assert!(has(&asked, "SCRIPT_FILENAME") && has(&asked, "REQUEST_URI"));
+}
+
+#[test]
+fn header_fields_become_variables() {
+    assert_http(
+        Underscores::Drop,
+        &[
+            ("user-agent", "x"),
+            ("Authorization", "Basic abc"),
+            ("X-2-Y", ""),
+            ("Content-Length", "5"),
+            ("CONTENT-TYPE", "a/b"),
+            ("Transfer-Encoding", "chunked"),
+        ],
+        &[("HTTP_USER_AGENT", "x"), ("HTTP_AUTHORIZATION", "Basic abc"), ("HTTP_X_2_Y", "")],
+    );
+}
+
+#[test]
+fn the_proxy_setting_cannot_be_forged() {
+    for name in ["Proxy", "proxy", "PROXY", "pRoXy"] {
+        assert_http(Underscores::Drop, &[(name, "evil:80")], &[]);
+        assert_http(Underscores::Allow, &[(name, "evil:80")], &[]);
+    }
+}
+
+#[test]
+fn repeated_fields_are_joined_where_the_first_stands() {
+    assert_http(
+        Underscores::Drop,
+        &[
+            ("X-A", "1"),
+            ("Cookie", "a=b"),
+            ("x-a", "2"),
+            ("cookie", "c=d"),
+            ("X-A", ""),
+            ("B", "3"),
+        ],
+        &[("HTTP_X_A", "1, 2, "), ("HTTP_COOKIE", "a=b; c=d"), ("HTTP_B", "3")],
+    );
+}
+
+#[test]
+fn names_that_are_not_plain_are_dropped() {
+    let odd = ["X_Foo", "X.Foo", "X!", "X~Y", "X'Y", "_", "X_", "Content_Length", "_X"];
+    for name in odd {
+        assert_http(Underscores::Drop, &[(name, "v"), ("Y", "1")], &[("HTTP_Y", "1")]);
+    }
+    assert_http(Underscores::Allow, &[("X.Foo", "v"), ("X!", "v")], &[]);
+}
+
+#[test]
+fn underscores_may_be_allowed_unless_they_alias() {
+    let allow = Underscores::Allow;
+    assert_http(allow, &[("X_Foo", "v"), ("x_foo", "w")], &[("HTTP_X_FOO", "v, w")]);
+    for lines in [[("X_Foo", "bad"), ("X-Foo", "good")], [("X-Foo", "good"), ("X_Foo", "bad")]] {
+        assert_http(allow, &lines, &[("HTTP_X_FOO", "good")]);
+    }
+    // Neither has the better right.
+    assert_http(allow, &[("A_B-C", "1"), ("A-B_C", "2")], &[]);
+    for name in ["X_Forwarded_For", "X_Forwarded-For", "Content_Length", "Transfer_Encoding"] {
+        assert_http(allow, &[(name, "v")], &[]);
+    }
+}
+
+#[test]
+fn extra_variables_have_the_last_word() {
+    let fields = fields(&[("X-A", "client"), ("Host", "a")]);
+    let extra: [(&[u8], &[u8]); 6] = [
+        (b"HTTP_X_A", b"operator"),
+        (b"REMOTE_USER", b"first"),
+        (b"REMOTE_USER", b"second"),
+        (b"CONTENT_LENGTH", b"7"),
+        (b"", b"nameless"),
+        (b"APP_ENV", b"live"),
+    ];
+    let all = collect(&Params { extra: &extra, ..full(&fields) });
+    let tail: Vec<_> = all.iter().rev().take(4).rev().collect();
+    let tail: Vec<_> = tail.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let expected = [
+        ("HTTP_HOST", "a"),
+        ("HTTP_X_A", "operator"),
+        ("REMOTE_USER", "second"),
+        ("APP_ENV", "live"),
+    ];
+    assert_eq!(tail, expected);
+    let length = all.iter().find(|(name, _)| name == "CONTENT_LENGTH");
+    assert_eq!(length.map(|(_, value)| &value[..]), Some("18446744073709551615"));
+    let none = collect(&Params { content_length: None, extra: &extra, ..full(&fields) });
+    assert!(none.iter().all(|(name, _)| name != "CONTENT_LENGTH"));
+}

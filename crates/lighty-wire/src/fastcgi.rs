@@ -1,0 +1,29 @@
+//! FastCGI 1.0, both halves: the web server's and the application's.
+//!
+//! A connection carries one request at a time, under the request id [`REQUEST_ID`]; an application
+//! may be asked to keep the connection for the next one. Everything travels in records: a header of
+//! eight bytes, content, padding.
+//!
+//! Reading order: [`record`] (headers, and the machine that cuts a byte stream into records) ·
+//! [`pairs`] (names and values) · [`encode`] (what the server sends) · [`decode`] (what it gets) ·
+//! [`app`] (the other half, for applications and for scripted peers).
+
+pub mod app;
+pub mod decode;
+pub mod encode;
+mod fault;
+pub mod pairs;
+pub mod record;
+
+pub use decode::{Decoder, EndRequest, Event, ProtocolStatus, Step, Values};
+pub use encode::{Begin, ParamsWriter, Role};
+pub use fault::FastcgiFault;
+
+/// The request id of every request that lighty sends: it does not multiplex (section 3.3).
+pub const REQUEST_ID: u16 = 1;
+
+/// The request id of management records: section 3.3.
+pub const MANAGEMENT_ID: u16 = 0;
+
+/// Variables that an application can be asked for: section 4.1.
+pub const VARIABLES: [&[u8]; 3] = [b"FCGI_MAX_CONNS", b"FCGI_MAX_REQS", b"FCGI_MPXS_CONNS"];

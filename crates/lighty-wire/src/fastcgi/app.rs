@@ -1,0 +1,364 @@
+//! The application's half: FastCGI 1.0 seen from the other end.
+//!
+//! For programs that answer requests themselves, and for scripted peers in tests. One request at a
+//! time on a connection; a second one is to be answered with [`ProtocolStatus::CantMultiplex`].
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::pairs::{push_pair, split_pair};
+use super::record::{CONTENT_LEN_MAX, Header, Piece, RecordReader, RecordType};
+use super::{
+    Begin, EndRequest, FastcgiFault, MANAGEMENT_ID, ProtocolStatus, Role, VARIABLES, Values,
+};
+
+/// Bytes of a request's parameters, lengths included.
+pub const PARAMS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of content of `FCGI_GET_VALUES`.
+pub const ASKED_BYTES_MAX: u16 = 1024;
+
+/// Bytes of content of `FCGI_BEGIN_REQUEST`.
+const BEGIN_LEN: u16 = 8;
+
+/// What a call of [`RequestDecoder::feed`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are dealt with; hand the rest in again.
+    pub consumed: usize,
+    /// What they meant. `None`: more bytes are needed.
+    pub event: Option<Event>,
+}
+
+/// What a web server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request begins.
+    Begin(Begin),
+    /// Its parameters are complete: see [`RequestDecoder::params`].
+    Params,
+    /// These bytes of the input are its body.
+    Stdin(Range<usize>),
+    /// Its body is complete.
+    EndOfStdin,
+    /// Nobody waits for the answer any more; it is still to be ended.
+    Abort,
+    /// A request that cannot be taken: to be ended under this id with this status.
+    Refuse(u16, ProtocolStatus),
+    /// A question for variables: see [`RequestDecoder::asked`].
+    GetValues,
+    /// A management record of this type, to be answered with [`push_unknown_type`].
+    UnknownType(u8),
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none.
+    Idle,
+    /// Its parameters arrive.
+    Params,
+    /// Its body arrives.
+    Stdin,
+    /// It has arrived.
+    Complete,
+}
+
+/// What the current record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Begin {
+        request_id: u16,
+    },
+    Abort,
+    Params {
+        is_empty: bool,
+    },
+    Stdin {
+        is_empty: bool,
+    },
+    GetValues,
+    UnknownManagement(u8),
+    /// Of a request that is over or was refused: section 3.3 says to ignore it.
+    Stale,
+}
+
+/// Reads what a web server sends, piece by piece.
+///
+/// `clear` it when the answer has been ended and the connection stays. After a fault every further
+/// call repeats it.
+#[derive(Clone, Debug)]
+pub struct RequestDecoder {
+    records: RecordReader,
+    kind: Kind,
+    phase: Phase,
+    request_id: u16,
+    /// Content of short records.
+    content: Vec<u8>,
+    params: Vec<u8>,
+    fault: Option<FastcgiFault>,
+}
+
+impl Default for RequestDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RequestDecoder {
+    /// Before the first record; allocates nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            records: RecordReader::new(),
+            kind: Kind::Stale,
+            phase: Phase::Idle,
+            request_id: 0,
+            content: Vec::new(),
+            params: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// The request is over; the next may begin. What is left of it on the way is ignored.
+    pub fn clear(&mut self) {
+        self.phase = Phase::Idle;
+        self.request_id = 0;
+        self.params.clear();
+        if !matches!(self.kind, Kind::Begin { .. } | Kind::GetValues | Kind::UnknownManagement(_)) {
+            self.kind = Kind::Stale;
+        }
+    }
+
+    /// Under which id the current request is to be answered; 0 without one.
+    #[must_use]
+    pub const fn request_id(&self) -> u16 {
+        self.request_id
+    }
+
+    /// The parameters, in order; complete after [`Event::Params`].
+    pub fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut content = self.params.as_slice();
+        core::iter::from_fn(move || split_pair(&mut content).ok().flatten())
+    }
+
+    /// Which variables the last question was for.
+    pub fn asked(&self) -> impl Iterator<Item = &[u8]> {
+        let mut content = self.content.as_slice();
+        core::iter::from_fn(move || split_pair(&mut content).ok().flatten().map(|(name, _)| name))
+    }
+
+    /// Deals with the front of `input`, at most up to one event.
+    ///
+    /// # Errors
+    /// [`FastcgiFault`], at the record that is wrong.
+    pub fn feed(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.run(input).inspect_err(|fault| self.fault = Some(*fault))
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+        let mut consumed = 0;
+        loop {
+            let start = consumed;
+            let (len, piece) = self.records.read(&input[start..])?;
+            consumed += len;
+            let event = match piece {
+                None => return Ok(Step { consumed, event: None }),
+                Some(Piece::Header(header)) => {
+                    self.kind = self.begin_record(header)?;
+                    None
+                }
+                Some(Piece::Content(_)) => self.take_content(input, start..consumed)?,
+                Some(Piece::End) => self.end_record()?,
+            };
+            if event.is_some() {
+                return Ok(Step { consumed, event });
+            }
+        }
+    }
+
+    fn begin_record(&mut self, header: Header) -> Result<Kind, FastcgiFault> {
+        if header.request_id == MANAGEMENT_ID {
+            return self.begin_management(header);
+        }
+        let is_empty = header.content_len == 0;
+        let kind = header.record_type().ok_or(FastcgiFault::RecordType)?;
+        let is_current = header.request_id == self.request_id;
+        match kind {
+            RecordType::BeginRequest if header.content_len != BEGIN_LEN => {
+                Err(FastcgiFault::RecordLength)
+            }
+            RecordType::BeginRequest if is_current => Err(FastcgiFault::Order),
+            RecordType::BeginRequest => {
+                self.content.clear();
+                Ok(Kind::Begin { request_id: header.request_id })
+            }
+            RecordType::AbortRequest | RecordType::Params | RecordType::Stdin if !is_current => {
+                Ok(Kind::Stale)
+            }
+            RecordType::AbortRequest if is_empty => Ok(Kind::Abort),
+            RecordType::AbortRequest => Err(FastcgiFault::RecordLength),
+            RecordType::Params => self.begin_params(header.content_len),
+            RecordType::Stdin => self.begin_stdin(is_empty),
+            _ => Err(FastcgiFault::RecordType),
+        }
+    }
+
+    fn begin_management(&mut self, header: Header) -> Result<Kind, FastcgiFault> {
+        if header.kind != RecordType::GetValues as u8 {
+            return Ok(Kind::UnknownManagement(header.kind));
+        }
+        if header.content_len > ASKED_BYTES_MAX {
+            return Err(FastcgiFault::ManagementTooLarge);
+        }
+        self.content.clear();
+        Ok(Kind::GetValues)
+    }
+
+    fn begin_params(&self, content_len: u16) -> Result<Kind, FastcgiFault> {
+        if self.phase != Phase::Params {
+            return Err(FastcgiFault::StreamEnded);
+        }
+        if usize::from(content_len) > PARAMS_BYTES_MAX - self.params.len() {
+            return Err(FastcgiFault::ParamsTooLarge);
+        }
+        Ok(Kind::Params { is_empty: content_len == 0 })
+    }
+
+    fn begin_stdin(&self, is_empty: bool) -> Result<Kind, FastcgiFault> {
+        match self.phase {
+            Phase::Stdin => Ok(Kind::Stdin { is_empty }),
+            Phase::Complete => Err(FastcgiFault::StreamEnded),
+            Phase::Idle | Phase::Params => Err(FastcgiFault::Order),
+        }
+    }
+
+    fn take_content(
+        &mut self,
+        input: &[u8],
+        range: Range<usize>,
+    ) -> Result<Option<Event>, FastcgiFault> {
+        match self.kind {
+            Kind::Stdin { .. } => return Ok(Some(Event::Stdin(range))),
+            Kind::Params { .. } => self.params.extend_from_slice(&input[range]),
+            Kind::Begin { .. } | Kind::GetValues => self.content.extend_from_slice(&input[range]),
+            Kind::Abort | Kind::UnknownManagement(_) | Kind::Stale => {}
+        }
+        Ok(None)
+    }
+
+    fn end_record(&mut self) -> Result<Option<Event>, FastcgiFault> {
+        match self.kind {
+            Kind::Begin { request_id } => self.begin_request(request_id).map(Some),
+            Kind::Abort => Ok(Some(Event::Abort)),
+            Kind::Params { is_empty: true } => {
+                check_pairs(&self.params)?;
+                self.phase = Phase::Stdin;
+                Ok(Some(Event::Params))
+            }
+            Kind::Stdin { is_empty: true } => {
+                self.phase = Phase::Complete;
+                Ok(Some(Event::EndOfStdin))
+            }
+            Kind::GetValues => {
+                check_pairs(&self.content)?;
+                Ok(Some(Event::GetValues))
+            }
+            Kind::UnknownManagement(number) => Ok(Some(Event::UnknownType(number))),
+            Kind::Params { .. } | Kind::Stdin { .. } | Kind::Stale => Ok(None),
+        }
+    }
+
+    fn begin_request(&mut self, request_id: u16) -> Result<Event, FastcgiFault> {
+        let &[role_high, role_low, flags, ..] = self.content.as_slice() else {
+            return Err(FastcgiFault::RecordLength);
+        };
+        if self.phase != Phase::Idle {
+            return Ok(Event::Refuse(request_id, ProtocolStatus::CantMultiplex));
+        }
+        let Some(role) = Role::from_number(u16::from_be_bytes([role_high, role_low])) else {
+            return Ok(Event::Refuse(request_id, ProtocolStatus::UnknownRole));
+        };
+        self.request_id = request_id;
+        self.phase = Phase::Params;
+        Ok(Event::Begin(Begin { role, keep_conn: flags & 1 != 0 }))
+    }
+}
+
+fn check_pairs(mut content: &[u8]) -> Result<(), FastcgiFault> {
+    while split_pair(&mut content)?.is_some() {}
+    Ok(())
+}
+
+/// Appends output, in as many records as it needs.
+pub fn push_stdout(request_id: u16, data: &[u8], out: &mut Vec<u8>) {
+    push_stream(RecordType::Stdout, request_id, data, out);
+}
+
+/// Appends what is meant for the log.
+pub fn push_stderr(request_id: u16, data: &[u8], out: &mut Vec<u8>) {
+    push_stream(RecordType::Stderr, request_id, data, out);
+}
+
+fn push_stream(kind: RecordType, request_id: u16, data: &[u8], out: &mut Vec<u8>) {
+    for content in data.chunks(CONTENT_LEN_MAX) {
+        push_record(kind, request_id, content, out);
+    }
+}
+
+/// Appends the end of the output.
+pub fn push_end_of_stdout(request_id: u16, out: &mut Vec<u8>) {
+    push_record(RecordType::Stdout, request_id, &[], out);
+}
+
+/// Appends the end of the request.
+pub fn push_end_request(request_id: u16, end: EndRequest, out: &mut Vec<u8>) {
+    let [a, b, c, d] = end.app_status.to_be_bytes();
+    let content = [a, b, c, d, end.protocol_status as u8, 0, 0, 0];
+    push_record(RecordType::EndRequest, request_id, &content, out);
+}
+
+/// Appends those of the values that were asked for and are known.
+pub fn push_values<'a>(
+    asked: impl IntoIterator<Item = &'a [u8]>,
+    values: &Values,
+    out: &mut Vec<u8>,
+) {
+    let [conns, reqs, mpxs] = VARIABLES;
+    let mut content = Vec::new();
+    let mut wanted = [false; VARIABLES.len()];
+    for name in asked {
+        VARIABLES.iter().zip(&mut wanted).for_each(|(known, hit)| *hit |= *known == name);
+    }
+    let known = [
+        (conns, values.max_conns),
+        (reqs, values.max_reqs),
+        (mpxs, values.multiplexes.map(u32::from)),
+    ];
+    for ((name, value), wanted) in known.into_iter().zip(wanted) {
+        let (true, Some(value)) = (wanted, value) else { continue };
+        let mut digits = Vec::new();
+        lighty_http::decimal::push(u64::from(value), &mut digits);
+        // Names and numbers are short.
+        let _ = push_pair(name, &digits, &mut content);
+    }
+    push_record(RecordType::GetValuesResult, MANAGEMENT_ID, &content, out);
+}
+
+/// Appends the answer to a management record that is not understood.
+pub fn push_unknown_type(number: u8, out: &mut Vec<u8>) {
+    push_record(RecordType::UnknownType, MANAGEMENT_ID, &[number, 0, 0, 0, 0, 0, 0, 0], out);
+}
+
+/// `content` is at most [`CONTENT_LEN_MAX`] long.
+fn push_record(kind: RecordType, request_id: u16, content: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&Header::new(kind, request_id, content.len() as u16).to_bytes());
+    out.extend_from_slice(content);
+}
+
+#[cfg(test)]
+#[path = "app_tests.rs"]
+mod tests;

@@ -1,0 +1,275 @@
+//! What a web server gets: FastCGI 1.0 sections 4.1, 4.2, 5.3 and 5.5.
+//!
+//! Output is not copied: events are ranges of what was handed in, and the content of one record may
+//! come in many of them.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::pairs::split_pair;
+use super::record::{Header, Piece, RecordReader, RecordType};
+use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID};
+
+/// Bytes of content of `FCGI_GET_VALUES_RESULT`; that of three variables is shorter than 100.
+pub const VALUES_BYTES_MAX: u16 = 1024;
+
+/// Bytes of content of `FCGI_END_REQUEST` and `FCGI_UNKNOWN_TYPE`.
+const FIXED_LEN: u16 = 8;
+
+/// What a call of [`Decoder::feed`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are dealt with; hand the rest in again.
+    pub consumed: usize,
+    /// What they meant. `None`: more bytes are needed, or the request is over.
+    pub event: Option<Event>,
+}
+
+/// What an application says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// These bytes of the input are output: the head of the answer, then its body.
+    Stdout(Range<usize>),
+    /// These bytes of the input belong into the log.
+    Stderr(Range<usize>),
+    /// The answer is complete; not every application says so.
+    EndOfStdout,
+    /// The request is over.
+    End(EndRequest),
+    /// The answer to a question for variables.
+    Values(Values),
+    /// The application does not know management records of this type.
+    UnknownType(u8),
+}
+
+/// How a request ended: section 5.5.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndRequest {
+    /// What the program would have returned from `main`.
+    pub app_status: u32,
+    /// Whether the request was dealt with at all.
+    pub protocol_status: ProtocolStatus,
+}
+
+/// Whether a request was dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ProtocolStatus {
+    /// It was.
+    RequestComplete = 0,
+    /// It was not: only one at a time.
+    CantMultiplex = 1,
+    /// It was not: too busy.
+    Overloaded = 2,
+    /// It was not: the application does not do that.
+    UnknownRole = 3,
+}
+
+impl ProtocolStatus {
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::RequestComplete),
+            1 => Some(Self::CantMultiplex),
+            2 => Some(Self::Overloaded),
+            3 => Some(Self::UnknownRole),
+            _ => None,
+        }
+    }
+}
+
+/// What an application can do; `None` where it did not say, or not in digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// Connections at once.
+    pub max_conns: Option<u32>,
+    /// Requests at once.
+    pub max_reqs: Option<u32>,
+    /// Whether it takes several requests over one connection.
+    pub multiplexes: Option<bool>,
+}
+
+/// Reads what an application sends, piece by piece.
+///
+/// `feed` it until [`Event::End`]; then `clear` it for the next request on the connection. Bytes
+/// that follow the end are not consumed: nobody asked for them. After a fault every further call
+/// repeats it.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    records: RecordReader,
+    kind: Kind,
+    /// Content that means something only when it is complete.
+    content: Vec<u8>,
+    stdout_ended: bool,
+    done: bool,
+    fault: Option<FastcgiFault>,
+}
+
+/// What the current record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Stdout { is_empty: bool },
+    Stderr,
+    End,
+    Values,
+    UnknownType,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// Before the first record; allocates nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            records: RecordReader::new(),
+            kind: Kind::Stderr,
+            content: Vec::new(),
+            stdout_ended: false,
+            done: false,
+            fault: None,
+        }
+    }
+
+    /// Ready for the answer to another request; keeps its memory.
+    pub fn clear(&mut self) {
+        let content = core::mem::take(&mut self.content);
+        *self = Self { content, ..Self::new() };
+        self.content.clear();
+    }
+
+    /// Whether the request is over.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether no record has begun that has not ended: where a connection may close.
+    #[must_use]
+    pub fn is_between_records(&self) -> bool {
+        self.records.is_between_records()
+    }
+
+    /// Deals with the front of `input`, at most up to one event.
+    ///
+    /// # Errors
+    /// [`FastcgiFault`], at the record that is wrong.
+    pub fn feed(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.run(input).inspect_err(|fault| self.fault = Some(*fault))
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<Step, FastcgiFault> {
+        let mut consumed = 0;
+        while !self.done {
+            let start = consumed;
+            let (len, piece) = self.records.read(&input[start..])?;
+            consumed += len;
+            let event = match piece {
+                None => break,
+                Some(Piece::Header(header)) => {
+                    self.begin_record(header)?;
+                    None
+                }
+                Some(Piece::Content(_)) => self.take_content(input, start..consumed),
+                Some(Piece::End) => self.end_record()?,
+            };
+            if event.is_some() {
+                return Ok(Step { consumed, event });
+            }
+        }
+        Ok(Step { consumed, event: None })
+    }
+
+    fn begin_record(&mut self, header: Header) -> Result<(), FastcgiFault> {
+        let kind = header.record_type().ok_or(FastcgiFault::RecordType)?;
+        let (kind, request_id) = match kind {
+            RecordType::Stdout => (Kind::Stdout { is_empty: header.content_len == 0 }, REQUEST_ID),
+            RecordType::Stderr => (Kind::Stderr, REQUEST_ID),
+            RecordType::EndRequest => (Kind::End, REQUEST_ID),
+            RecordType::GetValuesResult => (Kind::Values, MANAGEMENT_ID),
+            RecordType::UnknownType => (Kind::UnknownType, MANAGEMENT_ID),
+            _ => return Err(FastcgiFault::RecordType),
+        };
+        if header.request_id != request_id {
+            return Err(FastcgiFault::RequestId);
+        }
+        let len = header.content_len;
+        match kind {
+            Kind::Stdout { is_empty: false } if self.stdout_ended => {
+                return Err(FastcgiFault::StreamEnded);
+            }
+            Kind::End | Kind::UnknownType if len != FIXED_LEN => {
+                return Err(FastcgiFault::RecordLength);
+            }
+            Kind::Values if len > VALUES_BYTES_MAX => return Err(FastcgiFault::ManagementTooLarge),
+            _ => {}
+        }
+        self.kind = kind;
+        self.content.clear();
+        Ok(())
+    }
+
+    fn take_content(&mut self, input: &[u8], range: Range<usize>) -> Option<Event> {
+        match self.kind {
+            Kind::Stdout { .. } => Some(Event::Stdout(range)),
+            Kind::Stderr => Some(Event::Stderr(range)),
+            // At most `VALUES_BYTES_MAX`, as `begin_record` has seen to.
+            Kind::End | Kind::Values | Kind::UnknownType => {
+                self.content.extend_from_slice(&input[range]);
+                None
+            }
+        }
+    }
+
+    fn end_record(&mut self) -> Result<Option<Event>, FastcgiFault> {
+        match self.kind {
+            Kind::Stdout { is_empty: true } if !self.stdout_ended => {
+                self.stdout_ended = true;
+                Ok(Some(Event::EndOfStdout))
+            }
+            Kind::Stdout { .. } | Kind::Stderr => Ok(None),
+            Kind::End => {
+                let end = read_end(&self.content)?;
+                self.done = true;
+                Ok(Some(Event::End(end)))
+            }
+            Kind::Values => read_values(&self.content).map(|values| Some(Event::Values(values))),
+            Kind::UnknownType => Ok(self.content.first().map(|&number| Event::UnknownType(number))),
+        }
+    }
+}
+
+fn read_end(content: &[u8]) -> Result<EndRequest, FastcgiFault> {
+    let &[a, b, c, d, status, ..] = content else { return Err(FastcgiFault::RecordLength) };
+    Ok(EndRequest {
+        app_status: u32::from_be_bytes([a, b, c, d]),
+        protocol_status: ProtocolStatus::from_number(status).ok_or(FastcgiFault::ProtocolStatus)?,
+    })
+}
+
+fn read_values(mut content: &[u8]) -> Result<Values, FastcgiFault> {
+    let mut values = Values::default();
+    while let Some((name, value)) = split_pair(&mut content)? {
+        match name {
+            b"FCGI_MAX_CONNS" => values.max_conns = number(value),
+            b"FCGI_MAX_REQS" => values.max_reqs = number(value),
+            b"FCGI_MPXS_CONNS" => values.multiplexes = number(value).map(|number| number != 0),
+            _ => {}
+        }
+    }
+    Ok(values)
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -1,0 +1,232 @@
+//! Records: FastCGI 1.0 section 3.3.
+//!
+//! The reader never holds content back and never adds up two lengths that a peer chose: content and
+//! padding are counted down one after the other.
+
+use core::ops::Range;
+
+use super::FastcgiFault;
+
+/// Bytes of a record's header.
+pub const HEADER_LEN: usize = 8;
+
+/// Bytes of content that one record can carry.
+pub const CONTENT_LEN_MAX: usize = 65_535;
+
+const VERSION: u8 = 1;
+
+/// Generates the enum and the way back from its number.
+macro_rules! record_types {
+    ($($variant:ident = $number:literal,)*) => {
+        /// What a record is for: FastCGI 1.0 section 8.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        #[allow(missing_docs, reason = "each variant is documented by its name")]
+        pub enum RecordType {
+            $($variant = $number,)*
+        }
+
+        impl RecordType {
+            /// `None` for a number without a meaning.
+            #[must_use]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+record_types! {
+    BeginRequest = 1,
+    AbortRequest = 2,
+    EndRequest = 3,
+    Params = 4,
+    Stdin = 5,
+    Stdout = 6,
+    Stderr = 7,
+    Data = 8,
+    GetValues = 9,
+    GetValuesResult = 10,
+    UnknownType = 11,
+}
+
+/// The first eight bytes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The number of its [`RecordType`], which may be one that nobody knows.
+    pub kind: u8,
+    /// Which request it belongs to; 0 for management.
+    pub request_id: u16,
+    /// Bytes of content.
+    pub content_len: u16,
+    /// Bytes behind it that mean nothing.
+    pub padding_len: u8,
+}
+
+impl Header {
+    /// A header without padding.
+    #[must_use]
+    pub const fn new(kind: RecordType, request_id: u16, content_len: u16) -> Self {
+        Self { kind: kind as u8, request_id, content_len, padding_len: 0 }
+    }
+
+    /// The header as it goes over the wire.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let [id_high, id_low] = self.request_id.to_be_bytes();
+        let [len_high, len_low] = self.content_len.to_be_bytes();
+        [VERSION, self.kind, id_high, id_low, len_high, len_low, self.padding_len, 0]
+    }
+
+    /// The type, if its number has a meaning.
+    #[must_use]
+    pub const fn record_type(&self) -> Option<RecordType> {
+        RecordType::from_number(self.kind)
+    }
+
+    const fn from_bytes(bytes: [u8; HEADER_LEN]) -> Result<Self, FastcgiFault> {
+        let [version, kind, id_high, id_low, len_high, len_low, padding_len, _reserved] = bytes;
+        if version != VERSION {
+            return Err(FastcgiFault::Version);
+        }
+        Ok(Self {
+            kind,
+            request_id: u16::from_be_bytes([id_high, id_low]),
+            content_len: u16::from_be_bytes([len_high, len_low]),
+            padding_len,
+        })
+    }
+}
+
+/// What [`RecordReader::read`] came upon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// A header; its record's content follows.
+    Header(Header),
+    /// Content, or a part of it.
+    Content(Range<usize>),
+    /// Content and padding of the record are over.
+    End,
+}
+
+/// What is expected next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The rest of a header of which `filled` bytes have arrived.
+    Header { bytes: [u8; HEADER_LEN], filled: u8 },
+    /// So many bytes of content, then so many of padding.
+    Content { left: u16, padding: u8 },
+    /// So many bytes of padding.
+    Padding { left: u8 },
+}
+
+const BETWEEN: State = State::Header { bytes: [0; HEADER_LEN], filled: 0 };
+
+/// Cuts a byte stream into records.
+#[derive(Clone, Debug)]
+pub(super) struct RecordReader {
+    state: State,
+}
+
+impl RecordReader {
+    pub(super) const fn new() -> Self {
+        Self { state: BETWEEN }
+    }
+
+    /// Whether no record has begun that has not ended.
+    pub(super) fn is_between_records(&self) -> bool {
+        matches!(
+            self.state,
+            State::Header { filled: 0, .. }
+                | State::Content { left: 0, padding: 0 }
+                | State::Padding { left: 0 }
+        )
+    }
+
+    /// Takes bytes off the front of `input`: how many, and what they were. Without a piece, all of
+    /// the input is used up.
+    pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), FastcgiFault> {
+        match self.state {
+            State::Header { bytes, filled } => self.read_header(bytes, filled, input),
+            State::Content { left: 0, padding } => {
+                self.state = State::Padding { left: padding };
+                self.read(input)
+            }
+            State::Content { left, padding } => {
+                let len = input.len().min(usize::from(left));
+                self.state = State::Content { left: left - len as u16, padding };
+                Ok((len, (len > 0).then_some(Piece::Content(0..len))))
+            }
+            State::Padding { left } => {
+                let len = input.len().min(usize::from(left));
+                let left = left - len as u8;
+                self.state = if left == 0 { BETWEEN } else { State::Padding { left } };
+                Ok((len, (left == 0).then_some(Piece::End)))
+            }
+        }
+    }
+
+    fn read_header(
+        &mut self,
+        mut bytes: [u8; HEADER_LEN],
+        filled: u8,
+        input: &[u8],
+    ) -> Result<(usize, Option<Piece>), FastcgiFault> {
+        let missing = &mut bytes[usize::from(filled)..];
+        let len = missing.len().min(input.len());
+        missing[..len].copy_from_slice(&input[..len]);
+        let filled = filled + len as u8;
+        // Who speaks another protocol is found out at once.
+        if filled > 0 && bytes[0] != VERSION {
+            return Err(FastcgiFault::Version);
+        }
+        if usize::from(filled) < HEADER_LEN {
+            self.state = State::Header { bytes, filled };
+            return Ok((len, None));
+        }
+        let header = Header::from_bytes(bytes)?;
+        self.state = State::Content { left: header.content_len, padding: header.padding_len };
+        Ok((len, Some(Piece::Header(header))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_specification() {
+        for number in 0..=u8::MAX {
+            let kind = RecordType::from_number(number);
+            assert_eq!(kind.is_some(), (1..=11).contains(&number));
+            assert!(kind.is_none_or(|kind| kind as u8 == number));
+        }
+    }
+
+    #[test]
+    fn headers_survive() {
+        let header = Header { kind: 6, request_id: 0x0102, content_len: 0xFFFE, padding_len: 255 };
+        let bytes = header.to_bytes();
+        assert_eq!(bytes, [1, 6, 1, 2, 0xFF, 0xFE, 255, 0]);
+        assert_eq!(Header::from_bytes(bytes), Ok(header));
+        assert_eq!(header.record_type(), Some(RecordType::Stdout));
+    }
+
+    #[test]
+    fn the_longest_record_ends_where_it_ends() {
+        let mut reader = RecordReader::new();
+        let header = Header { padding_len: 255, ..Header::new(RecordType::Stdout, 1, u16::MAX) };
+        let (used, piece) = reader.read(&header.to_bytes()).expect("a header");
+        assert_eq!((used, piece), (8, Some(Piece::Header(header))));
+        let rest = [0; CONTENT_LEN_MAX + 255 + 1];
+        let (used, piece) = reader.read(&rest).expect("content");
+        assert_eq!((used, piece), (CONTENT_LEN_MAX, Some(Piece::Content(0..CONTENT_LEN_MAX))));
+        assert!(!reader.is_between_records());
+        let (used, piece) = reader.read(&rest[CONTENT_LEN_MAX..]).expect("padding");
+        assert_eq!((used, piece), (255, Some(Piece::End)));
+        assert!(reader.is_between_records());
+    }
+}

@@ -1,0 +1,199 @@
+//! SCGI: a netstring of variables, then the body. The answer is that of a CGI program.
+//!
+//! Source: the SCGI protocol specification of 2008. Names and values end with NUL; the first is
+//! `CONTENT_LENGTH`, and `SCGI` is `1`. An application finds the end of the body by that length, so
+//! a body must be known to its end before a request can be written.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use lighty_http::decimal;
+use memchr::memchr;
+
+use crate::http1::Head;
+
+crate::fault_table::fault_table! {
+    /// Why a request cannot be written, or is refused by an application.
+    ScgiFault {
+        Nul = "scgi-nul", "a NUL in a name or value for SCGI";
+        Name = "scgi-name", "an SCGI variable without a name";
+        HeadTooLarge = "scgi-head-too-large", "the SCGI variables exceed their limit";
+        Netstring = "scgi-netstring", "the SCGI variables are not a netstring";
+        Pairs = "scgi-pairs", "the SCGI variables are not pairs that end with NUL";
+        Duplicate = "scgi-duplicate", "an SCGI variable occurs twice";
+        ContentLength = "scgi-content-length", "the first SCGI variable is not CONTENT_LENGTH with a number";
+        Version = "scgi-version", "the SCGI variable SCGI is not 1";
+    }
+}
+
+/// Bytes of all names and values, NULs included, in both directions.
+pub const HEAD_BYTES_MAX: usize = 1024 * 1024;
+
+/// Digits of [`HEAD_BYTES_MAX`], and the colon.
+const PREFIX_LEN: usize = 8;
+
+const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
+const SCGI: &[u8] = b"SCGI";
+
+/// Writes the variables of a request. `CONTENT_LENGTH` and `SCGI` are written first, and not again
+/// when they come along with the others. The body follows as it is.
+#[derive(Debug)]
+pub struct HeadWriter<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    fault: Option<ScgiFault>,
+}
+
+impl<'a> HeadWriter<'a> {
+    /// Appends to `out`, for a request with so many bytes of body.
+    pub fn new(content_length: u64, out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_LEN]);
+        out.extend_from_slice(b"CONTENT_LENGTH\0");
+        decimal::push(content_length, out);
+        out.extend_from_slice(b"\0SCGI\x001\0");
+        Self { out, start, fault: None }
+    }
+
+    /// Appends a variable. A fault is remembered for [`HeadWriter::finish`].
+    pub fn pair(&mut self, name: &[u8], value: &[u8]) {
+        if matches!(name, CONTENT_LENGTH | SCGI) {
+            return;
+        }
+        if name.is_empty() {
+            self.fault = Some(ScgiFault::Name);
+        }
+        if memchr(0, name).or(memchr(0, value)).is_some() {
+            self.fault = Some(ScgiFault::Nul);
+        }
+        if name.len().saturating_add(value.len()) > HEAD_BYTES_MAX {
+            self.fault = Some(ScgiFault::HeadTooLarge);
+        }
+        if self.fault.is_none() {
+            for part in [name, value] {
+                self.out.extend_from_slice(part);
+                self.out.push(0);
+            }
+            self.check_size();
+        }
+    }
+
+    /// Ends the variables.
+    ///
+    /// # Errors
+    /// [`ScgiFault::Nul`], [`ScgiFault::Name`], [`ScgiFault::HeadTooLarge`]; nothing is appended
+    /// then.
+    pub fn finish(self) -> Result<(), ScgiFault> {
+        if let Some(fault) = self.fault {
+            self.out.truncate(self.start);
+            return Err(fault);
+        }
+        let mut prefix = Vec::with_capacity(PREFIX_LEN);
+        decimal::push(self.len() as u64, &mut prefix);
+        prefix.push(b':');
+        self.out.splice(self.start..self.start + PREFIX_LEN, prefix);
+        self.out.push(b',');
+        Ok(())
+    }
+
+    fn check_size(&mut self) {
+        if self.len() > HEAD_BYTES_MAX {
+            self.fault = Some(ScgiFault::HeadTooLarge);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.out.len() - self.start - PREFIX_LEN
+    }
+}
+
+/// The variables of a request, as an application sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Bytes of body that follow.
+    pub content_length: u64,
+    content: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Names and values in order, `CONTENT_LENGTH` and `SCGI` included.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.content;
+        core::iter::from_fn(move || Some((split_nul(&mut rest)?, split_nul(&mut rest)?)))
+    }
+}
+
+/// The application's half: reads the variables from the front of `buf` into `out`.
+///
+/// # Errors
+/// [`ScgiFault`], as soon as it is certain.
+pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, ScgiFault> {
+    let prefix = &buf[..buf.len().min(PREFIX_LEN)];
+    let Some(colon) = memchr(b':', prefix) else {
+        check_size_digits(prefix)?;
+        return if prefix.len() < PREFIX_LEN {
+            Ok(Head::Partial)
+        } else {
+            Err(ScgiFault::Netstring)
+        };
+    };
+    let len = check_size_digits(&prefix[..colon])?;
+    let start = colon + 1;
+    // Both are small: no sum of theirs is large.
+    let end = start + len;
+    let Some(comma) = buf.get(end) else { return Ok(Head::Partial) };
+    if *comma != b',' {
+        return Err(ScgiFault::Netstring);
+    }
+    *out = read_variables(&buf[start..end])?;
+    Ok(Head::Complete { consumed: end + 1 })
+}
+
+/// The digits of a netstring's length as far as they are there: no zero in front.
+fn check_size_digits(digits: &[u8]) -> Result<usize, ScgiFault> {
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    let len = decimal::parse(digits).ok_or(ScgiFault::Netstring)?;
+    if digits[0] == b'0' && digits.len() > 1 {
+        return Err(ScgiFault::Netstring);
+    }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    if len > HEAD_BYTES_MAX { Err(ScgiFault::HeadTooLarge) } else { Ok(len) }
+}
+
+fn read_variables(content: &[u8]) -> Result<Request<'_>, ScgiFault> {
+    let nuls = content.iter().filter(|byte| **byte == 0).count();
+    if content.last() != Some(&0) || nuls % 2 != 0 {
+        return Err(ScgiFault::Pairs);
+    }
+    let request = Request { content_length: 0, content };
+    let first = request.pairs().next().filter(|(name, _)| *name == CONTENT_LENGTH);
+    let length = first.and_then(|(_, value)| decimal::parse(value));
+    let content_length = length.ok_or(ScgiFault::ContentLength)?;
+    let (mut names, mut version) = (BTreeSet::new(), None);
+    for (name, value) in request.pairs() {
+        if name.is_empty() {
+            return Err(ScgiFault::Name);
+        }
+        if !names.insert(name) {
+            return Err(ScgiFault::Duplicate);
+        }
+        version = if name == SCGI { Some(value) } else { version };
+    }
+    if version != Some(b"1") {
+        return Err(ScgiFault::Version);
+    }
+    Ok(Request { content_length, ..request })
+}
+
+fn split_nul<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let at = memchr(0, rest)?;
+    let text = &rest[..at];
+    *rest = &rest[at + 1..];
+    Some(text)
+}
+
+#[cfg(test)]
+#[path = "scgi_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! uwsgi: a packet of variables, then the body. The answer is that of a CGI program, mostly with a
+//! status line.
+//!
+//! Source: the uwsgi protocol, as documented by the uWSGI project. All numbers are little-endian and
+//! have 16 bits: what does not fit cannot be sent. An application finds the end of the body by
+//! `CONTENT_LENGTH`.
+
+use alloc::vec::Vec;
+
+use crate::http1::Head;
+
+crate::fault_table::fault_table! {
+    /// Why a request cannot be written, or is refused by an application.
+    UwsgiFault {
+        TooLarge = "uwsgi-too-large", "the variables exceed the 65535 bytes that a uwsgi packet can hold";
+        Truncated = "uwsgi-truncated", "a uwsgi name or value is longer than its packet";
+    }
+}
+
+/// Bytes of all names and values and their lengths.
+pub const VARS_BYTES_MAX: usize = 65_535;
+
+/// Bytes of a packet's header.
+pub const HEADER_LEN: usize = 4;
+
+/// For which plugin of the application a packet is; both are 0 for WSGI variables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modifiers {
+    /// The plugin: 0 WSGI, 5 PSGI, 7 Rack, 14 PHP, ...
+    pub first: u8,
+    /// Its option.
+    pub second: u8,
+}
+
+/// Writes the variables of a request. The body follows as it is.
+#[derive(Debug)]
+pub struct VarsWriter<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    modifiers: Modifiers,
+    is_too_large: bool,
+}
+
+impl<'a> VarsWriter<'a> {
+    /// Appends to `out`.
+    pub fn new(modifiers: Modifiers, out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_LEN]);
+        Self { out, start, modifiers, is_too_large: false }
+    }
+
+    /// Appends a variable. A fault is remembered for [`VarsWriter::finish`].
+    pub fn pair(&mut self, name: &[u8], value: &[u8]) {
+        const LENGTHS: usize = 4;
+        let parts_len = name.len().saturating_add(value.len()).saturating_add(LENGTHS);
+        self.is_too_large |= self.len().saturating_add(parts_len) > VARS_BYTES_MAX;
+        if !self.is_too_large {
+            for part in [name, value] {
+                // Shorter than the whole, which fits.
+                self.out.extend_from_slice(&(part.len() as u16).to_le_bytes());
+                self.out.extend_from_slice(part);
+            }
+        }
+    }
+
+    /// Ends the variables.
+    ///
+    /// # Errors
+    /// [`UwsgiFault::TooLarge`]; nothing is appended then.
+    pub fn finish(self) -> Result<(), UwsgiFault> {
+        if self.is_too_large {
+            self.out.truncate(self.start);
+            return Err(UwsgiFault::TooLarge);
+        }
+        let [low, high] = (self.len() as u16).to_le_bytes();
+        let header = [self.modifiers.first, low, high, self.modifiers.second];
+        self.out[self.start..][..HEADER_LEN].copy_from_slice(&header);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.out.len() - self.start - HEADER_LEN
+    }
+}
+
+/// The variables of a request, as an application sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// For which plugin it is.
+    pub modifiers: Modifiers,
+    content: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Names and values in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.content;
+        core::iter::from_fn(move || Some((split_text(&mut rest)?, split_text(&mut rest)?)))
+    }
+}
+
+/// The application's half: reads the variables from the front of `buf` into `out`.
+///
+/// # Errors
+/// [`UwsgiFault::Truncated`].
+pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, UwsgiFault> {
+    let Some((&[first, low, high, second], rest)) = buf.split_first_chunk() else {
+        return Ok(Head::Partial);
+    };
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    let Some(content) = rest.get(..len) else { return Ok(Head::Partial) };
+    let mut unread = content;
+    while !unread.is_empty() {
+        split_text(&mut unread).and(split_text(&mut unread)).ok_or(UwsgiFault::Truncated)?;
+    }
+    *out = Request { modifiers: Modifiers { first, second }, content };
+    Ok(Head::Complete { consumed: HEADER_LEN + len })
+}
+
+fn split_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, after) = rest.split_first_chunk()?;
+    let (text, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *rest = after;
+    Some(text)
+}
+
+#[cfg(test)]
+#[path = "uwsgi_tests.rs"]
+mod tests;

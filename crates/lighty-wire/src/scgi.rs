@@ -149,17 +149,21 @@ pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, S
     Ok(Head::Complete { consumed: end + 1 })
 }
 
-/// The digits of a netstring's length as far as they are there: no zero in front.
+/// The digits of a netstring's length as far as they are there. Judged one by one: what is said of
+/// the first must not depend on what follows.
 fn check_size_digits(digits: &[u8]) -> Result<usize, ScgiFault> {
-    if digits.is_empty() {
-        return Ok(0);
+    let mut len = 0;
+    for (index, digit) in digits.iter().enumerate() {
+        // No zero in front.
+        if !digit.is_ascii_digit() || (index > 0 && len == 0) {
+            return Err(ScgiFault::Netstring);
+        }
+        len = len * 10 + usize::from(digit - b'0');
+        if len > HEAD_BYTES_MAX {
+            return Err(ScgiFault::HeadTooLarge);
+        }
     }
-    let len = decimal::parse(digits).ok_or(ScgiFault::Netstring)?;
-    if digits[0] == b'0' && digits.len() > 1 {
-        return Err(ScgiFault::Netstring);
-    }
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    if len > HEAD_BYTES_MAX { Err(ScgiFault::HeadTooLarge) } else { Ok(len) }
+    Ok(len)
 }
 
 fn read_variables(content: &[u8]) -> Result<Request<'_>, ScgiFault> {

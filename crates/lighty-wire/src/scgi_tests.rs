@@ -86,7 +86,7 @@ fn variables_have_a_limit() {
     assert_eq!(parse(b"1048576"), Ok(None));
     assert_eq!(parse(b"1048577:"), Err(ScgiFault::HeadTooLarge));
     // Said at once, not after a megabyte.
-    assert_eq!(parse(b"9999999"), Err(ScgiFault::HeadTooLarge));
+    assert_eq!(parse(b"9999999x"), Err(ScgiFault::HeadTooLarge));
 }
 
 #[test]

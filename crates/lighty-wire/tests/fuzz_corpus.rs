@@ -3,6 +3,9 @@
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../fuzz/src/codecs.rs"]
 mod codecs;
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/gateways.rs"]
+mod gateways;
 
 use std::path::Path;
 
@@ -12,6 +15,12 @@ fn every_input_of_every_target() {
     replay("http1_chunked", codecs::http1_chunked);
     replay("uri", codecs::uri);
     replay("range", codecs::range);
+    replay("fastcgi_answer", gateways::fastcgi_answer);
+    replay("fastcgi_request", gateways::fastcgi_request);
+    replay("fastcgi_params", gateways::fastcgi_params);
+    replay("cgi_head", gateways::cgi_head);
+    replay("scgi", gateways::scgi);
+    replay("uwsgi", gateways::uwsgi);
 }
 
 fn replay(target: &str, run: fn(&[u8])) {

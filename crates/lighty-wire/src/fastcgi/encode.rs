@@ -79,7 +79,10 @@ pub fn params<'a>(
     writer.finish()
 }
 
-/// Writes parameters into as many records as they need; a pair may lie across several.
+/// Writes parameters into as many records as they need.
+///
+/// Section 3.4 lets a pair lie across records, but PHP reads each record by itself. So a pair begins
+/// a new one rather than be cut; only one that is longer than any record is.
 #[derive(Debug)]
 pub struct ParamsWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -103,6 +106,11 @@ impl<'a> ParamsWriter<'a> {
         match (Length::new(name.len()), Length::new(value.len())) {
             (Ok(name_len), Ok(value_len)) => {
                 let parts = [name_len.as_bytes(), value_len.as_bytes(), name, value];
+                let len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+                let room = self.room();
+                if len > room && room < CONTENT_LEN_MAX {
+                    self.next_record();
+                }
                 parts.into_iter().for_each(|part| self.push(part));
             }
             (Err(fault), _) | (_, Err(fault)) => self.fault = Some(fault),
@@ -127,16 +135,24 @@ impl<'a> ParamsWriter<'a> {
 
     fn push(&mut self, mut part: &[u8]) {
         while !part.is_empty() {
-            let room = CONTENT_LEN_MAX - (self.out.len() - self.record - HEADER_LEN);
-            let (now, later) = part.split_at(part.len().min(room));
+            let (now, later) = part.split_at(part.len().min(self.room()));
             self.out.extend_from_slice(now);
             part = later;
             if !part.is_empty() {
-                self.close_record();
-                self.record = self.out.len();
-                self.out.extend_from_slice(&END_OF_PARAMS);
+                self.next_record();
             }
         }
+    }
+
+    fn next_record(&mut self) {
+        self.close_record();
+        self.record = self.out.len();
+        self.out.extend_from_slice(&END_OF_PARAMS);
+    }
+
+    /// Bytes that the open record can still take.
+    fn room(&self) -> usize {
+        CONTENT_LEN_MAX - (self.out.len() - self.record - HEADER_LEN)
     }
 
     /// Writes the length of the open record into its header and returns it.

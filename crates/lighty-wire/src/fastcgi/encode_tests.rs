@@ -97,20 +97,34 @@ fn parameters_fill_records_to_the_brim() {
 }
 
 #[test]
-fn pairs_lie_across_records_at_every_place() {
-    let filler = vec![b'f'; 65_535 - 30];
-    for shift in 0..60 {
-        let value = vec![b'x'; shift];
-        let pairs = [
-            (&b"F"[..], &filler[..]),
-            (b"SHIFT", &value[..]),
-            (b"A_LONGER_NAME_THAT_IS_CUT", &[b'v'; 200][..]),
-        ];
+fn a_pair_is_cut_only_if_no_record_can_hold_it() {
+    let written = |lens: &[usize]| {
+        let value = vec![b'v'; 70_000];
+        let pairs: Vec<_> = lens.iter().map(|len| (&b"NAME"[..], &value[..len - 9])).collect();
+        let mut out = Vec::new();
+        begin_request(Begin::default(), &mut out);
+        let start = out.len();
+        params(pairs.iter().copied(), &mut out).expect("short enough");
+        assert_eq!(read(&out).params, Some(owned(pairs.into_iter())));
+        lengths(&out[start..])
+    };
+    assert_eq!(written(&[40_000, 25_535]), [65_535, 0]);
+    assert_eq!(written(&[40_000, 25_536]), [40_000, 25_536, 0]);
+    assert_eq!(written(&[40_000, 65_535, 1_000]), [40_000, 65_535, 1_000, 0]);
+    assert_eq!(written(&[40_000, 65_536, 1_000]), [40_000, 65_535, 1_001, 0]);
+    assert_eq!(written(&[40_000, 70_009]), [40_000, 65_535, 4_474, 0]);
+}
+
+#[test]
+fn lengths_and_names_are_cut_where_they_must_be() {
+    // The lengths take eight bytes.
+    for name_len in 65_520..65_540 {
+        let (name, value) = (vec![b'n'; name_len], vec![b'v'; 200]);
+        let pairs = [(&b"FIRST"[..], &b"1"[..]), (&name, &value), (b"LAST", b"2")];
         let mut out = Vec::new();
         begin_request(Begin::default(), &mut out);
         params(pairs, &mut out).expect("short enough");
-        let seen = read(&out);
-        assert_eq!(seen.params, Some(owned(pairs.into_iter())), "{shift}");
+        assert_eq!(read(&out).params, Some(owned(pairs.into_iter())), "{name_len}");
     }
 }
 

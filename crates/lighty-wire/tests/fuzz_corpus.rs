@@ -4,6 +4,10 @@
 #[path = "../../../fuzz/src/codecs.rs"]
 mod codecs;
 
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/peers.rs"]
+mod peers;
+
 use std::path::Path;
 
 #[test]
@@ -12,6 +16,10 @@ fn every_input_of_every_target() {
     replay("http1_chunked", codecs::http1_chunked);
     replay("uri", codecs::uri);
     replay("range", codecs::range);
+    replay("ajp13_request", peers::ajp13_request);
+    replay("ajp13_response", peers::ajp13_response);
+    replay("proxy_protocol", peers::proxy_protocol);
+    replay("forwarded", peers::forwarded);
 }
 
 fn replay(target: &str, run: fn(&[u8])) {

@@ -117,7 +117,7 @@ impl Fields {
     }
 
     /// All values of a field, in order.
-    pub fn get_all(&self, name: Known) -> impl Iterator<Item = &[u8]> {
+    pub fn get_all(&self, name: Known) -> impl DoubleEndedIterator<Item = &[u8]> {
         let entries = if self.contains(name) { self.entries.as_slice() } else { &[] };
         entries.iter().filter(move |entry| entry.id == Some(name)).map(|entry| self.value(entry))
     }

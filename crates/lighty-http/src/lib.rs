@@ -11,7 +11,8 @@
 //! Reading order: [`method`], [`version`], [`status`] (small closed sets) · [`fields`] (the header
 //! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
 //! [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
-//! form) · [`html`], [`xml`] and [`json`] (text put into documents).
+//! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) ·
+//! [`html`], [`xml`] and [`json`] (text put into documents).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,8 @@ pub mod date;
 pub mod decimal;
 pub mod etag;
 pub mod fields;
+pub mod forwarded;
+pub mod hop_by_hop;
 pub mod host;
 pub mod html;
 pub mod json;

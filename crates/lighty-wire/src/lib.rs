@@ -16,7 +16,8 @@
 //! [`http1::answer`] (what it answers).
 //!
 //! Towards backends: [`cgi`] (the variables that describe a request, the head of an answer), which
-//! [`fastcgi`], [`scgi`] and [`uwsgi`] share.
+//! [`fastcgi`], [`scgi`] and [`uwsgi`] share · [`ajp13`] (servlet containers). Between proxies:
+//! [`proxy_protocol`] (who is behind a relayed connection).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -25,9 +26,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod ajp13;
 pub mod cgi;
 pub mod fastcgi;
 mod fault_table;
 pub mod http1;
+pub mod proxy_protocol;
 pub mod scgi;
 pub mod uwsgi;

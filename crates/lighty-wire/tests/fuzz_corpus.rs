@@ -7,6 +7,10 @@ mod codecs;
 #[path = "../../../fuzz/src/gateways.rs"]
 mod gateways;
 
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/peers.rs"]
+mod peers;
+
 use std::path::Path;
 
 #[test]
@@ -22,6 +26,10 @@ fn every_input_of_every_target() {
     replay("cgi_head", gateways::cgi_head);
     replay("scgi", gateways::scgi);
     replay("uwsgi", gateways::uwsgi);
+    replay("ajp13_request", peers::ajp13_request);
+    replay("ajp13_response", peers::ajp13_response);
+    replay("proxy_protocol", peers::proxy_protocol);
+    replay("forwarded", peers::forwarded);
 }
 
 fn replay(target: &str, run: fn(&[u8])) {

@@ -1,0 +1,151 @@
+//! Who asked, when proxies stand between: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
+//!
+//! Each proxy appends what it saw, so the right end of such a list was written by the neighbour
+//! and the left end by whoever liked to. Everything here therefore goes from right to left, as far
+//! as it meets proxies that are trusted ([`walk`]), and what is malformed to the left of that does
+//! not change what stands to the right.
+//!
+//! Reading order: [`node`] (one address) · [`Element`] (what one proxy says) · [`list`] (how a
+//! line is cut, from the right) · [`walk`] (how far it is believed) · [`write`](mod@write).
+
+pub mod list;
+pub mod node;
+pub mod walk;
+pub mod write;
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+pub use node::{Node, NodeName, NodePort};
+pub use walk::{End, Origin, by_forwarded, by_x_forwarded_for};
+pub use write::{NewElement, WriteFault, append_forwarded, append_x_forwarded_for, push_element};
+
+use crate::fields::{is_token_byte, trim};
+use crate::{Fields, Known};
+
+/// What one proxy says about one connection: RFC 7239 section 4. Other parameters than these four
+/// are checked and skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Element<'a> {
+    /// Who connected to it.
+    pub for_node: Option<Value<'a>>,
+    /// Where.
+    pub by: Option<Value<'a>>,
+    /// The `Host` that was asked for. Any bytes: to be checked like one.
+    pub host: Option<Value<'a>>,
+    /// `http` or `https`.
+    pub proto: Option<Value<'a>>,
+}
+
+/// A token, or what stands between two quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value<'a> {
+    inner: &'a [u8],
+    escaped: bool,
+}
+
+impl<'a> Value<'a> {
+    /// The text without quotes and backslashes; copied only if there are any.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, [u8]> {
+        if !self.escaped {
+            return Cow::Borrowed(self.inner);
+        }
+        let mut text = Vec::with_capacity(self.inner.len());
+        let mut bytes = self.inner.iter();
+        while let Some(&byte) = bytes.next() {
+            text.push(if byte == b'\\' { *bytes.next().unwrap_or(&byte) } else { byte });
+        }
+        Cow::Owned(text)
+    }
+}
+
+impl<'a> Element<'a> {
+    /// Reads one member of the list. `None` if it is malformed, or names a parameter twice.
+    ///
+    /// Spaces around `;`, which RFC 7239 does not have but senders do, are allowed.
+    #[must_use]
+    pub fn parse(member: &'a [u8]) -> Option<Self> {
+        let (mut element, mut rest) = (Self::default(), trim(member));
+        while !rest.is_empty() {
+            if let [b';', behind @ ..] = rest {
+                rest = trim(behind);
+                continue;
+            }
+            let (name, value, behind) = split_pair(rest)?;
+            element.keep(name, value)?;
+            rest = trim(behind);
+            if !matches!(rest.first(), None | Some(b';')) {
+                return None;
+            }
+        }
+        Some(element)
+    }
+
+    fn keep(&mut self, name: &[u8], value: Value<'a>) -> Option<()> {
+        let slot = match name {
+            _ if name.eq_ignore_ascii_case(b"for") => &mut self.for_node,
+            _ if name.eq_ignore_ascii_case(b"by") => &mut self.by,
+            _ if name.eq_ignore_ascii_case(b"host") => &mut self.host,
+            _ if name.eq_ignore_ascii_case(b"proto") => &mut self.proto,
+            _ => return Some(()),
+        };
+        slot.replace(value).is_none().then_some(())
+    }
+}
+
+/// What the proxy says that is `nth` from the right in all lines together, the last being 0: with
+/// `Origin::hops - 1`, what the outermost trusted proxy saw.
+#[must_use]
+pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
+    let lines = fields.get_all(Known::Forwarded).rev();
+    Element::parse(lines.flat_map(list::from_right).nth(nth)?.ok()?)
+}
+
+/// `token "=" ( token / quoted-string )`, and what follows.
+fn split_pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
+    let (name, rest) = split_token(bytes)?;
+    match rest.strip_prefix(b"=")? {
+        [b'"', quoted @ ..] => {
+            let (value, behind) = split_quoted(quoted)?;
+            Some((name, value, behind))
+        }
+        plain => {
+            let (inner, behind) = split_token(plain)?;
+            Some((name, Value { inner, escaped: false }, behind))
+        }
+    }
+}
+
+fn split_token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = bytes.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(bytes.len());
+    (len > 0).then(|| bytes.split_at(len))
+}
+
+/// Up to the closing quote: RFC 9110 section 5.6.4.
+fn split_quoted(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
+    let (mut at, mut escaped) = (0, false);
+    loop {
+        match *bytes.get(at)? {
+            b'"' => {
+                let value = Value { inner: &bytes[..at], escaped };
+                return Some((value, &bytes[at + 1..]));
+            }
+            b'\\' => {
+                escaped = true;
+                at += 1;
+                is_text(*bytes.get(at)?).then_some(())?;
+            }
+            byte => is_text(byte).then_some(())?,
+        }
+        at += 1;
+    }
+}
+
+const fn is_text(byte: u8) -> bool {
+    !byte.is_ascii_control() || byte == b'\t'
+}
+
+#[cfg(test)]
+#[path = "forwarded/forwarded_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! Which fields end with the connection they came on, and which are forwarded: RFC 9110 section
+//! 7.6.1.
+
+use crate::fields::list_items;
+use crate::{Fields, Known};
+
+/// Whether a field concerns one connection only, whether or not `Connection` names it.
+///
+/// `Proxy-Authenticate` and `Proxy-Authorization` are not among them any more: RFC 9110 sections
+/// 11.7.1 and 11.7.2 let them pass where the next proxy is meant. `HTTP2-Settings` (RFC 7540 section
+/// 3.2.1) goes with the upgrade that it belongs to.
+#[must_use]
+pub const fn is_hop_by_hop(name: Known) -> bool {
+    use Known as K;
+    matches!(name, K::Connection | K::KeepAlive | K::ProxyConnection | K::Te | K::Trailer)
+        || matches!(name, K::TransferEncoding | K::Upgrade | K::Http2Settings)
+}
+
+/// The fields that a proxy passes on, in their order.
+///
+/// Left out are those that [`is_hop_by_hop`], and those that `Connection` nominates, unless they
+/// are [essential](is_essential). Of `TE` the one member `trailers` stays, which on HTTP/1.1 wants
+/// `Connection: TE` beside it. An upgrade, where it is passed on, is for the caller to add anew.
+///
+/// Each field is held against each nomination: both together are bounded by the head's size.
+pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
+    const TRAILERS: &str = "trailers";
+    let nominates = fields.get_all(Known::Connection).flat_map(list_items).any(is_nomination);
+    let mut wants_trailers = fields.list_contains(Known::Te, TRAILERS);
+    fields.iter_known().filter_map(move |(known, name, value)| {
+        if known == Some(Known::Te) && wants_trailers {
+            wants_trailers = false;
+            return Some((known, name, TRAILERS.as_bytes()));
+        }
+        let stays = !known.is_some_and(is_hop_by_hop)
+            && (!nominates || is_essential(known, name) || !is_nominated(fields, name));
+        stays.then_some((known, name, value))
+    })
+}
+
+/// What a client cannot have removed by naming it in `Connection`: what says how long a message is,
+/// whom it is for, what it contains, who sent it by which way and with which rights. RFC 9110
+/// section 7.6.1 forbids to nominate fields that are meant for all recipients; proxies that obeyed
+/// nonetheless let clients strip what a proxy before them had added (CVE-2022-31813).
+#[must_use]
+pub fn is_essential(known: Option<Known>, name: &[u8]) -> bool {
+    use Known as K;
+    const FORWARDED: &[u8] = b"x-forwarded-";
+    let Some(known) = known else {
+        return name.get(..FORWARDED.len()).is_some_and(|n| n.eq_ignore_ascii_case(FORWARDED));
+    };
+    matches!(known, K::ContentLength | K::ContentType | K::ContentEncoding | K::ContentRange)
+        || matches!(known, K::ContentLocation | K::ContentDisposition | K::ContentLanguage)
+        || matches!(known, K::Host | K::Expect | K::MaxForwards | K::Date | K::Location)
+        || matches!(known, K::Forwarded | K::Via | K::XRealIp | K::XForwardedFor)
+        || matches!(known, K::XForwardedHost | K::XForwardedProto)
+        || matches!(known, K::Authorization | K::ProxyAuthorization | K::Cookie | K::SetCookie)
+        || matches!(known, K::WwwAuthenticate | K::ProxyAuthenticate | K::Origin)
+        || matches!(known, K::CacheControl | K::Vary | K::StrictTransportSecurity)
+        || matches!(known, K::ContentSecurityPolicy | K::XContentTypeOptions)
+}
+
+/// Most connections name an option that is no field, or one that goes anyway: then nothing needs
+/// to be compared.
+fn is_nomination(option: &[u8]) -> bool {
+    !option.eq_ignore_ascii_case(b"close") && !Known::from_bytes(option).is_some_and(is_hop_by_hop)
+}
+
+fn is_nominated(fields: &Fields, name: &[u8]) -> bool {
+    fields
+        .get_all(Known::Connection)
+        .flat_map(list_items)
+        .any(|option| option.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn forwarded(lines: &[(&str, &str)]) -> Vec<(String, String)> {
+        let mut fields = Fields::new();
+        for (name, value) in lines {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("ASCII");
+        end_to_end(&fields).map(|(_, name, value)| (text(name), text(value))).collect()
+    }
+
+    fn names(lines: &[(&str, &str)]) -> Vec<String> {
+        forwarded(lines).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn what_concerns_one_connection_stays_there() {
+        let lines = [
+            ("Host", "a"),
+            ("connection", "keep-alive, Upgrade"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "close"),
+            ("TE", "gzip"),
+            ("Trailer", "X-Sum"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "websocket"),
+            ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+            ("Proxy-Authorization", "Basic eA=="),
+            ("X-A", "1"),
+        ];
+        assert_eq!(names(&lines), ["Host", "Proxy-Authorization", "X-A"]);
+    }
+
+    #[test]
+    fn nominated_fields_go_in_any_case_and_from_any_line() {
+        let lines = [
+            ("X-A", "1"),
+            ("Connection", "close, x-a"),
+            ("x-B", "2"),
+            ("X-C", "3"),
+            ("Connection", ",X-b ,"),
+            ("Pragma", "no-cache"),
+        ];
+        assert_eq!(names(&lines), ["X-C", "Pragma"]);
+        assert_eq!(names(&[("Connection", "pragma"), ("Pragma", "no-cache")]), [""; 0]);
+        assert_eq!(names(&[("Connection", "x-a"), ("X-Ab", "1"), ("X", "2")]), ["X-Ab", "X"]);
+    }
+
+    #[test]
+    fn essentials_cannot_be_nominated() {
+        for name in [
+            "Content-Length",
+            "content-type",
+            "Host",
+            "Forwarded",
+            "X-Forwarded-For",
+            "x-forwarded-host",
+            "X-Forwarded-Proto",
+            "X-FORWARDED-PORT",
+            "X-Forwarded-Client-Cert",
+            "X-Real-IP",
+            "Via",
+            "Authorization",
+            "Cookie",
+            "Cache-Control",
+        ] {
+            let nominated = [("Connection", name), (name, "1")];
+            assert_eq!(names(&nominated), [name], "{name}");
+        }
+        assert_eq!(names(&[("Connection", "x-forwarded"), ("X-Forwarded", "1")]), [""; 0]);
+    }
+
+    #[test]
+    fn of_te_the_trailers_stay_once() {
+        let lines = [("TE", "gzip;q=0.5"), ("Connection", "te"), ("te", "deflate, Trailers")];
+        assert_eq!(forwarded(&lines), [("TE".into(), "trailers".into())]);
+        assert_eq!(forwarded(&[("TE", "xtrailers")]), []);
+    }
+}

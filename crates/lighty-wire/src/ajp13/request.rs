@@ -1,0 +1,162 @@
+//! The head of a request, as the server sends it: Forward Request.
+
+use alloc::vec::Vec;
+
+use lighty_http::hop_by_hop::is_hop_by_hop;
+use lighty_http::{Known, Version, decimal};
+
+use super::body::Body;
+use super::codes::{self, Names};
+use super::fault::EncodeFault;
+use super::packet::{PacketSize, TO_CONTAINER, Writer};
+
+/// What a container is told about a request besides its fields. Text is sent as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request<'a> {
+    /// The method's name. One without a code is sent as an attribute.
+    pub method: &'a [u8],
+    /// The client's version.
+    pub version: Version,
+    /// The path, still encoded, without the query.
+    pub path: &'a [u8],
+    /// The query, without its question mark.
+    pub query: Option<&'a [u8]>,
+    /// The client's address.
+    pub remote_addr: &'a [u8],
+    /// Its port: `AJP_REMOTE_PORT`.
+    pub remote_port: Option<u16>,
+    /// Its name, if somebody looked it up.
+    pub remote_host: Option<&'a [u8]>,
+    /// The address that it connected to: `AJP_LOCAL_ADDR`.
+    pub local_addr: Option<&'a [u8]>,
+    /// The host that was asked for, without port.
+    pub server_name: &'a [u8],
+    /// The port that was asked for.
+    pub server_port: u16,
+    /// Whether the client connected over TLS.
+    pub is_tls: bool,
+    /// `TLSv1.3`: `AJP_SSL_PROTOCOL`.
+    pub tls_protocol: Option<&'a [u8]>,
+    /// The cipher's name.
+    pub tls_cipher: Option<&'a [u8]>,
+    /// Who was authenticated. A container that trusts this server believes it.
+    pub remote_user: Option<&'a [u8]>,
+    /// The container's name among its like, for sticky sessions.
+    pub jvm_route: Option<&'a [u8]>,
+    /// What the container demands before it believes anything. Tomcat 9.0.31 and later want one.
+    pub secret: Option<&'a [u8]>,
+    /// More attributes, name and value. Tomcat refuses requests with names that it does not expect.
+    pub attributes: &'a [(&'a [u8], &'a [u8])],
+    /// What follows; the only source of a Content-Length.
+    pub body: Body,
+}
+
+/// Appends a Forward Request packet.
+///
+/// `fields` are those to be forwarded ([`lighty_http::hop_by_hop::end_to_end`]). Whatever they are,
+/// Content-Length is left out, since `request.body` speaks for it, and so is every field that
+/// concerns one connection: a Transfer-Encoding beside a length has smuggled requests through
+/// this protocol (CVE-2022-26377).
+///
+/// # Errors
+/// [`EncodeFault`]; `out` is as before then. [`EncodeFault::HeadTooLarge`] if the head does not fit
+/// into one packet: the protocol has no second one for it.
+pub fn encode_request<'f>(
+    request: &Request<'_>,
+    fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
+    size: PacketSize,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeFault> {
+    let start = out.len();
+    push(request, fields, Writer::begin(TO_CONTAINER, size, out))
+        .inspect_err(|_| out.truncate(start))
+}
+
+fn push<'f>(
+    request: &Request<'_>,
+    fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
+    mut packet: Writer<'_>,
+) -> Result<(), EncodeFault> {
+    let method = codes::method_code(request.method);
+    packet.byte(codes::FORWARD_REQUEST);
+    packet.byte(method.unwrap_or(codes::METHOD_STORED));
+    packet.string(request.version.as_str().as_bytes())?;
+    packet.string(request.path)?;
+    packet.string(request.remote_addr)?;
+    packet.string_or_null(request.remote_host)?;
+    packet.string(request.server_name)?;
+    packet.int(request.server_port);
+    packet.byte(u8::from(request.is_tls));
+    push_fields(request.body, fields, &mut packet)?;
+    if method.is_none() {
+        push_attribute(codes::STORED_METHOD, Some(request.method), &mut packet)?;
+    }
+    push_attributes(request, &mut packet)?;
+    packet.byte(codes::ATTRIBUTES_END);
+    packet.finish()
+}
+
+fn push_fields<'f>(
+    body: Body,
+    fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
+    packet: &mut Writer<'_>,
+) -> Result<(), EncodeFault> {
+    let position = packet.position();
+    packet.int(0);
+    let mut count: u16 = 0;
+    if let Body::Length(len) = body {
+        let mut digits = Vec::new();
+        decimal::push(len, &mut digits);
+        packet.field(Names::Request, Some(Known::ContentLength), b"content-length", &digits)?;
+        count += 1;
+    }
+    for (known, name, value) in fields {
+        if known.is_some_and(|known| known == Known::ContentLength || is_hop_by_hop(known)) {
+            continue;
+        }
+        packet.field(Names::Request, known, name, value)?;
+        count = count.checked_add(1).ok_or(EncodeFault::HeadTooLarge)?;
+    }
+    packet.patch(position, count);
+    Ok(())
+}
+
+fn push_attributes(request: &Request<'_>, packet: &mut Writer<'_>) -> Result<(), EncodeFault> {
+    push_attribute(codes::SECRET, request.secret, packet)?;
+    push_attribute(codes::REMOTE_USER, request.remote_user, packet)?;
+    push_attribute(codes::QUERY_STRING, request.query, packet)?;
+    push_attribute(codes::JVM_ROUTE, request.jvm_route, packet)?;
+    push_attribute(codes::TLS_CIPHER, request.tls_cipher, packet)?;
+    if let Some(port) = request.remote_port {
+        let mut digits = Vec::new();
+        decimal::push(u64::from(port), &mut digits);
+        push_named(b"AJP_REMOTE_PORT", &digits, packet)?;
+    }
+    if let Some(addr) = request.local_addr {
+        push_named(b"AJP_LOCAL_ADDR", addr, packet)?;
+    }
+    if let Some(protocol) = request.tls_protocol {
+        push_named(b"AJP_SSL_PROTOCOL", protocol, packet)?;
+    }
+    request.attributes.iter().try_for_each(|(name, value)| push_named(name, value, packet))
+}
+
+fn push_attribute(
+    code: u8,
+    value: Option<&[u8]>,
+    packet: &mut Writer<'_>,
+) -> Result<(), EncodeFault> {
+    let Some(value) = value else { return Ok(()) };
+    packet.byte(code);
+    packet.string(value)
+}
+
+fn push_named(name: &[u8], value: &[u8], packet: &mut Writer<'_>) -> Result<(), EncodeFault> {
+    packet.byte(codes::NAMED);
+    packet.string(name)?;
+    packet.string(value)
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,416 @@
+//! What a container sends back.
+//!
+//! ```text
+//!   Idle ─ begin_request ─► Head ── Send Headers ──► Body ── End Response ──► Ended
+//!     ▲                      │ ▲                      │ ▲
+//!     │                      └─┘ Get Body Chunk       └─┘ Get Body Chunk, Send Body Chunk
+//!     └──── CPong ──── Ping ◄─ begin_ping
+//! ```
+//!
+//! Chunks of the body are ranges of what was handed in; all other messages are gathered first, up
+//! to the packet size.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use lighty_http::fields::trim;
+use lighty_http::hop_by_hop::is_hop_by_hop;
+use lighty_http::{Fields, Known, Status};
+
+use super::codes::{self, Names};
+use super::fault::AjpFault;
+use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_SERVER};
+
+/// What a container said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The head of the answer: [`ResponseDecoder::status`], [`ResponseDecoder::fields`].
+    Headers,
+    /// Body, as a range of the input.
+    Body(Range<usize>),
+    /// What was sent so far shall reach the client.
+    Flush,
+    /// The container wants up to `len` bytes of the request's body.
+    GetBody {
+        /// At least 1.
+        len: u16,
+    },
+    /// The answer is complete.
+    End {
+        /// Whether the connection takes another request.
+        reuse: bool,
+    },
+    /// The container is alive.
+    Pong,
+}
+
+/// What a call of [`ResponseDecoder::feed`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the input that are dealt with; hand the rest in again.
+    pub consumed: usize,
+    /// What they meant; `None` if all of them are part of something incomplete.
+    pub event: Option<Event>,
+}
+
+/// What the conversation allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was asked.
+    Idle,
+    /// CPong.
+    Ping,
+    /// Headers, requests for body.
+    Head,
+    /// Body, requests for body, the end.
+    Body,
+    /// Nothing any more.
+    Ended,
+}
+
+/// Where in a packet the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the prefix, the code, or the length of a chunk.
+    Front,
+    /// In the payload of a message that is gathered.
+    Payload { left: u16 },
+    /// In a chunk; `tail` bytes follow it.
+    Chunk { left: u16, tail: u16 },
+    /// At the NUL behind a chunk.
+    Tail { was_empty: bool },
+}
+
+/// Bytes up to the length of a chunk: prefix, code, length.
+const FRONT_BYTES: usize = PREFIX_BYTES + 3;
+
+/// Reads the answers on one connection.
+///
+/// `begin_request` or `begin_ping` when one was sent; `feed` what arrives; the head lies in `status`
+/// and `fields` until the next begins. After a fault every further call repeats it.
+#[derive(Clone, Debug)]
+pub struct ResponseDecoder {
+    phase: Phase,
+    place: Place,
+    fault: Option<AjpFault>,
+    size: PacketSize,
+    fields_max: u16,
+    front: [u8; FRONT_BYTES],
+    front_len: u8,
+    payload: Vec<u8>,
+    status: Status,
+    reason: Vec<u8>,
+    fields: Fields,
+    content_length: Option<u64>,
+}
+
+impl ResponseDecoder {
+    /// For a connection on which nothing was asked; allocates nothing.
+    #[must_use]
+    pub const fn new(size: PacketSize, fields_max: u16) -> Self {
+        Self {
+            phase: Phase::Idle,
+            place: Place::Front,
+            fault: None,
+            size,
+            fields_max,
+            front: [0; FRONT_BYTES],
+            front_len: 0,
+            payload: Vec::new(),
+            status: Status::OK,
+            reason: Vec::new(),
+            fields: Fields::new(),
+            content_length: None,
+        }
+    }
+
+    /// A request is on its way: its answer is expected. Forgets the last one and keeps memory.
+    pub fn begin_request(&mut self) {
+        self.begin(Phase::Head);
+        self.status = Status::OK;
+        self.reason.clear();
+        self.fields.clear();
+        self.content_length = None;
+    }
+
+    /// A [`super::CPING`] is on its way.
+    pub fn begin_ping(&mut self) {
+        self.begin(Phase::Ping);
+    }
+
+    /// The status of the answer, from 200 to 999.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The reason that the container gave, perhaps empty.
+    #[must_use]
+    pub fn reason(&self) -> &[u8] {
+        &self.reason
+    }
+
+    /// The fields of the answer. Those that concern one connection, and `Status`, are not among
+    /// them: packets delimit the body, and the head has the status.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// How long the container says that the body is; to be held against what comes.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// Whether no message is half read: only then may the connection be reused.
+    #[must_use]
+    pub fn is_between_packets(&self) -> bool {
+        self.fault.is_none() && self.place == Place::Front && self.front_len == 0
+    }
+
+    /// Bytes of memory that it holds on to.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.payload.capacity() + self.reason.capacity() + self.fields.capacity()
+    }
+
+    /// Deals with the front of `input`: at most up to the end of one event.
+    ///
+    /// # Errors
+    /// [`AjpFault`]; the connection cannot be used any more.
+    pub fn feed(&mut self, input: &[u8]) -> Result<Step, AjpFault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.run(input).inspect_err(|fault| self.fault = Some(*fault))
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.place = Place::Front;
+        self.front_len = 0;
+        self.payload.clear();
+    }
+
+    fn run(&mut self, input: &[u8]) -> Result<Step, AjpFault> {
+        let mut at = 0;
+        while at < input.len() {
+            let rest = &input[at..];
+            let event = match self.place {
+                Place::Front => {
+                    at += 1;
+                    self.take_front(rest[0])?
+                }
+                Place::Payload { left } => {
+                    let len = rest.len().min(usize::from(left));
+                    at += len;
+                    self.take_payload(&rest[..len], left)?
+                }
+                Place::Chunk { left, tail } => {
+                    let len = rest.len().min(usize::from(left));
+                    self.place = after_chunk(left - len as u16, tail);
+                    let data = at..at + len;
+                    return Ok(Step { consumed: data.end, event: Some(Event::Body(data)) });
+                }
+                Place::Tail { was_empty } => {
+                    at += 1;
+                    self.place = Place::Front;
+                    match rest[0] {
+                        0 => was_empty.then_some(Event::Flush),
+                        _ => return Err(AjpFault::StringEnd),
+                    }
+                }
+            };
+            if event.is_some() {
+                return Ok(Step { consumed: at, event });
+            }
+        }
+        Ok(Step { consumed: at, event: None })
+    }
+
+    /// One byte of prefix, code or chunk length.
+    fn take_front(&mut self, byte: u8) -> Result<Option<Event>, AjpFault> {
+        let at = usize::from(self.front_len);
+        self.front[at] = byte;
+        self.front_len += 1;
+        match at {
+            0 => self.check_first(byte).map(|()| None),
+            1 if byte != TO_SERVER[1] => Err(AjpFault::Magic),
+            3 => self.check_len().map(|()| None),
+            4 => self.take_code(byte),
+            6 => self.take_chunk_len(),
+            _ => Ok(None),
+        }
+    }
+
+    fn check_first(&self, byte: u8) -> Result<(), AjpFault> {
+        match self.phase {
+            Phase::Idle => Err(AjpFault::Unasked),
+            Phase::Ended => Err(AjpFault::AfterEnd),
+            _ if byte != TO_SERVER[0] => Err(AjpFault::Magic),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes behind the prefix.
+    fn payload_len(&self) -> u16 {
+        u16::from_be_bytes([self.front[2], self.front[3]])
+    }
+
+    fn check_len(&self) -> Result<(), AjpFault> {
+        match usize::from(self.payload_len()) {
+            0 => Err(AjpFault::PacketEmpty),
+            len if len > self.size.payload_bytes() => Err(AjpFault::PacketTooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this message may come now, and how it goes on.
+    fn take_code(&mut self, code: u8) -> Result<Option<Event>, AjpFault> {
+        match (code, self.phase) {
+            (codes::CPONG, Phase::Ping)
+            | (codes::SEND_HEADERS, Phase::Head)
+            | (codes::GET_BODY_CHUNK, Phase::Head | Phase::Body)
+            | (codes::END_RESPONSE, Phase::Body) => self.begin_payload(),
+            (codes::SEND_BODY_CHUNK, Phase::Body) if self.payload_len() < 3 => {
+                Err(AjpFault::Truncated)
+            }
+            (codes::SEND_BODY_CHUNK, Phase::Body) => Ok(None),
+            (codes::SEND_BODY_CHUNK | codes::END_RESPONSE, Phase::Head) => {
+                Err(AjpFault::HeadersMissing)
+            }
+            (codes::SEND_HEADERS, Phase::Body) => Err(AjpFault::HeadersRepeated),
+            (codes::SEND_BODY_CHUNK..=codes::GET_BODY_CHUNK | codes::CPONG, _) => {
+                Err(AjpFault::Unasked)
+            }
+            _ => Err(AjpFault::Code),
+        }
+    }
+
+    fn begin_payload(&mut self) -> Result<Option<Event>, AjpFault> {
+        let left = self.payload_len() - 1;
+        self.place = Place::Payload { left };
+        if left == 0 { self.finish_message(&[]).map(Some) } else { Ok(None) }
+    }
+
+    fn take_chunk_len(&mut self) -> Result<Option<Event>, AjpFault> {
+        let len = u16::from_be_bytes([self.front[5], self.front[6]]);
+        let tail = (self.payload_len() - 3).checked_sub(len).ok_or(AjpFault::ChunkLength)?;
+        // The document has nothing behind a chunk, Tomcat has a NUL.
+        if tail > 1 {
+            return Err(AjpFault::Trailing);
+        }
+        self.front_len = 0;
+        if len > 0 {
+            self.place = Place::Chunk { left: len, tail };
+            return Ok(None);
+        }
+        self.place = if tail == 0 { Place::Front } else { Place::Tail { was_empty: true } };
+        Ok((tail == 0).then_some(Event::Flush))
+    }
+
+    /// A message that lies in the input as a whole is read there, without a copy.
+    fn take_payload(&mut self, piece: &[u8], left: u16) -> Result<Option<Event>, AjpFault> {
+        let left = left - piece.len() as u16;
+        if left == 0 && self.payload.is_empty() {
+            return self.finish_message(piece).map(Some);
+        }
+        self.payload.extend_from_slice(piece);
+        if left > 0 {
+            self.place = Place::Payload { left };
+            return Ok(None);
+        }
+        let payload = core::mem::take(&mut self.payload);
+        let event = self.finish_message(&payload);
+        self.payload = payload;
+        self.payload.clear();
+        event.map(Some)
+    }
+
+    /// Reads what stands behind the code.
+    fn finish_message(&mut self, payload: &[u8]) -> Result<Event, AjpFault> {
+        let code = self.front[PREFIX_BYTES];
+        (self.place, self.front_len) = (Place::Front, 0);
+        let mut reader = Reader::new(payload);
+        let event = match code {
+            codes::SEND_HEADERS => {
+                self.read_headers(&mut reader)?;
+                self.phase = Phase::Body;
+                Event::Headers
+            }
+            codes::GET_BODY_CHUNK => match reader.int()? {
+                0 => return Err(AjpFault::BodyRequestEmpty),
+                len => Event::GetBody { len },
+            },
+            codes::END_RESPONSE => {
+                self.phase = Phase::Ended;
+                Event::End { reuse: reader.byte()? != 0 }
+            }
+            _ => {
+                self.phase = Phase::Idle;
+                Event::Pong
+            }
+        };
+        reader.end().map(|()| event)
+    }
+
+    fn read_headers(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpFault> {
+        let status = Status::new(reader.int()?).ok_or(AjpFault::Status)?;
+        if status.code() < 200 {
+            return Err(AjpFault::Status);
+        }
+        self.status = status;
+        self.reason.extend_from_slice(reader.string()?.unwrap_or_default());
+        let count = reader.int()?;
+        if count > self.fields_max {
+            return Err(AjpFault::TooManyFields);
+        }
+        for _ in 0..count {
+            let name = reader.name(Names::Response)?;
+            let value = trim(reader.string()?.unwrap_or_default());
+            match name.known {
+                Some(Known::ContentLength) => self.read_length(value)?,
+                Some(Known::Status) => {}
+                Some(known) if is_hop_by_hop(known) => {}
+                _ => self.fields.push(name.text, value),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same length twice is told once.
+    fn read_length(&mut self, value: &[u8]) -> Result<(), AjpFault> {
+        let len = parse_length(value).ok_or(AjpFault::LengthMalformed)?;
+        match self.content_length {
+            None => self.fields.push_known(Known::ContentLength, value),
+            Some(told) if told != len => return Err(AjpFault::LengthConflict),
+            Some(_) => {}
+        }
+        self.content_length = Some(len);
+        Ok(())
+    }
+}
+
+const fn after_chunk(left: u16, tail: u16) -> Place {
+    match (left, tail) {
+        (0, 0) => Place::Front,
+        (0, _) => Place::Tail { was_empty: false },
+        _ => Place::Chunk { left, tail },
+    }
+}
+
+/// Digits and nothing else.
+pub(super) fn parse_length(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let digit = u64::from(digit.checked_sub(b'0').filter(|&digit| digit < 10)?);
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

@@ -14,6 +14,8 @@ cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 # A C compiler, for the memory allocator.
 packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
+# A name server, to resolve backends by.
+PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         apt-get update -q && apt-get install -y -q "${packages[@]}"

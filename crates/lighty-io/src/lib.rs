@@ -13,8 +13,9 @@
 //!
 //! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
-//! backends, the only code that writes to a client), `connect` (the way to a backend), then `log_writer`, `local_time`,
-//! `signals` and `privileges`, which the process needs and a request does not.
+//! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
+//! backend), then `log_writer`, `local_time`, `signals` and `privileges`, which the process needs
+//! and a request does not.
 
 pub mod clock;
 pub mod connect;
@@ -24,6 +25,7 @@ pub mod local_time;
 pub mod log_writer;
 pub mod pool;
 pub mod privileges;
+pub mod resolve;
 pub mod send;
 pub mod signals;
 pub mod stat_cache;

@@ -8,15 +8,33 @@ use std::net::IpAddr;
 
 use crate::spec::BalancerKind;
 
+mod bounded_hash;
+mod carp;
+mod hash;
+mod least_time;
+mod rendezvous;
 mod round_robin;
+mod source_hash;
+mod sqf;
+mod static_order;
+mod sticky;
+mod turns;
+mod two_choices;
+mod words;
+
+pub use hash::name_hash;
+pub use sticky::{cookie_value, parse_cookie_value};
+pub use words::{
+    BALANCE_WORDS, LOAD_PERCENT_DEFAULT, STICKY_COOKIE_DEFAULT, WORDS, parse, parse_balance,
+};
 
 /// An address that is up and has room.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Its place among all addresses of the upstream, in the order written; the same from one call
-    /// to the next while the addresses stay.
+    /// Its place among all addresses of the upstream, in the order written: below their number, and
+    /// the same from one call to the next while the addresses stay.
     pub place: u32,
-    /// Hash of its name: the same in every process and on every machine.
+    /// Hash of its name, by [`name_hash`]: the same in every process and on every machine.
     pub name_hash: u64,
     /// Effective weight in thousandths (slow start applied): at least 1.
     pub weight: u32,
@@ -50,6 +68,29 @@ pub trait Balancer: Send + Sync {
 }
 
 /// The balancer for a kind.
-pub fn create(_kind: &BalancerKind) -> Box<dyn Balancer> {
-    Box::new(round_robin::RoundRobin::default())
+pub fn create(kind: &BalancerKind) -> Box<dyn Balancer> {
+    match kind {
+        BalancerKind::RoundRobin => Box::new(round_robin::RoundRobin::default()),
+        BalancerKind::Sqf => Box::new(sqf::Sqf::default()),
+        BalancerKind::Carp => Box::new(carp::Carp),
+        BalancerKind::Static => Box::new(static_order::StaticOrder),
+        BalancerKind::LeastTime => Box::new(least_time::LeastTime::default()),
+        BalancerKind::TwoChoices => Box::new(two_choices::TwoChoices),
+        BalancerKind::Sticky { fallback, .. } => {
+            Box::new(sticky::Sticky { fallback: create(fallback) })
+        }
+        BalancerKind::BoundedHash { key, load_percent } => {
+            Box::new(bounded_hash::BoundedHash::new(*key, *load_percent))
+        }
+        BalancerKind::SourceHash => Box::new(source_hash::SourceHash),
+    }
 }
+
+/// Whether the first of two, each as requests under way and weight, bears less for its weight.
+/// Compared across, since a division would round.
+fn less_loaded(a: (u32, u32), b: (u32, u32)) -> bool {
+    u64::from(a.0) * u64::from(b.1.max(1)) < u64::from(b.0) * u64::from(a.1.max(1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! `carp`: the same URL goes to the same backend.
+
+use super::hash::url_hash;
+use super::rendezvous::winner;
+use super::{Balancer, Choice, Key};
+
+/// Highest random weight by URL (Cache Array Routing Protocol, draft-vinod-carp-v1, with a hash
+/// whose shares are uniform). When a backend goes, only its own URLs move.
+#[derive(Debug)]
+pub(super) struct Carp;
+
+impl Balancer for Carp {
+    fn name(&self) -> &'static str {
+        "carp"
+    }
+
+    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+        winner(url_hash(key.authority, key.target), choices, |_| true).unwrap_or(0)
+    }
+}

@@ -1,0 +1,18 @@
+//! `static`: the first that is up, in the order written.
+
+use super::{Balancer, Choice, Key};
+
+/// Fail-over order.
+#[derive(Debug)]
+pub(super) struct StaticOrder;
+
+impl Balancer for StaticOrder {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
+        let first = choices.iter().enumerate().min_by_key(|(_, choice)| choice.place);
+        first.map_or(0, |(index, _)| index)
+    }
+}

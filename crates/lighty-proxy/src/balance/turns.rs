@@ -1,0 +1,60 @@
+//! Whose turn it is among addresses of different weights.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::Choice;
+
+/// Gives turns smoothly by weight, as nginx's round robin does: whoever may take part gains its
+/// weight, the richest is chosen and pays what all gained. Over any stretch in which the same ones
+/// take part, each gets its share to within one turn per address, and never in bursts.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// By place. One lock, held for a few additions: nobody waits in it.
+    credits: Mutex<Vec<Credit>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Credit {
+    /// Whose it is: a place may pass to another address when a name resolves anew.
+    name_hash: u64,
+    /// In thousandths of weight; between minus and plus the sum of all weights.
+    amount: i64,
+}
+
+impl Turns {
+    /// The index of the choice whose turn it is among those that `takes_part`; `None` if none does.
+    pub(super) fn next(
+        &self,
+        choices: &[Choice],
+        takes_part: impl Fn(&Choice) -> bool,
+    ) -> Option<usize> {
+        let mut credits = self.credits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut best: Option<(usize, i64)> = None;
+        let mut total = 0i64;
+        for (index, choice) in choices.iter().enumerate().filter(|(_, c)| takes_part(c)) {
+            let weight = i64::from(choice.weight.max(1));
+            let credit = credit_of(&mut credits, choice);
+            credit.amount = credit.amount.saturating_add(weight);
+            total = total.saturating_add(weight);
+            if best.is_none_or(|(_, richest)| credit.amount > richest) {
+                best = Some((index, credit.amount));
+            }
+        }
+        let (index, _) = best?;
+        let credit = credit_of(&mut credits, &choices[index]);
+        credit.amount = credit.amount.saturating_sub(total);
+        Some(index)
+    }
+}
+
+fn credit_of<'a>(credits: &'a mut Vec<Credit>, choice: &Choice) -> &'a mut Credit {
+    let place = choice.place as usize;
+    if place >= credits.len() {
+        credits.resize(place + 1, Credit::default());
+    }
+    let credit = &mut credits[place];
+    if credit.name_hash != choice.name_hash {
+        *credit = Credit { name_hash: choice.name_hash, amount: 0 };
+    }
+    credit
+}

@@ -1,0 +1,9 @@
+//! Whether an address may be used.
+//!
+//! What requests meet ([`passive`]) and what checks of our own find ([`active`]) come together in
+//! one [`passive::Health`] per address. Neither reads a clock or a socket: times are milliseconds
+//! of one monotonic clock, handed in by whoever asks. Workers whose clocks differ by a little do no
+//! harm; none of the rules needs two workers to agree on a moment.
+
+pub mod active;
+pub mod passive;

@@ -191,7 +191,8 @@ pub struct ResponseRules {
     pub stream: StreamBody,
 }
 
-/// One rule of `proxy-core.rewrite-request` or `-response`.
+/// One rule of `proxy-core.rewrite-request` or `-response`. Of several with one target, the first
+/// that matches counts.
 #[derive(Clone, Debug)]
 pub struct RewriteRule {
     pub target: RewriteTarget,

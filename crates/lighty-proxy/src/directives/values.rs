@@ -133,3 +133,47 @@ pub(super) fn optional(value: &Value, _: &CompileCtx) -> Result<Option<Arc<str>>
         _ => plain(value).map(Some),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period_of(text: &str, least_ms: u64) -> Option<u64> {
+        parse_period(&Value::Str(text.into()), least_ms).ok()
+    }
+
+    #[test]
+    fn periods_have_units() {
+        let number = |seconds| parse_period(&Value::Int(seconds), 1).ok();
+        assert_eq!(number(5), Some(5000));
+        for (text, ms) in
+            [("5", 5000), ("5s", 5000), ("250ms", 250), ("2min", 120_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(period_of(text, 1), Some(ms), "{text}");
+        }
+        for text in ["", "s", "5m", "5 s", "-5s", "1.5s", "5S", "ms"] {
+            assert_eq!(period_of(text, 1), None, "{text:?}");
+        }
+        assert!(parse_period(&Value::Array(Vec::new()), 1).is_err());
+    }
+
+    #[test]
+    fn periods_have_limits() {
+        let number = |seconds, least_ms| parse_period(&Value::Int(seconds), least_ms).ok();
+        assert_eq!((number(0, 0), number(0, 1), number(1, 1)), (Some(0), None, Some(1000)));
+        assert_eq!(number(SECONDS_MAX, 1), Some(SECONDS_MAX as u64 * 1000));
+        assert_eq!(number(SECONDS_MAX + 1, 1), None);
+        assert_eq!((period_of("100ms", 100), period_of("99ms", 100)), (Some(100), None));
+        assert_eq!((period_of("8760h", 1), period_of("8761h", 1)), (Some(31_536_000_000), None));
+        assert_eq!(period_of("18446744073709551615h", 1), None, "more than a number holds");
+        assert_eq!(period_of("99999999999999999999h", 1), None);
+    }
+
+    #[test]
+    fn directories_are_absolute_and_have_no_slash_at_the_end() {
+        let read = |text: &str| directories(&Value::Str(text.into())).ok().map(|l| l.to_vec());
+        assert_eq!(read("/srv/a/"), Some(vec!["/srv/a".into()]));
+        assert_eq!(read("/"), Some(vec!["/".into()]));
+        assert_eq!((read("srv"), read(""), read("/srv/../etc")), (None, None, None));
+    }
+}

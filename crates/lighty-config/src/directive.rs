@@ -423,7 +423,7 @@ pub fn parse_map(value: &Value) -> Result<Pairs, Reject> {
             return Err(Reject::new("has an element without a key").help(form).at(item.span));
         };
         let text = parse_string(&item.value).map_err(|reject| reject.at(item.span))?;
-        Ok((Arc::from(key.as_str()), text))
+        Ok((Arc::from(&**key), text))
     };
     items.iter().map(pair).collect()
 }

@@ -8,7 +8,7 @@ use crate::eval::{Evaluator, Weighed, variable_name, weighed};
 use crate::limits::{NESTING_MAX, VALUE_BYTES_MAX};
 use crate::source::{Span, Spanned};
 use crate::suggest::nearest;
-use crate::value::{Item, Value};
+use crate::value::{Item, Key, Value};
 
 /// Elements from which on their keys are looked for with a map.
 const SEARCHED_MAX: usize = 8;
@@ -54,7 +54,7 @@ impl Evaluator<'_> {
         let (mut ok, mut weight) = (true, 0);
         for (key, value) in items {
             let span = value.span;
-            let key_text = key.as_ref().map(|key| self.text(key, "a key of an array", block));
+            let key = key.as_ref().map(|key| self.key(key, block));
             let value = self.expr(value, block);
             // Checked as it grows: a large variable may be named many times.
             weight += value.as_ref().map_or(0, |value| value.value.weight());
@@ -62,7 +62,7 @@ impl Evaluator<'_> {
                 self.too_large(span);
                 return None;
             }
-            match (key_text, value) {
+            match (key, value) {
                 (None, Some(value)) => list.push((None, value)),
                 (Some(Some(key)), Some(value)) => list.push((Some(key), value)),
                 _ => ok = false,
@@ -76,6 +76,11 @@ impl Evaluator<'_> {
             return None;
         }
         ok.then_some(array)
+    }
+
+    fn key(&mut self, key: &Expr, block: usize) -> Option<Key> {
+        let text = self.text(key, "a key of an array", block)?;
+        Some(Key { text, span: key.span })
     }
 
     fn too_large(&mut self, span: Span) {
@@ -184,27 +189,27 @@ impl Evaluator<'_> {
             // Making a map of a long list for each element appended costs more than searching it.
             for (key, _) in more.iter().filter(|(key, _)| key.is_some()) {
                 if let Some(at) = list.iter().position(|(other, _)| other == key) {
-                    places.extend(key.clone().map(|key| (key, at)));
+                    places.extend(key.clone().map(|key| (key.text, at)));
                 }
             }
         } else {
             let keyed = list.iter().enumerate();
-            places.extend(keyed.filter_map(|(at, (key, _))| Some((key.clone()?, at))));
+            places.extend(keyed.filter_map(|(at, (key, _))| Some((key.clone()?.text, at))));
         }
         let mut ok = true;
         for (key, value) in more {
             if let Some(key) = &key {
-                match places.get(key) {
+                match places.get(&key.text) {
                     Some(&at) if list[at].1.value == value.value => continue,
                     Some(&at) => {
-                        let text = format!("the key {key:?} is in the array twice");
+                        let text = format!("the key {:?} is in the array twice", key.text);
                         let found = Diagnostic::error("duplicate", value.span, text);
                         self.report(found.note(list[at].1.span, "first set here"));
                         ok = false;
                         continue;
                     }
                     None => {
-                        places.insert(key.clone(), list.len());
+                        places.insert(key.text.clone(), list.len());
                     }
                 }
             }

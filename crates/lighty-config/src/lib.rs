@@ -73,4 +73,4 @@ pub use loader::{Loader, MemoryLoader};
 pub use snapshot::SnapshotCache;
 pub use source::{FileId, Location, Source, Sources, Span, Spanned};
 pub use table::{Lookup, Table};
-pub use value::{Item, Value};
+pub use value::{Item, Key, Value};

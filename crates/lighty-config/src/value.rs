@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::source::Spanned;
+use std::ops::Deref;
+
+use crate::source::{Span, Spanned};
 
 /// What stands on the right of an assignment once expressions have been computed.
 #[derive(Clone, Debug)]
@@ -16,7 +18,30 @@ pub enum Value {
 }
 
 /// One element of an array, with its key if it has one.
-pub type Item = (Option<String>, Spanned<Value>);
+pub type Item = (Option<Key>, Spanned<Value>);
+
+/// The key of an element: a text, and where it is written.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The text.
+    pub text: String,
+    /// Where it is.
+    pub span: Span,
+}
+
+impl Deref for Key {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Places are not compared.
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.text == other.text
+    }
+}
 
 impl PartialEq for Value {
     /// Places are not compared.
@@ -129,7 +154,7 @@ impl Value {
             Value::Int(_) => 8,
             Value::Array(items) => items
                 .iter()
-                .map(|(key, v)| 48 + key.as_ref().map_or(0, String::len) + v.value.weight())
+                .map(|(key, v)| 48 + key.as_ref().map_or(0, |key| key.len()) + v.value.weight())
                 .sum(),
         }
     }

@@ -186,6 +186,8 @@ pub struct ServerSettings {
     pub absolute_dir_redirect: bool,
     pub http10_range: bool,
     pub upload_dirs: lighty_config::Strings,
+    /// Bytes of one temporary file of a body.
+    pub upload_temp_file_bytes: u64,
 }
 
 impl Default for ServerSettings {
@@ -236,8 +238,21 @@ impl Default for ServerSettings {
             absolute_dir_redirect: false,
             http10_range: false,
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),
+            upload_temp_file_bytes: 1 << 20,
         }
     }
+}
+
+/// How a body is passed on between a client and a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StreamBody {
+    /// 0: whole, in memory and then in `server.upload-dirs`, before it is passed on.
+    Spool,
+    /// 1: as it comes.
+    #[default]
+    Stream,
+    /// 2: as it comes, with little buffered.
+    StreamSmall,
 }
 
 /// Directives that any condition may change.
@@ -263,6 +278,10 @@ pub struct CoreSettings {
     pub error_handler: Option<Arc<str>>,
     pub error_handler_404: Option<Arc<str>>,
     pub errorfile_prefix: Option<Arc<str>>,
+    /// Whether error pages of ours stand in for a backend's.
+    pub error_intercept: bool,
+    pub stream_request_body: StreamBody,
+    pub stream_response_body: StreamBody,
     pub follow_symlink: Follow,
     pub force_lowercase_filenames: bool,
     pub range_requests: bool,
@@ -302,6 +321,9 @@ impl Default for CoreSettings {
             error_handler: None,
             error_handler_404: None,
             errorfile_prefix: None,
+            error_intercept: false,
+            stream_request_body: StreamBody::Stream,
+            stream_response_body: StreamBody::Stream,
             follow_symlink: Follow::All,
             force_lowercase_filenames: false,
             range_requests: true,

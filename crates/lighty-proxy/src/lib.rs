@@ -6,11 +6,10 @@
 //! connection is a session over a codec of lighty-wire; this crate holds no protocol's bytes.
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
-//! settings hold it) · [`balance`] (the choice, one file each) · [`health`] (which addresses may be
-//! used).
+//! settings hold it) · [`directives`] (how it is written) · [`balance`] (the choice, one file each).
 #![forbid(unsafe_code)]
 
 pub mod balance;
-pub mod health;
+pub mod directives;
 pub mod settings;
 pub mod spec;

@@ -1,22 +1,81 @@
 //! What applies to a request that may be proxied.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use lighty_core::module_settings;
+use lighty_core::settings::Settings;
 use regex::bytes::Regex;
 
+use crate::directives::assemble;
+use crate::directives::parts::Parts;
 use crate::spec::UpstreamSpec;
 
+pub use lighty_core::settings::StreamBody;
+
 /// The proxy's settings for one set of conditions.
+///
+/// Directives replace each other one by one as conditions hold, so what they set is kept apart and
+/// put together once, when a variant of the settings is first asked for its routes.
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
+    pub(crate) parts: Parts,
+    assembled: Assembled,
+}
+module_settings!(ProxySettings);
+
+impl ProxySettings {
+    /// Where requests go to which these settings apply. Put together at the first call for these
+    /// settings; a look at a cell after that.
+    pub fn routes(settings: &Settings) -> &Routes {
+        let proxy = settings.module::<ProxySettings>();
+        if proxy.parts.is_idle() {
+            static NONE: Routes = Routes::NONE;
+            return &NONE;
+        }
+        proxy.assembled.0.get_or_init(|| assemble::routes(&proxy.parts, &settings.core))
+    }
+}
+
+/// Routes, once they were asked for. A clone is about to be changed, so it begins without.
+#[derive(Default)]
+struct Assembled(OnceLock<Routes>);
+
+impl Clone for Assembled {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Says nothing: it holds nothing that the parts do not say.
+impl fmt::Debug for Assembled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Assembled")
+    }
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub struct Routes {
     /// `proxy-core.*`: every request that meets these conditions goes there.
     pub core: Option<Arc<Route>>,
     /// `fastcgi.server` and its like: by extension or prefix, in the order in which the modules
     /// are asked (fastcgi, scgi, ajp13, proxy, sockproxy), then as written.
-    pub servers: Arc<[Arc<Route>]>,
+    pub servers: Vec<Arc<Route>>,
+    /// Why what is configured for these conditions cannot work. Most is found when the
+    /// configuration is checked; what only some combination of conditions lacks is found here,
+    /// and its requests are answered 500.
+    pub flaw: Option<Arc<str>>,
 }
-module_settings!(ProxySettings);
+
+impl Routes {
+    const NONE: Routes = Routes { core: None, servers: Vec::new(), flaw: None };
+
+    /// Whether no request goes anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.core.is_none() && self.servers.is_empty() && self.flaw.is_none()
+    }
+}
 
 /// Which requests go to an upstream, and what is done to them on the way.
 #[derive(Clone, Debug)]
@@ -29,6 +88,8 @@ pub struct Route {
     pub response: ResponseRules,
     /// Rank in the backlog, 0 first (`proxy-core.backlog-class`).
     pub class: u8,
+    /// Whether each step is logged (`proxy-core.debug`, `fastcgi.debug` and its like).
+    pub debug: bool,
 }
 
 /// What a route matches.
@@ -53,6 +114,18 @@ pub struct RequestRules {
     pub map_urlpath: Arc<[(Arc<str>, Arc<str>)]>,
     /// Hosts that the backend is told of in place of the client's (`map-host-request`): `-` keeps.
     pub map_host: Arc<[(Arc<str>, Arc<str>)]>,
+    /// The host that the backend is told of is [`crate::spec::BackendSpec::http_host`].
+    pub replace_host: bool,
+    /// `https` and `http` are exchanged in what the backend is told of the scheme, where the
+    /// client's side differs (`https-remap`).
+    pub https_remap: bool,
+    /// Whether CONNECT is passed on (`connect`).
+    pub connect: bool,
+    /// Whether a request's trailers are passed on (`trailers`).
+    pub trailers: bool,
+    /// Whether the end of what a client sends is told to the backend as the end of the connection's
+    /// one direction (`tcp-fin-propagate`).
+    pub fin_propagate: bool,
     /// Which elements `Forwarded` is given, and whether `X-Forwarded-*` go with it.
     pub forwarded: ForwardedRules,
     /// `/` is a script's path, and all of the URL's path is path info
@@ -103,27 +176,23 @@ pub struct ResponseRules {
     pub allow_x_rewrite: bool,
     /// `proxy-core.rewrite-response`, in the order written.
     pub rewrite: Arc<[RewriteRule]>,
-    /// `map-urlpath` the other way round, for Location and Set-Cookie.
+    /// Hosts of the backend that Location and Set-Cookie name, and what the client is told
+    /// (`map-host-response`).
     pub map_host: Arc<[(Arc<str>, Arc<str>)]>,
+    /// `map-urlpath` the other way round, for Location and Set-Cookie.
+    pub map_urlpath: Arc<[(Arc<str>, Arc<str>)]>,
+    /// Hosts to which `map_urlpath` is limited, if any (`map-urlpath-resp-host-include`).
+    pub map_urlpath_hosts: Arc<[Arc<str>]>,
+    /// Hosts to which it does not apply (`map-urlpath-resp-host-exclude`).
+    pub map_urlpath_hosts_not: Arc<[Arc<str>]>,
     /// Whether error pages of ours stand in for the backend's (`server.error-intercept`).
     pub intercept_errors: bool,
     /// How the answer's body is passed on (`server.stream-response-body`).
     pub stream: StreamBody,
 }
 
-/// Streaming or spooling of a body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StreamBody {
-    /// 0: whole, in memory and then in `server.upload-dirs`, before it is passed on.
-    Spool,
-    /// 1: as it comes.
-    #[default]
-    Stream,
-    /// 2: as it comes, with little buffered.
-    StreamSmall,
-}
-
-/// One rule of `proxy-core.rewrite-request` or `-response`.
+/// One rule of `proxy-core.rewrite-request` or `-response`. Of several with one target, the first
+/// that matches counts.
 #[derive(Clone, Debug)]
 pub struct RewriteRule {
     pub target: RewriteTarget,

@@ -67,7 +67,7 @@ pub enum BalancerKind {
     RoundRobin,
     /// Shortest queue first: fewest busy connections for its weight.
     Sqf,
-    /// Cache Array Routing Protocol: highest random weight by URL.
+    /// Cache Array Routing Protocol: highest random weight by URL (`hash` of 1.4).
     Carp,
     /// The first that is up, in the order written.
     Static,
@@ -79,7 +79,7 @@ pub enum BalancerKind {
     Sticky { cookie: Arc<str>, fallback: Box<BalancerKind> },
     /// Consistent hash in which no backend gets more than `load_percent` of the mean load.
     BoundedHash { key: HashKey, load_percent: u32 },
-    /// Highest random weight by the client's address (`hash` and `sticky` of 1.4).
+    /// Highest random weight by the client's address (`sticky` of 1.4).
     SourceHash,
 }
 
@@ -106,13 +106,17 @@ pub struct BackendSpec {
     pub backup: bool,
     /// The program that the server starts and listens for (`bin-path`).
     pub spawn: Option<Arc<SpawnSpec>>,
+    /// The host that a request to it names in place of the client's, with
+    /// `proxy.replace-http-host`.
+    pub http_host: Option<Arc<str>>,
 }
 
 /// Where a backend is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendAddress {
     Inet(SocketAddr),
-    /// A path, or an abstract name after `@`.
+    /// A path, or an abstract name after `@`. Empty, for a backend with `spawn`: a socket of the
+    /// server's own making, which needs no name.
     Unix(Arc<str>),
     /// A name with A or AAAA records.
     Name {

@@ -17,6 +17,7 @@ use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
+use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
 use crate::listeners::{self, Bound};
@@ -95,6 +96,9 @@ fn check_document_root(global: &Settings) -> Result<(), BootError> {
     // The rights are given up, and the root changed, before anything is served.
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
     let seen_from_here = format!("{}{root}", chroot.unwrap_or_default());
+    if root.is_empty() && ProxySettings::routes(global).core.is_some() {
+        return Ok(());
+    }
     if root.is_empty() {
         return Err(BootError(
             "server.document-root is not set: which directory is to be served?".into(),

@@ -1,5 +1,5 @@
-//! The deep check behind `-tt`: opens what the configuration names and binds nothing; and the
-//! probes behind `-V`.
+//! What is checked of a configuration beside each directive by itself; the deep check behind
+//! `-tt`, which opens what the configuration names and binds nothing; and the probes behind `-V`.
 
 use std::path::Path;
 
@@ -9,15 +9,23 @@ use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::BindSpec;
 use lighty_io::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
+use lighty_proxy::settings::ProxySettings;
 
 use crate::listeners;
+
+/// What only several directives together show to be wrong.
+pub fn together(config: &Config<Settings>) -> Vec<Diagnostic> {
+    lighty_proxy::directives::check(config)
+}
 
 /// Every problem that the configuration would meet on this machine, each where it was written.
 pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
     let mut check = Check { config, problems: Vec::new() };
-    if global.core.document_root.is_empty() {
+    // Where every request goes to a backend, no file is looked for.
+    let only_proxies = ProxySettings::routes(&global).core.is_some();
+    if global.core.document_root.is_empty() && !only_proxies {
         check.report(None, "server.document-root is not set".to_owned());
     }
     // Where the process is locked in, sites are looked for beneath that directory.

@@ -21,6 +21,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(StaticFile::directives());
     rows.extend(DirListing::directives());
     rows.extend(AccessLog::directives());
+    rows.extend(lighty_proxy::directives::all());
     rows
 }
 

@@ -80,6 +80,18 @@ pub(crate) enum Command {
         #[arg(long)]
         browse: bool,
     },
+    /// Pass requests on to backends, without a configuration
+    Proxy {
+        /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path
+        #[arg(long, default_value = "127.0.0.1:8080")]
+        from: String,
+        /// Backends: HOST:PORT, :PORT, [V6]:PORT, unix:/path or srv:NAME; several share the requests
+        #[arg(long, value_name = "BACKEND", num_args = 1.., required = true)]
+        to: Vec<String>,
+        /// What is spoken with them: http, fastcgi, scgi, uwsgi or ajp13
+        #[arg(long, default_value = "http")]
+        protocol: String,
+    },
     /// Check the configuration; as -t
     Check {
         /// Also open the files and directories that it names; as -tt

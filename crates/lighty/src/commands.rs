@@ -19,8 +19,10 @@ const FAILED: u8 = 1;
 /// Runs the command; every error has been printed when it returns.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let done = match &cli.command {
-        Some(Command::Serve { dir, listen, browse }) => {
-            site::configuration(dir, listen, *browse).and_then(|text| start_text(&cli, &text))
+        Some(Command::Serve { dir, listen, browse }) => site::configuration(dir, listen, *browse)
+            .and_then(|text| start_text(&cli, "lighty serve", &text)),
+        Some(Command::Proxy { from, to, protocol }) => {
+            site::proxy(from, to, protocol).and_then(|text| start_text(&cli, "lighty proxy", &text))
         }
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print) => print_config(&cli),
@@ -87,8 +89,8 @@ fn start(config: Config<Settings>) -> Result<(), Failure> {
     boot::run(Arc::new(config)).map_err(|error| Failure::Says(error.to_string()))
 }
 
-fn start_text(cli: &Cli, text: &str) -> Result<(), Failure> {
-    start(load_text(cli, "lighty serve", text)?)
+fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
+    start(load_text(cli, name, text)?)
 }
 
 /// The table of this build.
@@ -122,6 +124,9 @@ fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), 
     let options = LoadOptions { strict: cli.strict };
     let (config, mut diagnostics, sources) =
         lighty_config::load(&FsLoader, main, &table(), options);
+    if let Some(config) = &config {
+        check::together(config).into_iter().for_each(|problem| diagnostics.push(problem));
+    }
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
         check::deep(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }

@@ -1,4 +1,5 @@
-//! `lighty serve DIR`: the configuration of a server that nobody configured.
+//! `lighty serve DIR` and `lighty proxy --to BACKEND`: the configuration of a server that nobody
+//! configured.
 
 use std::path::Path;
 
@@ -24,6 +25,32 @@ pub(crate) fn configuration(dir: &Path, listen: &str, browse: bool) -> Result<St
     ))
 }
 
+/// Configuration text for a server that only passes requests on.
+pub(crate) fn proxy(from: &str, to: &[String], protocol: &str) -> Result<String, Failure> {
+    let (bind, port) =
+        split(from).map_err(|_| Failure::Says(format!("--from {from}: {LISTEN_FORMS}")))?;
+    let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
+    Ok(format!(
+        "server.bind = \"{}\"\nserver.port = {port}\nserver.errorlog-level = \"notice\"\n\
+         proxy-core.protocol = \"{}\"\nproxy-core.balancer = \"sqf\"\n\
+         proxy-core.upgrade = \"enable\"\nproxy-core.backends = ( {} )\n",
+        quote(bind),
+        quote(protocol),
+        backends.join(", "),
+    ))
+}
+
+/// A backend as the language has it: a port alone is one of this machine.
+fn backend(to: &str) -> String {
+    let bare = to.strip_prefix("http://").map_or(to, |rest| rest.trim_end_matches('/'));
+    match bare.strip_prefix(':') {
+        Some(port) if !port.contains(':') => format!("127.0.0.1:{}", quote(port)),
+        _ => quote(bare),
+    }
+}
+
+const LISTEN_FORMS: &str = "expected ADDR:PORT, :PORT, [V6]:PORT or a path";
+
 /// Only `\"` is an escape in the language.
 fn quote(text: &str) -> String {
     text.replace('"', "\\\"")
@@ -33,9 +60,7 @@ fn split(listen: &str) -> Result<(&str, u16), Failure> {
     if listen.starts_with('/') {
         return Ok((listen, 80));
     }
-    let wrong = || {
-        Failure::Says(format!("--listen {listen}: expected ADDR:PORT, :PORT, [V6]:PORT or a path"))
-    };
+    let wrong = || Failure::Says(format!("--listen {listen}: {LISTEN_FORMS}"));
     let (host, port) = match listen.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
         _ => return Err(wrong()),
@@ -57,5 +82,15 @@ mod tests {
         assert_eq!(split("::1"), None);
         assert_eq!(split("host"), None);
         assert_eq!(split("host:70000"), None);
+    }
+
+    #[test]
+    fn a_proxy_is_a_configuration() {
+        let to = [":3000".to_owned(), "http://app:81/".to_owned(), "unix:/run/a\"b".to_owned()];
+        let text = proxy(":8080", &to, "http").ok().expect("a text");
+        let backends = "( \"127.0.0.1:3000\", \"app:81\", \"unix:/run/a\\\"b\" )";
+        assert!(text.contains(backends), "{text}");
+        assert!(text.contains("server.port = 8080"), "{text}");
+        assert!(proxy("8080", &to, "http").is_err());
     }
 }

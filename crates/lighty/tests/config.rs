@@ -50,9 +50,9 @@ fn an_unknown_directive_warns_and_is_an_error_when_strict() {
 
 #[test]
 fn a_directive_of_lighttpd_that_is_not_there_yet_is_said_to_be_so() {
-    let setup = lighty!().config("proxy-core.protocol = \"http\"");
+    let setup = lighty!().config("ssl.engine = \"enable\"");
     let (_, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
-    assert!(err.contains("proxy-core.protocol"), "{err}");
+    assert!(err.contains("ssl.engine"), "{err}");
     assert!(!err.contains("unknown"), "it is known, only not there yet: {err}");
 }
 
@@ -402,4 +402,29 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
     }
+}
+
+#[test]
+fn what_only_two_directives_together_show_is_found() {
+    let setup = lighty!().config("proxy-core.backends = ( \"127.0.0.1:80\" )");
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("proxy-core.protocol") && err.contains('^'), "{err}");
+    let setup = lighty!()
+        .config("proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"127.0.0.1:80\" )");
+    let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+    assert_eq!((code, &*err), (0, ""));
+}
+
+#[test]
+fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
+    let setup = lighty!().config("");
+    let (code, _, err) = setup.run(&["proxy", "--from", "127.0.0.1:1", "--to", "a b"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("\"a b\", which is no address"), "{err}");
+    let (code, _, err) = setup.run(&["proxy", "--from", "here", "--to", "a"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("--from here"), "{err}");
+    let (code, _, _) = setup.run(&["proxy", "--from", "127.0.0.1:1"]);
+    assert_eq!(code, 2, "a proxy needs a backend");
 }

@@ -195,6 +195,7 @@ fn directives_that_the_prose_names_exist() {
         "dir-listing.",
         "accesslog.",
         "connection.",
+        "proxy-core.",
     ];
     for (page, text) in pages() {
         let mut in_fence = false;

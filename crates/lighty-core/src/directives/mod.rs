@@ -1,10 +1,12 @@
 //! The core's rows of the directive table.
 //!
 //! `process` has what is set once; `connections` what limits connections and requests; `files`
-//! what concerns files, media types and validators; `debug` the tracing switches; `ancestors` the
+//! what concerns files, media types and validators; `bodies` how they pass
+//! between client and backend; `debug` the tracing switches; `ancestors` the
 //! names that lighttpd knows and this version does not have, or that are gone for good.
 
 mod ancestors;
+mod bodies;
 mod connections;
 mod debug;
 mod files;
@@ -21,6 +23,7 @@ pub fn all() -> Vec<Directive<Settings>> {
     let mut rows = process::rows();
     rows.extend(connections::rows());
     rows.extend(files::rows());
+    rows.extend(bodies::rows());
     rows.extend(debug::rows());
     rows
 }

@@ -1,0 +1,114 @@
+//! The words of `proxy-core.balancer` and of `balance` of 1.4.
+
+use std::sync::Arc;
+
+use lighty_config::{Reject, Value, parse_choice};
+
+use super::parts::Shared;
+use crate::spec::BalancerKind;
+
+/// Name of the cookie where `sticky` is asked for without one.
+const STICKY_COOKIE: &str = "lighty-backend";
+
+/// What a word asks for; what else it depends on is set by other directives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Balancing {
+    #[default]
+    RoundRobin,
+    Sqf,
+    Carp,
+    Static,
+    LeastTime,
+    TwoChoices,
+    BoundedHash,
+    SourceHash,
+    /// With the name of a cookie, if one is written.
+    Sticky(Option<Arc<str>>),
+}
+
+impl Balancing {
+    /// Words of `proxy-core.balancer`, in the order of the manual.
+    pub(super) const WORDS: &'static [&'static str] = &[
+        "round-robin",
+        "sqf",
+        "carp",
+        "static",
+        "least-time",
+        "random",
+        "bounded-hash",
+        "source-hash",
+        "sticky",
+        "least-connection",
+        "fair",
+        "hash",
+        "two-choices",
+    ];
+
+    /// Reads a word of `proxy-core.balancer`; `sticky:NAME` names the cookie.
+    pub(super) fn parse(value: &Value) -> Result<Balancing, Reject> {
+        if let Some(name) = value.as_str().and_then(|text| text.strip_prefix("sticky:")) {
+            return cookie_name(name).map(|name| Balancing::Sticky(Some(name)));
+        }
+        let index = parse_choice(value, Self::WORDS)?;
+        Ok(match Self::WORDS[index] {
+            "sqf" | "least-connection" | "fair" => Balancing::Sqf,
+            "carp" | "hash" => Balancing::Carp,
+            "static" => Balancing::Static,
+            "least-time" => Balancing::LeastTime,
+            "random" | "two-choices" => Balancing::TwoChoices,
+            "bounded-hash" => Balancing::BoundedHash,
+            "source-hash" => Balancing::SourceHash,
+            "sticky" => Balancing::Sticky(None),
+            _ => Balancing::RoundRobin,
+        })
+    }
+
+    /// Reads a word of `balance` of 1.4, where `sticky` goes by the client's address.
+    pub(super) fn parse_ancestors(value: &Value) -> Result<Balancing, Reject> {
+        match value.as_str() {
+            Some("sticky") => Ok(Balancing::SourceHash),
+            _ => Self::parse(value),
+        }
+    }
+
+    /// The balancer, with what other directives say of it.
+    pub(super) fn kind(&self, shared: &Shared) -> BalancerKind {
+        let (cookie, kind) = match self {
+            Balancing::Sticky(name) => {
+                let default = || Arc::from(STICKY_COOKIE);
+                let name = name.clone().or_else(|| shared.sticky_cookie.clone());
+                (Some(name.unwrap_or_else(default)), BalancerKind::RoundRobin)
+            }
+            other => (shared.sticky_cookie.clone(), other.plain(shared)),
+        };
+        match cookie {
+            Some(cookie) => BalancerKind::Sticky { cookie, fallback: Box::new(kind) },
+            None => kind,
+        }
+    }
+
+    fn plain(&self, shared: &Shared) -> BalancerKind {
+        match self {
+            Balancing::RoundRobin | Balancing::Sticky(_) => BalancerKind::RoundRobin,
+            Balancing::Sqf => BalancerKind::Sqf,
+            Balancing::Carp => BalancerKind::Carp,
+            Balancing::Static => BalancerKind::Static,
+            Balancing::LeastTime => BalancerKind::LeastTime,
+            Balancing::TwoChoices => BalancerKind::TwoChoices,
+            Balancing::SourceHash => BalancerKind::SourceHash,
+            Balancing::BoundedHash => BalancerKind::BoundedHash {
+                key: shared.hash_key,
+                load_percent: shared.hash_load_percent,
+            },
+        }
+    }
+}
+
+/// A name that a cookie may have: a token (RFC 6265 section 4.1.1).
+pub(super) fn cookie_name(name: &str) -> Result<Arc<str>, Reject> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    match !name.is_empty() && name.len() <= 256 && name.bytes().all(token) {
+        true => Ok(name.into()),
+        false => Err(Reject::new("must be the name of a cookie: letters, digits, \"-\" and \"_\"")),
+    }
+}

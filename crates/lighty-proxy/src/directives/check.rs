@@ -1,0 +1,141 @@
+//! What only several directives together say, found when the configuration is checked.
+
+use std::collections::BTreeSet;
+
+use lighty_config::{Config, Diagnostic, Level, Reject, Setting, Span, Value};
+use lighty_core::Settings;
+
+use super::assemble;
+use super::parts::Family;
+use crate::settings::ProxySettings;
+
+type Found<'a> = &'a Setting<Settings>;
+
+/// Every finding, each where it was written. Directives of the proxy that stand in several
+/// conditions may meet in ways that are not tried here: [`crate::settings::Routes::flaw`] says it
+/// then.
+pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    (0..config.blocks().len()).for_each(|block| together(config, block, &mut findings));
+    named_backends(config, &mut findings);
+    map_extensions(config, &mut findings);
+    findings
+}
+
+/// Flaws of what a block sets, with all that is set around it.
+fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnostic>) {
+    let blocks = config.blocks();
+    let is_ours =
+        |setting: &Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
+    if !blocks[block].settings.iter().any(|setting| is_ours(&setting)) {
+        return;
+    }
+    let path = path(config, block);
+    let mut settings = Settings::default();
+    let set: Vec<Found> = path.iter().flat_map(|&at| &blocks[at].settings).collect();
+    set.iter().for_each(|setting| setting.apply(&mut settings));
+    for flaw in assemble::flaws(&settings.module::<ProxySettings>().parts) {
+        let protocol_elsewhere = flaw.directive == "proxy-core.backends"
+            && all(config).any(|setting| setting.name == "proxy-core.protocol");
+        let Some(place) = set.iter().rev().find(|setting| setting.name == flaw.directive) else {
+            continue;
+        };
+        let span = place.value.span;
+        let known = findings.iter().any(|found| found.span == Some(span));
+        if !known && !protocol_elsewhere {
+            let text = format!("{} {}", flaw.directive, flaw.message);
+            findings.push(Diagnostic::error("value", span, text).help(flaw.help));
+        }
+    }
+}
+
+/// A block and those around it, the global one first.
+fn path(config: &Config<Settings>, block: usize) -> Vec<usize> {
+    let mut path = vec![block];
+    let mut at = block;
+    while at != 0 {
+        at = config.blocks()[at].parent as usize;
+        path.push(at);
+    }
+    path.reverse();
+    path
+}
+
+fn all(config: &Config<Settings>) -> impl Iterator<Item = Found<'_>> {
+    config.blocks().iter().flat_map(|block| &block.settings)
+}
+
+/// Elements of every array that a directive is given.
+fn elements<'a>(
+    config: &'a Config<Settings>,
+    name: &'static str,
+) -> impl Iterator<Item = &'a lighty_config::Item> {
+    all(config)
+        .filter(move |setting| setting.name == name)
+        .flat_map(|setting| setting.value.value.as_list().unwrap_or_default())
+}
+
+/// Weights and reserves are given to backends that are there.
+fn named_backends(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let listed: BTreeSet<&str> = all(config)
+        .filter(|setting| setting.name == "proxy-core.backends")
+        .flat_map(|setting| texts(&setting.value.value))
+        .collect();
+    let weights = elements(config, "proxy-core.weights")
+        .filter_map(|(key, _)| key.as_ref().map(|key| ("proxy-core.weights", &**key, key.span)));
+    let backups = elements(config, "proxy-core.backup").filter_map(|(_, item)| {
+        item.value.as_str().map(|text| ("proxy-core.backup", text, item.span))
+    });
+    for (directive, name, span) in weights.chain(backups) {
+        if !listed.contains(name) {
+            let text = format!("{directive} has \"{name}\", which is not in proxy-core.backends");
+            findings.push(finding(Level::Error, span, text, name, &listed));
+        }
+    }
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Str(text) => vec![text],
+        other => other
+            .as_list()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|(_, v)| v.value.as_str())
+            .collect(),
+    }
+}
+
+/// Endings are mapped to such as have hosts.
+fn map_extensions(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let maps = [
+        "fastcgi.map-extensions",
+        "scgi.map-extensions",
+        "ajp13.map-extensions",
+        "proxy.map-extensions",
+        "sockproxy.map-extensions",
+    ];
+    for (family, map) in Family::ALL.into_iter().zip(maps) {
+        let server = family.server();
+        let keys: BTreeSet<&str> =
+            elements(config, server).filter_map(|(key, _)| key.as_deref()).collect();
+        for (_, item) in elements(config, map) {
+            let Some(target) = item.value.as_str().filter(|target| !keys.contains(target)) else {
+                continue;
+            };
+            let text = format!("{map} leads to \"{target}\", which {server} does not have");
+            findings.push(finding(Level::Warning, item.span, text, target, &keys));
+        }
+    }
+}
+
+fn finding(
+    level: Level,
+    span: Span,
+    text: String,
+    written: &str,
+    known: &BTreeSet<&str>,
+) -> Diagnostic {
+    let near = Reject::new("").did_you_mean(written, known.iter().copied());
+    Diagnostic::new(level, "value", span, text).maybe_help(near.help)
+}

@@ -1,0 +1,194 @@
+//! `proxy-core.*`: what is changed in requests and answers, and what of an answer is believed.
+
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_bool, parse_string};
+use lighty_core::Settings;
+use regex::bytes::Regex;
+
+use super::values::{directories, keyed, unknown_key, within};
+use super::{Row, of};
+use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget};
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = sent_files();
+    rows.extend(changes());
+    rows
+}
+
+fn sent_files() -> Vec<Row> {
+    vec![
+        Row::bool("proxy-core.allow-x-sendfile", |s, on| of(s).core.allow_x_sendfile = on)
+            .default("disable")
+            .since("1.5")
+            .doc(
+                "Lets backends answer with a file of this machine, which they name in \
+                 `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile` (removed when it \
+                 was sent) or `X-Accel-Redirect`. It is sent as any other file, with ranges and \
+                 conditions. Only files beneath `proxy-core.x-sendfile-docroot` are sent.",
+            )
+            .example("proxy-core.allow-x-sendfile = \"enable\""),
+        Row::parsed(
+            "proxy-core.x-sendfile-docroot",
+            Kind::List,
+            |value, _| directories(value),
+            |s: &mut Settings, list| of(s).core.x_sendfile_docroot = Arc::clone(list),
+        )
+        .default("()")
+        .since("lighty 0.1")
+        .doc(
+            "Directories beneath which a backend may name files to send. An empty list: beneath \
+             the document root.",
+        )
+        .example("proxy-core.x-sendfile-docroot = ( \"/srv/downloads\", \"/var/cache/app\" )"),
+        Row::bool("proxy-core.allow-x-rewrite", |s, on| of(s).core.allow_x_rewrite = on)
+            .default("disable")
+            .since("1.5")
+            .doc(
+                "Lets backends send a request on: `X-Rewrite-URI` and `X-Rewrite-Host` begin it \
+                 again with another URL or host, `X-Rewrite-Backend` with the backend it names.",
+            )
+            .example("proxy-core.allow-x-rewrite = \"enable\""),
+    ]
+}
+
+fn changes() -> Vec<Row> {
+    vec![
+        Row::parsed("proxy-core.rewrite-request", Kind::Array, request_rules, |s: &mut Settings, rules| {
+            of(s).core.rewrite_request = Arc::clone(rules);
+        })
+        .default("()")
+        .since("1.5")
+        .doc(
+            "Changes what a backend is told. Each key is a header field, or `_uri`, `_docroot`, \
+             `_pathinfo` or `_scriptname`; its value says what matches and what the value becomes, \
+             with `$0` to `$9` for what was matched. Rules are tried in the order written; the \
+             first of a key that matches counts.",
+        )
+        .example(
+            "proxy-core.rewrite-request = ( \"_uri\" => ( \"^/app/?(.*)\" => \"/$1\" ), \
+             \"Host\" => ( \".*\" => \"internal.example.org\" ) )",
+        ),
+        Row::parsed("proxy-core.rewrite-response", Kind::Array, response_rules, |s: &mut Settings, rules| {
+            of(s).core.rewrite_response = Arc::clone(rules);
+        })
+        .default("()")
+        .since("1.5")
+        .doc("Changes header fields of a backend's answer, as `proxy-core.rewrite-request` does.")
+        .example(
+            "proxy-core.rewrite-response = ( \"Location\" => ( \"^http://internal/(.*)\" => \"/app/$1\" ) )",
+        ),
+        Row::parsed("proxy-core.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
+            of(s).core.forwarded = rules.clone();
+        })
+        .default("()")
+        .since("lighty 0.1")
+        .doc(FORWARDED_DOC)
+        .example("proxy-core.forwarded = ( \"for\" => \"enable\", \"proto\" => \"enable\" )"),
+        Row::bool("proxy-core.upgrade", |s, on| of(s).core.upgrade = on)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Passes a client's wish for another protocol (`Upgrade`, which WebSocket begins \
+                 with) on to an HTTP backend. When it answers 101, bytes go both ways.",
+            )
+            .example("proxy-core.upgrade = \"enable\""),
+    ]
+}
+
+const FORWARDED_DOC: &str = "\
+Elements of the `Forwarded` field (RFC 7239) that a backend is sent: `for`, `by`, `host`, `proto`, `remote_user`. \
+The older fields `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host` and `X-Host` go with every request, \
+unless `x-forwarded` is `\"disable\"`.";
+
+const ELEMENTS: &[&str] = &["for", "by", "host", "proto", "remote_user", "x-forwarded"];
+
+/// `( "for" => "enable" )` of 1.4.
+pub(super) fn forwarded(value: &Value, _: &CompileCtx) -> Result<ForwardedRules, Reject> {
+    let mut rules = ForwardedRules::default();
+    for (key, item) in keyed(value, "write `( \"for\" => \"enable\" )`")? {
+        let on = match &**key {
+            "for" => &mut rules.for_,
+            "by" => &mut rules.by,
+            "host" => &mut rules.host,
+            "proto" => &mut rules.proto,
+            "remote_user" => &mut rules.remote_user,
+            "x-forwarded" => &mut rules.x_forwarded,
+            _ => return Err(unknown_key(key, ELEMENTS)),
+        };
+        *on = within(key, item, parse_bool)?;
+    }
+    Ok(rules)
+}
+
+fn request_rules(value: &Value, _: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
+    rewrite(value, |key| match &**key {
+        "_uri" => Ok(RewriteTarget::Uri),
+        "_docroot" => Ok(RewriteTarget::Docroot),
+        "_pathinfo" => Ok(RewriteTarget::PathInfo),
+        "_scriptname" => Ok(RewriteTarget::ScriptName),
+        _ => field(key, &["_uri", "_docroot", "_pathinfo", "_scriptname"]),
+    })
+}
+
+fn response_rules(value: &Value, _: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
+    rewrite(value, |key| field(key, &[]))
+}
+
+const FRAMING: &[&str] =
+    &["connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer"];
+
+/// A header field that may be changed: not one that says where a message ends.
+fn field(key: &Key, known: &[&str]) -> Result<RewriteTarget, Reject> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(&b);
+    let name: &str = key;
+    let refuse = |text: String| Reject::new(text).did_you_mean(name, known.iter().copied());
+    if name.is_empty() || !name.bytes().all(token) {
+        let text = format!("has \"{name}\", which is not the name of a header field");
+        return Err(refuse(text).at(key.span));
+    }
+    if FRAMING.contains(&&*name.to_ascii_lowercase()) {
+        let text = format!("has \"{name}\", which belongs to the connection and is not changed");
+        return Err(Reject::new(text).at(key.span));
+    }
+    Ok(RewriteTarget::Field(name.into()))
+}
+
+fn rewrite(
+    value: &Value,
+    target: impl Fn(&Key) -> Result<RewriteTarget, Reject>,
+) -> Result<Arc<[RewriteRule]>, Reject> {
+    const FORM: &str = "write `( \"Host\" => ( \"pattern\" => \"replacement\" ) )`";
+    let mut rules = Vec::new();
+    for (key, item) in keyed(value, FORM)? {
+        let target = target(key)?;
+        let pairs = within(key, item, |value| {
+            keyed(value, FORM).map(|pairs| {
+                pairs.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>()
+            })
+        })?;
+        for (pattern, replacement) in pairs {
+            rules.push(rule(target.clone(), &pattern, &replacement)?);
+        }
+    }
+    Ok(rules.into())
+}
+
+fn rule(
+    target: RewriteTarget,
+    pattern: &Key,
+    replacement: &Spanned<Value>,
+) -> Result<RewriteRule, Reject> {
+    let regex = Regex::new(pattern).map_err(|error| {
+        let whole = error.to_string();
+        let reason = whole.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Reject::new(format!("has a pattern that is not a regular expression: {reason}"))
+            .at(pattern.span)
+    })?;
+    let text = parse_string(&replacement.value).map_err(|r| r.at(replacement.span))?;
+    if text.chars().any(char::is_control) {
+        let reject = Reject::new("has a control character in a replacement");
+        return Err(reject.at(replacement.span));
+    }
+    Ok(RewriteRule { target, pattern: regex, replacement: text })
+}

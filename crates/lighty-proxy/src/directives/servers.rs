@@ -1,0 +1,257 @@
+//! `fastcgi.server` of 1.4 and its like.
+
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value};
+use lighty_core::Settings;
+
+use super::balancer::Balancing;
+use super::host::{self, Host};
+use super::parts::{Family, Server};
+use super::values::keyed;
+use super::{Row, of};
+
+/// Names and words of one module's directives.
+struct Words {
+    family: Family,
+    module: &'static str,
+    names: [&'static str; 4],
+    doc: &'static str,
+    examples: [&'static str; 4],
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows: Vec<Row> = FAMILIES.iter().flat_map(of_family).collect();
+    rows.push(scgi_protocol());
+    rows
+}
+
+const FAMILIES: &[Words] = &[
+    Words {
+        family: Family::Fastcgi,
+        module: "mod_fastcgi",
+        names: ["fastcgi.server", "fastcgi.balance", "fastcgi.map-extensions", "fastcgi.debug"],
+        doc: "FastCGI applications, such as PHP-FPM, by the ending of a file's name or the \
+              beginning of a URL's path.",
+        examples: [
+            "fastcgi.server = ( \".php\" => ( ( \"socket\" => \"/run/php/php-fpm.sock\" ) ) )",
+            "fastcgi.balance = \"round-robin\"",
+            "fastcgi.server = ( \".php\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) ) )\n\
+             fastcgi.map-extensions = ( \".phtml\" => \".php\" )",
+            "fastcgi.debug = 1",
+        ],
+    },
+    Words {
+        family: Family::Scgi,
+        module: "mod_scgi",
+        names: ["scgi.server", "scgi.balance", "scgi.map-extensions", "scgi.debug"],
+        doc: "SCGI or uwsgi applications (`scgi.protocol`), by the ending of a file's name or the \
+              beginning of a URL's path.",
+        examples: [
+            "scgi.server = ( \"/app\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 4000, \
+             \"check-local\" => \"disable\" ) ) )",
+            "scgi.balance = \"round-robin\"",
+            "scgi.server = ( \".py\" => ( ( \"socket\" => \"/run/app.sock\" ) ) )\n\
+             scgi.map-extensions = ( \".wsgi\" => \".py\" )",
+            "scgi.debug = 1",
+        ],
+    },
+    Words {
+        family: Family::Ajp13,
+        module: "mod_ajp13",
+        names: ["ajp13.server", "ajp13.balance", "ajp13.map-extensions", "ajp13.debug"],
+        doc: "Tomcat and other servers that speak AJP 1.3, by the ending of a file's name or the \
+              beginning of a URL's path.",
+        examples: [
+            "ajp13.server = ( \"/shop/\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 8009, \
+             \"secret\" => \"hush\" ) ) )",
+            "ajp13.balance = \"sticky\"",
+            "ajp13.server = ( \".jsp\" => ( ( \"host\" => \"127.0.0.1\" ) ) )\n\
+             ajp13.map-extensions = ( \".jspx\" => \".jsp\" )",
+            "ajp13.debug = 1",
+        ],
+    },
+    Words {
+        family: Family::Proxy,
+        module: "mod_proxy",
+        names: ["proxy.server", "proxy.balance", "proxy.map-extensions", "proxy.debug"],
+        doc: "HTTP servers, by the beginning of a URL's path or the ending of a file's name; \
+              `\"\"` is every request.",
+        examples: [
+            "proxy.server = ( \"/api/\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 3000 ) ) )",
+            "proxy.balance = \"hash\"",
+            "proxy.server = ( \".do\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 8080 ) ) )\n\
+             proxy.map-extensions = ( \".action\" => \".do\" )",
+            "proxy.debug = 1",
+        ],
+    },
+    Words {
+        family: Family::Sockproxy,
+        module: "mod_sockproxy",
+        names: [
+            "sockproxy.server",
+            "sockproxy.balance",
+            "sockproxy.map-extensions",
+            "sockproxy.debug",
+        ],
+        doc: "Programs that speak a protocol of their own: once a request has met the conditions, \
+              the connection's bytes go both ways as they are.",
+        examples: [
+            "$SERVER[\"socket\"] == \":2525\" {\n    sockproxy.server = ( \"\" => ( ( \"host\" => \
+             \"10.0.0.25\", \"port\" => 25 ) ) )\n}",
+            "sockproxy.balance = \"round-robin\"",
+            "sockproxy.map-extensions = ()",
+            "sockproxy.debug = 1",
+        ],
+    },
+];
+
+const HOST_DOC: &str = "\
+An array of keys, each with an array of hosts: `( \".php\" => ( ( \"host\" => … ), ( \"host\" => … ) ) )`. A key that \
+begins with `/` is the beginning of a URL's path, another one the ending of a file's path. The first key that matches \
+takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A host has these keys:
+
+| key | default | meaning |
+|---|---|---|
+| `host`, `port` | port by protocol | address or name; port 9000 for fastcgi, 4000 for scgi (3031 for uwsgi), 8009 for ajp13, 80 for proxy |
+| `socket` | | path of a unix socket, in place of `host` |
+| `weight`, `backup` | `1`, `disable` | share beside the others; used only while no other is up |
+| `max-connections` | the pool's size | requests under way at most |
+| `check-local` | `enable` for fastcgi and scgi | the path must lead to a file of ours; else 404 |
+| `mode` | `responder` | fastcgi: `authorizer` lets a request go on, or refuses it |
+| `docroot` | the document root | the one that the backend is told of |
+| `strip-request-uri` | | removed from the front of the URL for the backend |
+| `fix-root-scriptname` | `disable` | for the key `/`: the script is named \"\", all of the path is path info |
+| `broken-scriptfilename` | `disable` | `SCRIPT_FILENAME` with the path info, as PHP expects it |
+| `x-sendfile`, `x-sendfile-docroot` | `disable`, `()` | as `proxy-core.allow-x-sendfile`, `proxy-core.x-sendfile-docroot` |
+| `upgrade`, `tcp-fin-propagate` | `disable` | the client may ask for another protocol; the end of what it sends is passed on |
+| `secret` | `proxy-core.ajp-secret` | ajp13: the connector's secret |
+| `disable-time`, `connect-timeout`, `read-timeout`, `write-timeout` | `proxy-core.*` | as the directives of these names |
+| `bin-path` | | program to start, with arguments; with `socket`, `port`, or neither |
+| `bin-environment`, `bin-copy-environment` | all | variables to set; names of variables to pass on, in place of all |
+| `min-procs`, `max-procs` | max-procs, `4` | processes |
+| `idle-timeout` | `60` | seconds without a request after which a process above `min-procs` is ended |
+| `kill-signal` | `15` | asks a process to end |
+| `listen-backlog` | `1024` | of the sockets that the processes accept from |
+
+Hosts of one key share what is said of requests and times: where they differ the first counts, with a warning. Pools, \
+the backlog, health and all other times are those of `proxy-core.*`.";
+
+fn of_family(words: &'static Words) -> Vec<Row> {
+    let family = words.family;
+    let [server, balance, map_extensions, debug] = words.names;
+    let doc: &'static str = server_doc(words);
+    let rows = [
+        Row::parsed(
+            server,
+            Kind::Array,
+            move |value, ctx| servers(family, value, ctx),
+            move |s: &mut Settings, list| {
+                of(s).family(family).servers = Arc::clone(list);
+            },
+        )
+        .default("()")
+        .doc(doc),
+        Row::parsed(
+            balance,
+            Kind::Choice(BALANCE),
+            |value, _| Balancing::parse_ancestors(value),
+            move |s: &mut Settings, word| {
+                of(s).family(family).balance = Some(word.clone());
+            },
+        )
+        .default_prose("`least-connection`")
+        .doc(
+            "How one of several hosts is chosen: `least-connection` (also `fair`), `round-robin`, \
+             `hash` of the URL, `sticky` by the client's address, or a word of \
+             `proxy-core.balancer`.",
+        ),
+        Row::map(map_extensions, move |s, pairs| {
+            of(s).family(family).map_extensions = Some(pairs);
+        })
+        .default_prose("none")
+        .doc("Endings that are treated as another one, which has hosts."),
+        Row::int(debug, 0..=65_535, move |s, level| of(s).family(family).debug = level > 0)
+            .default("0")
+            .doc("Logs each step of a request's way to its backend, where it is not 0."),
+    ];
+    let finish = |(row, example): (Row, &'static str)| {
+        row.since("1.4").module(words.module).example(example)
+    };
+    rows.into_iter().zip(words.examples).map(finish).collect()
+}
+
+const BALANCE: &[&str] = &["least-connection", "fair", "round-robin", "hash", "sticky"];
+
+/// The family's own sentence, then what all have in common: made once for each.
+fn server_doc(words: &Words) -> &'static str {
+    use std::sync::LazyLock;
+    static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        FAMILIES.iter().map(|words| format!("{} {HOST_DOC}", words.doc)).collect()
+    });
+    let at = FAMILIES.iter().position(|other| other.family == words.family);
+    at.and_then(|at| TEXTS.get(at)).map_or("", String::as_str)
+}
+
+fn scgi_protocol() -> Row {
+    Row::choice("scgi.protocol", &["scgi", "uwsgi"], |s, index| of(s).scgi_is_uwsgi = index == 1)
+        .default("scgi")
+        .since("1.4")
+        .module("mod_scgi")
+        .doc("What is spoken with the hosts of `scgi.server`.")
+        .example("scgi.protocol = \"uwsgi\"")
+}
+
+fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[Server]>, Reject> {
+    let help = "write `( \".php\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) ) )`";
+    keyed(value, help)?
+        .into_iter()
+        .map(|(key, item)| {
+            let hosts = hosts(family, key, item, ctx)?;
+            warn_of_differences(family, key, item, &hosts, ctx);
+            Ok(Server { key: Arc::from(&**key), hosts })
+        })
+        .collect()
+}
+
+/// The hosts of a key: an array of arrays, or one host without the array around it.
+fn hosts(
+    family: Family,
+    key: &Key,
+    item: &Spanned<Value>,
+    ctx: &CompileCtx,
+) -> Result<Vec<Host>, Reject> {
+    let Some(list) = item.value.as_list() else {
+        let text = format!("\"{}\" must be an array of hosts", &**key);
+        let help = "write `( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) )`";
+        return Err(Reject::new(text).help(help).at(item.span));
+    };
+    if list.is_empty() {
+        let text = format!("has no hosts for \"{}\"", &**key);
+        return Err(Reject::new(text).at(item.span));
+    }
+    // Keys of a host whose values are arrays have other values beside them.
+    if list.iter().any(|(_, value)| !matches!(value.value, Value::Array(_))) {
+        return Ok(vec![host::parse(family, None, item, ctx)?]);
+    }
+    list.iter().map(|(label, host)| host::parse(family, label.as_ref(), host, ctx)).collect()
+}
+
+fn warn_of_differences(
+    family: Family,
+    key: &Key,
+    item: &Spanned<Value>,
+    hosts: &[Host],
+    ctx: &CompileCtx,
+) {
+    let Some((first, rest)) = hosts.split_first() else { return };
+    if rest.iter().any(|host| host.rules != first.rules) {
+        let text = format!(
+            "has hosts for \"{}\" that differ in what requests are told or how long they may \
+             take: what the first says counts for all",
+            &**key,
+        );
+        let help = format!("give them a key of their own, or {} in a condition", family.server());
+        ctx.warn(Reject::new(text).help(help).at(item.span));
+    }
+}

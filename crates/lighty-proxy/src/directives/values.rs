@@ -1,0 +1,179 @@
+//! Values that several directives share: spans of time, arrays with known keys, paths, switches.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use lighty_config::{
+    CompileCtx, Key, Kind, Reject, Spanned, Strings, Value, parse_int, parse_string, parse_strings,
+};
+use lighty_core::Settings;
+
+use super::{Row, of, parts::Parts};
+
+/// A year: longer is a mistake.
+pub(super) const SECONDS_MAX: i64 = 365 * 86_400;
+
+/// A row whose value is a span of time: seconds, or text with a unit.
+pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut Parts, u64)) -> Row {
+    let min = i64::from(least_ms > 0);
+    Row::parsed(
+        name,
+        Kind::Int { min, max: SECONDS_MAX },
+        move |value, _| parse_period(value, least_ms),
+        move |s: &mut Settings, ms| set(of(s), *ms),
+    )
+}
+
+/// Milliseconds: a number is seconds; text may have a unit.
+pub(super) fn parse_period(value: &Value, least_ms: u64) -> Result<u64, Reject> {
+    let seconds = i64::from(least_ms > 0)..=SECONDS_MAX;
+    if value.as_int().is_some() {
+        return Ok(parse_int(value, &seconds)?.unsigned_abs() * 1000);
+    }
+    let form = || {
+        Reject::new("must be seconds, or a number with a unit")
+            .help("write 5, \"5s\", \"500ms\", \"2min\" or \"1h\"")
+    };
+    let text = value.as_str().ok_or_else(form)?;
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(form()),
+    };
+    let most_ms = SECONDS_MAX.unsigned_abs() * 1000;
+    let number: u64 = number.parse().map_err(|_| form())?;
+    match number.checked_mul(unit_ms).filter(|ms| (least_ms..=most_ms).contains(ms)) {
+        Some(ms) => Ok(ms),
+        None => Err(Reject::new(format!("must be from {least_ms}ms to a year"))),
+    }
+}
+
+/// The elements of an array that all have keys.
+pub(super) fn keyed<'a>(
+    value: &'a Value,
+    help: &str,
+) -> Result<Vec<(&'a Key, &'a Spanned<Value>)>, Reject> {
+    let form = |text: &str| Reject::new(text).help(help.to_owned());
+    let items = value.as_list().ok_or_else(|| form("must be an array of keys and values"))?;
+    items
+        .iter()
+        .map(|(key, item)| match key {
+            Some(key) => Ok((key, item)),
+            None => Err(form("has an element without a key").at(item.span)),
+        })
+        .collect()
+}
+
+/// What is said of a key that is none of those that are known, with the caret at the key.
+pub(super) fn unknown_key(key: &Key, known: &[&str]) -> Reject {
+    let text: &str = key;
+    let reject = Reject::new(format!("has an unknown key \"{text}\"")).at(key.span);
+    let list = || known.iter().map(|k| format!("\"{k}\"")).collect::<Vec<_>>().join(", ");
+    let near = reject.clone().did_you_mean(text, known.iter().copied());
+    if near.help.is_some() { near } else { reject.help(format!("known: {}", list())) }
+}
+
+/// A value within an array: what is wrong with it names its key and points at it.
+pub(super) fn within<T>(
+    key: &str,
+    item: &Spanned<Value>,
+    parse: impl FnOnce(&Value) -> Result<T, Reject>,
+) -> Result<T, Reject> {
+    parse(&item.value).map_err(|mut reject| {
+        reject.message = format!("\"{key}\" {}", reject.message);
+        reject.span = reject.span.or(Some(item.span));
+        reject
+    })
+}
+
+/// A number in a range that fits the type.
+pub(super) fn number<T: TryFrom<i64>>(
+    value: &Value,
+    range: RangeInclusive<i64>,
+) -> Result<T, Reject> {
+    let out_of_type = |_| Reject::new("is out of range");
+    T::try_from(parse_int(value, &range)?).map_err(out_of_type)
+}
+
+/// Directories; each begins with `/` and has no `/` at its end.
+pub(super) fn directories(value: &Value) -> Result<Strings, Reject> {
+    let list = parse_strings(value)?;
+    let spans = value.as_list().unwrap_or_default();
+    let each = |(at, path): (usize, &Arc<str>)| {
+        if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
+            let trimmed = path.trim_end_matches('/');
+            return Ok(if trimmed.is_empty() { "/".into() } else { trimmed.into() });
+        }
+        let reject = Reject::new(format!("has \"{path}\", which is not an absolute path"));
+        Err(match spans.get(at) {
+            Some((_, item)) => reject.at(item.span),
+            None => reject,
+        })
+    };
+    list.iter().enumerate().map(each).collect()
+}
+
+/// A text that is not empty and has no control characters.
+pub(super) fn plain(value: &Value) -> Result<Arc<str>, Reject> {
+    let text = parse_string(value)?;
+    match text.is_empty() || text.chars().any(char::is_control) {
+        true => Err(Reject::new("must be text without control characters")),
+        false => Ok(text),
+    }
+}
+
+/// The same, empty for none.
+pub(super) fn optional(value: &Value, _: &CompileCtx) -> Result<Option<Arc<str>>, Reject> {
+    match value.as_str() {
+        Some("") => Ok(None),
+        _ => plain(value).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period_of(text: &str, least_ms: u64) -> Option<u64> {
+        parse_period(&Value::Str(text.into()), least_ms).ok()
+    }
+
+    #[test]
+    fn periods_have_units() {
+        let number = |seconds| parse_period(&Value::Int(seconds), 1).ok();
+        assert_eq!(number(5), Some(5000));
+        for (text, ms) in
+            [("5", 5000), ("5s", 5000), ("250ms", 250), ("2min", 120_000), ("1h", 3_600_000)]
+        {
+            assert_eq!(period_of(text, 1), Some(ms), "{text}");
+        }
+        for text in ["", "s", "5m", "5 s", "-5s", "1.5s", "5S", "ms"] {
+            assert_eq!(period_of(text, 1), None, "{text:?}");
+        }
+        assert!(parse_period(&Value::Array(Vec::new()), 1).is_err());
+    }
+
+    #[test]
+    fn periods_have_limits() {
+        let number = |seconds, least_ms| parse_period(&Value::Int(seconds), least_ms).ok();
+        assert_eq!((number(0, 0), number(0, 1), number(1, 1)), (Some(0), None, Some(1000)));
+        assert_eq!(number(SECONDS_MAX, 1), Some(SECONDS_MAX as u64 * 1000));
+        assert_eq!(number(SECONDS_MAX + 1, 1), None);
+        assert_eq!((period_of("100ms", 100), period_of("99ms", 100)), (Some(100), None));
+        assert_eq!((period_of("8760h", 1), period_of("8761h", 1)), (Some(31_536_000_000), None));
+        assert_eq!(period_of("18446744073709551615h", 1), None, "more than a number holds");
+        assert_eq!(period_of("99999999999999999999h", 1), None);
+    }
+
+    #[test]
+    fn directories_are_absolute_and_have_no_slash_at_the_end() {
+        let read = |text: &str| directories(&Value::Str(text.into())).ok().map(|l| l.to_vec());
+        assert_eq!(read("/srv/a/"), Some(vec!["/srv/a".into()]));
+        assert_eq!(read("/"), Some(vec!["/".into()]));
+        assert_eq!((read("srv"), read(""), read("/srv/../etc")), (None, None, None));
+    }
+}

@@ -50,10 +50,7 @@ impl Body {
 pub trait BodyStream {
     /// The next chunk; `None` at the proper end. An error cuts the answer short: it never ends
     /// cleanly towards the client.
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
 
     /// Total length in bytes, where the source knows it.
     fn known_length(&self) -> Option<u64> {
@@ -94,6 +91,10 @@ pub trait ClientLink {
     /// Ready once the client is gone for good; a client that only closed its sending half still
     /// waits for its answer.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Nothing is waited for from the client at the moment, though its body has not ended: its
+    /// time limits rest.
+    fn rests(&mut self);
 }
 
 /// Why a request body could not be read to its end.

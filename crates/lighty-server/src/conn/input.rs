@@ -257,6 +257,12 @@ impl ClientLink for Input {
         });
         gone.as_mut().poll(cx)
     }
+
+    fn rests(&mut self) {
+        if let Some(slot) = self.slot.as_ref().filter(|slot| slot.waits() == Waits::Body) {
+            slot.wait_for(Waits::Handler, self.now_s);
+        }
+    }
 }
 
 impl BodySource for Input {
@@ -266,6 +272,10 @@ impl BodySource for Input {
                 Some(Some(Err(fault))) => {
                     self.body = BodyState::Broken;
                     return Poll::Ready(Some(Err(fault)));
+                }
+                Some(None) => {
+                    self.rests();
+                    return Poll::Ready(None);
                 }
                 Some(piece) => return Poll::Ready(piece),
                 None => {}

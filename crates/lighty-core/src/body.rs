@@ -2,12 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue};
+use lighty_http::Fields;
 use lighty_io::file::OpenFile;
+use lighty_io::transport::Stream;
+
+use crate::fault::Fault;
 
 /// The body of an answer. One enum, matched where it is sent: a file range reaches the network
 /// backend without a byte passing through code that does not change it.
@@ -44,15 +50,51 @@ impl Body {
 pub trait BodyStream {
     /// The next chunk; `None` at the proper end. An error cuts the answer short: it never ends
     /// cleanly towards the client.
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::io::Result<Chunk<Rc<OpenFile>>>>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
 
     /// Total length in bytes, where the source knows it.
     fn known_length(&self) -> Option<u64> {
         None
     }
+
+    /// Fields that follow the body, once it has ended (RFC 9110 section 6.5). They reach a client
+    /// that said `TE: trailers` and is answered in chunks.
+    fn trailers(&self) -> Option<&Fields> {
+        None
+    }
+
+    /// The fault behind the error that ended the body, for the log.
+    fn fault(&self) -> Option<(Fault, String)> {
+        None
+    }
+}
+
+/// What takes a client's connection over once a 101 is out: from then on bytes mean nothing to
+/// HTTP (RFC 9110 section 7.8).
+pub trait Tunnel {
+    /// Carries bytes both ways until both ends are done or one is lost; returns how many went to
+    /// the client. `early` is what the client sent right behind its request.
+    fn run(
+        self: Box<Self>,
+        client: Rc<Stream>,
+        early: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+}
+
+/// The way from a handler to the client besides the answer: for interim answers, and to learn that
+/// nobody waits any more.
+pub trait ClientLink {
+    /// Sends a whole interim answer (1xx) if the socket takes it now; a client that is slow misses
+    /// it, as it may (RFC 9110 section 15.2).
+    fn send_interim(&mut self, head: &[u8]);
+
+    /// Ready once the client is gone for good; a client that only closed its sending half still
+    /// waits for its answer.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Nothing is waited for from the client at the moment, though its body has not ended: its
+    /// time limits rest.
+    fn rests(&mut self);
 }
 
 /// Why a request body could not be read to its end.

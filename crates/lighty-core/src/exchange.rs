@@ -1,6 +1,7 @@
 //! One request and its answer on their way through the phases.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use lighty_http::Known;
 use lighty_http::Status;
 use lighty_http::uri;
 
-use crate::body::RequestBody;
+use crate::body::{ClientLink, RequestBody};
 use crate::fault::{Fate, Fault};
 use crate::log::About;
 use crate::physical::Physical;
@@ -22,6 +23,8 @@ use crate::settings::Settings;
 pub struct Exchange {
     pub request: Request,
     pub body: RequestBody,
+    /// The way to the client besides the answer; none where nobody waits (tests).
+    pub link: Option<Rc<RefCell<dyn ClientLink>>>,
     pub response: Response,
     pub physical: Physical,
     pub settings: Rc<Settings>,
@@ -57,6 +60,7 @@ impl Exchange {
         Self {
             request: Request::default(),
             body: RequestBody::default(),
+            link: None,
             response: Response::default(),
             physical: Physical::default(),
             settings,

@@ -13,6 +13,8 @@ pub enum Blame {
     Client,
     /// The configuration or the files are not as they should be.
     Operator,
+    /// A backend is down, late, or broke the rules of its protocol.
+    Backend,
     /// The machine: disk errors, no descriptors, no memory.
     Machine,
     /// The server itself.
@@ -53,6 +55,20 @@ pub enum Fault {
     FileShrank,
     NoDocumentRoot,
     RestartLoop,
+    BackendsDown,
+    BacklogFull,
+    BacklogTimeout,
+    BackendRefused,
+    BackendConnectTimeout,
+    BackendReadTimeout,
+    BackendWriteTimeout,
+    BackendClosed,
+    BackendMalformed,
+    BackendHeadTooLarge,
+    BackendCut,
+    SendfileRefused,
+    SpoolFull,
+    LengthRequired,
     Internal,
 }
 
@@ -70,9 +86,13 @@ pub struct Verdict {
     pub words: &'static str,
 }
 
+fn row(blame: Blame, status: u16, level: Level, fate: Fate, words: &'static str) -> Verdict {
+    Verdict { blame, status: Status::new(status), level, fate, words }
+}
+
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 35] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -93,6 +113,20 @@ impl Fault {
         Fault::FileShrank,
         Fault::NoDocumentRoot,
         Fault::RestartLoop,
+        Fault::BackendsDown,
+        Fault::BacklogFull,
+        Fault::BacklogTimeout,
+        Fault::BackendRefused,
+        Fault::BackendConnectTimeout,
+        Fault::BackendReadTimeout,
+        Fault::BackendWriteTimeout,
+        Fault::BackendClosed,
+        Fault::BackendMalformed,
+        Fault::BackendHeadTooLarge,
+        Fault::BackendCut,
+        Fault::SendfileRefused,
+        Fault::SpoolFull,
+        Fault::LengthRequired,
         Fault::Internal,
     ];
 
@@ -100,13 +134,6 @@ impl Fault {
     pub fn verdict(self) -> Verdict {
         use Blame::{Client, Machine, Operator, Us};
         use Fate::{Close, Cut, Keep};
-        let row = |blame, status: u16, level, fate, words| Verdict {
-            blame,
-            status: Status::new(status),
-            level,
-            fate,
-            words,
-        };
         match self {
             Fault::NotFound => row(Client, 404, Level::Debug, Keep, "no such file"),
             Fault::Forbidden => row(Operator, 403, Level::Notice, Keep, "permission denied"),
@@ -167,6 +194,61 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
+            other => other.backend_verdict(),
+        }
+    }
+
+    /// The rows of what goes wrong behind a proxy. A client that gets one of these answers may ask
+    /// again on the same connection.
+    fn backend_verdict(self) -> Verdict {
+        use Blame::{Backend, Client, Machine, Operator};
+        use Fate::{Close, Cut, Keep};
+        let error = |status, words| row(Backend, status, Level::Error, Keep, words);
+        match self {
+            Fault::BackendsDown => error(503, "no backend is up"),
+            Fault::BacklogFull => {
+                error(503, "every backend is busy and proxy-core.max-backlog-size is reached")
+            }
+            Fault::BacklogTimeout => {
+                error(503, "every backend was busy until proxy-core.backlog-timeout ran out")
+            }
+            Fault::BackendRefused => error(502, "the backend refused the connection"),
+            Fault::BackendConnectTimeout => {
+                error(504, "the backend did not accept within proxy-core.connect-timeout")
+            }
+            Fault::BackendReadTimeout => {
+                error(504, "the backend was silent until proxy-core.read-timeout ran out")
+            }
+            Fault::BackendWriteTimeout => {
+                error(504, "the backend took nothing until proxy-core.write-timeout ran out")
+            }
+            Fault::BackendClosed => {
+                error(502, "the backend closed the connection before its answer")
+            }
+            Fault::BackendMalformed => error(502, "the backend's answer is malformed"),
+            Fault::BackendHeadTooLarge => error(
+                502,
+                "the head of the backend's answer is larger than \
+                            proxy-core.max-response-field-size",
+            ),
+            Fault::BackendCut => {
+                row(Backend, 0, Level::Error, Cut, "the backend's answer ended early")
+            }
+            Fault::SendfileRefused => row(
+                Operator,
+                502,
+                Level::Error,
+                Keep,
+                "the backend named a file to send that it may not (x-sendfile-docroot)",
+            ),
+            Fault::SpoolFull => row(
+                Machine,
+                500,
+                Level::Error,
+                Close,
+                "the request body could not be spooled (server.upload-dirs)",
+            ),
+            _ => row(Client, 411, Level::Info, Close, "a length is required"),
         }
     }
 

@@ -28,7 +28,7 @@ pub mod settings;
 pub mod throttle;
 pub mod trace;
 
-pub use body::{Body, BodyFault, BodySource, BodyStream, RequestBody};
+pub use body::{Body, BodyFault, BodySource, BodyStream, ClientLink, RequestBody, Tunnel};
 pub use counters::Counters;
 pub use exchange::Exchange;
 pub use fault::{Blame, Fate, Fault};

@@ -35,6 +35,8 @@ pub struct Request {
     pub local_port: u16,
     /// Text of the client's address, kept because conditions and logs ask for it.
     pub peer_text: std::rc::Rc<str>,
+    /// Whether the client asks to speak another protocol (`Connection: upgrade` and `Upgrade`).
+    pub upgrade: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
     /// Bytes of the head as received, for the access log.
@@ -58,6 +60,7 @@ impl Default for Request {
             local_socket: "".into(),
             local_port: 0,
             peer_text: "".into(),
+            upgrade: false,
             remote_user: Vec::new(),
             head_bytes: 0,
         }
@@ -75,6 +78,7 @@ impl Request {
         self.path.clear();
         self.authority.clear();
         self.fields.clear();
+        self.upgrade = false;
         self.remote_user.clear();
         self.head_bytes = 0;
     }

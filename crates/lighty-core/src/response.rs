@@ -2,7 +2,7 @@
 
 use lighty_http::{Fields, Known, Status};
 
-use crate::body::Body;
+use crate::body::{Body, Tunnel};
 
 /// One answer, reusable. Framing fields (Content-Length, Transfer-Encoding, Connection, Date) are
 /// the connection's business: a handler sets status, its own fields and the body.
@@ -17,6 +17,8 @@ pub struct Response {
     pub answered: bool,
     /// Length of the body that a HEAD request or a 304 is told about, where `body` is empty.
     pub described_length: Option<u64>,
+    /// Who takes the connection over behind a 101.
+    pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
 impl Response {
@@ -28,6 +30,7 @@ impl Response {
         self.close = false;
         self.answered = false;
         self.described_length = None;
+        self.tunnel = None;
     }
 
     /// Starts over with a status: fields and body set so far are dropped.

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How stale the clock may become in a loop that never parks.
@@ -20,12 +21,16 @@ struct Times {
     /// `None` for a clock that only moves when it is told to.
     started: Option<Instant>,
     mono_ms: Cell<u64>,
+    mono_us: Cell<u64>,
     unix_s: Cell<i64>,
     unix_us: Cell<u32>,
 }
 
 /// A monotonic time of 0 would be indistinguishable from "never" in a stamp.
 const MONO_START_MS: u64 = 1_000;
+
+/// Where all workers begin to count: what one of them stamps, another may compare.
+static PROCESS_STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 thread_local! {
     static CURRENT: RefCell<Option<Clock>> = const { RefCell::new(None) };
@@ -35,8 +40,9 @@ impl Clock {
     /// A clock that shows the present.
     pub fn start() -> Self {
         let clock = Clock(Rc::new(Times {
-            started: Some(Instant::now()),
+            started: Some(*PROCESS_STARTED),
             mono_ms: Cell::new(MONO_START_MS),
+            mono_us: Cell::new(MONO_START_MS * 1000),
             unix_s: Cell::new(0),
             unix_us: Cell::new(0),
         }));
@@ -50,14 +56,21 @@ impl Clock {
         Clock(Rc::new(Times {
             started: None,
             mono_ms: Cell::new(MONO_START_MS),
+            mono_us: Cell::new(MONO_START_MS * 1000),
             unix_s: Cell::new(unix_s),
             unix_us: Cell::new(0),
         }))
     }
 
-    /// Milliseconds since some moment before the worker started; never 0, never goes back.
+    /// Milliseconds since some moment before the process started to serve, the same for all
+    /// workers; never 0, never goes back.
     pub fn mono_ms(&self) -> u64 {
         self.0.mono_ms.get()
+    }
+
+    /// The same moment in microseconds.
+    pub fn mono_us(&self) -> u64 {
+        self.0.mono_us.get()
     }
 
     /// Seconds since 1970-01-01 00:00 UTC; follows the wall clock, so it may jump.
@@ -74,8 +87,9 @@ impl Clock {
     pub fn refresh(&self) {
         let times = &*self.0;
         let Some(started) = times.started else { return };
-        let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX / 2);
-        times.mono_ms.set(MONO_START_MS + elapsed);
+        let elapsed_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX / 2);
+        times.mono_us.set(MONO_START_MS * 1000 + elapsed_us);
+        times.mono_ms.set(MONO_START_MS + elapsed_us / 1000);
         let (unix_s, unix_us) = match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => (since.as_secs() as i64, since.subsec_micros()),
             // A wall clock before 1970 is a machine without one.
@@ -94,7 +108,8 @@ impl Clock {
         let us = u64::from(times.unix_us.get()) + u64::from(by.subsec_micros());
         times.unix_us.set((us % 1_000_000) as u32);
         times.unix_s.set(times.unix_s.get() + by.as_secs() as i64 + (us / 1_000_000) as i64);
-        times.mono_ms.set(times.mono_ms.get() + by.as_millis() as u64);
+        times.mono_us.set(times.mono_us.get() + by.as_micros() as u64);
+        times.mono_ms.set(times.mono_us.get() / 1000);
     }
 
     /// Makes this the clock that [`refresh_current`](Self::refresh_current) sets on this thread.

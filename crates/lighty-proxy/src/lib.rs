@@ -6,10 +6,29 @@
 //! connection is a session over a codec of lighty-wire; this crate holds no protocol's bytes.
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
-//! settings hold it) · [`directives`] (how it is written) · [`balance`] (the choice, one file each).
+//! settings hold it) · [`proxy`] (which requests go where) · [`serve`] (one request) · [`seat`] and
+//! [`backlog`] (getting a connection) · [`upstream`], [`address`], [`pool`], [`health`] (what is
+//! shared) · [`balance`] (the choice, one file each) · [`session`] (what is spoken, one file each) ·
+//! [`courier`] (the way there and back) · [`reply`], [`download`] (the answer).
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod backlog;
 pub mod balance;
+pub mod courier;
+pub mod deadline;
 pub mod directives;
+pub mod download;
+pub mod errand;
+pub mod health;
+pub mod local;
+pub mod pool;
+pub mod proxy;
+pub mod reply;
+pub mod seat;
+pub mod serve;
+pub mod session;
 pub mod settings;
 pub mod spec;
+pub mod upload;
+pub mod upstream;

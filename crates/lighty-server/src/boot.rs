@@ -21,6 +21,7 @@ use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
 use crate::listeners::{self, Bound};
+use crate::modules::Shared;
 use crate::thread::{self, Command, Order, Ready, Setup};
 
 /// Why the server did not start, in words for the operator.
@@ -202,6 +203,7 @@ fn launch(
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
     };
+    let shared = Shared { access_logs: logs.access.clone(), upstreams: Arc::default() };
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
@@ -223,7 +225,7 @@ fn launch(
             stat_entries_max: stat_entries(server, fds, workers),
             roots_max: document_roots(fds, workers),
             errors: logs.errors.handle(),
-            access: logs.access.clone(),
+            shared: shared.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),

@@ -13,7 +13,6 @@ use lighty_io::log_writer::LogHandle;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_modules::accesslog;
 use tokio::sync::watch;
 
 use crate::counts;
@@ -50,7 +49,7 @@ pub struct Setup {
     pub stat_entries_max: usize,
     pub roots_max: usize,
     pub errors: LogHandle,
-    pub access: accesslog::Sinks,
+    pub shared: modules::Shared,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -198,7 +197,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
     let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
-    let modules = modules::instances(&setup.access);
+    let modules = modules::instances(&setup.shared);
     let config = Arc::clone(&setup.config);
     let mut services = Services::new(config, clock, engine, stat_cache, log, modules);
     services.roots_max = setup.roots_max;

@@ -97,10 +97,13 @@ impl Worker {
     /// What a connection needs while busy: from the pool, or new.
     pub fn take_busy(&self) -> Box<Busy> {
         self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
+            let input = Rc::new(RefCell::new(Input::default()));
+            let mut exchange = Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global));
+            exchange.link = Some(Rc::clone(&input) as _);
             Box::new(Busy {
-                input: Rc::new(RefCell::new(Input::default())),
+                input,
                 head: Default::default(),
-                exchange: Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global)),
+                exchange,
                 out: Vec::with_capacity(1024),
                 queue: Default::default(),
             })

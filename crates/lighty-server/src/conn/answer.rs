@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
 use lighty_core::throttle::Bucket;
-use lighty_core::{Body, Exchange, Fault, trace};
+use lighty_core::{Body, Exchange, Fault, Tunnel, trace};
 use lighty_http::{Fields, Known, Version, decimal};
 use lighty_io::send::{SendState, Sender};
 use lighty_io::transport::Stream;
@@ -42,6 +42,9 @@ pub async fn send(
     worker: &Rc<Worker>,
 ) -> std::io::Result<()> {
     let framing = encode_head(busy, worker);
+    if let Some(tunnel) = busy.exchange.response.tunnel.take() {
+        return Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await;
+    }
     let body = std::mem::take(&mut busy.exchange.response.body);
     let body = if framing == Framing::None { Body::Empty } else { body };
     slot.wait_for(Waits::Write, worker.now_s());
@@ -67,6 +70,24 @@ pub async fn send(
         return Ok(());
     }
     Box::pin(send_rest(busy, stream, slot, worker)).await
+}
+
+/// Sends a 101 and gives the connection to what follows it; afterwards it is over.
+async fn hand_over(
+    busy: &mut Busy,
+    stream: &Rc<Stream>,
+    slot: &Slot,
+    worker: &Worker,
+    tunnel: Box<dyn Tunnel>,
+) -> std::io::Result<()> {
+    busy.exchange.keep_alive = false;
+    if !send_out(busy, stream)? {
+        send_rest(busy, stream, slot, worker).await?;
+    }
+    slot.wait_for(Waits::Handler, worker.now_s());
+    let early = busy.input.borrow_mut().take_pending();
+    busy.exchange.bytes_sent += tunnel.run(Rc::clone(stream), early).await?;
+    Ok(())
 }
 
 /// Writes the head; `false` when the socket took only a part, which then stands first in the
@@ -183,8 +204,12 @@ async fn send_stream(
         slot.wait_for(Waits::Handler, worker.now_s());
         let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
         slot.wait_for(Waits::Write, worker.now_s());
-        let Some(chunk) = next else { break };
-        produced += push_framed(busy, chunk?, framing);
+        let chunk = match next {
+            None => break,
+            Some(Ok(chunk)) => chunk,
+            Some(Err(error)) => return Err(blame_source(busy, &*source, error)),
+        };
+        produced += push_framed(busy, chunk, framing);
         busy.out.clear();
         if throttled {
             Box::pin(send_throttled(busy, stream, slot, worker)).await?;
@@ -196,12 +221,43 @@ async fn send_stream(
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
     if framing == Framing::Chunked {
-        busy.queue.push_bytes(Bytes::from_static(b"0\r\n\r\n"));
+        busy.queue.push_bytes(last_chunk(&busy.exchange, &*source));
         if !send_now(busy, stream, &worker.sender)? {
             send_rest(busy, stream, slot, worker).await?;
         }
     }
     Ok(())
+}
+
+/// Notes whose fault it is that the body ended early.
+fn blame_source(
+    busy: &mut Busy,
+    source: &dyn lighty_core::BodyStream,
+    error: std::io::Error,
+) -> std::io::Error {
+    match source.fault() {
+        Some((fault, words)) => {
+            busy.exchange.fault = Some(fault);
+            std::io::Error::other(words)
+        }
+        None => error,
+    }
+}
+
+/// The last chunk, with trailers for a client that asked for them (RFC 9110 section 6.5.1).
+fn last_chunk(ex: &Exchange, source: &dyn lighty_core::BodyStream) -> Bytes {
+    const PLAIN: Bytes = Bytes::from_static(b"0\r\n\r\n");
+    let asked = ex.request.fields.list_contains(Known::Te, "trailers");
+    let Some(trailers) = source.trailers().filter(|_| asked) else { return PLAIN };
+    let mut last = b"0\r\n".to_vec();
+    match encode::push_fields(trailers, &mut last) {
+        Ok(()) => {
+            last.extend_from_slice(b"\r\n");
+            last.into()
+        }
+        // A field that cannot be written is the backend's fault; the body is whole all the same.
+        Err(_) => PLAIN,
+    }
 }
 
 /// Queues a piece with its chunk framing; returns the piece's length.
@@ -291,6 +347,8 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
         Framing::None | Framing::Close => {}
     }
     match (ex.keep_alive, ex.request.version) {
+        // `Connection: upgrade` stands there already.
+        _ if response.tunnel.is_some() => {}
         (false, _) => fields.push_known(Known::Connection, "close"),
         (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
         (true, _) => {}

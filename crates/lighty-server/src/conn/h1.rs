@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use lighty_core::log::About;
-use lighty_core::{Exchange, Fault, Level, Request, RequestBody, limits, pipeline, trace};
+use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::Version;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
@@ -237,6 +237,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     take_peer(request, conn);
     request.local_socket = Rc::clone(&conn.door.name);
     request.local_port = conn.door.port;
+    request.upgrade = head.upgrade;
 }
 
 /// The client's address, and its text, which is made once per connection.
@@ -247,8 +248,7 @@ fn take_peer(request: &mut Request, conn: &Conn) {
 
 /// Sends the answer, deals with what is unread of the body, logs.
 async fn answer_and_finish(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
-    let unread = busy.exchange.body.exists() && !busy.exchange.body.is_ended();
-    if unread && !can_drain(busy) {
+    if busy.input.borrow().is_body_unread() && !can_drain(busy) {
         busy.exchange.keep_alive = false;
     }
     if conn.slot.is_closing() {
@@ -261,6 +261,7 @@ async fn answer_and_finish(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) ->
     }
     conclude(busy, worker);
     let keep = sent.is_ok() && busy.exchange.keep_alive;
+    let unread = busy.input.borrow().is_body_unread();
     let drained = !unread || (keep && drain(busy).await);
     busy.exchange.clear();
     busy.queue.clear();
@@ -282,7 +283,8 @@ fn can_drain(busy: &Busy) -> bool {
 
 async fn drain(busy: &mut Busy) -> bool {
     Box::pin(async {
-        while let Some(piece) = busy.exchange.body.next().await {
+        let mut rest = RequestBody::incoming(Rc::clone(&busy.input) as _, None);
+        while let Some(piece) = rest.next().await {
             if piece.is_err() {
                 return false;
             }
@@ -295,7 +297,8 @@ async fn drain(busy: &mut Busy) -> bool {
 /// The answer could not be completed.
 fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.services.counters.cut.add(1);
-    let fault = conn.slot.kicked().unwrap_or_else(|| match error.kind() {
+    let known = busy.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut);
+    let fault = conn.slot.kicked().or(known).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         std::io::ErrorKind::BrokenPipe
         | std::io::ErrorKind::ConnectionReset

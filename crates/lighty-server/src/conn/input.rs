@@ -1,11 +1,12 @@
 //! What comes from the client: request heads and bodies out of one buffer.
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use lighty_core::{BodyFault, BodySource, Fault, limits};
-use lighty_io::transport::Stream;
+use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
+use lighty_io::transport::{KickHow, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 
@@ -32,6 +33,8 @@ pub struct Input {
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
     pub received: u64,
+    /// Whoever waits to learn that the client is gone.
+    gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 #[derive(Default)]
@@ -59,6 +62,7 @@ impl Input {
 
     /// Lets the connection go. What an unusual request needed is not kept.
     pub fn detach(&mut self) {
+        self.gone = None;
         self.stream = None;
         self.slot = None;
         if self.buffer.len() > limits::KEPT_BUFFER_BYTES_MAX {
@@ -127,6 +131,18 @@ impl Input {
             BodyState::Length(left) => Some(*left),
             BodyState::Chunked(_) | BodyState::Broken => None,
         }
+    }
+
+    /// Whether some of the body is still with the client.
+    pub fn is_body_unread(&self) -> bool {
+        self.remaining() != Some(0)
+    }
+
+    /// Takes what came behind the request, for a connection that changes its protocol.
+    pub fn take_pending(&mut self) -> Bytes {
+        let pending = Bytes::copy_from_slice(self.pending());
+        self.consume(pending.len());
+        pending
     }
 
     /// Whether the client still waits for `100 Continue`: its body may never come.
@@ -220,6 +236,35 @@ impl Input {
     }
 }
 
+impl ClientLink for Input {
+    fn send_interim(&mut self, head: &[u8]) {
+        let Some(stream) = &self.stream else { return };
+        // Half an interim answer would spoil the answer itself: a socket that takes no more than
+        // that is not one to send interim answers to.
+        if stream.try_write(head).is_ok_and(|sent| sent < head.len()) {
+            stream.kick_handle().kick(KickHow::Both);
+        }
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(stream) = &self.stream else { return Poll::Ready(()) };
+        let gone = self.gone.get_or_insert_with(|| {
+            let stream = Rc::clone(stream);
+            Box::pin(async move {
+                // An error of the runtime ends the worker, and with it everything that waits.
+                let _ = stream.peer_gone().await;
+            })
+        });
+        gone.as_mut().poll(cx)
+    }
+
+    fn rests(&mut self) {
+        if let Some(slot) = self.slot.as_ref().filter(|slot| slot.waits() == Waits::Body) {
+            slot.wait_for(Waits::Handler, self.now_s);
+        }
+    }
+}
+
 impl BodySource for Input {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         loop {
@@ -227,6 +272,10 @@ impl BodySource for Input {
                 Some(Some(Err(fault))) => {
                     self.body = BodyState::Broken;
                     return Poll::Ready(Some(Err(fault)));
+                }
+                Some(None) => {
+                    self.rests();
+                    return Poll::Ready(None);
                 }
                 Some(piece) => return Poll::Ready(piece),
                 None => {}

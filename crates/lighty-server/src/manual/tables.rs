@@ -84,6 +84,7 @@ fn faults(page: &mut String) {
         let blame = match verdict.blame {
             Blame::Client => "client",
             Blame::Operator => "configuration or files",
+            Blame::Backend => "backend",
             Blame::Machine => "machine",
             Blame::Us => "lighty",
         };

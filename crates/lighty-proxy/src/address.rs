@@ -1,0 +1,180 @@
+//! One address of a backend: its connections, its health, its figures. Shared by all workers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use lighty_io::connect::Target;
+
+use crate::health::passive::Health;
+use crate::spec::HealthSpec;
+
+/// Tells one address from every other one of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressId(u64);
+
+impl AddressId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What an address is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressSpec {
+    /// What logs and statistics call it.
+    pub text: Arc<str>,
+    pub target: Target,
+    /// Share of requests, 0 to 1000; 0 drains it.
+    pub weight: u32,
+    /// Used only while no other is up.
+    pub backup: bool,
+    /// Connections at most, busy and idle, over all workers.
+    pub connections_max: u32,
+}
+
+/// An address in use.
+pub struct Address {
+    pub id: AddressId,
+    pub spec: AddressSpec,
+    /// Hash of the text: the same in every process.
+    pub name_hash: u64,
+    pub health: Health,
+    /// Connections there are or that are being made, of all workers.
+    open: AtomicU32,
+    /// Of them, those that wait in a pool.
+    idle: AtomicU32,
+    first_byte_us: AtomicU32,
+    pub requests: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+/// The newest sample counts an eighth.
+const EWMA_SHIFT: u32 = 3;
+
+impl Address {
+    /// An address that nothing is known of yet.
+    pub fn new(spec: AddressSpec, health: &HealthSpec) -> Self {
+        Self {
+            id: AddressId::next(),
+            name_hash: crate::balance::name_hash(spec.text.as_bytes()),
+            spec,
+            health: Health::new(health),
+            open: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            first_byte_us: AtomicU32::new(0),
+            requests: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Requests under way.
+    pub fn busy(&self) -> u32 {
+        self.open().saturating_sub(self.idle())
+    }
+
+    /// Connections there are or that are being made.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections that wait in a pool, of any worker.
+    pub fn idle(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Mean time to the first byte of an answer in microseconds; 0 = not known.
+    pub fn first_byte_us(&self) -> u32 {
+        self.first_byte_us.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long an answer's first byte took.
+    pub fn saw_first_byte(&self, after_us: u64) {
+        let sample = u32::try_from(after_us).unwrap_or(u32::MAX).max(1);
+        let before = self.first_byte_us();
+        let mean = match before {
+            0 => sample,
+            // Two workers may overwrite one another's sample: it is a mean, not a count.
+            _ => before - (before >> EWMA_SHIFT) + (sample >> EWMA_SHIFT),
+        };
+        self.first_byte_us.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether another connection may be made.
+    pub fn has_room(&self) -> bool {
+        self.open() < self.spec.connections_max
+    }
+
+    /// Takes a place among the connections, if there is one.
+    pub(crate) fn try_open(&self) -> bool {
+        let limit = self.spec.connections_max;
+        let more = |open: u32| (open < limit).then(|| open + 1);
+        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Gives a place back.
+    pub(crate) fn closed(&self) {
+        let before = self.open.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0);
+    }
+
+    /// A connection goes to rest in a pool.
+    pub(crate) fn rests(&self) {
+        self.idle.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A connection leaves its pool, to be used or closed.
+    pub(crate) fn wakes(&self) {
+        let before = self.idle.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(connections_max: u32) -> Address {
+        let target = Target::Tcp("127.0.0.1:80".parse().expect("an address"));
+        let spec = AddressSpec {
+            text: "127.0.0.1:80".into(),
+            target,
+            weight: 1,
+            backup: false,
+            connections_max,
+        };
+        Address::new(spec, &HealthSpec::default())
+    }
+
+    #[test]
+    fn no_more_connections_than_the_limit() {
+        let address = address(2);
+        assert!(address.try_open() && address.try_open());
+        assert!(!address.try_open() && !address.has_room());
+        address.closed();
+        assert!(address.try_open());
+    }
+
+    #[test]
+    fn idle_connections_are_not_busy() {
+        let address = address(4);
+        assert!(address.try_open() && address.try_open());
+        address.rests();
+        assert_eq!((address.open(), address.idle(), address.busy()), (2, 1, 1));
+        address.wakes();
+        assert_eq!(address.busy(), 2);
+    }
+
+    #[test]
+    fn the_mean_follows_what_is_seen() {
+        let address = address(1);
+        address.saw_first_byte(8_000);
+        assert_eq!(address.first_byte_us(), 8_000);
+        for _ in 0..100 {
+            address.saw_first_byte(80_000);
+        }
+        assert!((70_000..=80_000).contains(&address.first_byte_us()));
+        address.saw_first_byte(u64::MAX);
+        assert!(address.first_byte_us() > 80_000);
+    }
+}

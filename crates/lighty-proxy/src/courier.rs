@@ -1,0 +1,361 @@
+//! A courier carries one request to a backend and brings the answer's head back; the body it hands
+//! to [`crate::download`].
+//!
+//! Writing the request, its body included, and reading the answer go on side by side: a backend
+//! may answer before it has heard everything (RFC 9112 section 9.5), and what it says then is
+//! passed on at once.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_core::{BodyFault, ClientLink, Fault};
+use lighty_io::transport::Stream;
+
+use crate::deadline::{Alarm, Deadlines};
+use crate::errand::Words;
+use crate::session::{self, Answer, Event, Session, SessionFault};
+use crate::spec::{Protocol, TimeoutSpec};
+use crate::upload::Upload;
+
+/// Bytes of an inbox at first: a usual answer's head, and a small answer whole.
+const INBOX_BYTES: usize = 8 * 1024;
+
+/// Bytes of an inbox at most: a head may be 64 KiB, and a record of FastCGI as long around it.
+const INBOX_BYTES_MAX: usize = 256 * 1024;
+
+/// Bytes to be written above which no more of a body is taken in.
+const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+
+/// Capacity in bytes above which a buffer is not kept.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Milliseconds without an answer after which it is asked whether the client still waits.
+const PATIENCE_MS: u64 = 200;
+
+/// Carries one request at a time. Reusable.
+pub struct Courier {
+    pub session: Box<dyn Session>,
+    pub answer: Answer,
+    pub words: Words,
+    out: Vec<u8>,
+    sent: usize,
+    inbox: Vec<u8>,
+    start: usize,
+    end: usize,
+    alarm: Alarm,
+    waits: Waits,
+    limit: Limit,
+    /// The backend takes no more of the request; its answer may be there all the same.
+    pub deaf: bool,
+}
+
+/// What the time limit in force is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// For the client, whose limits are not ours.
+    Client,
+    Write,
+    Read,
+}
+
+/// When what happens.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limit {
+    /// Milliseconds of the limit in force.
+    whole_ms: u64,
+    /// How much of it the alarm was set to.
+    set_ms: u64,
+}
+
+/// Why a request did not get an answer.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// The backend's fault. Nothing of an answer was received if `silent`.
+    Backend { fault: SessionFault, silent: bool },
+    /// The client's body cannot be read to its end.
+    Body(BodyFault),
+    /// The client is gone.
+    Gone,
+}
+
+/// Where a request's client is reached.
+pub type Link = Option<Rc<RefCell<dyn ClientLink>>>;
+
+impl Courier {
+    /// A courier for a protocol.
+    pub fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
+        Self {
+            session: session::create(protocol),
+            answer: Answer::default(),
+            words: Words::default(),
+            out: Vec::with_capacity(1024),
+            sent: 0,
+            inbox: vec![0; INBOX_BYTES],
+            start: 0,
+            end: 0,
+            alarm: Alarm::new(deadlines),
+            waits: Waits::Client,
+            limit: Limit::default(),
+            deaf: false,
+        }
+    }
+
+    /// Ready for another request on another connection. What an unusual one needed is not kept.
+    pub fn clear(&mut self) {
+        self.session.clear();
+        self.answer.clear();
+        self.words.clear();
+        self.out.clear();
+        self.sent = 0;
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        if self.inbox.len() > KEPT_BYTES_MAX {
+            self.inbox = vec![0; INBOX_BYTES];
+        }
+        self.start = 0;
+        self.end = 0;
+        self.waits = Waits::Client;
+        self.deaf = false;
+        self.alarm.rest();
+    }
+
+    /// Where the session writes the request to.
+    pub fn outbox(&mut self) -> (&mut dyn Session, &Words, &mut Vec<u8>) {
+        (&mut *self.session, &self.words, &mut self.out)
+    }
+
+    /// Whether any byte of the request went out.
+    pub fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// What was read and is not used yet.
+    pub fn pending(&self) -> &[u8] {
+        &self.inbox[self.start..self.end]
+    }
+
+    /// Takes what was read and is not used yet.
+    pub fn take_pending(&mut self) -> Bytes {
+        let pending = Bytes::copy_from_slice(self.pending());
+        (self.start, self.end) = (0, 0);
+        pending
+    }
+
+    /// Sends what is to be sent, of the request's body too, as far as it goes now. `true`: some
+    /// bytes moved.
+    ///
+    /// # Errors
+    /// The client's body cannot be read. A backend that takes no more only becomes
+    /// [`deaf`](Self::deaf).
+    pub fn push(
+        &mut self,
+        stream: &Stream,
+        upload: &mut Upload,
+        link: &Link,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BodyFault> {
+        let mut moved = false;
+        while !self.deaf {
+            if self.sent < self.out.len() {
+                match stream.try_write(&self.out[self.sent..]) {
+                    Ok(count) => {
+                        self.sent += count;
+                        moved |= count > 0;
+                        continue;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        // The client is not to blame while the backend takes nothing.
+                        link_rests(link);
+                        if stream.poll_writable(cx).is_ready() {
+                            continue;
+                        }
+                    }
+                    Err(_) => self.deaf = true,
+                }
+                break;
+            }
+            if upload.is_over() || !self.take_in(upload, cx)? {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Frames more of the body; `false` when there is none now.
+    fn take_in(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<bool, BodyFault> {
+        let most = self.session.takes().min(OUTBOX_BYTES_MAX);
+        if most == 0 {
+            return Ok(false);
+        }
+        match upload.poll_piece(most, cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(piece) => {
+                // Something was sent before: the head of the request.
+                self.out.clear();
+                self.sent = 0;
+                match piece.transpose()? {
+                    Some(piece) => self.session.push_body(&piece, &mut self.out),
+                    None => self.session.end_body(None, &mut self.out),
+                }
+                if self.out.is_empty() {
+                    return Ok(!upload.is_over());
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Brings the next head: an interim one, or that of the answer.
+    pub fn poll_head(
+        &mut self,
+        stream: &Stream,
+        upload: &mut Upload,
+        link: &Link,
+        timeouts: &TimeoutSpec,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Event, Trouble>> {
+        let mut moved = false;
+        loop {
+            moved |= self.push(stream, upload, link, cx).map_err(Trouble::Body)?;
+            match self.poll_step(stream, cx)? {
+                Poll::Ready(Event::More) => moved = true,
+                Poll::Ready(event) => return Poll::Ready(Ok(event)),
+                Poll::Pending => break,
+            }
+        }
+        self.poll_limit(upload, link, timeouts, moved, cx).map(Err)
+    }
+
+    /// Reads once, or reads on in what was read.
+    fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
+        if self.start < self.end {
+            let input = &self.inbox[self.start..self.end];
+            let blame = |fault| Trouble::Backend { fault, silent: false };
+            let step = self.session.read_head(input, &mut self.answer).map_err(blame)?;
+            self.start += step.consumed;
+            if step.event != Event::More || step.consumed > 0 {
+                return Ok(Poll::Ready(step.event));
+            }
+        }
+        Ok(self.poll_fill(stream, cx)?.map(|()| Event::More))
+    }
+
+    fn poll_fill(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<()>, Trouble> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        if self.end == self.inbox.len() && !self.make_room() {
+            let fault =
+                SessionFault { fault: Fault::BackendHeadTooLarge, words: "its head".into() };
+            return Err(Trouble::Backend { fault, silent: false });
+        }
+        let silent = self.end == 0 && self.answer.fields.is_empty();
+        let closed = |words: String| Trouble::Backend {
+            fault: SessionFault { fault: Fault::BackendClosed, words: words.into() },
+            silent,
+        };
+        match stream.poll_read(cx, &mut self.inbox[self.end..]) {
+            Poll::Pending => Ok(Poll::Pending),
+            Poll::Ready(Ok(0)) => Err(closed("end of the connection".to_owned())),
+            Poll::Ready(Ok(count)) => {
+                self.end += count;
+                Ok(Poll::Ready(()))
+            }
+            Poll::Ready(Err(error)) => Err(closed(error.to_string())),
+        }
+    }
+
+    fn make_room(&mut self) -> bool {
+        if self.start > 0 {
+            self.inbox.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            return true;
+        }
+        let grown = (self.inbox.len() * 2).min(INBOX_BYTES_MAX);
+        let grows = grown > self.inbox.len();
+        self.inbox.resize(grown, 0);
+        grows
+    }
+
+    /// Judges the time limits, now that everything waits.
+    fn poll_limit(
+        &mut self,
+        upload: &Upload,
+        link: &Link,
+        timeouts: &TimeoutSpec,
+        moved: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Trouble> {
+        self.watch(upload, timeouts, moved);
+        loop {
+            ready!(self.alarm.poll(cx));
+            if self.limit.set_ms == self.limit.whole_ms {
+                return Poll::Ready(self.too_late());
+            }
+            let gone = link.as_ref().map(|link| link.borrow_mut().poll_gone(cx));
+            if gone.is_some_and(|gone| gone.is_ready()) {
+                return Poll::Ready(Trouble::Gone);
+            }
+            self.limit.set_ms = self.limit.whole_ms;
+            self.alarm.set(self.limit.whole_ms.saturating_sub(PATIENCE_MS));
+        }
+    }
+
+    /// Sets the limit for what is waited for now, where that is something new.
+    fn watch(&mut self, upload: &Upload, timeouts: &TimeoutSpec, moved: bool) {
+        let waits = if self.sent < self.out.len() && !self.deaf {
+            Waits::Write
+        } else if upload.is_over() || self.deaf || self.session.takes() == 0 {
+            Waits::Read
+        } else {
+            Waits::Client
+        };
+        if waits == self.waits && !moved {
+            return;
+        }
+        self.waits = waits;
+        let whole_ms = match waits {
+            Waits::Client => 0,
+            Waits::Write => timeouts.write_ms,
+            Waits::Read => timeouts.read_ms,
+        };
+        let set_ms = if whole_ms == 0 { PATIENCE_MS } else { whole_ms.min(PATIENCE_MS) };
+        let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
+        self.limit = Limit { whole_ms, set_ms };
+        self.alarm.set(set_ms);
+    }
+
+    /// The same for a body that is being brought: no patience, the client takes or does not.
+    pub fn poll_body_limit(&mut self, read_ms: u64, moved: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if moved || self.waits != Waits::Read || self.limit.whole_ms != read_ms {
+            self.waits = Waits::Read;
+            self.limit = Limit { whole_ms: read_ms, set_ms: read_ms };
+            self.alarm.set(read_ms);
+        }
+        self.alarm.poll(cx)
+    }
+
+    /// Bytes of the body came: the limit begins anew.
+    pub fn moved(&mut self) {
+        self.waits = Waits::Client;
+    }
+
+    fn too_late(&self) -> Trouble {
+        let (fault, words) = match self.waits {
+            Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
+            _ => (Fault::BackendReadTimeout, "before its answer"),
+        };
+        Trouble::Backend { fault: SessionFault { fault, words: words.into() }, silent: true }
+    }
+}
+
+fn link_rests(link: &Link) {
+    if let Some(link) = link {
+        link.borrow_mut().rests();
+    }
+}

@@ -1,0 +1,238 @@
+//! The body of a backend's answer, as it comes.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::{BodyStream, Fault};
+use lighty_http::Fields;
+use lighty_io::file::OpenFile;
+
+use crate::courier::{Courier, Link};
+use crate::local::Local;
+use crate::pool::Connection;
+use crate::session::{Event, SessionFault};
+use crate::spec::UpstreamSpec;
+use crate::upload::Upload;
+
+/// Bytes after which other connections get their turn, when both sides are fast.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// Bytes of a buffer where the worker's pool has none left.
+const SPARE_BYTES: usize = 4 * 1024;
+
+/// A body on its way from a backend to a client. What is left of the request's body goes the other
+/// way meanwhile.
+pub struct Download {
+    /// `None` once the answer is over.
+    carriage: Option<Carriage>,
+    local: Rc<Local>,
+    spec: std::sync::Arc<UpstreamSpec>,
+    link: Link,
+    length: Option<u64>,
+    input: Bytes,
+    turn_bytes: usize,
+    rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    trailers: Option<Fields>,
+    fault: Option<SessionFault>,
+}
+
+/// What is needed while the answer is under way.
+pub struct Carriage {
+    pub courier: Box<Courier>,
+    pub connection: Connection,
+    pub upload: Upload,
+}
+
+impl Download {
+    /// The body behind the head that the courier brought.
+    pub fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
+        let early = carriage.courier.session.take_early_body();
+        let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
+        let read = carriage.courier.take_pending();
+        let input = match early {
+            // Only one of them holds anything: what a session keeps, it has consumed.
+            Some(early) if !early.is_empty() => early,
+            _ => read,
+        };
+        Self {
+            length: carriage.courier.answer.length,
+            carriage: Some(carriage),
+            local: Rc::clone(local),
+            spec,
+            link,
+            input,
+            turn_bytes: 0,
+            rest: None,
+            trailers: None,
+            fault: None,
+        }
+    }
+
+    /// The whole body, if it came with its head and is this small.
+    pub fn take_whole(&mut self, most: usize) -> Option<Bytes> {
+        let length = usize::try_from(self.length?).ok()?;
+        if length > most || self.input.len() < length {
+            return None;
+        }
+        let mut whole = Bytes::new();
+        while let Some(carriage) = &mut self.carriage {
+            let step = carriage.courier.session.read_body(&self.input).ok()?;
+            match step.event {
+                Event::Data(range) if whole.is_empty() => whole = self.input.slice(range),
+                Event::Done => {
+                    drop(self.input.split_to(step.consumed));
+                    self.conclude();
+                    return Some(whole);
+                }
+                _ => return None,
+            }
+            drop(self.input.split_to(step.consumed));
+        }
+        None
+    }
+
+    /// The answer is complete: the connection goes to the pool if it can carry another.
+    fn conclude(&mut self) {
+        let Some(carriage) = self.carriage.take() else { return };
+        let Carriage { courier, connection, upload } = carriage;
+        self.trailers = courier.session.trailers().cloned();
+        let is_sound = courier.session.is_reusable() && upload.is_over() && !courier.deaf;
+        // Bytes behind an answer were asked for by nobody: whoever came next would be given them.
+        if is_sound && self.input.is_empty() {
+            self.local.pool.give(connection, self.local.clock.mono_ms());
+        }
+        self.local.give_back(courier, &self.spec.protocol);
+    }
+
+    fn broke(&mut self, fault: SessionFault) -> io::Error {
+        self.carriage = None;
+        let error = io::Error::other(fault.words.clone());
+        self.fault = Some(fault);
+        error
+    }
+
+    /// What the input holds, as far as the next piece.
+    fn next_of_input(&mut self) -> Result<Option<Next>, SessionFault> {
+        while let Some(carriage) = &mut self.carriage {
+            let step = carriage.courier.session.read_body(&self.input)?;
+            self.local.hear(&carriage.connection.place, &mut *carriage.courier.session);
+            let piece = match &step.event {
+                Event::Data(range) => self.input.slice(range.clone()),
+                _ => Bytes::new(),
+            };
+            let read_on = step.consumed > 0 && !self.input.is_empty();
+            drop(self.input.split_to(step.consumed));
+            match step.event {
+                Event::Data(_) if !piece.is_empty() => return Ok(Some(Next::Piece(piece))),
+                Event::Done => {
+                    self.conclude();
+                    return Ok(Some(Next::End));
+                }
+                _ if read_on => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(Next::End))
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionFault>> {
+        let Some(carriage) = &mut self.carriage else { return Poll::Ready(Ok(())) };
+        let Carriage { courier, connection, upload } = carriage;
+        let stream = &connection.stream;
+        // A client that fails to send the rest of its body gets its answer all the same.
+        let moved = courier.push(stream, upload, &self.link, cx).unwrap_or(false);
+        let read = match self.local.pieces.take() {
+            Some(mut buffer) => {
+                stream.poll_read(cx, &mut buffer).map_ok(|count| (count, buffer.freeze(count)))
+            }
+            None => {
+                let mut buffer = vec![0; SPARE_BYTES];
+                stream.poll_read(cx, &mut buffer).map_ok(|count| {
+                    buffer.truncate(count);
+                    (count, Bytes::from(buffer))
+                })
+            }
+        };
+        let Poll::Ready(read) = read else {
+            ready!(courier.poll_body_limit(self.spec.timeouts.read_ms, moved, cx));
+            return Poll::Ready(Err(cut("silent until proxy-core.read-timeout ran out")));
+        };
+        match read {
+            Ok((0, _)) if courier.session.ends_with_close() => {
+                // A connection that is over is not given back.
+                self.carriage = None;
+                Poll::Ready(Ok(()))
+            }
+            Ok((0, _)) => Poll::Ready(Err(cut("end of the connection"))),
+            Ok((count, bytes)) => {
+                courier.moved();
+                self.turn_bytes += count;
+                self.input = bytes;
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(cut(error.to_string()))),
+        }
+    }
+
+    /// Lets other connections have their turn when this one never has to wait.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            self.rest = Some(Box::pin(tokio::task::yield_now()));
+        }
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(cx));
+            self.rest = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+enum Next {
+    Piece(Bytes),
+    End,
+}
+
+fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
+    SessionFault { fault: Fault::BackendCut, words: words.into() }
+}
+
+impl BodyStream for Download {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        ready!(self.poll_turn(cx));
+        loop {
+            match self.next_of_input() {
+                Ok(Some(Next::Piece(piece))) => {
+                    return Poll::Ready(Some(Ok(Chunk::Memory(piece))));
+                }
+                Ok(Some(Next::End)) => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(mut fault) => {
+                    fault.fault = Fault::BackendCut;
+                    return Poll::Ready(Some(Err(self.broke(fault))));
+                }
+            }
+            if let Err(fault) = ready!(self.poll_more(cx)) {
+                return Poll::Ready(Some(Err(self.broke(fault))));
+            }
+        }
+    }
+
+    fn known_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
+    }
+
+    fn fault(&self) -> Option<(Fault, String)> {
+        let fault = self.fault.as_ref()?;
+        Some((fault.fault, fault.words.to_string()))
+    }
+}

@@ -1,0 +1,185 @@
+//! What a worker keeps for the requests that it proxies.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lighty_buf::BufPool;
+use lighty_core::log::{About, Level, Log};
+use lighty_io::clock::Clock;
+use lighty_io::connect::ConnectOptions;
+
+use crate::balance::Choice;
+use crate::courier::Courier;
+use crate::deadline::Deadlines;
+use crate::pool::{Place, Pool};
+use crate::session::Session;
+use crate::spec::{Protocol, UpstreamSpec};
+use crate::upstream::Upstream;
+
+/// Bytes of a buffer into which bodies are read.
+pub const PIECE_BYTES: usize = 64 * 1024;
+
+/// Such buffers at most in a worker; where none is left, bodies wait.
+const PIECES_MAX: usize = 1024;
+
+/// Couriers of each protocol that are kept for the next request.
+const COURIERS_KEPT_MAX: usize = 256;
+
+/// The process's upstreams, shared by all workers. Equal specs are one upstream.
+#[derive(Default)]
+pub struct Registry {
+    upstreams: Mutex<Vec<Arc<Upstream>>>,
+    workers: AtomicUsize,
+}
+
+impl Registry {
+    /// The upstream for a spec, made at its first use.
+    pub fn upstream(&self, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
+        let mut upstreams = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = upstreams.iter().find(|known| known.spec == *spec) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(Upstream::new(Arc::clone(spec), upstreams.len()));
+        upstreams.push(Arc::clone(&made));
+        made
+    }
+
+    /// All upstreams, in the order in which they came into use.
+    pub fn all(&self) -> Vec<Arc<Upstream>> {
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One worker's side of the proxy.
+pub struct Local {
+    pub clock: Clock,
+    pub pool: Pool,
+    pub deadlines: Rc<Deadlines>,
+    pub connect: ConnectOptions,
+    pub pieces: BufPool,
+    /// Scratch for the choice among addresses.
+    pub(crate) choices: RefCell<Vec<Choice>>,
+    registry: Arc<Registry>,
+    /// By the address of the spec, which the settings keep alive.
+    known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
+    couriers: RefCell<HashMap<Protocol, Vec<Box<Courier>>, foldhash::fast::RandomState>>,
+    random: Cell<u64>,
+    log: Log,
+}
+
+struct Known {
+    upstream: Arc<Upstream>,
+    /// Keeps the pointer that it is found by from being used again.
+    _spec: Arc<UpstreamSpec>,
+}
+
+impl Local {
+    /// For another worker of the process. Its tasks run until the worker ends.
+    pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+        let worker = registry.workers.fetch_add(1, Ordering::Relaxed);
+        let local = Self::new(worker, clock, log, registry);
+        tokio::task::spawn_local(Rc::clone(&local.deadlines).tick());
+        tokio::task::spawn_local(Rc::clone(&local).sweep());
+        local
+    }
+
+    fn new(worker: usize, clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+        Rc::new(Self {
+            log,
+            pool: Pool::new(worker),
+            deadlines: Deadlines::new(clock.clone()),
+            connect: ConnectOptions::default(),
+            pieces: BufPool::new(PIECE_BYTES, PIECES_MAX),
+            choices: RefCell::default(),
+            registry,
+            known: RefCell::default(),
+            couriers: RefCell::default(),
+            random: Cell::new(
+                clock.mono_us() ^ ((worker as u64 + 1) << 48) ^ 0x9E37_79B9_7F4A_7C15,
+            ),
+            clock,
+        })
+    }
+
+    /// The upstream for a spec; a worker that sees it for the first time starts to serve it.
+    pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
+        if let Some(known) = self.known.borrow().get(&Arc::as_ptr(spec)) {
+            return Arc::clone(&known.upstream);
+        }
+        let upstream = self.registry.upstream(spec);
+        let known = Known { upstream: Arc::clone(&upstream), _spec: Arc::clone(spec) };
+        self.known.borrow_mut().insert(Arc::as_ptr(spec), known);
+        tokio::task::spawn_local(Rc::clone(self).give_up_idle(Arc::clone(&upstream)));
+        upstream
+    }
+
+    /// Lets idle connections go when another worker's request waits for their places.
+    async fn give_up_idle(self: Rc<Self>, upstream: Arc<Upstream>) {
+        loop {
+            upstream.reclaim.notified().await;
+            self.pool.reclaim(&upstream);
+        }
+    }
+
+    /// Once a second: what rested too long is ended.
+    pub async fn sweep(self: Rc<Self>) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.pool.sweep(self.clock.mono_ms());
+            self.pieces.trim();
+        }
+    }
+
+    /// What carries a request over a protocol: from the pool, or new.
+    pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<Courier> {
+        let kept = self.couriers.borrow_mut().get_mut(protocol).and_then(Vec::pop);
+        kept.unwrap_or_else(|| Box::new(Courier::new(protocol, &self.deadlines)))
+    }
+
+    /// Back to the pool.
+    pub(crate) fn give_back(&self, mut courier: Box<Courier>, protocol: &Protocol) {
+        courier.clear();
+        let mut couriers = self.couriers.borrow_mut();
+        match couriers.get_mut(protocol) {
+            Some(kept) if kept.len() < COURIERS_KEPT_MAX => kept.push(courier),
+            Some(_) => {}
+            None => {
+                couriers.insert(protocol.clone(), vec![courier]);
+            }
+        }
+    }
+
+    /// Writes what a backend wants to have in the error log.
+    pub(crate) fn hear(&self, place: &Place, session: &mut dyn Session) {
+        let said = session.take_said();
+        for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let message = format!(
+                "{}, backend {}: {}",
+                place.upstream.spec.name,
+                place.address.spec.text,
+                line.escape_ascii()
+            );
+            self.say(Level::Warning, &message);
+        }
+    }
+
+    /// A line in the error log that belongs to no request.
+    pub(crate) fn say(&self, level: Level, message: &str) {
+        self.log.line(level, self.clock.unix_s(), message, About::default());
+    }
+
+    /// A random number, good enough to balance with (xorshift64*).
+    pub(crate) fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+}

@@ -1,0 +1,142 @@
+//! From a backend's head to ours.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lighty_core::{Exchange, Step, Tunnel};
+use lighty_http::hop_by_hop::end_to_end;
+use lighty_http::{Fields, Known, Status, Version};
+use lighty_io::clock::Clock;
+use lighty_io::transport::{KickHow, Stream, TunnelMeter};
+use lighty_wire::http1::response::encode_head;
+
+use crate::courier::Courier;
+use crate::local::Local;
+use crate::pool::Connection;
+use crate::settings::{RewriteTarget, Route};
+
+/// Passes an interim answer on (RFC 9110 section 15.2) to a client that knows of them. A 100 is
+/// ours to give: it is sent when the body is asked for.
+pub fn pass_interim(ex: &Exchange, courier: &mut Courier) {
+    let answer = &mut courier.answer;
+    if answer.status != Status::CONTINUE && ex.request.version == Version::Http11 {
+        let mut fields = Fields::default();
+        end_to_end(&answer.fields).for_each(|(_, name, value)| fields.push(name, value));
+        let mut head = Vec::new();
+        if let Some(link) = &ex.link
+            && encode_head(Version::Http11, answer.status, &fields, None, &mut head).is_ok()
+        {
+            link.borrow_mut().send_interim(&head);
+        }
+    }
+    answer.clear();
+}
+
+/// Makes the backend's head the answer's.
+pub fn take_head(ex: &mut Exchange, courier: &mut Courier, route: &Route) {
+    let answer = &courier.answer;
+    let response = &mut ex.response;
+    response.status = answer.status;
+    for (known, name, value) in end_to_end(&answer.fields) {
+        if matches!(known, Some(Known::ContentLength)) {
+            continue;
+        }
+        response.fields.push(name, value);
+    }
+    for rule in route.response.rewrite.iter() {
+        let RewriteTarget::Field(name) = &rule.target else { continue };
+        let value = response.fields.get_named(name.as_bytes()).unwrap_or_default();
+        let Some(captures) = rule.pattern.captures(value) else { continue };
+        let mut rewritten = Vec::new();
+        captures.expand(rule.replacement.as_bytes(), &mut rewritten);
+        response.fields.set_named(name.as_bytes(), &rewritten);
+    }
+}
+
+/// The backend agreed to an upgrade: client and backend are joined.
+pub fn hand_over(
+    ex: &mut Exchange,
+    mut courier: Box<Courier>,
+    connection: Connection,
+    local: &Rc<Local>,
+) -> Step<'static> {
+    let answer = &courier.answer;
+    let response = &mut ex.response;
+    response.status = Status::SWITCHING_PROTOCOLS;
+    for (_, name, value) in end_to_end(&answer.fields) {
+        response.fields.push(name, value);
+    }
+    response.fields.push_known(Known::Connection, "upgrade");
+    if let Some(protocol) = answer.fields.get(Known::Upgrade) {
+        response.fields.push_known(Known::Upgrade, protocol);
+    }
+    let early = courier.take_pending();
+    let idle_ms = connection.place.upstream.spec.timeouts.tunnel_ms;
+    response.tunnel = Some(Box::new(Joined {
+        connection,
+        early,
+        idle_ms,
+        clock: local.clock.clone(),
+        local: Rc::clone(local),
+    }));
+    response.answered = true;
+    Step::Answered
+}
+
+/// A client and a backend that speak with one another.
+struct Joined {
+    connection: Connection,
+    /// What the backend sent right behind its 101.
+    early: Bytes,
+    idle_ms: u64,
+    clock: Clock,
+    local: Rc<Local>,
+}
+
+/// How often a tunnel is looked at, in milliseconds: it may be idle for so much longer.
+const LOOK_MS: u64 = 1_000;
+
+impl Tunnel for Joined {
+    fn run(
+        self: Box<Self>,
+        client: Rc<Stream>,
+        early: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+        Box::pin(async move {
+            let meter = TunnelMeter::default();
+            meter.active_ms.set(self.clock.mono_ms());
+            let backend = &self.connection.stream;
+            let ends = lighty_io::transport::Tunnel {
+                near: &client,
+                far: backend,
+                early_near: early,
+                early_far: self.early,
+            };
+            let carrying = ends.run(&self.local.pieces, &self.clock, &meter);
+            let watching = watch(&meter, &self.clock, self.idle_ms);
+            tokio::select! {
+                // A tunnel that broke was open: there is nobody to tell.
+                _ = carrying => {}
+                () = watching => {
+                    client.kick_handle().kick(KickHow::Both);
+                    backend.kick_handle().kick(KickHow::Both);
+                }
+            }
+            Ok(meter.to_near_bytes.get())
+        })
+    }
+}
+
+/// Ends when nothing moved for the limit.
+async fn watch(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(LOOK_MS)).await;
+        let idle = clock.mono_ms().saturating_sub(meter.active_ms.get());
+        if idle_ms > 0 && idle >= idle_ms {
+            return;
+        }
+    }
+}

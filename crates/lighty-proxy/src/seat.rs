@@ -1,0 +1,143 @@
+//! Getting a connection for a request: at once, or after waiting in the backlog.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::address::{Address, AddressId};
+use crate::balance::Key;
+use crate::local::Local;
+use crate::pool::{Connection, Place};
+use crate::upstream::{Pick, Upstream, Wanted};
+
+/// A place with an address, and perhaps a connection that is there already.
+pub enum Seat {
+    Reused(Connection),
+    Fresh(Place),
+}
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No backend is up.
+    Down,
+    /// The backlog is full.
+    BacklogFull,
+    /// The time in the backlog ran out.
+    BacklogTimeout,
+}
+
+/// What a request asks for.
+pub struct Ask<'a> {
+    pub upstream: &'a Arc<Upstream>,
+    pub key: Key<'a>,
+    /// Rank in the backlog.
+    pub class: u8,
+    /// Addresses that failed this request already.
+    pub tried: &'a [AddressId],
+    /// Whether a connection that rested may be used.
+    pub reuse: bool,
+}
+
+/// How often a request that waits looks by itself, in milliseconds: what it waits for usually
+/// calls it, but a backend that comes back by itself calls nobody.
+const LOOK_MS: u64 = 100;
+
+/// The same while a backend that was up a moment ago is being tried again.
+const HELD_LOOK_MS: u64 = 10;
+
+/// A try that found no seat.
+enum Without {
+    Full,
+    Held,
+    Down,
+}
+
+impl Local {
+    /// A seat, after waiting for it if need be.
+    pub async fn seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
+        if ask.upstream.backlog.is_empty()
+            && let Ok(seat) = self.try_seat(ask)
+        {
+            return Ok(seat);
+        }
+        Box::pin(self.wait_for_seat(ask)).await
+    }
+
+    fn try_seat(&self, ask: &Ask<'_>) -> Result<Seat, Without> {
+        let now_ms = self.clock.mono_ms();
+        let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried };
+        let has_idle = |address: &Address| ask.reuse && self.pool.has(address);
+        // Another worker may take the last place between the choice and the taking.
+        for _ in 0..3 {
+            let pick = ask.upstream.pick(&wanted, has_idle, &mut self.choices.borrow_mut());
+            let address = match pick {
+                Pick::Take(address) => address,
+                Pick::Full => break,
+                Pick::Held => return Err(Without::Held),
+                Pick::Down => return Err(Without::Down),
+            };
+            // Where an address is being tried again, one request at a time may.
+            if address.health.begin(now_ms)
+                && let Some(seat) = self.sit_down(ask, &address, now_ms)
+            {
+                return Ok(seat);
+            }
+        }
+        Err(Without::Full)
+    }
+
+    fn sit_down(&self, ask: &Ask<'_>, address: &Arc<Address>, now_ms: u64) -> Option<Seat> {
+        let reused = ask.reuse.then(|| self.pool.take(address, now_ms)).flatten();
+        let seat = match reused {
+            Some(connection) => Seat::Reused(connection),
+            None => Seat::Fresh(Place::take(ask.upstream, address)?),
+        };
+        address.requests.fetch_add(1, Ordering::Relaxed);
+        Some(seat)
+    }
+
+    async fn wait_for_seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
+        let upstream = ask.upstream;
+        if upstream.is_down(self.clock.mono_ms(), ask.tried) {
+            return Err(Refusal::Down);
+        }
+        let mut ticket =
+            upstream.backlog.enter(ask.class, self.pool.worker()).ok_or(Refusal::BacklogFull)?;
+        let until_ms = self.clock.mono_ms().saturating_add(upstream.spec.backlog.wait_ms);
+        let mut look_ms = 0;
+        loop {
+            let called = timeout(Duration::from_millis(look_ms), ticket.called()).await.is_ok();
+            let now_ms = self.clock.mono_ms();
+            look_ms = LOOK_MS;
+            if !called && !ticket.is_first() {
+                if upstream.is_down(now_ms, ask.tried) {
+                    return Err(Refusal::Down);
+                }
+            } else {
+                match self.try_seat(ask) {
+                    Ok(seat) => return Ok(seat),
+                    Err(Without::Down) => return Err(Refusal::Down),
+                    Err(Without::Full) => upstream.reclaim.notify_waiters(),
+                    Err(Without::Held) => {
+                        if let Some(seat) = self.try_held(ask, now_ms) {
+                            return Ok(seat);
+                        }
+                        look_ms = HELD_LOOK_MS;
+                    }
+                }
+            }
+            if now_ms >= until_ms {
+                return Err(Refusal::BacklogTimeout);
+            }
+        }
+    }
+
+    /// A backend that was up a moment ago may be back before its time.
+    fn try_held(&self, ask: &Ask<'_>, now_ms: u64) -> Option<Seat> {
+        let address = ask.upstream.pick_held(now_ms)?;
+        self.sit_down(ask, &address, now_ms)
+    }
+}

@@ -1,0 +1,328 @@
+//! A request meets its upstream: a seat, a try, another one if that is right, the answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lighty_core::{Body, Exchange, Fault, Step};
+use lighty_http::{Known, Method};
+use lighty_io::connect::connect;
+use lighty_wire::http1::BodyFraming;
+
+use crate::address::AddressId;
+use crate::balance::Key;
+use crate::courier::{Courier, Trouble};
+use crate::download::{Carriage, Download};
+use crate::health::passive::Change;
+use crate::local::Local;
+use crate::pool::{Connection, Place};
+use crate::reply;
+use crate::seat::{Ask, Refusal, Seat};
+use crate::session::{Event, SessionFault};
+use crate::settings::Route;
+use crate::spec::Protocol;
+use crate::upload::Upload;
+use crate::upstream::Upstream;
+use lighty_core::log::Level;
+
+/// Bodies up to this size that came with their head leave with it in one call.
+const WHOLE_BYTES_MAX: usize = 16 * 1024;
+
+/// Tries of one request at most, whatever the number of addresses.
+const TRIES_MAX: usize = 16;
+
+/// A request that is being proxied.
+struct Serving<'a> {
+    ex: &'a mut Exchange,
+    local: Rc<Local>,
+    route: Arc<Route>,
+    upstream: Arc<Upstream>,
+    upload: Upload,
+    tried: Vec<AddressId>,
+    /// Tries that met a connection which had ended while it rested.
+    stale: usize,
+}
+
+/// Why a request is answered by us.
+pub struct Failure {
+    pub fault: Fault,
+    pub words: String,
+}
+
+/// Answers a request through a route.
+pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
+    let upstream = local.upstream(&route.upstream);
+    upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let upload = Upload::new(std::mem::take(&mut ex.body));
+    let mut serving = Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0 };
+    match serving.run().await {
+        Ok(step) => step,
+        Err(failure) => {
+            let words = format!("{}: {}", serving.upstream.spec.name, failure.words);
+            serving.ex.fail_saying(failure.fault, &words);
+            if failure.fault.verdict().status.is_some_and(|status| status.code() == 503) {
+                serving.ex.response.fields.push_known(Known::RetryAfter, "1");
+            }
+            Step::Answered
+        }
+    }
+}
+
+impl Serving<'_> {
+    async fn run(&mut self) -> Result<Step<'static>, Failure> {
+        let mut courier = self.local.take_courier(&self.route.upstream.protocol);
+        courier.words.take(self.ex, &self.route, None);
+        loop {
+            let seat = self.seat(&courier).await?;
+            let began_ms = self.local.clock.mono_ms();
+            let connection = match self.connect(seat, began_ms).await? {
+                Some(connection) => connection,
+                None => continue,
+            };
+            let began_us = self.local.clock.mono_us();
+            match self.ask(&mut courier, &connection).await {
+                Ok(()) => {
+                    let after_us = self.local.clock.mono_us().saturating_sub(began_us);
+                    connection.place.address.saw_first_byte(after_us);
+                    self.note_success(&connection.place, began_ms);
+                    return Ok(self.answer(courier, connection));
+                }
+                Err(trouble) => {
+                    self.judge(trouble, &courier, connection, began_ms)?;
+                    let words = std::mem::take(&mut courier.words);
+                    courier.clear();
+                    courier.words = words;
+                }
+            }
+        }
+    }
+
+    async fn seat(&self, courier: &Courier) -> Result<Seat, Failure> {
+        let key = Key {
+            authority: &self.ex.request.authority,
+            target: &courier.words.target,
+            client: self.ex.request.remote_ip(),
+            sticky: None,
+            random: self.local.random(),
+        };
+        let ask = Ask {
+            upstream: &self.upstream,
+            key,
+            class: self.route.class,
+            tried: &self.tried,
+            reuse: self.upstream.spec.proxy_protocol.is_none() && self.stale < 2,
+        };
+        self.local.seat(&ask).await.map_err(|refusal| match refusal {
+            Refusal::Down => self.failure(Fault::BackendsDown, self.why_down()),
+            Refusal::BacklogFull => {
+                let length = self.upstream.spec.backlog.length_max;
+                self.failure(Fault::BacklogFull, format!("{length} requests wait"))
+            }
+            Refusal::BacklogTimeout => {
+                let wait_ms = self.upstream.spec.backlog.wait_ms;
+                self.failure(Fault::BacklogTimeout, format!("{wait_ms} ms"))
+            }
+        })
+    }
+
+    fn why_down(&self) -> String {
+        let addresses = self.upstream.addresses();
+        match addresses.len() {
+            0 => "no address is known".to_owned(),
+            1 => format!("backend {}", addresses[0].spec.text),
+            several => format!("none of {several} addresses"),
+        }
+    }
+
+    fn failure(&self, fault: Fault, words: impl Into<String>) -> Failure {
+        Failure { fault, words: words.into() }
+    }
+
+    /// A connection for the seat; `None`: this address failed, try another.
+    async fn connect(&mut self, seat: Seat, began_ms: u64) -> Result<Option<Connection>, Failure> {
+        let place = match seat {
+            Seat::Reused(connection) => {
+                // A request that must not be sent twice asks first, by one call, whether the
+                // connection still stands.
+                if self.may_repeat()
+                    || connection.stream.probe() == lighty_io::transport::Idle::Quiet
+                {
+                    return Ok(Some(connection));
+                }
+                self.stale += 1;
+                return Ok(None);
+            }
+            Seat::Fresh(place) => place,
+        };
+        let limit_ms = self.upstream.spec.timeouts.connect_ms;
+        let target = place.address.spec.target.clone();
+        let connecting = Box::pin(connect(&target, &self.local.connect));
+        let (fault, words) =
+            match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
+                Ok(Ok(stream)) => {
+                    let now_ms = self.local.clock.mono_ms();
+                    return Ok(Some(Connection::new(stream, place, now_ms)));
+                }
+                Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
+                Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
+            };
+        self.note_failure(&place, began_ms, &words);
+        self.give_up_address(&place);
+        if self.tried.len() < TRIES_MAX && self.may_go_on() {
+            return Ok(None);
+        }
+        Err(self.failure(fault, format!("backend {}: {words}", place.address.spec.text)))
+    }
+
+    /// Another address is tried, unless every one was: then they are tried again while they are
+    /// held, which is for the seat to know.
+    fn give_up_address(&mut self, place: &Place) {
+        self.tried.push(place.address.id);
+        let addresses = self.upstream.addresses();
+        if addresses.iter().all(|address| self.tried.contains(&address.id)) {
+            let held = |a: &Arc<crate::address::Address>| {
+                a.health.held_until(self.local.clock.mono_ms()).is_some()
+            };
+            if addresses.iter().any(held) {
+                self.tried.clear();
+            }
+        }
+    }
+
+    /// Whether any address is left to try.
+    fn may_go_on(&self) -> bool {
+        let now_ms = self.local.clock.mono_ms();
+        !self.upstream.is_down(now_ms, &self.tried)
+    }
+
+    /// Sends the request and brings the head of the answer.
+    async fn ask(&mut self, courier: &mut Courier, connection: &Connection) -> Result<(), Trouble> {
+        self.open(courier).map_err(|fault| Trouble::Backend { fault, silent: false })?;
+        loop {
+            let link = &self.ex.link;
+            let upload = &mut self.upload;
+            let timeouts = &self.upstream.spec.timeouts;
+            let event = std::future::poll_fn(|cx| {
+                courier.poll_head(&connection.stream, upload, link, timeouts, cx)
+            })
+            .await;
+            self.local.hear(&connection.place, &mut *courier.session);
+            match event? {
+                Event::Interim => reply::pass_interim(self.ex, courier),
+                _ => break,
+            }
+        }
+        self.upload.forget();
+        Ok(())
+    }
+
+    fn open(&self, courier: &mut Courier) -> Result<(), SessionFault> {
+        let body = &self.upload;
+        let framing = match body.announced() {
+            _ if body.is_none() => BodyFraming::None,
+            Some(length) => BodyFraming::Length(length),
+            None => BodyFraming::Chunked,
+        };
+        let force_http10 =
+            matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
+        let (session, words, out) = courier.outbox();
+        let errand = crate::errand::Errand {
+            ex: self.ex,
+            route: &self.route,
+            words,
+            framing,
+            upgrade: self.ex.request.upgrade && self.route.request.upgrade && !force_http10,
+            keep_alive: self.upstream.spec.pool.requests_max > 0
+                && self.upstream.spec.proxy_protocol.is_none(),
+            force_http10,
+        };
+        session.open(&errand, out)
+    }
+
+    /// Decides between another try and giving up.
+    fn judge(
+        &mut self,
+        trouble: Trouble,
+        courier: &Courier,
+        connection: Connection,
+        began_ms: u64,
+    ) -> Result<(), Failure> {
+        let (fault, silent) = match trouble {
+            Trouble::Backend { fault, silent } => (fault, silent),
+            Trouble::Body(fault) => {
+                connection.place.address.health.record_abandoned(began_ms);
+                return Err(self.failure(Fault::of_body(fault), "request body"));
+            }
+            Trouble::Gone => {
+                connection.place.address.health.record_abandoned(began_ms);
+                return Err(self.failure(Fault::ClientGone, "while the backend worked"));
+            }
+        };
+        let ended = silent && fault.fault == Fault::BackendClosed;
+        let stale = ended && connection.is_reused();
+        if stale {
+            self.stale += 1;
+        } else if fault.fault != Fault::Internal {
+            self.note_failure(&connection.place, began_ms, &fault.words);
+        }
+        let unheard = !courier.has_sent();
+        let again = ended && (unheard || self.may_repeat()) && self.upload.can_rewind();
+        if again && self.tried.len() < TRIES_MAX {
+            if !stale {
+                self.give_up_address(&connection.place);
+            }
+            self.upload.rewind();
+            if stale || self.may_go_on() {
+                return Ok(());
+            }
+        }
+        let text = &connection.place.address.spec.text;
+        Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
+    }
+
+    /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.
+    fn may_repeat(&self) -> bool {
+        self.ex.request.method.is_some_and(Method::is_idempotent)
+    }
+
+    fn note_success(&self, place: &Place, began_ms: u64) {
+        let now_ms = self.local.clock.mono_ms();
+        if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
+            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            self.local.say(Level::Notice, &format!("{name}: backend {text} is up again"));
+        }
+    }
+
+    fn note_failure(&self, place: &Place, began_ms: u64, words: &str) {
+        let now_ms = self.local.clock.mono_ms();
+        let change = place.upstream.failed(&place.address, began_ms, now_ms);
+        if let Change::WentDown { until_ms } = change {
+            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            let for_ms = until_ms.saturating_sub(now_ms);
+            let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
+            self.local.say(Level::Error, &message);
+        }
+    }
+
+    /// Turns what the courier brought into the answer.
+    fn answer(&mut self, mut courier: Box<Courier>, connection: Connection) -> Step<'static> {
+        if courier.answer.upgrade {
+            return reply::hand_over(self.ex, courier, connection, &self.local);
+        }
+        reply::take_head(self.ex, &mut courier, &self.route);
+        let length = courier.answer.length;
+        let upload = std::mem::take(&mut self.upload);
+        let carriage = Carriage { courier, connection, upload };
+        let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
+        let response = &mut self.ex.response;
+        response.body = match download.take_whole(WHOLE_BYTES_MAX) {
+            Some(whole) => Body::Memory(whole),
+            None => Body::Stream(Box::new(download)),
+        };
+        if self.ex.request.is_head() {
+            response.described_length = length.filter(|length| *length > 0);
+        }
+        response.answered = true;
+        Step::Answered
+    }
+}

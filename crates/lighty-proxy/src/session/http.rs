@@ -1,0 +1,202 @@
+//! HTTP/1 to a backend: RFC 9112.
+
+use lighty_core::Fault;
+use lighty_http::{Fields, Known, Method, Version};
+use lighty_wire::http1::BodyFraming;
+use lighty_wire::http1::Head;
+use lighty_wire::http1::answer::parse_response;
+use lighty_wire::http1::answer::{AnswerFault, AnswerFraming, AnswerHead, AnswerLimits};
+use lighty_wire::http1::chunked::push_last_chunk;
+use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHUNK};
+use lighty_wire::http1::client::{RequestLine, encode_request};
+
+use super::{Answer, Event, Session, SessionFault, Step};
+use crate::errand::Errand;
+
+/// One request and its answer over HTTP/1.
+pub(super) struct HttpSession {
+    head: AnswerHead,
+    asked: Option<Method>,
+    asked_upgrade: bool,
+    chunked_request: bool,
+    request_ended: bool,
+    body: Body,
+    decoder: ChunkedDecoder,
+}
+
+/// What is left of the answer's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Length(u64),
+    Chunked,
+    Close,
+}
+
+impl Default for HttpSession {
+    fn default() -> Self {
+        Self {
+            head: AnswerHead::new(),
+            asked: None,
+            asked_upgrade: false,
+            chunked_request: false,
+            request_ended: true,
+            body: Body::Length(0),
+            decoder: ChunkedDecoder::of_answer(),
+        }
+    }
+}
+
+impl Session for HttpSession {
+    fn clear(&mut self) {
+        self.head.clear();
+        self.decoder.clear();
+        self.body = Body::Length(0);
+    }
+
+    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
+        let request = &errand.ex.request;
+        self.asked = request.method;
+        self.asked_upgrade = errand.upgrade;
+        self.chunked_request = errand.framing == BodyFraming::Chunked;
+        self.request_ended = errand.framing == BodyFraming::None;
+        let line = RequestLine {
+            method: request.method.map_or("GET", Method::as_str).as_bytes(),
+            target: &errand.words.target,
+            version: if errand.force_http10 { Version::Http10 } else { Version::Http11 },
+            host: &errand.words.host,
+            framing: errand.framing,
+        };
+        let ours = errand.words.extra.iter_known();
+        let hop = connection_fields(errand)
+            .map(|(name, value)| (Some(name), name.as_str().as_bytes(), value));
+        let fields = errand.fields().chain(ours).chain(hop);
+        encode_request(&line, fields, out).map_err(|fault| SessionFault {
+            fault: Fault::Internal,
+            words: fault.to_string().into(),
+        })
+    }
+
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        if piece.is_empty() {
+            return;
+        }
+        if !self.chunked_request {
+            out.extend_from_slice(piece);
+            return;
+        }
+        out.extend_from_slice(ChunkHead::new(piece.len() as u64).as_bytes());
+        out.extend_from_slice(piece);
+        out.extend_from_slice(CHUNK_END);
+    }
+
+    fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>) {
+        self.request_ended = true;
+        if !self.chunked_request {
+            return;
+        }
+        let with = trailers.filter(|fields| !fields.is_empty());
+        // Trailers that cannot be written were refused when they were read.
+        if with.is_none_or(|fields| push_last_chunk(fields, out).is_err()) {
+            out.extend_from_slice(LAST_CHUNK);
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+        let limits = AnswerLimits::default();
+        let parsed = parse_response(input, self.asked, &limits, &mut self.head).map_err(blame)?;
+        let Head::Complete { consumed } = parsed else {
+            return Ok(Step { consumed: 0, event: Event::More });
+        };
+        answer.status = self.head.status;
+        std::mem::swap(&mut answer.fields, &mut self.head.fields);
+        if self.head.is_interim() {
+            return Ok(Step { consumed, event: Event::Interim });
+        }
+        if self.head.upgrade && !self.asked_upgrade {
+            return Err(SessionFault::malformed("101 without having been asked to upgrade"));
+        }
+        answer.upgrade = self.head.upgrade;
+        self.body = match self.head.framing {
+            AnswerFraming::None => Body::Length(0),
+            AnswerFraming::Length(length) => Body::Length(length),
+            AnswerFraming::Chunked => Body::Chunked,
+            AnswerFraming::Close => Body::Close,
+        };
+        answer.length = match self.body {
+            Body::Length(length) => Some(length),
+            Body::Chunked | Body::Close => None,
+        };
+        Ok(Step { consumed, event: Event::Head })
+    }
+
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+        match self.body {
+            Body::Length(0) => Ok(Step { consumed: 0, event: Event::Done }),
+            _ if input.is_empty() => Ok(Step { consumed: 0, event: Event::More }),
+            Body::Length(left) => {
+                let count = input.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                self.body = Body::Length(left - count as u64);
+                Ok(Step { consumed: count, event: Event::Data(0..count) })
+            }
+            Body::Close => Ok(Step { consumed: input.len(), event: Event::Data(0..input.len()) }),
+            Body::Chunked => self.read_chunked(input),
+        }
+    }
+
+    fn ends_with_close(&self) -> bool {
+        self.body == Body::Close
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        let trailers = self.decoder.trailers();
+        (self.body == Body::Length(0) && !trailers.is_empty()).then_some(trailers)
+    }
+
+    fn is_reusable(&self) -> bool {
+        self.head.keep_alive && self.request_ended && self.body == Body::Length(0)
+    }
+}
+
+impl HttpSession {
+    fn read_chunked(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+        let found = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+        if found.done {
+            self.body = Body::Length(0);
+        }
+        let event = match found.data.is_empty() {
+            false => Event::Data(found.data),
+            true if found.done => Event::Done,
+            true => Event::More,
+        };
+        Ok(Step { consumed: found.consumed, event })
+    }
+}
+
+/// What concerns this connection only.
+fn connection_fields<'a>(
+    errand: &'a Errand<'_>,
+) -> impl Iterator<Item = (Known, &'a [u8])> + use<'a> {
+    let request = &errand.ex.request;
+    let upgrade = errand.upgrade.then(|| request.fields.get(Known::Upgrade)).flatten();
+    let connection: Option<&[u8]> = match (upgrade, errand.keep_alive) {
+        (Some(_), _) => Some(b"upgrade"),
+        (None, false) => Some(b"close"),
+        (None, true) if errand.force_http10 => Some(b"keep-alive"),
+        (None, true) if request.fields.contains(Known::Te) => {
+            request.fields.list_contains(Known::Te, "trailers").then_some(b"TE")
+        }
+        (None, true) => None,
+    };
+    let connection = connection.map(|value| (Known::Connection, value));
+    connection.into_iter().chain(upgrade.map(|value| (Known::Upgrade, value)))
+}
+
+fn blame(fault: AnswerFault) -> SessionFault {
+    let words = fault.words();
+    match fault {
+        AnswerFault::HeadTooLarge | AnswerFault::TooManyFields => {
+            SessionFault { fault: Fault::BackendHeadTooLarge, words: words.into() }
+        }
+        _ => SessionFault::malformed(words),
+    }
+}

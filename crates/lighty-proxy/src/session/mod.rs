@@ -1,0 +1,147 @@
+//! Sessions: one request and its answer over one connection, one file for each protocol.
+//!
+//! A session is a machine over a codec of lighty-wire. It is told what is asked, hands out bytes
+//! to be sent, is fed what comes back, and says what that meant. It knows no socket and no time.
+//! A new protocol is a file here, a line in [`create`] and a kind in [`crate::spec::Protocol`].
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use lighty_core::Fault;
+use lighty_http::{Fields, Status};
+
+use crate::errand::Errand;
+use crate::spec::Protocol;
+
+mod http;
+
+/// What goes wrong with a backend's answer, and the particulars for the log.
+#[derive(Clone, Debug)]
+pub struct SessionFault {
+    pub fault: Fault,
+    pub words: Cow<'static, str>,
+}
+
+impl SessionFault {
+    /// The backend broke the rules of its protocol.
+    pub fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
+        Self { fault: Fault::BackendMalformed, words: words.into() }
+    }
+}
+
+/// The head of an answer.
+#[derive(Default)]
+pub struct Answer {
+    pub status: Status,
+    /// As the backend sent them, framing and hop-by-hop fields included.
+    pub fields: Fields,
+    /// Length of the body in bytes where it was announced; 0 where there is none.
+    pub length: Option<u64>,
+    /// The backend agreed to speak another protocol: what follows is a tunnel.
+    pub upgrade: bool,
+    /// A path of ours that is to be answered instead (`Location: /path` without a status, RFC 3875
+    /// section 6.2.2).
+    pub local_redirect: bool,
+}
+
+impl Answer {
+    /// Forgets the answer, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.status = Status::OK;
+        self.fields.clear();
+        self.length = None;
+        self.upgrade = false;
+        self.local_redirect = false;
+    }
+}
+
+/// What was found in what a backend sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing more: more is needed.
+    More,
+    /// An interim answer, which stands in the [`Answer`]; its head follows.
+    Interim,
+    /// The head is complete, and stands in the [`Answer`].
+    Head,
+    /// Bytes of the body, as a range of the input.
+    Data(Range<usize>),
+    /// The answer is complete.
+    Done,
+}
+
+/// One step through the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes that are dealt with.
+    pub consumed: usize,
+    pub event: Event,
+}
+
+/// One request and its answer.
+pub trait Session {
+    /// Back to the beginning, for another request.
+    fn clear(&mut self);
+
+    /// Appends what is sent before any of the body.
+    ///
+    /// # Errors
+    /// What the protocol cannot say; nothing has been sent then.
+    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault>;
+
+    /// Bytes of the body that may be handed over now: the length of one piece at most. 0: the
+    /// backend has not asked for any.
+    fn takes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Appends a piece of the body, no longer than [`Session::takes`].
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>);
+
+    /// Appends what ends the body.
+    fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>);
+
+    /// Reads on from the front of `input` until the head is complete. What was not consumed is
+    /// handed in again, with more behind it.
+    ///
+    /// # Errors
+    /// The connection cannot be used any more.
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault>;
+
+    /// Body bytes that were read together with the head and are not in the input any more.
+    fn take_early_body(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// Reads on in the body. Everything is consumed sooner or later: no byte is needed twice.
+    ///
+    /// # Errors
+    /// The connection cannot be used any more.
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault>;
+
+    /// The backend closed its half: whether that is how this answer ends.
+    fn ends_with_close(&self) -> bool {
+        false
+    }
+
+    /// What the backend wants to have in the error log; taken once.
+    fn take_said(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Fields behind the body.
+    fn trailers(&self) -> Option<&Fields> {
+        None
+    }
+
+    /// Whether the connection can carry another request, now that the answer is complete.
+    fn is_reusable(&self) -> bool;
+}
+
+/// A session for a protocol.
+pub fn create(protocol: &Protocol) -> Box<dyn Session> {
+    match protocol {
+        _ => Box::new(http::HttpSession::default()),
+    }
+}

@@ -1,0 +1,113 @@
+//! A request's body on its way to a backend, of which the beginning is kept so that it can be sent
+//! again.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_core::{BodyFault, RequestBody};
+
+/// Bytes that are kept for a second try; a longer body is sent once.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// The body of a request.
+#[derive(Default)]
+pub struct Upload {
+    body: RequestBody,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    /// How many of the kept pieces were handed out since the last rewind.
+    at: usize,
+    ended: bool,
+    forgotten: bool,
+    /// A piece that was too long for the protocol; its rest comes first.
+    rest: Bytes,
+}
+
+impl Upload {
+    /// The body as it comes from the client.
+    pub fn new(body: RequestBody) -> Self {
+        let ended = !body.exists();
+        Self { body, ended, ..Self::default() }
+    }
+
+    /// Whether the request has no body.
+    pub fn is_none(&self) -> bool {
+        !self.body.exists()
+    }
+
+    /// Its length in bytes, where the client announced it.
+    pub fn announced(&self) -> Option<u64> {
+        self.body.announced()
+    }
+
+    /// Whether all of it was handed out.
+    pub fn is_over(&self) -> bool {
+        self.ended && self.at == self.kept.len() && self.rest.is_empty()
+    }
+
+    /// Whether it can be sent once more from its beginning.
+    pub fn can_rewind(&self) -> bool {
+        !self.forgotten
+    }
+
+    /// Back to the beginning.
+    pub fn rewind(&mut self) {
+        debug_assert!(self.can_rewind());
+        self.at = 0;
+        self.rest = Bytes::new();
+    }
+
+    /// An answer has begun: nothing will be sent twice any more.
+    pub fn forget(&mut self) {
+        self.kept.drain(..self.at);
+        self.at = 0;
+        self.forgotten = true;
+    }
+
+    /// The next piece, no longer than `most` bytes; `None` at the end.
+    pub fn poll_piece(
+        &mut self,
+        most: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if self.rest.is_empty() {
+            match ready!(self.poll_whole(cx)) {
+                Some(Ok(piece)) => self.rest = piece,
+                other => return Poll::Ready(other),
+            }
+        }
+        let count = self.rest.len().min(most);
+        Poll::Ready(Some(Ok(self.rest.split_to(count))))
+    }
+
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(kept) = self.kept.get(self.at) {
+            self.at += 1;
+            return Poll::Ready(Some(Ok(kept.clone())));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let piece = ready!(self.body.poll_next(cx));
+        match &piece {
+            Some(Ok(bytes)) => self.keep(bytes),
+            Some(Err(_)) | None => self.ended = true,
+        }
+        Poll::Ready(piece)
+    }
+
+    fn keep(&mut self, piece: &Bytes) {
+        if self.forgotten {
+            return;
+        }
+        self.kept_bytes += piece.len();
+        if self.kept_bytes > KEPT_BYTES_MAX {
+            self.forgotten = true;
+            self.kept = Vec::new();
+            self.at = 0;
+            return;
+        }
+        self.kept.push(piece.clone());
+        self.at = self.kept.len();
+    }
+}

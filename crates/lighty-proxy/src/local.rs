@@ -65,6 +65,7 @@ pub struct Local {
     registry: Arc<Registry>,
     /// By the address of the spec, which the settings keep alive.
     known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
+    #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     couriers: RefCell<HashMap<Protocol, Vec<Box<Courier>>, foldhash::fast::RandomState>>,
     random: Cell<u64>,
     log: Log,

@@ -42,6 +42,8 @@ pub fn take_head(ex: &mut Exchange, courier: &mut Courier, route: &Route) {
     response.status = answer.status;
     for (known, name, value) in end_to_end(&answer.fields) {
         if matches!(known, Some(Known::ContentLength)) {
+            // What a HEAD or a 304 is told about; elsewhere the body speaks for itself.
+            response.described_length = lighty_http::decimal::parse(value);
             continue;
         }
         response.fields.push(name, value);

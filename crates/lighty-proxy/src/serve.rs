@@ -310,7 +310,6 @@ impl Serving<'_> {
             return reply::hand_over(self.ex, courier, connection, &self.local);
         }
         reply::take_head(self.ex, &mut courier, &self.route);
-        let length = courier.answer.length;
         let upload = std::mem::take(&mut self.upload);
         let carriage = Carriage { courier, connection, upload };
         let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
@@ -319,9 +318,6 @@ impl Serving<'_> {
             Some(whole) => Body::Memory(whole),
             None => Body::Stream(Box::new(download)),
         };
-        if self.ex.request.is_head() {
-            response.described_length = length.filter(|length| *length > 0);
-        }
         response.answered = true;
         Step::Answered
     }

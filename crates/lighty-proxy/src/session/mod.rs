@@ -140,8 +140,6 @@ pub trait Session {
 }
 
 /// A session for a protocol.
-pub fn create(protocol: &Protocol) -> Box<dyn Session> {
-    match protocol {
-        _ => Box::new(http::HttpSession::default()),
-    }
+pub fn create(_protocol: &Protocol) -> Box<dyn Session> {
+    Box::new(http::HttpSession::default())
 }

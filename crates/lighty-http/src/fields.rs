@@ -83,7 +83,13 @@ impl Fields {
     /// Appends a field as spelled. The caller answers for the bytes: parsers have checked them, and
     /// encoders refuse what could split a message.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        let entry = self.store(name, value, Known::from_bytes(name));
+        self.push_looked_up(Known::from_bytes(name), name, value);
+    }
+
+    /// As [`Fields::push`], for a caller that has asked [`Known::from_bytes`] about the name.
+    pub fn push_looked_up(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
+        debug_assert_eq!(known, Known::from_bytes(name), "what the name is known as");
+        let entry = self.store(name, value, known);
         self.entries.push(entry);
     }
 

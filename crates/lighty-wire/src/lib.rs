@@ -11,11 +11,12 @@
 //!
 //! Reading order: [`http1::request`] (what a client sends), with `http1::scan` (where its head
 //! ends) and `http1::framing` (how its body is delimited) · [`http1::chunked`] (bodies of unknown
-//! length, both ways) · [`http1::response`] (what it gets) · [`http1::fault`] (the table of
-//! refusals).
+//! length, both ways) and [`http1::trailer`] (what may follow them) · [`http1::response`] (what it
+//! gets) · [`http1::fault`] (the table of refusals).
 //!
-//! Towards backends: [`cgi`] (the variables that describe a request, the head of an answer), which
-//! [`fastcgi`], [`scgi`] and [`uwsgi`] share.
+//! Towards backends: [`http1::client`] (what one is asked) and [`http1::answer`] (what it answers) ·
+//! [`cgi`] (the variables that describe a request, the head of an answer), which [`fastcgi`],
+//! [`scgi`] and [`uwsgi`] share.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,60 +1,15 @@
 //! Replays `testdata/http1`: every case in one piece and in every cut. The format is described in
 //! `testdata/http1/README.md`.
 
-use std::collections::HashSet;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+mod cases;
 
 use lighty_http::uri::ParseOpts;
-use lighty_testkit::shredder::{byte_by_byte, every_split, random_fragments};
 use lighty_wire::http1::request::TargetForm;
 use lighty_wire::http1::{BodyFraming, Head, Limits, RequestHead, parse_request};
 
-/// Beyond this length cutting at every place takes too long; random pieces do then.
-const EVERY_SPLIT_BYTES_MAX: usize = 1024;
-const CASES_MIN: usize = 150;
-
-#[derive(Default)]
-struct Case {
-    name: String,
-    input: Vec<u8>,
-    options: Vec<String>,
-    expected: String,
-}
-
 #[test]
 fn every_case_in_every_cut() {
-    let cases = load_all();
-    assert!(cases.len() >= CASES_MIN, "only {} cases were found", cases.len());
-    let mut names = HashSet::new();
-    let mut failures = String::new();
-    for case in &cases {
-        assert!(names.insert(&case.name), "two cases are called {}", case.name);
-        if let Err(reason) = replay(case) {
-            writeln!(failures, "{}: {reason}", case.name).expect("a String takes all");
-        }
-    }
-    assert!(failures.is_empty(), "\n{failures}");
-}
-
-fn replay(case: &Case) -> Result<(), String> {
-    let opts = options(&case.options);
-    let whole = run(&[&case.input], &opts);
-    check(&case.expected, &whole)?;
-    let mut result = Ok(());
-    let mut compare = |pieces: &[&[u8]]| {
-        let cut = run(pieces, &opts);
-        if cut != whole && result.is_ok() {
-            let lens: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
-            result = Err(format!("in pieces of {lens:?}: {cut}, in one: {whole}"));
-        }
-    };
-    if case.input.len() <= EVERY_SPLIT_BYTES_MAX {
-        every_split(&case.input, &mut compare);
-    }
-    byte_by_byte(&case.input, &mut compare);
-    random_fragments(&case.input, 1, 20, &mut compare);
-    result
+    cases::replay_all("http1", 150, |case, pieces| run(pieces, &options(&case.options)));
 }
 
 /// What came out, in the words of the corpus with all its keys. A head that is complete before the
@@ -104,16 +59,6 @@ fn describe(head: &RequestHead, rest: usize) -> String {
     )
 }
 
-/// Every word that is expected must be among those that came out.
-fn check(expected: &str, actual: &str) -> Result<(), String> {
-    let words: HashSet<&str> = actual.split(' ').collect();
-    match expected.split(' ').find(|word| !words.contains(word)) {
-        _ if expected.is_empty() => Err("no outcome is given".into()),
-        None => Ok(()),
-        Some(word) => Err(format!("expected {word}, got {actual}")),
-    }
-}
-
 fn options(names: &[String]) -> ParseOpts {
     let mut opts = ParseOpts::default();
     for name in names {
@@ -129,71 +74,4 @@ fn options(names: &[String]) -> ParseOpts {
         } = value;
     }
     opts
-}
-
-fn load_all() -> Vec<Case> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/http1");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(&dir)
-        .expect("the corpus is in the tree")
-        .map(|entry| entry.expect("a readable directory").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "http"))
-        .collect();
-    paths.sort();
-    paths.iter().flat_map(|path| load(path)).collect()
-}
-
-fn load(path: &Path) -> Vec<Case> {
-    let text = std::fs::read_to_string(path).expect("cases are ASCII");
-    let mut cases: Vec<Case> = Vec::new();
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("== ") {
-            cases.push(Case { name: name.into(), ..Case::default() });
-            continue;
-        }
-        let (mark, rest) = line.split_at(line.len().min(1));
-        let rest = rest.strip_prefix(' ').unwrap_or(rest);
-        match (mark, cases.last_mut()) {
-            ("" | "#", _) => {}
-            ("|", Some(case)) => {
-                unescape(rest, &mut case.input);
-                case.input.extend_from_slice(b"\r\n");
-            }
-            (":", Some(case)) => unescape(rest, &mut case.input),
-            ("!", Some(case)) => case.options.push(rest.into()),
-            (">", Some(case)) => case.expected = rest.into(),
-            _ => panic!("{}: {line:?} is no line of a case", path.display()),
-        }
-    }
-    cases
-}
-
-fn unescape(text: &str, out: &mut Vec<u8>) {
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.extend_from_slice(&rest.as_bytes()[..at]);
-        rest = &rest[at + 1..];
-        let mut len = 1;
-        match rest.as_bytes().first() {
-            Some(b'r') => out.push(b'\r'),
-            Some(b'n') => out.push(b'\n'),
-            Some(b't') => out.push(b'\t'),
-            Some(b's') => out.push(b' '),
-            Some(b'0') => out.push(0),
-            Some(b'\\') => out.push(b'\\'),
-            Some(b'x') => {
-                out.push(u8::from_str_radix(&rest[1..3], 16).expect("two hexadecimal digits"));
-                len = 3;
-            }
-            Some(b'{') => {
-                len = rest.find('}').expect("a closing brace") + 1;
-                let (piece, count) = rest[1..len - 1].rsplit_once('*').expect("text*count");
-                let mut bytes = Vec::new();
-                unescape(piece, &mut bytes);
-                out.extend(bytes.repeat(count.parse().expect("a count")));
-            }
-            other => panic!("unknown escape {other:?} in {text}"),
-        }
-        rest = &rest[len..];
-    }
-    out.extend_from_slice(rest.as_bytes());
 }

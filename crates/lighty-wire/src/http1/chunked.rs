@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Size ──► Extension ──► Data ──► DataCr ──► DataLf ─┐
-//!    ▲  └──────► SizeLf ───┘  └ (size 0) ► Trailer ► Done
+//!    ▲  └──────► SizeLf ───┘  └ (size 0) ► Trailer ◄► TrailerLf ► Done
 //!    └─────────────────────────────────────────────────┘
 //! ```
 //!
@@ -15,10 +15,11 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use lighty_http::fields::{is_token_byte, trim};
-use lighty_http::{Fields, Known, Status};
+use lighty_http::{Fields, Status};
 use memchr::memchr;
 
 use super::response::{EncodeFault, push_fields};
+use super::trailer;
 
 /// Digits in a chunk size, leading zeros included: enough for 2^64 - 1.
 pub const SIZE_DIGITS_MAX: u8 = 16;
@@ -27,10 +28,10 @@ pub const SIZE_DIGITS_MAX: u8 = 16;
 pub const EXTENSION_BYTES_MAX: u32 = 1024;
 
 /// Framing beyond 16 bytes for each chunk and two for each byte of data adds up to at most this: a
-/// body that is nearly all framing is an attack.
+/// request's body that is nearly all framing is an attack.
 pub const OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
-/// Bytes of the trailer section, line ends included.
+/// Bytes of the trailer section, line ends included but for the empty line.
 pub const TRAILER_BYTES_MAX: usize = 8192;
 
 /// Trailer fields, dropped ones included.
@@ -84,7 +85,8 @@ impl ChunkFault {
         Self::TrailersTooLarge,
     ];
 
-    /// The status of the answer.
+    /// The status of the answer to a client that sent it. In the answer of a backend, where a
+    /// status has gone out already, the client's connection is cut.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -154,6 +156,8 @@ enum State {
     DataLf,
     /// A trailer line or the empty line.
     Trailer,
+    /// The LF of the empty line, or the rest of a line that is none.
+    TrailerLf,
     /// Nothing.
     Done,
 }
@@ -169,6 +173,7 @@ pub struct ChunkedDecoder {
     /// Bytes of the current chunk's extension.
     extension_len: u32,
     overhead: u64,
+    overhead_max: u64,
     /// The beginning of a trailer line whose end has not arrived.
     line: Vec<u8>,
     trailer_bytes: usize,
@@ -191,11 +196,21 @@ impl ChunkedDecoder {
             fault: None,
             extension_len: 0,
             overhead: 0,
+            overhead_max: OVERHEAD_BYTES_MAX,
             line: Vec::new(),
             trailer_bytes: 0,
             trailer_count: 0,
             trailers: Fields::new(),
         }
+    }
+
+    /// As [`ChunkedDecoder::new`], for the answer of a backend: what it streams byte by byte for
+    /// hours is no attack, so framing may outweigh data.
+    #[must_use]
+    pub const fn of_answer() -> Self {
+        let mut decoder = Self::new();
+        decoder.overhead_max = u64::MAX;
+        decoder
     }
 
     /// Back to the beginning of another body; keeps its memory.
@@ -204,7 +219,7 @@ impl ChunkedDecoder {
         self.trailers.clear();
         let (line, trailers) =
             (core::mem::take(&mut self.line), core::mem::take(&mut self.trailers));
-        *self = Self { line, trailers, ..Self::new() };
+        *self = Self { line, trailers, overhead_max: self.overhead_max, ..Self::new() };
     }
 
     /// Whether the body is complete.
@@ -213,8 +228,8 @@ impl ChunkedDecoder {
         self.state == State::Done
     }
 
-    /// The trailer fields, complete once the body is done. Those that would change how the message
-    /// is framed, routed or authenticated are not among them (RFC 9110 section 6.5.1).
+    /// The trailer fields, complete once the body is done. Those that [`trailer::is_allowed`]
+    /// forbids are not among them.
     #[must_use]
     pub fn trailers(&self) -> &Fields {
         &self.trailers
@@ -237,6 +252,7 @@ impl ChunkedDecoder {
             match self.state {
                 State::Data { left } => return Ok(self.take_data(left, at, input.len())),
                 State::Trailer => at += self.take_trailer(&input[at..])?,
+                State::TrailerLf => at += self.take_trailer_lf(input[at]),
                 State::Done => break,
                 _ => {
                     self.state = self.step(input[at])?;
@@ -286,7 +302,9 @@ impl ChunkedDecoder {
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::Size { size: 0, digits: 0 }),
             (State::DataCr | State::DataLf, _) => Err(ChunkFault::DataEnd),
-            (State::Data { .. } | State::Trailer | State::Done, _) => Ok(self.state),
+            (State::Data { .. } | State::Trailer | State::TrailerLf | State::Done, _) => {
+                Ok(self.state)
+            }
         }
     }
 
@@ -303,50 +321,63 @@ impl ChunkedDecoder {
         let allowed = size.saturating_mul(2).saturating_add(LINE_BYTES);
         // Digits, line ends and the extension: what this chunk costs beside its data.
         let spent = LINE_BYTES + 4 + u64::from(self.extension_len);
-        self.overhead = (self.overhead + spent).saturating_sub(allowed);
+        self.overhead = self.overhead.saturating_add(spent).saturating_sub(allowed);
         self.extension_len = 0;
-        if self.overhead > OVERHEAD_BYTES_MAX {
+        if self.overhead > self.overhead_max {
             return Err(ChunkFault::Overhead);
         }
         Ok(if size == 0 { State::Trailer } else { State::Data { left: size } })
     }
 
-    /// Takes in trailer bytes up to the end of a line, or all of them; returns how many.
+    /// Takes in trailer bytes up to the end of a line, or all of them; returns how many. Only a line
+    /// that comes in pieces is copied together, so a body without trailers allocates nothing.
     fn take_trailer(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
+        if self.line.is_empty() && input == b"\r" {
+            self.state = State::TrailerLf;
+            return Ok(1);
+        }
         let newline = memchr(b'\n', input);
         let piece = &input[..newline.map_or(input.len(), |at| at + 1)];
-        let room = TRAILER_BYTES_MAX - self.trailer_bytes;
-        // The empty line at the end is not counted.
-        let closing = match self.line.as_slice() {
-            [] => b"\r\n".starts_with(piece),
-            b"\r" => piece == b"\n",
-            _ => false,
-        };
-        let counted = if closing { 0 } else { self.line.len() + piece.len() };
-        if counted > room {
+        if self.line.is_empty() && piece == b"\r\n" {
+            self.state = State::Done;
+            return Ok(piece.len());
+        }
+        if self.line.len() + piece.len() > TRAILER_BYTES_MAX - self.trailer_bytes {
             return Err(ChunkFault::TrailersTooLarge);
+        }
+        if newline.is_some() && self.line.is_empty() {
+            self.finish_trailer_line(piece)?;
+            return Ok(piece.len());
         }
         self.line.extend_from_slice(piece);
         if newline.is_some() {
-            self.finish_trailer_line()?;
+            let mut line = core::mem::take(&mut self.line);
+            self.finish_trailer_line(&line)?;
+            line.clear();
+            self.line = line;
         }
         Ok(piece.len())
     }
 
-    fn finish_trailer_line(&mut self) -> Result<(), ChunkFault> {
-        let line = self.line.strip_suffix(b"\r\n").ok_or(ChunkFault::LineEnd)?;
-        if line.is_empty() {
+    /// The byte after a CR that began a trailer line: mostly the LF that ends the body.
+    fn take_trailer_lf(&mut self, byte: u8) -> usize {
+        if byte == b'\n' {
             self.state = State::Done;
-            self.line.clear();
-            return Ok(());
+            return 1;
         }
-        let (name, value) = split_field(line).ok_or(ChunkFault::Trailer)?;
-        if !Known::from_bytes(name).is_some_and(is_forbidden_trailer) {
+        self.line.push(b'\r');
+        self.state = State::Trailer;
+        0
+    }
+
+    fn finish_trailer_line(&mut self, line: &[u8]) -> Result<(), ChunkFault> {
+        let field = line.strip_suffix(b"\r\n").ok_or(ChunkFault::LineEnd)?;
+        let (name, value) = split_field(field).ok_or(ChunkFault::Trailer)?;
+        if trailer::is_allowed(name) {
             self.trailers.push(name, value);
         }
-        self.trailer_bytes += self.line.len();
+        self.trailer_bytes += line.len();
         self.trailer_count += 1;
-        self.line.clear();
         if self.trailer_count > TRAILERS_MAX {
             return Err(ChunkFault::TrailersTooLarge);
         }
@@ -368,23 +399,6 @@ fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let name_ok = !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte));
     let value_ok = value.iter().all(|&byte| !byte.is_ascii_control() || byte == b'\t');
     (name_ok && value_ok).then_some((name, value))
-}
-
-/// Fields that must not arrive after the fact: framing, routing, authentication, conditions,
-/// representation and whatever a handler has decided upon already.
-const fn is_forbidden_trailer(name: Known) -> bool {
-    use Known as K;
-    matches!(name, K::TransferEncoding | K::ContentLength | K::Connection | K::KeepAlive | K::Te)
-        || matches!(name, K::Trailer | K::Upgrade | K::Host | K::Forwarded | K::Via | K::Proxy)
-        || matches!(name, K::XForwardedFor | K::XForwardedHost | K::XForwardedProto | K::XRealIp)
-        || matches!(name, K::Authorization | K::ProxyAuthorization | K::ProxyConnection)
-        || matches!(name, K::WwwAuthenticate | K::ProxyAuthenticate | K::Cookie | K::SetCookie)
-        || matches!(name, K::IfMatch | K::IfNoneMatch | K::IfModifiedSince | K::IfRange | K::If)
-        || matches!(name, K::IfUnmodifiedSince | K::Range | K::Expect | K::MaxForwards)
-        || matches!(name, K::ContentType | K::ContentEncoding | K::ContentRange | K::CacheControl)
-        || matches!(name, K::Destination | K::Depth | K::Overwrite | K::LockToken | K::Timeout)
-        || matches!(name, K::XSendfile | K::XAccelRedirect | K::XLighttpdSendFile | K::Status)
-        || matches!(name, K::Location | K::Age | K::Expires | K::Date | K::Vary | K::RetryAfter)
 }
 
 /// The size line of a chunk, to be followed by its data and [`CHUNK_END`].

@@ -144,8 +144,18 @@ fn trailers_are_kept_but_for_the_dangerous() {
             "0\r\nA: b\r\n folded\r\n",
             "0\r\nA: \x01\r\n",
             "0\r\nA: b\rc\r\n",
+            "0\r\n\rA: b\r\n",
         ],
     );
+}
+
+#[test]
+fn nothing_is_allocated_without_trailers() {
+    shred(b"3\r\nabc\r\n0\r\n\r\n", |pieces| {
+        let mut decoder = ChunkedDecoder::new();
+        assert_eq!(decode_pieces(&mut decoder, pieces).end, Some(13));
+        assert_eq!((decoder.line.capacity(), decoder.trailers.capacity()), (0, 0));
+    });
 }
 
 #[test]
@@ -178,6 +188,11 @@ fn framing_may_not_outweigh_data() {
     let body = tiny(count);
     assert_eq!(run(&body[..body.len() - 5]), None);
     assert_eq!(run(&tiny(count + 1)), Some(ChunkFault::Overhead));
+    let mut of_answer = ChunkedDecoder::of_answer();
+    let body = tiny(count + 1);
+    assert_eq!(decode_pieces(&mut of_answer, &[body.as_bytes()]).end, Some(body.len()));
+    of_answer.clear();
+    assert_eq!(decode_pieces(&mut of_answer, &[body.as_bytes()]).fault, None, "and so reused");
     // A long upload in signed chunks of 64 KiB passes.
     let mut decoder = ChunkedDecoder::new();
     let line = format!("10000;chunk-signature={}\r\n", "a".repeat(64));

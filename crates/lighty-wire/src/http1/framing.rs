@@ -1,9 +1,9 @@
-//! How the body of a request is delimited: RFC 9112 section 6, without the lenient branches.
+//! How the body of a message is delimited: RFC 9112 section 6, without the lenient branches.
 //!
 //! Wherever two readers of one message could disagree about where it ends, the message is refused:
 //! that disagreement is how requests are smuggled.
 
-use lighty_http::fields::list_items;
+use lighty_http::fields::{list_items, trim};
 use lighty_http::{Fields, Known, Method, Version};
 
 use super::fault::RequestFault;
@@ -35,12 +35,16 @@ pub(super) fn body_framing(
     fields: &Fields,
     get_body: bool,
 ) -> Result<BodyFraming, RequestFault> {
-    let framing = if fields.contains(Known::TransferEncoding) {
-        transfer_coding(version, fields)?
-    } else if fields.contains(Known::ContentLength) {
-        BodyFraming::Length(content_length(fields)?)
-    } else {
-        BodyFraming::None
+    let framing = match announced(version, fields)? {
+        None => BodyFraming::None,
+        Some(Announced::Chunked) => BodyFraming::Chunked,
+        // RFC 9112 section 6.3 allows equal repeated values to be taken for one. They are refused
+        // here: no client sends them, and what is in front of this server may have counted
+        // otherwise.
+        Some(Announced::Length { repeated: true, .. }) => {
+            return Err(RequestFault::ContentLengthRepeated);
+        }
+        Some(Announced::Length { bytes, .. }) => BodyFraming::Length(bytes),
     };
     match method {
         Some(Method::Get | Method::Head) if framing.has_body() && !get_body => {
@@ -51,15 +55,65 @@ pub(super) fn body_framing(
     }
 }
 
+/// What the fields of a message say about its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// `Content-Length`, once or several times the same.
+    Length { bytes: u64, repeated: bool },
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// Why the framing fields of a message, in either direction, are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FramingFault {
+    LengthMalformed,
+    LengthConflict,
+    LengthTooLarge,
+    LengthAndCoding,
+    CodingInHttp10,
+    CodingMalformed,
+    CodingUnknown,
+}
+
+impl From<FramingFault> for RequestFault {
+    fn from(fault: FramingFault) -> Self {
+        match fault {
+            FramingFault::LengthMalformed => Self::ContentLengthMalformed,
+            FramingFault::LengthConflict => Self::ContentLengthConflict,
+            FramingFault::LengthTooLarge => Self::ContentLengthTooLarge,
+            FramingFault::LengthAndCoding => Self::LengthAndCoding,
+            FramingFault::CodingInHttp10 => Self::CodingInHttp10,
+            FramingFault::CodingMalformed => Self::CodingMalformed,
+            FramingFault::CodingUnknown => Self::CodingUnknown,
+        }
+    }
+}
+
+/// Reads `Transfer-Encoding` and `Content-Length`; `None` if there is neither.
+pub(super) fn announced(
+    version: Version,
+    fields: &Fields,
+) -> Result<Option<Announced>, FramingFault> {
+    if fields.contains(Known::TransferEncoding) {
+        transfer_coding(version, fields).map(|()| Some(Announced::Chunked))
+    } else if fields.contains(Known::ContentLength) {
+        content_length(fields).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
 /// RFC 9112 section 6.1: "A server MAY reject a request that contains both Content-Length and
 /// Transfer-Encoding", "A server that receives a request message with a transfer coding it does
-/// not understand SHOULD respond with 501".
-fn transfer_coding(version: Version, fields: &Fields) -> Result<BodyFraming, RequestFault> {
+/// not understand SHOULD respond with 501". Of an HTTP/1.0 message with a coding it says that it
+/// must be treated "as if the framing is faulty".
+fn transfer_coding(version: Version, fields: &Fields) -> Result<(), FramingFault> {
     if fields.contains(Known::ContentLength) {
-        return Err(RequestFault::LengthAndCoding);
+        return Err(FramingFault::LengthAndCoding);
     }
     if version < Version::Http11 {
-        return Err(RequestFault::CodingInHttp10);
+        return Err(FramingFault::CodingInHttp10);
     }
     let (mut chunked, mut unknown, mut after_chunked) = (0, 0, false);
     for coding in fields.get_all(Known::TransferEncoding).flat_map(list_items) {
@@ -67,37 +121,35 @@ fn transfer_coding(version: Version, fields: &Fields) -> Result<BodyFraming, Req
         if coding.eq_ignore_ascii_case(b"chunked") { chunked += 1 } else { unknown += 1 }
     }
     match (chunked, unknown) {
-        (0, 0) => Err(RequestFault::CodingMalformed),
-        _ if after_chunked => Err(RequestFault::CodingMalformed),
-        (_, 0) => Ok(BodyFraming::Chunked),
-        _ => Err(RequestFault::CodingUnknown),
+        (0, 0) => Err(FramingFault::CodingMalformed),
+        _ if after_chunked => Err(FramingFault::CodingMalformed),
+        (_, 0) => Ok(()),
+        _ => Err(FramingFault::CodingUnknown),
     }
 }
 
-/// RFC 9112 section 6.3 allows equal repeated values to be taken for one. They are refused here:
-/// no client sends them, and what is in front of this server may have counted otherwise.
-fn content_length(fields: &Fields) -> Result<u64, RequestFault> {
+fn content_length(fields: &Fields) -> Result<Announced, FramingFault> {
     let mut values =
         fields.get_all(Known::ContentLength).flat_map(|value| value.split(|&byte| byte == b','));
-    let first = values.next().unwrap_or_default();
-    if let Some(second) = values.next() {
-        let same = lighty_http::fields::trim(first) == lighty_http::fields::trim(second);
-        return Err(match same && values.next().is_none() {
-            true => RequestFault::ContentLengthRepeated,
-            false => RequestFault::ContentLengthConflict,
-        });
+    let first = trim(values.next().unwrap_or_default());
+    let mut repeated = false;
+    for other in values {
+        repeated = true;
+        if trim(other) != first {
+            return Err(FramingFault::LengthConflict);
+        }
     }
-    parse_length(first)
+    parse_length(first).map(|bytes| Announced::Length { bytes, repeated })
 }
 
-fn parse_length(digits: &[u8]) -> Result<u64, RequestFault> {
+fn parse_length(digits: &[u8]) -> Result<u64, FramingFault> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(RequestFault::ContentLengthMalformed);
+        return Err(FramingFault::LengthMalformed);
     }
     digits
         .iter()
         .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-        .ok_or(RequestFault::ContentLengthTooLarge)
+        .ok_or(FramingFault::LengthTooLarge)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use lighty_http::uri::{Form, ParseOpts, Target, normalise, split_target};
 use lighty_http::{Fields, Known, Method, Version};
 use memchr::memchr;
 
+use super::connection::ConnectionOptions;
 use super::fault::RequestFault;
 pub use super::framing::BodyFraming;
 use super::framing::body_framing;
@@ -339,21 +340,11 @@ fn check_host_lines(out: &RequestHead) -> Result<(), RequestFault> {
     }
 }
 
-/// RFC 9112 section 9.3: `close` wins; 1.1 stays by default, 1.0 when it asks to.
 fn read_connection(out: &mut RequestHead) {
-    if !out.fields.contains(Known::Connection) {
-        (out.keep_alive, out.upgrade) = (out.version == Version::Http11, false);
-        return;
-    }
-    let (mut close, mut keep_alive, mut upgrade) = (false, false, false);
-    for token in out.fields.get_all(Known::Connection).flat_map(list_items) {
-        close |= token.eq_ignore_ascii_case(b"close");
-        keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
-        upgrade |= token.eq_ignore_ascii_case(b"upgrade");
-    }
-    let is_http11 = out.version == Version::Http11;
-    out.keep_alive = !close && (is_http11 || keep_alive);
-    out.upgrade = upgrade && is_http11 && out.fields.contains(Known::Upgrade);
+    let options = ConnectionOptions::of(&out.fields);
+    out.keep_alive = options.keep_alive(out.version);
+    out.upgrade =
+        options.upgrade && out.version == Version::Http11 && out.fields.contains(Known::Upgrade);
 }
 
 /// RFC 9110 section 10.1.1; an expectation in a 1.0 request is ignored.

@@ -1,0 +1,268 @@
+//! The head of an answer as a backend sends it: RFC 9112 sections 4 to 6, read strictly.
+//!
+//! Lines are taken in as they become whole, each byte is looked at once and copied once, however
+//! small the pieces. What a client would be shown passes through here, so nothing is repaired that
+//! two readers could take for two things.
+
+use alloc::vec::Vec;
+
+use lighty_http::fields::{is_token_byte, trim};
+use lighty_http::{Fields, Known, Method, Status, Version};
+use memchr::memchr;
+
+pub use super::answer_fault::AnswerFault;
+pub use super::answer_framing::AnswerFraming;
+use super::answer_framing::delimit;
+use super::request::Head;
+
+/// How large an answer head may be. What exceeds a limit is refused as soon as the byte that
+/// crosses it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimits {
+    /// Bytes of status line and header fields together, without the final empty line.
+    pub head_bytes_max: usize,
+    /// Number of header lines.
+    pub fields_max: u32,
+}
+
+impl Default for AnswerLimits {
+    /// Applications set many cookies and long policies, and are trusted more than clients.
+    fn default() -> Self {
+        Self { head_bytes_max: 64 * 1024, fields_max: 200 }
+    }
+}
+
+/// A parsed answer head. Reusable: parsing clears it and keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerHead {
+    progress: Progress,
+    reason: Vec<u8>,
+    /// 1.0 or 1.1.
+    pub version: Version,
+    /// The status; an interim one (1xx but 101) means that another head follows.
+    pub status: Status,
+    /// The header fields in their order and spelling. A `Content-Length` that was there several
+    /// times with one value is there once.
+    pub fields: Fields,
+    /// How the body is delimited.
+    pub framing: AnswerFraming,
+    /// Whether the connection can carry another request once this body has ended.
+    pub keep_alive: bool,
+    /// Whether a tunnel follows: 101, or 2xx to CONNECT. Whether it was asked for is for the
+    /// caller to know.
+    pub upgrade: bool,
+}
+
+/// How far a head that is not whole has been read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Bytes looked at.
+    scanned: usize,
+    /// Where the current line begins.
+    line_start: usize,
+    field_lines: u32,
+}
+
+impl AnswerHead {
+    /// An empty head; allocates nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the answer, and how far a partial head was read, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.progress = Progress::default();
+        self.reason.clear();
+        (self.version, self.status) = (Version::Http11, Status::OK);
+        self.fields.clear();
+        self.framing = AnswerFraming::None;
+        (self.keep_alive, self.upgrade) = (false, false);
+    }
+
+    /// The reason phrase as it came; often empty, never of meaning.
+    #[must_use]
+    pub fn reason(&self) -> &[u8] {
+        &self.reason
+    }
+
+    /// Whether another head follows this one: RFC 9110 section 15.2.
+    #[must_use]
+    pub fn is_interim(&self) -> bool {
+        self.status.is_interim() && !self.upgrade
+    }
+
+    /// Bytes of memory that it holds on to.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.reason.capacity() + self.fields.capacity()
+    }
+}
+
+/// Reads one head from the front of `buf`: the answer to a request with the method `asked`, of
+/// which HEAD and CONNECT change what follows.
+///
+/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
+/// that is where it remembers how far it came. After an interim answer, call it with what follows.
+///
+/// # Errors
+/// [`AnswerFault`], as soon as it is certain. The connection cannot be used any more.
+pub fn parse_response(
+    buf: &[u8],
+    asked: Option<Method>,
+    limits: &AnswerLimits,
+    out: &mut AnswerHead,
+) -> Result<Head, AnswerFault> {
+    let result = out.advance(buf, limits).and_then(|end| match end {
+        None => Ok(Head::Partial),
+        Some(consumed) => out.finish(asked).map(|()| Head::Complete { consumed }),
+    });
+    if result != Ok(Head::Partial) {
+        out.progress = Progress::default();
+    }
+    result
+}
+
+impl AnswerHead {
+    /// Takes in the lines that arrived since the last call; where the head ends, if it does.
+    fn advance(&mut self, buf: &[u8], limits: &AnswerLimits) -> Result<Option<usize>, AnswerFault> {
+        if self.progress.scanned == 0 {
+            self.clear();
+        }
+        while let Some(len) = memchr(b'\n', &buf[self.progress.scanned..]) {
+            let end = self.progress.scanned + len + 1;
+            let line = &buf[self.progress.line_start..end];
+            if self.progress.line_start == 0 {
+                check_size(end, line, limits)?;
+                self.take_status_line(line)?;
+            } else if line == b"\r\n" {
+                return Ok(Some(end));
+            } else {
+                self.count_field(end, limits)?;
+                take_field(line, &mut self.fields)?;
+            }
+            (self.progress.scanned, self.progress.line_start) = (end, end);
+        }
+        self.progress.scanned = buf.len();
+        let line = &buf[self.progress.line_start..];
+        match line {
+            b"" | b"\r" if self.progress.line_start > 0 => {}
+            _ if self.progress.line_start > 0 => check_head_bytes(buf.len(), limits)?,
+            _ => check_size(buf.len(), line, limits)?,
+        }
+        Ok(None)
+    }
+
+    fn count_field(&mut self, end: usize, limits: &AnswerLimits) -> Result<(), AnswerFault> {
+        check_head_bytes(end, limits)?;
+        self.progress.field_lines += 1;
+        if self.progress.field_lines > limits.fields_max {
+            return Err(AnswerFault::TooManyFields);
+        }
+        Ok(())
+    }
+
+    /// `line` has the shape of a status line up to its code.
+    fn take_status_line(&mut self, line: &[u8]) -> Result<(), AnswerFault> {
+        let line = line.strip_suffix(b"\r\n").ok_or(AnswerFault::BareLf)?;
+        let Some((&[_, _, _, _, _, _, _, minor, _, a, b, c], rest)) = line.split_first_chunk()
+        else {
+            return Err(AnswerFault::StatusLine);
+        };
+        self.version = if minor == b'0' { Version::Http10 } else { Version::Http11 };
+        let digit = |byte: u8| u16::from(byte.wrapping_sub(b'0'));
+        let code = digit(a) * 100 + digit(b) * 10 + digit(c);
+        self.status = Status::new(code).ok_or(AnswerFault::StatusCode)?;
+        // Many leave the space out that must be there even without a reason: RFC 9112 section 4.
+        let reason = rest.strip_prefix(b" ").unwrap_or(rest);
+        if has_control(reason) {
+            return Err(if reason.contains(&b'\r') {
+                AnswerFault::BareCr
+            } else {
+                AnswerFault::Reason
+            });
+        }
+        self.reason.extend_from_slice(reason);
+        Ok(())
+    }
+
+    /// What the whole section means.
+    fn finish(&mut self, asked: Option<Method>) -> Result<(), AnswerFault> {
+        let delimited = delimit(asked, self.version, self.status, &mut self.fields)?;
+        self.framing = delimited.framing;
+        (self.keep_alive, self.upgrade) = (delimited.keep_alive, delimited.upgrade);
+        Ok(())
+    }
+}
+
+/// Holds the beginning of the status line, as far as it is there, against its shape and the limit,
+/// so that both are decided by the first byte that is wrong.
+fn check_size(end: usize, line: &[u8], limits: &AnswerLimits) -> Result<(), AnswerFault> {
+    let seen = line.len().min(limits.head_bytes_max.saturating_add(1));
+    check_shape(&line[..seen])?;
+    check_head_bytes(end, limits)
+}
+
+fn check_head_bytes(end: usize, limits: &AnswerLimits) -> Result<(), AnswerFault> {
+    if end > limits.head_bytes_max { Err(AnswerFault::HeadTooLarge) } else { Ok(()) }
+}
+
+/// `HTTP/1.x ddd`, and a space or the end: what is not HTTP/1 is refused at its first byte.
+fn check_shape(line: &[u8]) -> Result<(), AnswerFault> {
+    const CODE_END: usize = 12;
+    for (index, &byte) in line.iter().take(CODE_END + 1).enumerate() {
+        let fault = match (index, byte) {
+            (0..5, _) if byte == b"HTTP/"[index] => continue,
+            (5, b'1') | (6, b'.') | (7, b'0' | b'1') | (8, b' ') => continue,
+            (9, b'1'..=b'9') | (10 | 11, b'0'..=b'9') => continue,
+            (CODE_END, b' ' | b'\r' | b'\n') => continue,
+            (5 | 7, b'0'..=b'9') => AnswerFault::Version,
+            (9..=CODE_END, _) => AnswerFault::StatusCode,
+            _ => AnswerFault::StatusLine,
+        };
+        return Err(fault);
+    }
+    Ok(())
+}
+
+/// One whole line, its line feed included.
+fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), AnswerFault> {
+    let split = line.strip_suffix(b"\r\n").and_then(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        Some((&line[..colon], trim(&line[colon + 1..])))
+    });
+    let Some((name, value)) = split else { return Err(explain(line)) };
+    let known = Known::from_bytes(name);
+    let is_name = known.is_some() || (!name.is_empty() && name.iter().all(|&b| is_token_byte(b)));
+    if !is_name || has_control(value) {
+        return Err(explain(line));
+    }
+    fields.push_looked_up(known, name, value);
+    Ok(())
+}
+
+/// Whether there is a control character but tab. Without branches, so that the compiler makes
+/// vectors of it.
+fn has_control(text: &[u8]) -> bool {
+    text.iter()
+        .fold(false, |found, &byte| found | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7F))
+}
+
+/// Names what is wrong with a line. Runs for refused answers only, so it may take its time.
+fn explain(line: &[u8]) -> AnswerFault {
+    let Some(line) = line.strip_suffix(b"\r\n") else { return AnswerFault::BareLf };
+    let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
+    match name {
+        [b' ' | b'\t', ..] => AnswerFault::ObsoleteFolding,
+        _ if line.contains(&b'\r') => AnswerFault::BareCr,
+        _ if value.is_empty() => AnswerFault::NoColon,
+        [.., b' ' | b'\t'] => AnswerFault::SpaceBeforeColon,
+        [] => AnswerFault::FieldName,
+        _ if name.iter().all(|&byte| is_token_byte(byte)) => AnswerFault::FieldValue,
+        _ => AnswerFault::FieldName,
+    }
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! How the body of an answer is delimited: RFC 9112 section 6.3, given what was asked.
+
+use lighty_http::{Fields, Known, Method, Status, Version};
+
+use super::answer_fault::AnswerFault;
+use super::connection::ConnectionOptions;
+use super::framing::{Announced, announced};
+
+/// How the body of an answer is delimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerFraming {
+    /// There is none: what follows is the next answer, or a tunnel.
+    #[default]
+    None,
+    /// This many bytes follow; may be 0.
+    Length(u64),
+    /// Chunks follow, to be read by [`super::chunked::ChunkedDecoder`].
+    Chunked,
+    /// All that comes until the backend closes. Whether it is whole, nobody can tell.
+    Close,
+}
+
+/// What becomes of the connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delimited {
+    pub(super) framing: AnswerFraming,
+    pub(super) keep_alive: bool,
+    pub(super) upgrade: bool,
+}
+
+/// Decides framing and fate. A `Content-Length` that is repeated becomes one.
+pub(super) fn delimit(
+    asked: Option<Method>,
+    version: Version,
+    status: Status,
+    fields: &mut Fields,
+) -> Result<Delimited, AnswerFault> {
+    // RFC 9110 section 9.3.6: "A client MUST ignore any Content-Length or Transfer-Encoding header
+    // fields received in a successful response to CONNECT."
+    if asked == Some(Method::Connect) && status.is_success() {
+        return Ok(Delimited { framing: AnswerFraming::None, keep_alive: false, upgrade: true });
+    }
+    let announced = announced(version, fields)?;
+    if let Some(Announced::Length { repeated: true, .. }) = announced {
+        keep_one_length(fields);
+    }
+    let options = ConnectionOptions::of(fields);
+    if status.is_interim() {
+        return interim(version, status, fields, announced, options);
+    }
+    let bodiless = asked == Some(Method::Head) || !status.allows_content();
+    let framing = match announced {
+        _ if bodiless => AnswerFraming::None,
+        Some(Announced::Length { bytes, .. }) => AnswerFraming::Length(bytes),
+        Some(Announced::Chunked) => AnswerFraming::Chunked,
+        None => AnswerFraming::Close,
+    };
+    let certain = framing != AnswerFraming::Close
+        && !(status == Status::NO_CONTENT && announces_body(announced));
+    Ok(Delimited { framing, keep_alive: certain && options.keep_alive(version), upgrade: false })
+}
+
+/// An interim answer has no body; one that announces a body is a second answer in disguise.
+fn interim(
+    version: Version,
+    status: Status,
+    fields: &Fields,
+    announced: Option<Announced>,
+    options: ConnectionOptions,
+) -> Result<Delimited, AnswerFault> {
+    if announces_body(announced) {
+        return Err(AnswerFault::InterimBody);
+    }
+    let upgrade = status == Status::SWITCHING_PROTOCOLS;
+    let named = options.upgrade && fields.contains(Known::Upgrade);
+    if upgrade && !(named && version == Version::Http11) {
+        return Err(AnswerFault::Upgrade);
+    }
+    let keep_alive = !upgrade && options.keep_alive(version);
+    Ok(Delimited { framing: AnswerFraming::None, keep_alive, upgrade })
+}
+
+/// RFC 9110 section 8.6 forbids `Content-Length` in 1xx and 204; a 0 there does no harm. A backend
+/// that names more may send it.
+fn announces_body(announced: Option<Announced>) -> bool {
+    matches!(announced, Some(Announced::Chunked | Announced::Length { bytes: 1.., .. }))
+}
+
+/// RFC 9112 section 6.3: the invalid field values are replaced "with a single valid Content-Length".
+fn keep_one_length(fields: &mut Fields) {
+    let value = fields.get(Known::ContentLength).unwrap_or_default();
+    let first = value.split(|&byte| byte == b',').next().unwrap_or_default();
+    let first = lighty_http::fields::trim(first).to_vec();
+    fields.set(Known::ContentLength, first);
+}

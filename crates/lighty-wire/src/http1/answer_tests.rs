@@ -1,0 +1,175 @@
+//! Tests of `answer` that look at the structure; what is accepted and refused is a corpus of data
+//! (`testdata/http1-answers`), replayed by `tests/answers.rs`.
+
+use std::format;
+use std::string::String;
+
+use lighty_testkit::shredder::shred;
+use proptest::prelude::*;
+
+use super::super::response::encode_head;
+use super::*;
+
+/// What a head in pieces came to: the fault, or how long it was and what it said.
+type Outcome = Result<Option<(usize, Status, Vec<u8>, AnswerFraming)>, AnswerFault>;
+
+fn outcome(pieces: &[&[u8]], limits: &AnswerLimits, head: &mut AnswerHead) -> Outcome {
+    let mut buf = Vec::new();
+    for piece in pieces {
+        buf.extend_from_slice(piece);
+        if let Head::Complete { consumed } = parse_response(&buf, None, limits, head)? {
+            let reason = head.reason().to_vec();
+            return Ok(Some((consumed, head.status, reason, head.framing)));
+        }
+    }
+    Ok(None)
+}
+
+fn in_all_cuts(input: &[u8], limits: &AnswerLimits) -> Outcome {
+    let whole = outcome(&[input], limits, &mut AnswerHead::new());
+    let mut reused = AnswerHead::new();
+    shred(input, |pieces| {
+        reused.clear();
+        assert_eq!(outcome(pieces, limits, &mut reused), whole, "{pieces:?}");
+    });
+    whole
+}
+
+#[test]
+fn everything_has_its_place() {
+    let text = b"HTTP/1.0 207 Many  Things\r\nsERVER: a\r\nX-Z: \t1 \r\nServer: b\r\n\
+                 connection: keep-alive\r\ncontent-length: 7\r\n\r\nbody";
+    let mut head = AnswerHead::new();
+    let result = parse_response(text, Some(Method::Get), &AnswerLimits::default(), &mut head);
+    assert_eq!(result, Ok(Head::Complete { consumed: text.len() - 4 }));
+    assert_eq!((head.version, head.status.code()), (Version::Http10, 207));
+    assert_eq!(head.reason(), b"Many  Things");
+    let fields: Vec<_> = head.fields.iter().take(3).collect();
+    assert_eq!(fields, [(&b"sERVER"[..], &b"a"[..]), (b"X-Z", b"1"), (b"Server", b"b")]);
+    assert_eq!(head.framing, AnswerFraming::Length(7));
+    assert!(head.keep_alive && !head.upgrade && !head.is_interim());
+}
+
+#[test]
+fn heads_come_one_by_one() {
+    let interim = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    let text = [interim.as_slice(), b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"].concat();
+    let (limits, mut head) = (AnswerLimits::default(), AnswerHead::new());
+    let first = parse_response(&text, None, &limits, &mut head);
+    assert_eq!(first, Ok(Head::Complete { consumed: interim.len() }));
+    assert!(head.is_interim() && head.fields.contains(Known::Link));
+    let rest = &text[interim.len()..];
+    let second = parse_response(rest, None, &limits, &mut head);
+    assert_eq!(second, Ok(Head::Complete { consumed: rest.len() - 1 }));
+    assert!(!head.is_interim() && !head.fields.contains(Known::Link));
+    assert_eq!(head.framing, AnswerFraming::Length(1));
+}
+
+#[test]
+fn a_fault_leaves_nothing_behind() {
+    let (limits, mut head) = (AnswerLimits::default(), AnswerHead::new());
+    let torn = b"HTTP/1.1 200 OK\r\nA: b\r\nB\r\n";
+    assert_eq!(parse_response(torn, None, &limits, &mut head), Err(AnswerFault::NoColon));
+    let good = b"HTTP/1.1 200 OK\r\n\r\n";
+    let result = parse_response(good, None, &limits, &mut head);
+    assert_eq!(result, Ok(Head::Complete { consumed: good.len() }));
+    assert!(head.fields.is_empty());
+}
+
+#[test]
+fn memory_is_reused() {
+    let text = b"HTTP/1.1 200 OK\r\nServer: a\r\nContent-Length: 5\r\n\r\n";
+    let (limits, mut head) = (AnswerLimits::default(), AnswerHead::new());
+    let mut capacities = Vec::new();
+    for _ in 0..3 {
+        assert!(parse_response(text, None, &limits, &mut head).is_ok());
+        capacities.push(head.capacity());
+    }
+    assert_eq!(capacities[0], capacities[2]);
+}
+
+/// Runs a head built for `n` and `n + 1` and expects the second to be refused.
+#[track_caller]
+fn at_the_limit(
+    n: usize,
+    fault: AnswerFault,
+    limits: &AnswerLimits,
+    head: impl Fn(usize) -> String,
+) {
+    assert!(matches!(in_all_cuts(head(n).as_bytes(), limits), Ok(Some(_))), "{n}");
+    assert_eq!(in_all_cuts(head(n + 1).as_bytes(), limits), Err(fault), "{n} + 1");
+}
+
+#[test]
+fn limits_at_n_and_one_more() {
+    let limits = AnswerLimits { head_bytes_max: 100, fields_max: 5 };
+    at_the_limit(100, AnswerFault::HeadTooLarge, &limits, |n| {
+        format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\nbody", "b".repeat(n - 17 - 5))
+    });
+    at_the_limit(100, AnswerFault::HeadTooLarge, &limits, |n| {
+        format!("HTTP/1.1 200 {}\r\n\r\n", "b".repeat(n - 15))
+    });
+    at_the_limit(5, AnswerFault::TooManyFields, &limits, |n| {
+        format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(n))
+    });
+}
+
+#[test]
+fn what_comes_first_is_named() {
+    for max in 0..20 {
+        let limits = AnswerLimits { head_bytes_max: max, fields_max: 0 };
+        for text in ["garbage", "HTTP/1.1 2x0 OK\r\n", "HTTP/1.1 200 OK\r\nA\r\n", "HTTP/1.3"] {
+            assert!(in_all_cuts(text.as_bytes(), &limits).is_err() || max >= text.len());
+        }
+    }
+}
+
+#[test]
+fn an_endless_head_is_refused_before_it_ends() {
+    let limits = AnswerLimits { head_bytes_max: 100, fields_max: 5 };
+    let text = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(81));
+    assert_eq!(in_all_cuts(text.as_bytes(), &limits), Err(AnswerFault::HeadTooLarge));
+    assert_eq!(in_all_cuts(&text.as_bytes()[..100], &limits), Ok(None));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_pieces_do_not_matter(
+        line in "(HTTP/1.[0-2]|X) [0-9]{2,4}( [a-z\t\r]{0,8})?\r?\n",
+        fields in "((Content-Length: [0-9]{0,3}|[A-Za-z :\t]{0,20}|\
+                   Transfer-Encoding: chunked)\r?\n){0,6}",
+        end in "(\r?\n)?[a-z]{0,4}",
+    ) {
+        let head: String = [line, fields, end].concat();
+        let limits = AnswerLimits { head_bytes_max: 100, fields_max: 4 };
+        in_all_cuts(head.as_bytes(), &limits).ok();
+    }
+
+    /// What a server of this house writes is read as it was meant.
+    #[test]
+    fn what_is_encoded_is_parsed(
+        code in 200..1000_u16,
+        names in proptest::collection::vec("(X-)?[A-Za-z!#-]{1,9}", 0..6),
+        value in "[!-~]([ -~\t]{0,20}[!-~])?",
+        length in any::<u64>(),
+    ) {
+        let mut fields = Fields::new();
+        names.iter().for_each(|name| fields.push(name.as_bytes(), value.as_bytes()));
+        fields.remove(Known::TransferEncoding);
+        fields.remove(Known::ContentLength);
+        fields.push_known(Known::ContentLength, format!("{length}"));
+        let status = Status::new(code).expect("three digits");
+        let mut wire = Vec::new();
+        encode_head(Version::Http11, status, &fields, None, &mut wire).expect("legal");
+        let mut head = AnswerHead::new();
+        let result = parse_response(&wire, None, &AnswerLimits::default(), &mut head);
+        prop_assert_eq!(result, Ok(Head::Complete { consumed: wire.len() }));
+        prop_assert!(fields.iter().eq(head.fields.iter()));
+        prop_assert_eq!((head.status, head.reason()), (status, status.reason().as_bytes()));
+        if status.allows_content() {
+            prop_assert_eq!(head.framing, AnswerFraming::Length(length));
+        }
+    }
+}

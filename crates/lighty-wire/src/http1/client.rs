@@ -1,0 +1,138 @@
+//! The head of a request to a backend: RFC 9112 section 3, written so that it cannot be read in
+//! two ways.
+//!
+//! Host and framing are stated once, by [`RequestLine`]; fields that would state them again are
+//! left out, whoever added them. Target and fields come from clients and rewriting rules: what
+//! could end a line early is refused, and nothing is appended then.
+
+use alloc::vec::Vec;
+
+use lighty_http::{Fields, Known, Version, decimal};
+
+use super::framing::BodyFraming;
+use super::response::{EncodeFault, control_bytes, is_token, push_line, push_lines};
+
+/// What a request asks for, of whom, and how its body is delimited.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLine<'a> {
+    /// A token, in its case.
+    pub method: &'a [u8],
+    /// The target in the form that the backend expects, still percent-encoded.
+    pub target: &'a [u8],
+    /// [`Version::Http10`], or all others for HTTP/1.1.
+    pub version: Version,
+    /// Host and perhaps port, for the `Host` line, which comes first. Empty for a target without an
+    /// authority: HTTP/1.0 goes without the line then.
+    pub host: &'a [u8],
+    /// How the body is delimited: `Content-Length`, `Transfer-Encoding: chunked` or neither.
+    pub framing: BodyFraming,
+}
+
+/// What [`RequestLine`] states.
+const STATED: [Known; 3] = [Known::Host, Known::ContentLength, Known::TransferEncoding];
+
+/// Appends the head of a request: request line, `Host`, `fields` but for what the line states, the
+/// framing and the empty line.
+///
+/// `fields` are what [`Fields::iter_known`] yields, filtered and chained at will: which of them go
+/// further than one hop is for the caller to know.
+///
+/// # Errors
+/// [`EncodeFault`]; `out` is as before then.
+pub fn encode_request<'a>(
+    line: &RequestLine<'_>,
+    fields: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeFault> {
+    let others = fields.into_iter().filter(|(known, name, _)| {
+        let known = known.or_else(|| Known::from_bytes(name));
+        known.is_none_or(|known| !STATED.contains(&known))
+    });
+    encode_around(line, out, |out| push_lines(others, out))
+}
+
+/// As [`encode_request`], for a whole list: one that lies in the buffer as it goes over the wire is
+/// appended in one piece.
+///
+/// # Errors
+/// [`EncodeFault`]; `out` is as before then.
+pub fn encode_request_fields(
+    line: &RequestLine<'_>,
+    fields: &Fields,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeFault> {
+    match fields.as_wire() {
+        Some(section)
+            if fields.all_known()
+                && !fields.contains_any(&STATED)
+                && control_bytes(section) == 2 * fields.len() =>
+        {
+            encode_around(line, out, |out| {
+                out.extend_from_slice(section);
+                Ok(())
+            })
+        }
+        _ => encode_request(line, fields.iter_known(), out),
+    }
+}
+
+fn encode_around(
+    line: &RequestLine<'_>,
+    out: &mut Vec<u8>,
+    push_section: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeFault>,
+) -> Result<(), EncodeFault> {
+    check(line)?;
+    let start = out.len();
+    push_request_line(line, out);
+    if !line.host.is_empty() || line.version != Version::Http10 {
+        push_line(b"Host", line.host, out);
+    }
+    push_section(out).inspect_err(|_| out.truncate(start))?;
+    push_framing(line.framing, out);
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+fn check(line: &RequestLine<'_>) -> Result<(), EncodeFault> {
+    let unfit = |byte: u8| byte <= b' ' || byte == 0x7F;
+    if !is_token(line.method) {
+        return Err(EncodeFault::Method);
+    }
+    // A fragment is for the client alone (RFC 9110 section 7.1); readers disagree where it begins.
+    if line.target.is_empty() || line.target.iter().any(|&byte| unfit(byte) || byte == b'#') {
+        return Err(EncodeFault::Target);
+    }
+    if line.host.iter().any(|&byte| unfit(byte) || byte == b',') {
+        return Err(EncodeFault::Host);
+    }
+    if line.version == Version::Http10 && line.framing == BodyFraming::Chunked {
+        return Err(EncodeFault::Framing);
+    }
+    Ok(())
+}
+
+fn push_request_line(line: &RequestLine<'_>, out: &mut Vec<u8>) {
+    let version = if line.version == Version::Http10 { Version::Http10 } else { Version::Http11 };
+    out.extend_from_slice(line.method);
+    out.push(b' ');
+    out.extend_from_slice(line.target);
+    out.push(b' ');
+    out.extend_from_slice(version.as_str().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_framing(framing: BodyFraming, out: &mut Vec<u8>) {
+    match framing {
+        BodyFraming::None => {}
+        BodyFraming::Chunked => push_line(b"Transfer-Encoding", b"chunked", out),
+        BodyFraming::Length(bytes) => {
+            out.extend_from_slice(b"Content-Length: ");
+            decimal::push(bytes, out);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

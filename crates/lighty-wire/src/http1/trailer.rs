@@ -1,0 +1,74 @@
+//! Which fields may arrive after a body: RFC 9110 section 6.5.1.
+
+use lighty_http::Known;
+
+/// Whether a field of this name may be a trailer field, in either direction.
+///
+/// Not so those that frame, route, authenticate, cache or condition a message, that describe its
+/// content, or that a handler has decided upon already: whoever merges them into the header would
+/// change a decision after the fact.
+#[must_use]
+pub fn is_allowed(name: &[u8]) -> bool {
+    match Known::from_bytes(name) {
+        Some(known) => !is_forbidden(known),
+        // RFC 9530 section 6.5 makes an exception for the digest of what was just sent.
+        None => !has_prefix(name, b"content-") || name.eq_ignore_ascii_case(b"content-digest"),
+    }
+}
+
+fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+const fn is_forbidden(name: Known) -> bool {
+    use Known as K;
+    matches!(name, K::TransferEncoding | K::ContentLength | K::Connection | K::KeepAlive | K::Te)
+        || matches!(name, K::Trailer | K::Upgrade | K::Host | K::Forwarded | K::Via | K::Proxy)
+        || matches!(name, K::XForwardedFor | K::XForwardedHost | K::XForwardedProto | K::XRealIp)
+        || matches!(name, K::Authorization | K::ProxyAuthorization | K::ProxyConnection)
+        || matches!(name, K::WwwAuthenticate | K::ProxyAuthenticate | K::Cookie | K::SetCookie)
+        || matches!(name, K::IfMatch | K::IfNoneMatch | K::IfModifiedSince | K::IfRange | K::If)
+        || matches!(name, K::IfUnmodifiedSince | K::Range | K::Expect | K::MaxForwards)
+        || matches!(name, K::ContentType | K::ContentEncoding | K::ContentRange | K::CacheControl)
+        || matches!(name, K::ContentDisposition | K::ContentLanguage | K::ContentLocation)
+        || matches!(name, K::ContentSecurityPolicy | K::XContentTypeOptions | K::AltSvc)
+        || matches!(name, K::StrictTransportSecurity | K::AccessControlAllowOrigin | K::Refresh)
+        || matches!(name, K::Destination | K::Depth | K::Overwrite | K::LockToken | K::Timeout)
+        || matches!(name, K::XSendfile | K::XAccelRedirect | K::XLighttpdSendFile | K::Status)
+        || matches!(name, K::Location | K::Age | K::Expires | K::Date | K::Vary | K::RetryAfter)
+        || matches!(name, K::Http2Settings | K::Origin | K::Pragma | K::Priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_message_is_no_trailer() {
+        for name in [
+            "Content-Length",
+            "transfer-encoding",
+            "HOST",
+            "Connection",
+            "Authorization",
+            "Set-Cookie",
+            "Content-Type",
+            "content-disposition",
+            "Content-MD5",
+            "content-",
+            "Content-Security-Policy",
+            "Location",
+            "X-Forwarded-For",
+            "Trailer",
+        ] {
+            assert!(!is_allowed(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_only_at_the_end_is_one() {
+        for name in ["ETag", "Server-Timing", "grpc-status", "Content-Digest", "Repr-Digest", "c"] {
+            assert!(is_allowed(name.as_bytes()), "{name}");
+        }
+    }
+}

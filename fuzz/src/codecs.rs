@@ -1,10 +1,16 @@
 //! One function for each codec: takes any bytes, and panics when a promise is broken.
 
+use lighty_http::fields::is_token_byte;
 use lighty_http::range::{ByteRange, Selection, select};
 use lighty_http::uri::{ParseOpts, decode_path, normalise};
+use lighty_http::{Known, Method};
 use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
 use lighty_wire::http1::request::TargetForm;
-use lighty_wire::http1::{BodyFraming, Head, Limits, RequestFault, RequestHead, parse_request};
+use lighty_wire::http1::response::encode_head;
+use lighty_wire::http1::{
+    AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, BodyFraming, Head, Limits, RequestFault,
+    RequestHead, RequestLine, encode_request, encode_request_fields, parse_request, parse_response,
+};
 
 /// A request head means the same in one piece and in many, and never names a path outside the
 /// document root, whatever the options.
@@ -42,6 +48,7 @@ fn request_in_pieces(
         {
             assert!(consumed <= len && consumed > 0);
             check_head(&head);
+            check_relay(&head, opts);
             let fields = head.fields.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
             return Ok(Some(Seen {
                 consumed,
@@ -75,6 +82,102 @@ fn check_head(head: &RequestHead) {
     }
     let raw_len = head.method_raw().len() + 1 + head.target_raw().len();
     assert!(raw_len <= head.line().len());
+}
+
+/// What a backend is asked is what the client asked, read with the same eyes.
+fn check_relay(head: &RequestHead, opts: &ParseOpts) {
+    let line = RequestLine {
+        method: head.method_raw(),
+        target: &head.target,
+        version: head.version,
+        host: head.fields.get(Known::Host).unwrap_or_default(),
+        framing: head.framing,
+    };
+    let (mut wire, mut other) = (Vec::new(), Vec::new());
+    let result = encode_request(&line, head.fields.iter_known(), &mut wire);
+    assert_eq!(encode_request_fields(&line, &head.fields, &mut other), result);
+    assert_eq!(wire, other, "both ways agree");
+    let Ok(()) = result else { return };
+    let limits = Limits { fields_max: 30, ..Limits::default() };
+    let mut again = RequestHead::new();
+    // A target may change its form on the way (`*` for an absolute one without a path), and what is
+    // strange in it is normalised once more: framing may not change.
+    if let Ok(read) = parse_request(&wire, &limits, opts, &mut again) {
+        assert_eq!(read, Head::Complete { consumed: wire.len() });
+        assert_eq!((again.framing, again.method), (head.framing, head.method));
+        assert_eq!((again.keep_alive, &again.host), (head.keep_alive, &head.host));
+    }
+}
+
+/// An answer head means the same in one piece and in many, and what is understood of it can be
+/// passed on and is understood the same way then.
+pub fn http1_response(data: &[u8]) {
+    let Some((&[asked, step], input)) = data.split_first_chunk() else { return };
+    let asked = [Method::Get, Method::Head, Method::Connect][usize::from(asked) % 3];
+    let limits = AnswerLimits { head_bytes_max: 2048, fields_max: 20 };
+    let whole = answer_in_pieces(input, usize::MAX, asked, &limits);
+    let cut = answer_in_pieces(input, usize::from(step).max(1), asked, &limits);
+    assert_eq!(whole, cut, "the pieces must not matter");
+    let Ok(Some(seen)) = whole else { return };
+    check_answer(&seen.head, asked);
+}
+
+/// A parsed head, compared by all that can be observed of it.
+#[derive(Debug)]
+struct SeenAnswer {
+    consumed: usize,
+    head: AnswerHead,
+}
+
+impl PartialEq for SeenAnswer {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, two) = (&self.head, &other.head);
+        self.consumed == other.consumed && one.reason() == two.reason() && same_meaning(one, two)
+    }
+}
+
+fn same_meaning(one: &AnswerHead, two: &AnswerHead) -> bool {
+    (one.status, one.framing, one.upgrade) == (two.status, two.framing, two.upgrade)
+        && (one.version, one.keep_alive) == (two.version, two.keep_alive)
+        && one.fields.iter().eq(two.fields.iter())
+}
+
+fn answer_in_pieces(
+    input: &[u8],
+    step: usize,
+    asked: Method,
+    limits: &AnswerLimits,
+) -> Result<Option<SeenAnswer>, AnswerFault> {
+    let mut head = AnswerHead::new();
+    let mut len = 0;
+    while len < input.len() {
+        len = len.saturating_add(step).min(input.len());
+        if let Head::Complete { consumed } =
+            parse_response(&input[..len], Some(asked), limits, &mut head)?
+        {
+            assert!(consumed <= len && consumed > 0);
+            return Ok(Some(SeenAnswer { consumed, head }));
+        }
+    }
+    Ok(None)
+}
+
+fn check_answer(head: &AnswerHead, asked: Method) {
+    for (name, value) in head.fields.iter() {
+        assert!(!name.is_empty() && name.iter().all(|&byte| is_token_byte(byte)));
+        assert!(!value.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t'));
+    }
+    assert!(!head.keep_alive || head.framing != AnswerFraming::Close);
+    if asked == Method::Head || !head.status.allows_content() || head.upgrade {
+        assert_eq!(head.framing, AnswerFraming::None);
+    }
+    let mut wire = Vec::new();
+    encode_head(head.version, head.status, &head.fields, None, &mut wire)
+        .expect("what was understood can be passed on");
+    let mut again = AnswerHead::new();
+    let result = parse_response(&wire, Some(asked), &AnswerLimits::default(), &mut again);
+    assert_eq!(result, Ok(Head::Complete { consumed: wire.len() }));
+    assert!(same_meaning(head, &again), "passed on and read again: {head:?} {again:?}");
 }
 
 /// A chunked body means the same in one piece and in many.

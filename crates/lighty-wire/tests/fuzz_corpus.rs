@@ -9,6 +9,7 @@ use std::path::Path;
 #[test]
 fn every_input_of_every_target() {
     replay("http1_request", codecs::http1_request);
+    replay("http1_response", codecs::http1_response);
     replay("http1_chunked", codecs::http1_chunked);
     replay("uri", codecs::uri);
     replay("range", codecs::range);

@@ -38,18 +38,20 @@ pub enum Lane {
     StatRemote,
     /// Reads from such file systems.
     ReadRemote,
+    /// Writes of bodies that wait on disk.
+    Write,
     /// Anything else that may block.
     Other,
 }
 
-const LANES: usize = 5;
+const LANES: usize = 6;
 
 /// How many threads each kind of work may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Threads for opens and stats (`server.max-stat-threads`), local and remote each.
     pub stat_threads_max: usize,
-    /// Threads for reads (`server.max-read-threads`), local and remote each.
+    /// Threads for reads (`server.max-read-threads`), local and remote each; as many write.
     pub read_threads_max: usize,
     /// Jobs that may wait in one lane.
     pub queued_jobs_max: usize,
@@ -72,7 +74,7 @@ impl PoolLimits {
     fn threads_max(&self, lane: Lane) -> usize {
         let wanted = match lane {
             Lane::Stat | Lane::StatRemote => self.stat_threads_max,
-            Lane::Read | Lane::ReadRemote => self.read_threads_max,
+            Lane::Read | Lane::ReadRemote | Lane::Write => self.read_threads_max,
             Lane::Other => OTHER_THREADS_MAX,
         };
         wanted.max(1)
@@ -301,7 +303,7 @@ mod tests {
             pool.spawn(Lane::Read, hang).expect("spawned");
         }
         wait_for(|| pool.load(Lane::Read) == LaneLoad { threads: 2, idle: 0, queued: 8 });
-        for lane in [Lane::Stat, Lane::StatRemote, Lane::ReadRemote, Lane::Other] {
+        for lane in [Lane::Stat, Lane::StatRemote, Lane::ReadRemote, Lane::Write, Lane::Other] {
             let (done, finished) = channel();
             pool.spawn(lane, move || done.send(()).expect("heard")).expect("spawned");
             finished.recv_timeout(Duration::from_secs(20)).expect("done");

@@ -27,7 +27,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
@@ -579,6 +579,11 @@ impl fmt::Debug for FileEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileEngine").field("report", &self.0.report).finish_non_exhaustive()
     }
+}
+
+/// What there is to know of a file that was not opened by an engine. May wait for a remote one.
+pub(crate) fn describe(fd: BorrowedFd<'_>) -> io::Result<(FsClass, Meta)> {
+    Ok((resolve::fs_class(fd), resolve::meta_of(fd, false)?))
 }
 
 fn count(result: io::Result<Output>) -> io::Result<u64> {

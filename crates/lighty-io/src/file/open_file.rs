@@ -27,6 +27,8 @@ pub struct OpenFile {
     fs: FsClass,
     whole_ms: Cell<u64>,
     cold_until_ms: Cell<u64>,
+    /// Closing it frees what it holds, which takes its time.
+    closes_slowly: bool,
     windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
 }
 
@@ -45,8 +47,19 @@ impl OpenFile {
             fs: opened.fs.unwrap_or(root_fs),
             whole_ms: Cell::new(0),
             cold_until_ms: Cell::new(0),
+            closes_slowly: false,
             windows: OnceCell::new(),
         }
+    }
+
+    /// A file of ours without a name, which grows while it is read: its size is not known, so its
+    /// metadata have the largest one.
+    pub(crate) fn growing(fd: OwnedFd, fs: FsClass, meta: Meta) -> OpenFile {
+        let meta = Meta { size: i64::MAX as u64, ..meta };
+        let opened = Opened { fd, meta, fs: Some(fs) };
+        let mut file = OpenFile::new(opened, fs);
+        file.closes_slowly = true;
+        file
     }
 
     /// The metadata at the time of opening.
@@ -158,6 +171,8 @@ impl Drop for OpenFile {
             // FUSE flushes at close, NFS may talk to its server: both wait for an answer. When
             // the lane is full the descriptor closes here and now: later than wished, not never.
             let _ = ThreadPool::global().spawn(Lane::StatRemote, move || drop(fd));
+        } else if self.closes_slowly {
+            let _ = ThreadPool::global().spawn(Lane::Write, move || drop(fd));
         }
     }
 }

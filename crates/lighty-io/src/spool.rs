@@ -1,0 +1,342 @@
+//! Bodies that wait on disk: bytes go in at the end, and come out as ranges of files that are sent
+//! without being read.
+//!
+//! A spool is one file without a name, so nothing is left behind however the server ends, and a
+//! body of any length costs two descriptors; where the reader has been, holes are punched, so that
+//! a body that is longer than the disk may pass through it. Only when a directory fails in the
+//! middle of a body does a second file in the next directory go on. Every call that may wait for
+//! the disk runs in the thread pool.
+
+mod anonymous;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use lighty_buf::FileRange;
+
+use crate::file::OpenFile;
+use crate::pool::{Lane, ThreadPool};
+use crate::send::File;
+
+/// How much is written by one job of the pool at most, in bytes.
+pub const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Holes are punched in multiples of this, in bytes.
+pub const HOLE_BYTES: u64 = 1 << 20;
+/// Files that one spool may go on in; each but the first stands for a directory that failed.
+pub const SEGMENTS_MAX: usize = 16;
+
+/// Where a spool may be, and how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolOptions {
+    /// The directories, in the order in which they are tried (`server.upload-dirs`).
+    pub dirs: Vec<PathBuf>,
+    /// Bytes that are held on disk at once.
+    pub held_bytes_max: u64,
+}
+
+/// Why bytes could not be stored. What was stored before stays good.
+#[derive(Debug)]
+pub enum SpoolError {
+    /// As many bytes are held as may be.
+    Full {
+        /// The limit.
+        held_bytes_max: u64,
+    },
+    /// Every directory failed; which and how is in the list, in the order of the attempts.
+    Dirs(Vec<Trouble>),
+    /// The spool has gone from one failing directory to another [`SEGMENTS_MAX`] times.
+    Segments,
+}
+
+/// What a directory reported.
+#[derive(Debug)]
+pub struct Trouble {
+    /// The directory.
+    pub dir: PathBuf,
+    /// What happened: no space, quota, I/O error, no such directory.
+    pub error: io::Error,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.dir.display(), self.error)
+    }
+}
+
+impl fmt::Display for SpoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpoolError::Full { held_bytes_max } => {
+                write!(f, "{held_bytes_max} bytes are spooled, and no more may be")
+            }
+            SpoolError::Dirs(troubles) if troubles.is_empty() => {
+                f.write_str("there is no directory to spool to")
+            }
+            SpoolError::Dirs(troubles) => {
+                f.write_str("cannot spool")?;
+                troubles.iter().try_for_each(|trouble| write!(f, "; {trouble}"))
+            }
+            SpoolError::Segments => write!(f, "directories failed {SEGMENTS_MAX} times"),
+        }
+    }
+}
+
+impl std::error::Error for SpoolError {}
+
+/// A body on disk. Positions count from the body's first byte.
+pub struct Spool {
+    options: Rc<SpoolOptions>,
+    pool: ThreadPool,
+    segments: Vec<Segment>,
+    written: u64,
+    taken: u64,
+    released: u64,
+    /// A write was begun and nobody waited for its end: what it does to the file is not known.
+    torn: bool,
+    troubles: Vec<Trouble>,
+}
+
+/// One file.
+struct Segment {
+    dir: usize,
+    /// `None` only while being dropped.
+    writer: Option<Arc<OwnedFd>>,
+    file: File,
+    /// The body's position of its first byte.
+    start: u64,
+    length: u64,
+    /// Up to where holes were punched, from its first byte.
+    punched: u64,
+    pool: ThreadPool,
+}
+
+impl Spool {
+    /// A spool that has neither a file nor bytes yet.
+    pub fn new(options: Rc<SpoolOptions>, pool: ThreadPool) -> Spool {
+        Spool {
+            options,
+            pool,
+            segments: Vec::new(),
+            written: 0,
+            taken: 0,
+            released: 0,
+            torn: false,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Stores bytes at the end. `bytes` loses what was stored, also when the rest was not: that
+    /// can be given another time, when there is room again. Dropping the future loses what was
+    /// under way.
+    ///
+    /// # Errors
+    /// Why not everything could be stored.
+    pub async fn append(&mut self, bytes: &mut Bytes) -> Result<(), SpoolError> {
+        let mut troubles = Vec::new();
+        while !bytes.is_empty() {
+            let room = self.room()?;
+            let length = bytes.len().min(WRITE_BYTES_MAX).min(room);
+            let at = self.writable_segment(&mut troubles).await?;
+            let (written, error) = self.write(at, bytes.slice(..length)).await;
+            bytes.advance(written);
+            if let Some(error) = error {
+                self.note(self.segments[at].dir, error, &mut troubles);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that were stored and not yet taken.
+    pub fn available_bytes(&self) -> u64 {
+        self.written - self.taken
+    }
+
+    /// Bytes that were stored so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.written
+    }
+
+    /// The next bytes of the body, `bytes_max` at most, as a range of a file. `None`: all that was
+    /// stored has been taken.
+    pub fn take(&mut self, bytes_max: u64) -> Option<FileRange<File>> {
+        let position = self.taken;
+        let segment = self.segments.iter().find(|segment| segment.covers(position))?;
+        let offset = position - segment.start;
+        let length = bytes_max.min(segment.length - offset);
+        if length == 0 {
+            return None;
+        }
+        self.taken += length;
+        Some(FileRange { file: Rc::clone(&segment.file), offset, length })
+    }
+
+    /// Begins to read from the first byte again, for another backend; false when some of the body
+    /// has been released.
+    pub fn rewind(&mut self) -> bool {
+        if self.released > 0 {
+            return false;
+        }
+        self.taken = 0;
+        true
+    }
+
+    /// Gives the space of the body's first `bytes` back: they have been sent. What was not taken
+    /// yet stays.
+    pub fn release(&mut self, bytes: u64) {
+        self.released = self.released.max(bytes.min(self.taken));
+        let released = self.released;
+        let last = self.segments.len().saturating_sub(1);
+        let mut at = 0;
+        self.segments.retain(|segment| {
+            at += 1;
+            at > last || segment.start + segment.length > released
+        });
+        if let Some(segment) = self.segments.first_mut() {
+            segment.punch(released);
+        }
+    }
+
+    /// What directories reported since the last call, for the log; the spool may have gone on in
+    /// another one.
+    pub fn take_troubles(&mut self) -> Vec<Trouble> {
+        std::mem::take(&mut self.troubles)
+    }
+
+    fn room(&self) -> Result<usize, SpoolError> {
+        let held_bytes_max = self.options.held_bytes_max;
+        match held_bytes_max.saturating_sub(self.written - self.released) {
+            0 => Err(SpoolError::Full { held_bytes_max }),
+            room => Ok(usize::try_from(room).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// The index of the segment that goes on: the last one, or a new one in the first directory
+    /// that has not failed in this attempt.
+    async fn writable_segment(&mut self, troubles: &mut Vec<Trouble>) -> Result<usize, SpoolError> {
+        let options = Rc::clone(&self.options);
+        if let Some(last) = self.segments.last()
+            && !self.torn
+            && !has_failed(troubles, &options.dirs[last.dir])
+        {
+            return Ok(self.segments.len() - 1);
+        }
+        if self.segments.len() >= SEGMENTS_MAX {
+            return Err(SpoolError::Segments);
+        }
+        for (dir, path) in options.dirs.iter().enumerate() {
+            if has_failed(troubles, path) {
+                continue;
+            }
+            let path = path.clone();
+            let opened = self.pool.run(Lane::Write, move || anonymous::create(&path)).await;
+            match opened.and_then(|opened| opened) {
+                Ok(descriptors) => {
+                    self.drop_empty_segment();
+                    let segment = Segment::new(dir, descriptors, self);
+                    self.segments.push(segment);
+                    self.torn = false;
+                    return Ok(self.segments.len() - 1);
+                }
+                Err(error) => self.note(dir, error, troubles),
+            }
+        }
+        Err(SpoolError::Dirs(std::mem::take(troubles)))
+    }
+
+    fn drop_empty_segment(&mut self) {
+        self.segments.pop_if(|segment| segment.length == 0);
+    }
+
+    /// Writes at the end of a segment; says how much that was, and what stopped it.
+    async fn write(&mut self, at: usize, bytes: Bytes) -> (usize, Option<io::Error>) {
+        let segment = &self.segments[at];
+        let Some(writer) = segment.writer.clone() else { return (0, None) };
+        let offset = segment.length;
+        self.torn = true;
+        let job = move || anonymous::write_all(writer.as_fd(), &bytes, offset);
+        let (written, error) = match self.pool.run(Lane::Write, job).await {
+            Ok(done) => done,
+            Err(error) => (0, Some(error)),
+        };
+        self.torn = false;
+        self.segments[at].length += written as u64;
+        self.written += written as u64;
+        (written, error)
+    }
+
+    /// A directory failed: it is not tried again in this attempt.
+    fn note(&mut self, dir: usize, error: io::Error, troubles: &mut Vec<Trouble>) {
+        let path = &self.options.dirs[dir];
+        let copy = error.raw_os_error().map_or_else(
+            || io::Error::new(error.kind(), error.to_string()),
+            io::Error::from_raw_os_error,
+        );
+        troubles.push(Trouble { dir: path.clone(), error });
+        // One line for each directory is enough until somebody has read it.
+        if self.troubles.iter().all(|trouble| trouble.dir != *path) {
+            self.troubles.push(Trouble { dir: path.clone(), error: copy });
+        }
+    }
+}
+
+fn has_failed(troubles: &[Trouble], dir: &Path) -> bool {
+    troubles.iter().any(|trouble| trouble.dir == dir)
+}
+
+impl Segment {
+    fn new(dir: usize, descriptors: anonymous::Descriptors, spool: &Spool) -> Segment {
+        Segment {
+            dir,
+            writer: Some(Arc::new(descriptors.writer)),
+            file: Rc::new(OpenFile::growing(descriptors.reader, descriptors.fs, descriptors.meta)),
+            start: spool.written,
+            length: 0,
+            punched: 0,
+            pool: spool.pool.clone(),
+        }
+    }
+
+    fn covers(&self, position: u64) -> bool {
+        position >= self.start && position - self.start < self.length
+    }
+
+    /// Gives the space up to a position of the body back, as far as it is worth a call.
+    fn punch(&mut self, until: u64) {
+        let until = until.saturating_sub(self.start).min(self.length) / HOLE_BYTES * HOLE_BYTES;
+        let Some(writer) = self.writer.clone() else { return };
+        if until <= self.punched {
+            return;
+        }
+        let (from, length) = (self.punched, until - self.punched);
+        self.punched = until;
+        // A file system without holes keeps the space until the end; so does a full queue.
+        let _ =
+            self.pool.spawn(Lane::Write, move || anonymous::punch(writer.as_fd(), from, length));
+    }
+}
+
+impl Drop for Segment {
+    /// The last close of a long file frees its blocks, which takes its time.
+    fn drop(&mut self) {
+        let writer = self.writer.take();
+        let _ = self.pool.spawn(Lane::Write, move || drop(writer));
+    }
+}
+
+impl fmt::Debug for Spool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spool")
+            .field("written", &self.written)
+            .field("taken", &self.taken)
+            .field("released", &self.released)
+            .field("segments", &self.segments.len())
+            .finish_non_exhaustive()
+    }
+}

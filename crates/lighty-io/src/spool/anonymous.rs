@@ -1,0 +1,87 @@
+//! Files without a name, and what is done to them in the pool.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::file::{FsClass, Meta};
+
+/// Names that are tried, where a file must have one for a moment.
+const NAMES_MAX: u32 = 16;
+
+/// Two descriptors of one file, so that each side may close its own.
+pub(super) struct Descriptors {
+    pub(super) writer: OwnedFd,
+    pub(super) reader: OwnedFd,
+    pub(super) fs: FsClass,
+    pub(super) meta: Meta,
+}
+
+/// A file in this directory that only we have, now and after a crash.
+pub(super) fn create(dir: &Path) -> io::Result<Descriptors> {
+    let writer = match create_unnamed(dir) {
+        // open(2): what file systems and kernels without O_TMPFILE say.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir)?,
+        done => done?,
+    };
+    let reader = writer.try_clone()?;
+    let (fs, meta) = crate::file::describe(writer.as_fd())?;
+    Ok(Descriptors { writer, reader, fs, meta })
+}
+
+fn create_unnamed(dir: &Path) -> Result<OwnedFd, Errno> {
+    // O_EXCL: nobody may give it a name later.
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::io::retry_on_intr(|| rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR))
+}
+
+pub(super) fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut last = Errno::EXIST;
+    for _ in 0..NAMES_MAX {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!(".lighty-spool-{}-{number}", std::process::id()));
+        match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => {
+                rustix::fs::unlink(&path)?;
+                return Ok(file);
+            }
+            Err(Errno::EXIST | Errno::INTR) => {}
+            Err(error) => {
+                last = error;
+                break;
+            }
+        }
+    }
+    Err(last.into())
+}
+
+/// Writes as much as can be written; says how much that was, and what stopped it.
+pub(super) fn write_all(
+    file: BorrowedFd<'_>,
+    bytes: &[u8],
+    offset: u64,
+) -> (usize, Option<io::Error>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        match rustix::io::retry_on_intr(|| rustix::io::pwrite(file, &bytes[done..], at)) {
+            Ok(0) => return (done, Some(io::ErrorKind::WriteZero.into())),
+            Ok(written) => done += written,
+            Err(error) => return (done, Some(error.into())),
+        }
+    }
+    (done, None)
+}
+
+/// Gives the space of a range back; the file keeps its length.
+pub(super) fn punch(file: BorrowedFd<'_>, from: u64, length: u64) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // Not every file system can; it costs space, not correctness.
+    let _ = rustix::fs::fallocate(file, flags, from, length);
+}

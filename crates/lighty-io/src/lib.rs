@@ -14,7 +14,7 @@
 //! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
-//! backend), `spool` (bodies that wait on disk), then `log_writer`, `local_time`, `signals` and `privileges`, which the process needs
+//! backend), `spool` (bodies that wait on disk), `spawn` (processes of ours), then `log_writer`, `local_time`, `signals` and `privileges`, which the process needs
 //! and a request does not.
 
 pub mod clock;
@@ -28,6 +28,7 @@ pub mod privileges;
 pub mod resolve;
 pub mod send;
 pub mod signals;
+pub mod spawn;
 pub mod spool;
 pub mod stat_cache;
 pub mod transport;

@@ -15,6 +15,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -106,6 +107,14 @@ impl BoundSocket {
     /// EMFILE and the like.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(BoundSocket { socket: self.socket.try_clone()?, address: self.address.clone() })
+    }
+
+    /// A second descriptor of the same socket, for a process that is to accept on it.
+    ///
+    /// # Errors
+    /// EMFILE and the like.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
     }
 
     /// The guard of the socket file, if there is one.

@@ -174,6 +174,34 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The groups that somebody belongs to, for a process that is to become that user; to be asked
+/// before the fork, for it reads /etc.
+pub(crate) fn groups_of(identity: &Identity) -> io::Result<Vec<libc::gid_t>> {
+    let Some(gid) = identity.gid else { return Ok(Vec::new()) };
+    let Some(user) = &identity.user else { return Ok(vec![gid]) };
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the name ends with a zero byte, there is room for as many groups as said, and
+        // all of it outlives the call.
+        let result = unsafe {
+            libc::getgrouplist(user.name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count)
+        };
+        let found = usize::try_from(count).unwrap_or(0);
+        if result >= 0 {
+            groups.truncate(found);
+            return Ok(groups);
+        }
+        if groups.len() >= GROUPS_MAX {
+            return Err(io::Error::other("getgrouplist: too many groups"));
+        }
+        groups.resize((groups.len() * 2).max(found), 0);
+    }
+}
+
+/// The kernel's limit of groups of one process (NGROUPS_MAX).
+const GROUPS_MAX: usize = 65_536;
+
 fn set_groups(user: Option<&User>, gid: u32) -> io::Result<()> {
     // SAFETY: takes nothing, touches no memory of ours.
     if unsafe { libc::geteuid() } != 0 {

@@ -1,0 +1,288 @@
+//! Processes of ours: backends that we start (`bin-path`), programs that answer one request.
+//!
+//! A child has a process group of its own, sees no descriptor but the three it is given, and is
+//! told to end when the server dies, however it dies. It is always waited for, so there are no
+//! zombies, also when its [`Child`] is dropped: then it is killed.
+//!
+//! Reading order: this file (starting and ending), `exec` (what happens between `fork` and
+//! `exec`), `lines` (what children say).
+
+mod exec;
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+
+use crate::privileges::Identity;
+
+pub use lines::{LINE_BYTES_MAX, forward_lines};
+pub use rustix::process::Signal as ChildSignal;
+
+/// What is started.
+#[derive(Debug)]
+pub struct Program {
+    /// The file to execute; a bare name is looked for in the `PATH` of the child.
+    pub path: PathBuf,
+    /// Its arguments, without its own name.
+    pub args: Vec<OsString>,
+    /// Its environment: nothing else is in it.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The directory it starts in; ours if none is given.
+    pub working_dir: Option<PathBuf>,
+    /// Who it is; whoever we are if none is given.
+    pub identity: Option<Identity>,
+    /// Its standard input.
+    pub stdin: Input,
+    /// Its standard output.
+    pub stdout: Output,
+    /// Its standard error output.
+    pub stderr: Output,
+}
+
+impl Program {
+    /// A program without arguments, environment, input or output.
+    pub fn new(path: impl Into<PathBuf>) -> Program {
+        Program {
+            path: path.into(),
+            args: Vec::new(),
+            environment: Vec::new(),
+            working_dir: None,
+            identity: None,
+            stdin: Input::Null,
+            stdout: Output::Null,
+            stderr: Output::Null,
+        }
+    }
+
+    /// Adds variables of our own environment, those that there are.
+    pub fn copy_environment<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let found =
+            names.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        self.environment.extend(found);
+    }
+}
+
+/// Where a child reads from.
+#[derive(Debug)]
+pub enum Input {
+    /// Nothing: the end of the file at once.
+    Null,
+    /// A pipe; [`Child::stdin`] is our end.
+    Pipe,
+    /// This descriptor. A listening socket here is what FastCGI calls FCGI_LISTENSOCK_FILENO
+    /// (FastCGI 1.0, section 2.2); see [`crate::listen::BoundSocket::duplicate`].
+    Fd(OwnedFd),
+}
+
+/// Where a child writes to.
+#[derive(Debug)]
+pub enum Output {
+    /// Nowhere.
+    Null,
+    /// A pipe; [`Child::stdout`] or [`Child::stderr`] is our end.
+    Pipe,
+    /// This descriptor.
+    Fd(OwnedFd),
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(number) => write!(f, "signal {number}"),
+        }
+    }
+}
+
+/// A child that was started. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    watch: ExitWatch,
+    exit: Cell<Option<Exit>>,
+    /// Our end of its standard input.
+    pub stdin: Option<pipe::Sender>,
+    /// Our end of its standard output.
+    pub stdout: Option<pipe::Receiver>,
+    /// Our end of its standard error output.
+    pub stderr: Option<pipe::Receiver>,
+}
+
+/// How the end of a child is heard of.
+#[derive(Debug)]
+enum ExitWatch {
+    /// Its descriptor becomes readable.
+    Pidfd(AsyncFd<OwnedFd>),
+    /// It is asked from time to time, as on kernels before 5.3.
+    Asking,
+}
+
+impl ExitWatch {
+    fn of(pid: Pid) -> io::Result<ExitWatch> {
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                // SAFETY: the descriptor is open, and owned by what is registered until the end.
+                let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+                Ok(ExitWatch::Pidfd(watched?))
+            }
+            Err(Errno::NOSYS | Errno::PERM) => Ok(ExitWatch::Asking),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How often a child without a descriptor is asked whether it is there, in milliseconds.
+const ASK_MS: u64 = 50;
+
+impl Child {
+    /// Starts a program. It takes about a millisecond, which the loop does not wait.
+    ///
+    /// # Errors
+    /// What kept it from starting, with its path in the text: `NotFound`, `PermissionDenied`,
+    /// out of memory or processes.
+    pub async fn spawn(program: Program) -> io::Result<Child> {
+        let path = program.path.clone();
+        let started = exec::start(program).await;
+        started.and_then(Child::new).map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot start {}: {error}", path.display()))
+        })
+    }
+
+    fn new(mut started: exec::Started) -> io::Result<Child> {
+        // From here on dropping the child kills it, should the rest fail.
+        let mut child = Child {
+            pid: started.claim()?,
+            watch: ExitWatch::Asking,
+            exit: Cell::new(None),
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        };
+        child.watch = ExitWatch::of(child.pid)?;
+        child.stdin = started.stdin.take().map(pipe::Sender::from_owned_fd).transpose()?;
+        child.stdout = started.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        child.stderr = started.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        Ok(child)
+    }
+
+    /// Its process number, which is that of its process group too.
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// How it ended, if that has been heard of.
+    pub fn exit(&self) -> Option<Exit> {
+        self.exit.get()
+    }
+
+    /// Waits until it has ended. What is left of its process group then is killed: a backend that
+    /// was started must not leave workers behind that go on serving without their master.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn wait(&self) -> io::Result<Exit> {
+        loop {
+            if let Some(exit) = self.exit.get() {
+                return Ok(exit);
+            }
+            match &self.watch {
+                ExitWatch::Pidfd(pidfd) => drop(pidfd.readable().await?),
+                ExitWatch::Asking => tokio::time::sleep(Duration::from_millis(ASK_MS)).await,
+            }
+            self.look()?;
+        }
+    }
+
+    /// Sends a signal to it and its process group; false when it has ended.
+    pub fn signal(&self, signal: Signal) -> bool {
+        // As long as it was not waited for, its number belongs to nobody else.
+        self.exit.get().is_none() && rustix::process::kill_process_group(self.pid, signal).is_ok()
+    }
+
+    /// Asks it to end by `signal`, and makes it end by KILL after `grace_ms`.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn stop(&self, signal: Signal, grace_ms: u64) -> io::Result<Exit> {
+        self.signal(signal);
+        let grace = Duration::from_millis(grace_ms);
+        if let Ok(ended) = tokio::time::timeout(grace, self.wait()).await {
+            return ended;
+        }
+        self.signal(Signal::KILL);
+        self.wait().await
+    }
+
+    /// Takes note of its end, if that has come.
+    fn look(&self) -> io::Result<()> {
+        if self.exit.get().is_some() || !has_ended(self.pid)? {
+            return Ok(());
+        }
+        // It is a zombie yet, so the number of the group is still its own.
+        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        if let Some(exit) = reap(self.pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)? {
+            self.exit.set(Some(exit));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a child has ended; it stays a zombie.
+fn has_ended(pid: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options))?;
+    Ok(status.is_some())
+}
+
+/// Frees the number of a child that has ended.
+fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
+    let status = rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options))?;
+    Ok(status.map(|status| match status.terminating_signal() {
+        Some(number) => Exit::Signal(number),
+        None => Exit::Code(status.exit_status().unwrap_or(-1)),
+    }))
+}
+
+/// Kills a child that nobody waits for any more, and sees to it that its number is freed.
+fn abandon(pid: Pid) {
+    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    // It ends at once as a rule; one that hangs in the kernel must not hold a loop up.
+    let reaper = std::thread::Builder::new().name("reaper".into()).stack_size(64 << 10);
+    let started = reaper.spawn(move || {
+        let _ = reap(pid, WaitIdOptions::EXITED);
+    });
+    if started.is_err() {
+        let _ = reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let has_been_waited_for = self.look().is_err() || self.exit.get().is_some();
+        if !has_been_waited_for {
+            abandon(self.pid);
+        }
+    }
+}

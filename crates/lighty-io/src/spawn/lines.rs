@@ -1,0 +1,97 @@
+//! What children say, line by line.
+
+use std::io;
+
+use tokio::net::unix::pipe;
+
+/// Bytes of a line that are passed on; the rest of a longer one is dropped.
+pub const LINE_BYTES_MAX: usize = 8_192;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 4_096;
+
+/// Reads to the end and passes each line on, without its end. A last line without an end is one.
+///
+/// # Errors
+/// What reading reported.
+pub async fn forward_lines(from: &pipe::Receiver, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut lines = Lines::default();
+    loop {
+        // No buffer while waiting.
+        from.readable().await?;
+        let mut buffer = [0; READ_BYTES];
+        match from.try_read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => lines.feed(&buffer[..length], &mut each),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    lines.finish(&mut each);
+    Ok(())
+}
+
+/// A line that is not complete yet.
+#[derive(Debug, Default)]
+struct Lines {
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
+        while let Some(at) = bytes.iter().position(|&byte| byte == b'\n') {
+            self.keep(&bytes[..at]);
+            each(self.begun.strip_suffix(b"\r").unwrap_or(&self.begun));
+            self.begun.clear();
+            bytes = &bytes[at + 1..];
+        }
+        self.keep(bytes);
+    }
+
+    fn finish(&mut self, each: &mut impl FnMut(&[u8])) {
+        if !self.begun.is_empty() {
+            each(&self.begun);
+            self.begun.clear();
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = LINE_BYTES_MAX - self.begun.len();
+        self.begun.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let mut heard = Vec::new();
+        let mut each = |line: &[u8]| heard.push(line.to_vec());
+        let mut lines = Lines::default();
+        for piece in pieces {
+            lines.feed(piece, &mut each);
+        }
+        lines.finish(&mut each);
+        heard
+    }
+
+    #[test]
+    fn lines_are_the_same_wherever_they_are_split() {
+        let said = b"one\r\n\ntwo\nrest";
+        let want: [&[u8]; 4] = [b"one", b"", b"two", b"rest"];
+        for at in 0..=said.len() {
+            assert_eq!(lines_of(&[&said[..at], &said[at..]]), want, "split at {at}");
+        }
+        assert!(lines_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_line_has_n_bytes_at_most() {
+        for length in [LINE_BYTES_MAX, LINE_BYTES_MAX + 1] {
+            let said = [vec![b'x'; length], b"\nnext\n".to_vec()].concat();
+            let heard = lines_of(&[&said[..100], &said[100..]]);
+            assert_eq!(heard, [vec![b'x'; LINE_BYTES_MAX], b"next".to_vec()]);
+        }
+    }
+}

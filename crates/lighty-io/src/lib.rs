@@ -14,8 +14,8 @@
 //! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
-//! backend), `spool` (bodies that wait on disk), `spawn` (processes of ours), then `log_writer`, `local_time`, `signals` and `privileges`, which the process needs
-//! and a request does not.
+//! backend), `spool` (bodies that wait on disk), `spawn` (processes of ours), then `log_writer`,
+//! `local_time`, `signals` and `privileges`, which the process needs and a request does not.
 
 pub mod clock;
 pub mod connect;

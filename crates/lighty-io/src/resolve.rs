@@ -30,8 +30,8 @@ pub use watch::{Resolved, Standing, Watch};
 pub const ENDPOINTS_MAX: usize = 256;
 /// Hosts of a service that are looked up; what comes beyond is left out.
 pub const SERVICE_HOSTS_MAX: usize = 64;
-/// Look-ups that may be under way at once. Watches are not counted: the configuration has as many as
-/// it has names.
+/// Look-ups that may be under way at once. Watches are not counted: the configuration has as many
+/// as it has names.
 pub const QUESTIONS_MAX: usize = 1_024;
 /// How long an answer from the hosts file is believed, in milliseconds: it has no time to live.
 pub const HOSTS_TTL_MS: u64 = 5_000;

@@ -3,12 +3,11 @@
 use alloc::vec::Vec;
 
 use lighty_http::fields::trim;
-use lighty_http::{Fields, Known, Status};
+use lighty_http::{Fields, Known, Status, decimal};
 
 use super::codes::{self, Names};
 use super::fault::{AjpFault, EncodeFault};
 use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_CONTAINER, TO_SERVER, Writer};
-use super::response::parse_length;
 
 /// The answer to [`super::CPING`].
 pub const CPONG: [u8; 5] = [b'A', b'B', 0, 1, codes::CPONG];
@@ -188,7 +187,7 @@ fn read_fields(reader: &mut Reader<'_>, request: &mut Received) -> Result<(), Aj
         let name = reader.name(Names::Request)?;
         let value = trim(reader.string()?.unwrap_or_default());
         if name.known == Some(Known::ContentLength) {
-            let len = parse_length(value).ok_or(AjpFault::LengthMalformed)?;
+            let len = decimal::parse(value).ok_or(AjpFault::LengthMalformed)?;
             if request.content_length.replace(len).is_some() {
                 return Err(AjpFault::LengthConflict);
             }

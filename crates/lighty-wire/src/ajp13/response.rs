@@ -15,7 +15,7 @@ use core::ops::Range;
 
 use lighty_http::fields::trim;
 use lighty_http::hop_by_hop::is_hop_by_hop;
-use lighty_http::{Fields, Known, Status};
+use lighty_http::{Fields, Known, Status, decimal};
 
 use super::codes::{self, Names};
 use super::fault::AjpFault;
@@ -381,7 +381,7 @@ impl ResponseDecoder {
 
     /// The same length twice is told once.
     fn read_length(&mut self, value: &[u8]) -> Result<(), AjpFault> {
-        let len = parse_length(value).ok_or(AjpFault::LengthMalformed)?;
+        let len = decimal::parse(value).ok_or(AjpFault::LengthMalformed)?;
         match self.content_length {
             None => self.fields.push_known(Known::ContentLength, value),
             Some(told) if told != len => return Err(AjpFault::LengthConflict),
@@ -398,17 +398,6 @@ const fn after_chunk(left: u16, tail: u16) -> Place {
         (0, _) => Place::Tail { was_empty: false },
         _ => Place::Chunk { left, tail },
     }
-}
-
-/// Digits and nothing else.
-pub(super) fn parse_length(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |sum, digit| {
-        let digit = u64::from(digit.checked_sub(b'0').filter(|&digit| digit < 10)?);
-        sum.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · [`serve`] (one request) · [`seat`] and
-//! [`backlog`] (getting a connection) · [`upstream`], [`address`], [`pool`], [`health`] (what is
-//! shared) · [`balance`] (the choice, one file each) · [`session`] (what is spoken, one file each) ·
+//! [`backlog`] (getting a connection) · [`upstream`], [`address`], [`names`], [`pool`], [`health`]
+//! (what is shared) · [`balance`] (the choice, one file each) · [`session`] (what is spoken, one file each) ·
 //! [`courier`] (the way there and back) · [`reply`], [`download`] (the answer).
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod download;
 pub mod errand;
 pub mod health;
 pub mod local;
+pub mod names;
 pub mod pool;
 pub mod proxy;
 pub mod reply;

@@ -1,0 +1,211 @@
+//! Backends that are written as names: what they stand for now, and who is told when that changes.
+//!
+//! The look-ups are lighty-io's; here endpoints become addresses with a share of the requests.
+//! [`addresses`] is the whole of the rules and needs no DNS.
+
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+
+use lighty_io::connect::Target;
+use lighty_io::resolve::{Endpoint, Question, Resolved, Resolver, Standing, Watch};
+
+use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
+
+/// The largest weight of an address.
+pub const WEIGHT_MAX: u32 = 1_000;
+
+/// One address of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAddress {
+    /// The backend's place in its upstream.
+    pub backend: usize,
+    /// What logs and statistics call it: the backend as written; behind it, where a name stands for
+    /// several, `/` and the address.
+    pub text: Arc<str>,
+    pub target: Target,
+    /// 0 to [`WEIGHT_MAX`]; 0 drains it.
+    pub weight: u32,
+    /// Used only while no other is up.
+    pub backup: bool,
+}
+
+/// What is to be looked up for a backend; `None` where the address is written.
+pub fn question(address: &BackendAddress) -> Option<Question> {
+    match address {
+        BackendAddress::Inet(_) | BackendAddress::Unix(_) => None,
+        BackendAddress::Name { host, port } => {
+            Some(Question::Host { host: host.as_ref().to_owned(), port: *port })
+        }
+        BackendAddress::Srv(name) => Some(Question::Service(name.as_ref().to_owned())),
+    }
+}
+
+/// The addresses of an upstream: `endpoints` says what the name of a backend stands for.
+///
+/// A host's addresses share the backend's requests if `split_hostnames` is set; else the first
+/// stands for the name and the others are its backups. A service's records bring weights and
+/// priorities (RFC 2782): the lowest priority that there is takes the requests, the others are
+/// backups. An address that two names lead to is there once, as the first of them has it.
+pub fn addresses(
+    upstream: &UpstreamSpec,
+    endpoints: impl Fn(usize) -> Arc<[Endpoint]>,
+) -> Vec<NamedAddress> {
+    let mut all: Vec<NamedAddress> = Vec::new();
+    for (place, backend) in upstream.backends.iter().enumerate() {
+        let of_backend = match &backend.address {
+            BackendAddress::Inet(address) => vec![literal(place, backend, Target::Tcp(*address))],
+            BackendAddress::Unix(path) => {
+                vec![literal(place, backend, Target::unix(Path::new(path.as_ref())))]
+            }
+            BackendAddress::Name { .. } => {
+                of_host(place, backend, &endpoints(place), upstream.split_hostnames)
+            }
+            BackendAddress::Srv(_) => of_service(place, backend, &endpoints(place)),
+        };
+        for address in of_backend {
+            if !all.iter().any(|known| known.target == address.target) {
+                all.push(address);
+            }
+        }
+    }
+    all
+}
+
+fn literal(place: usize, backend: &BackendSpec, target: Target) -> NamedAddress {
+    NamedAddress {
+        backend: place,
+        text: Arc::clone(&backend.text),
+        target,
+        weight: backend.weight,
+        backup: backend.backup,
+    }
+}
+
+fn of_host(
+    place: usize,
+    backend: &BackendSpec,
+    endpoints: &[Endpoint],
+    is_split: bool,
+) -> Vec<NamedAddress> {
+    let of_endpoint = |(rank, endpoint): (usize, &Endpoint)| NamedAddress {
+        text: text_of(backend, endpoint),
+        backup: backend.backup || (!is_split && rank > 0),
+        ..literal(place, backend, Target::Tcp(endpoint.address))
+    };
+    endpoints.iter().enumerate().map(of_endpoint).collect()
+}
+
+fn of_service(place: usize, backend: &BackendSpec, endpoints: &[Endpoint]) -> Vec<NamedAddress> {
+    let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
+    let heaviest = endpoints.iter().map(|e| service_weight(backend, e)).max().unwrap_or(1);
+    let of_endpoint = |endpoint: &Endpoint| NamedAddress {
+        text: text_of(backend, endpoint),
+        weight: scaled(service_weight(backend, endpoint), heaviest),
+        backup: backend.backup || Some(endpoint.priority) != first,
+        ..literal(place, backend, Target::Tcp(endpoint.address))
+    };
+    endpoints.iter().map(of_endpoint).collect()
+}
+
+/// A record's weight of 0 asks for a very small share, not for none.
+fn service_weight(backend: &BackendSpec, endpoint: &Endpoint) -> u64 {
+    u64::from(endpoint.weight.max(1)) * u64::from(backend.weight)
+}
+
+/// The same proportions, up to [`WEIGHT_MAX`]; whoever had a share keeps one.
+fn scaled(weight: u64, heaviest: u64) -> u32 {
+    let limit = u64::from(WEIGHT_MAX);
+    let fits = if heaviest > limit { weight.saturating_mul(limit) / heaviest } else { weight };
+    let fits = if weight > 0 { fits.max(1) } else { 0 };
+    u32::try_from(fits).unwrap_or(WEIGHT_MAX)
+}
+
+fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
+    Arc::from(format!("{}/{}", backend.text, endpoint.address))
+}
+
+/// The names of an upstream, kept resolved as long as this lives.
+#[derive(Debug)]
+pub struct Names {
+    upstream: Arc<UpstreamSpec>,
+    /// By backend; `None` for one that is no name.
+    watches: Vec<Option<Watch>>,
+    /// Generation of each watch that the last list was made of.
+    seen: Vec<u64>,
+}
+
+impl Names {
+    /// Begins to look the names of an upstream up. Returns at once: a name that cannot be resolved
+    /// has no addresses yet, and that is all.
+    pub fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
+        let of_backend =
+            |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
+        let watches: Vec<_> = upstream.backends.iter().map(of_backend).collect();
+        let seen = vec![0; watches.len()];
+        Names { upstream, watches, seen }
+    }
+
+    /// Whether there is no name, so that the addresses never change.
+    pub fn is_static(&self) -> bool {
+        self.watches.iter().all(Option::is_none)
+    }
+
+    /// The addresses there are now.
+    pub fn current(&mut self) -> Vec<NamedAddress> {
+        let resolved: Vec<Option<Arc<Resolved>>> =
+            self.watches.iter().map(|watch| watch.as_ref().map(Watch::current)).collect();
+        for (seen, now) in self.seen.iter_mut().zip(&resolved) {
+            *seen = now.as_ref().map_or(0, |now| now.generation);
+        }
+        addresses(&self.upstream, |place| match resolved.get(place) {
+            Some(Some(now)) => Arc::clone(&now.endpoints),
+            _ => Arc::new([]),
+        })
+    }
+
+    /// The addresses, if any name has changed since they were last given out: a load for each name
+    /// as long as none has.
+    pub fn changed(&mut self) -> Option<Vec<NamedAddress>> {
+        let is_new = |(watch, seen): (&Option<Watch>, &u64)| {
+            watch.as_ref().is_some_and(|watch| watch.generation() != *seen)
+        };
+        self.watches.iter().zip(&self.seen).any(is_new).then(|| self.current())
+    }
+
+    /// Waits until a name has changed, and gives the addresses; never ends where there is no name.
+    pub async fn next(&mut self) -> Vec<NamedAddress> {
+        loop {
+            if let Some(addresses) = self.changed() {
+                return addresses;
+            }
+            let pairs = self.watches.iter().zip(&self.seen);
+            let mut changes: Vec<_> = pairs
+                .filter_map(|(watch, seen)| Some(Box::pin(watch.as_ref()?.changed(*seen))))
+                .collect();
+            poll_fn(|cx| {
+                let mut polled = changes.iter_mut().map(|change| change.as_mut().poll(cx));
+                if polled.any(|poll| poll.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+    }
+
+    /// Has every name looked up before its time: a backend may have moved.
+    pub fn refresh(&self) {
+        self.watches.iter().flatten().for_each(Watch::refresh);
+    }
+
+    /// How much each name's answer is to be believed: for the log and the status page.
+    pub fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
+        let named = self.upstream.backends.iter().zip(&self.watches);
+        named.filter_map(|(backend, watch)| {
+            Some((backend.text.as_ref(), watch.as_ref()?.current().standing.clone()))
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

@@ -1,9 +1,11 @@
 //! Whether an address may be used.
 //!
 //! What requests meet ([`passive`]) and what checks of our own find ([`active`]) come together in
-//! one [`passive::Health`] per address. Neither reads a clock or a socket: times are milliseconds
-//! of one monotonic clock, handed in by whoever asks. Workers whose clocks differ by a little do no
-//! harm; none of the rules needs two workers to agree on a moment.
+//! one [`passive::Health`] per address, which reads neither a clock nor a socket: times are
+//! milliseconds of one monotonic clock, handed in by whoever asks. Workers whose clocks differ by a
+//! little do no harm; none of the rules needs two workers to agree on a moment. What is asked, and
+//! when, is in [`checks`].
 
 pub mod active;
+pub mod checks;
 pub mod passive;

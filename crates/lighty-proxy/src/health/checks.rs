@@ -1,0 +1,345 @@
+//! The active checks: asking an address how it is, request or no request.
+//!
+//! [`ask`] is one question on a connection of its own; [`keep_asking`] is an address's task: it
+//! asks until the address is gone, and feeds what it learns into the address's [`Health`].
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use lighty_http::{Fields, Known, Method, Version};
+use lighty_io::clock::Clock;
+use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::transport::Stream;
+use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
+use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
+use lighty_wire::fastcgi::{self, Begin, Decoder, Event, ParamsWriter, Role};
+use lighty_wire::http1::{
+    AnswerHead, AnswerLimits, BodyFraming, Head, RequestLine, encode_request, parse_response,
+};
+use lighty_wire::proxy_protocol::{self, Command, Header};
+
+use super::active::{first_due_ms, next_due_ms};
+use super::passive::{Change, Health};
+use crate::spec::{CheckKind, CheckSpec, ProxyProtocol};
+
+/// Bytes of an answer's head that are read at most: [`CheckFault::TooLong`].
+pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
+
+/// Statuses that a FastCGI application may give.
+const STATUS_GOOD: (u16, u16) = (200, 399);
+
+/// Why a check says that an address is not well.
+#[derive(Debug)]
+pub enum CheckFault {
+    /// Nothing was accepted.
+    Connect(io::Error),
+    /// The connection broke.
+    Talk(io::Error),
+    /// The check as a whole took longer than its `timeout`.
+    Timeout { timeout_ms: u64 },
+    /// The answer ended before it said how things are.
+    Closed,
+    /// The answer's head is larger than [`ANSWER_BYTES_MAX`].
+    TooLong,
+    /// The answer is not of the protocol.
+    Protocol(String),
+    /// The status is not one of those that count as good.
+    Status(u16),
+    /// The question cannot be put: the configured target or host is unfit.
+    Unfit(String),
+}
+
+impl fmt::Display for CheckFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "connect: {error}"),
+            Self::Talk(error) => write!(f, "connection: {error}"),
+            Self::Timeout { timeout_ms } => write!(f, "no answer within {timeout_ms} ms (timeout)"),
+            Self::Closed => f.write_str("closed before it answered"),
+            Self::TooLong => write!(f, "an answer of more than {ANSWER_BYTES_MAX} bytes"),
+            Self::Protocol(words) => write!(f, "answer: {words}"),
+            Self::Status(code) => write!(f, "status {code}"),
+            Self::Unfit(words) => write!(f, "question: {words}"),
+        }
+    }
+}
+
+impl std::error::Error for CheckFault {}
+
+/// A handle to an address that is checked.
+pub trait Checked {
+    fn target(&self) -> &Target;
+    fn health(&self) -> &Health;
+    /// A check was made. `fault` is what it found, `change` what that changed: something to log,
+    /// and on a come-back, requests that wait to be called.
+    fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
+}
+
+/// Asks an address at its intervals for as long as `address` gives it: `None` says that it is gone.
+/// One task for each address; all of them run on one thread.
+pub async fn keep_asking<A: Checked>(
+    address: impl Fn() -> Option<A>,
+    check: &CheckSpec,
+    proxy: Option<ProxyProtocol>,
+    clock: Clock,
+) {
+    clock.refresh();
+    let mut due_ms = first_due_ms(clock.mono_ms(), check.interval_ms, random());
+    loop {
+        let wait_ms = due_ms.saturating_sub(clock.mono_ms());
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        clock.refresh();
+        let began_ms = clock.mono_ms();
+        let Some(address) = address() else { return };
+        let found = ask(address.target(), check, proxy).await;
+        clock.refresh();
+        let now_ms = clock.mono_ms();
+        due_ms = next_due_ms(began_ms, now_ms, check.interval_ms, random());
+        let change = address.health().record_check(found.is_ok(), now_ms, due_ms);
+        address.was_checked(change, found.as_ref().err());
+    }
+}
+
+/// Enough to keep checks from marching in step; nothing secret hangs on it.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// Asks once, on a new connection.
+///
+/// # Errors
+/// Why the address is not well.
+pub async fn ask(
+    target: &Target,
+    check: &CheckSpec,
+    proxy: Option<ProxyProtocol>,
+) -> Result<(), CheckFault> {
+    let limit = Duration::from_millis(check.timeout_ms);
+    let asked = tokio::time::timeout(limit, ask_patiently(target, &check.kind, proxy)).await;
+    asked.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
+}
+
+async fn ask_patiently(
+    target: &Target,
+    kind: &CheckKind,
+    proxy: Option<ProxyProtocol>,
+) -> Result<(), CheckFault> {
+    let mut question = Vec::new();
+    if let Some(version) = proxy {
+        push_own_header(version, &mut question)?;
+    }
+    push_question(kind, &mut question)?;
+    let stream = connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
+    let mut talk = Talk { stream, heard: Vec::new() };
+    talk.say(&question).await?;
+    match kind {
+        CheckKind::Tcp => Ok(()),
+        CheckKind::Http { status, .. } => talk.hear_http(*status).await,
+        CheckKind::Fastcgi { target: None } => talk.hear_values().await,
+        CheckKind::Fastcgi { target: Some(_) } => talk.hear_fastcgi().await,
+        CheckKind::Ajp13 => talk.hear_pong().await,
+    }
+}
+
+/// The PROXY protocol's way of saying that a connection is made for nobody.
+fn push_own_header(version: ProxyProtocol, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let version = match version {
+        ProxyProtocol::V1 => proxy_protocol::Version::V1,
+        ProxyProtocol::V2 => proxy_protocol::Version::V2,
+    };
+    let header = Header { version, command: Command::Local, ..Header::default() };
+    proxy_protocol::encode(&header, out).map_err(|fault| CheckFault::Unfit(fault.to_string()))
+}
+
+fn push_question(kind: &CheckKind, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    match kind {
+        CheckKind::Tcp => {}
+        CheckKind::Http { target, host, .. } => push_http(target, host, out)?,
+        CheckKind::Fastcgi { target: None } => fastcgi::encode::get_values(out),
+        CheckKind::Fastcgi { target: Some(target) } => push_fastcgi(target, out)?,
+        CheckKind::Ajp13 => out.extend_from_slice(&ajp13::CPING),
+    }
+    Ok(())
+}
+
+fn push_http(target: &str, host: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let line = RequestLine {
+        method: b"GET",
+        target: target.as_bytes(),
+        version: Version::Http11,
+        host: host.as_bytes(),
+        framing: BodyFraming::None,
+    };
+    let fields: [(Option<Known>, &[u8], &[u8]); 2] =
+        [(None, b"User-Agent", b"lighty-check"), (None, b"Connection", b"close")];
+    encode_request(&line, fields, out).map_err(|fault| CheckFault::Unfit(fault.to_string()))
+}
+
+/// A request for `target` as PHP-FPM's `ping.path` wants it: the path is the script.
+fn push_fastcgi(target: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let fields = Fields::new();
+    let facts = Params {
+        server_software: b"lighty",
+        server_name: b"localhost",
+        server_port: 80,
+        server_addr: b"127.0.0.1",
+        remote_addr: b"127.0.0.1",
+        method: b"GET",
+        request_uri: target.as_bytes(),
+        query: query.as_bytes(),
+        script_name: path.as_bytes(),
+        script_filename: path.as_bytes(),
+        ..Params::new(&fields)
+    };
+    fastcgi::encode::begin_request(Begin { role: Role::Responder, keep_conn: false }, out);
+    let mut params = ParamsWriter::new(out);
+    facts.for_each(|name, value| params.pair(name, value));
+    params.finish().map_err(|fault| CheckFault::Unfit(fault.to_string()))?;
+    out.extend_from_slice(&fastcgi::encode::END_OF_STDIN);
+    Ok(())
+}
+
+/// One question and its answer.
+struct Talk {
+    stream: Stream,
+    /// What came and is not dealt with.
+    heard: Vec<u8>,
+}
+
+impl Talk {
+    async fn say(&self, mut bytes: &[u8]) -> Result<(), CheckFault> {
+        while !bytes.is_empty() {
+            match self.stream.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.writable().await.map_err(CheckFault::Talk)?;
+                }
+                Err(error) => return Err(CheckFault::Talk(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for more to have been heard.
+    async fn hear(&mut self) -> Result<(), CheckFault> {
+        const PIECE_BYTES: usize = 2_048;
+        let before = self.heard.len();
+        if before >= ANSWER_BYTES_MAX {
+            return Err(CheckFault::TooLong);
+        }
+        self.heard.resize((before + PIECE_BYTES).min(ANSWER_BYTES_MAX), 0);
+        let read = self.stream.read(&mut self.heard[before..]).await;
+        self.heard.truncate(before + read.as_ref().map_or(0, |count| *count));
+        match read {
+            Ok(0) => Err(CheckFault::Closed),
+            Ok(_) => Ok(()),
+            Err(error) => Err(CheckFault::Talk(error)),
+        }
+    }
+
+    async fn hear_http(&mut self, good: (u16, u16)) -> Result<(), CheckFault> {
+        let limits = AnswerLimits { head_bytes_max: ANSWER_BYTES_MAX, ..AnswerLimits::default() };
+        let mut head = AnswerHead::new();
+        loop {
+            let parsed = parse_response(&self.heard, Some(Method::Get), &limits, &mut head);
+            match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
+                Head::Partial => self.hear().await?,
+                Head::Complete { consumed } if head.is_interim() => {
+                    self.heard.drain(..consumed);
+                }
+                Head::Complete { .. } => return judge(head.status.code(), good),
+            }
+        }
+    }
+
+    /// Any answer to a question for variables will do: even that the question is not known.
+    async fn hear_values(&mut self) -> Result<(), CheckFault> {
+        let mut decoder = Decoder::new();
+        loop {
+            match self.fastcgi_event(&mut decoder).await? {
+                Event::Values(_) | Event::UnknownType(_) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    async fn hear_fastcgi(&mut self) -> Result<(), CheckFault> {
+        let limits = HeadLimits { head_bytes_max: ANSWER_BYTES_MAX, ..HeadLimits::default() };
+        let (mut decoder, mut head, mut output) = (Decoder::new(), CgiHead::new(), Vec::new());
+        loop {
+            let parsed = cgi::parse_head(&output, &limits, &mut head);
+            match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
+                Head::Complete { .. } => return judge(head.status.code(), STATUS_GOOD),
+                Head::Partial => self.fastcgi_output(&mut decoder, &mut output).await?,
+            }
+        }
+    }
+
+    /// Adds the next piece of output.
+    async fn fastcgi_output(
+        &mut self,
+        decoder: &mut Decoder,
+        output: &mut Vec<u8>,
+    ) -> Result<(), CheckFault> {
+        loop {
+            let (event, consumed) = self.fastcgi_step(decoder).await?;
+            let is_output = match event {
+                Event::Stdout(range) => {
+                    output.extend_from_slice(&self.heard[range]);
+                    true
+                }
+                Event::EndOfStdout | Event::End(_) => return Err(CheckFault::Closed),
+                _ => false,
+            };
+            self.heard.drain(..consumed);
+            if is_output {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn fastcgi_event(&mut self, decoder: &mut Decoder) -> Result<Event, CheckFault> {
+        let (event, consumed) = self.fastcgi_step(decoder).await?;
+        self.heard.drain(..consumed);
+        Ok(event)
+    }
+
+    /// The next event, and how much of what was heard it took.
+    async fn fastcgi_step(&mut self, decoder: &mut Decoder) -> Result<(Event, usize), CheckFault> {
+        loop {
+            let step = decoder.feed(&self.heard);
+            let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
+            if let Some(event) = step.event {
+                return Ok((event, step.consumed));
+            }
+            self.heard.drain(..step.consumed);
+            self.hear().await?;
+        }
+    }
+
+    async fn hear_pong(&mut self) -> Result<(), CheckFault> {
+        let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, ajp13::FIELDS_MAX);
+        decoder.begin_ping();
+        loop {
+            let step = decoder.feed(&self.heard);
+            let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
+            self.heard.drain(..step.consumed);
+            match step.event {
+                Some(ajp13::Event::Pong) => return Ok(()),
+                Some(_) => {}
+                None => self.hear().await?,
+            }
+        }
+    }
+}
+
+fn judge(status: u16, good: (u16, u16)) -> Result<(), CheckFault> {
+    if (good.0..=good.1).contains(&status) { Ok(()) } else { Err(CheckFault::Status(status)) }
+}
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod tests;

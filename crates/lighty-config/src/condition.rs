@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::directive::Reject;
 use crate::limits::{CONDITION_BYTES_MAX, REGEX_BYTES_MAX};
 
 /// What a condition looks at.
@@ -349,7 +350,11 @@ pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, BadCondition> {
     }
     let pattern_ascii = ascii_classes(pattern);
     let built = RegexBuilder::new(&pattern_ascii).size_limit(REGEX_BYTES_MAX).build();
-    built.map_err(|error| match error {
+    built.map_err(bad_regex)
+}
+
+fn bad_regex(error: regex::Error) -> BadCondition {
+    match error {
         regex::Error::CompiledTooBig(_) => {
             let message =
                 format!("this regular expression needs more than {REGEX_BYTES_MAX} bytes");
@@ -360,7 +365,30 @@ pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, BadCondition> {
             let reason = text.rsplit("error: ").next().unwrap_or(&text).trim();
             BadCondition::new(format!("not a regular expression: {reason}"), None)
         }
-    })
+    }
+}
+
+/// A regular expression in a value, as the language means it (see conditions with `=~`), but for
+/// bytes: `.` is any byte. Returned with the text that it was compiled from.
+///
+/// # Errors
+/// What a linear-time engine has not got, what is no regular expression, what is too large.
+pub fn byte_pattern(pattern: &str) -> Result<(regex::bytes::Regex, String), Reject> {
+    let refuse = |bad: BadCondition| {
+        let reject = Reject::new(format!("has {pattern:?}: {}", bad.message));
+        bad.help.map_or(reject.clone(), |help| reject.help(help))
+    };
+    if let Some(unsupported) = pcre_only(pattern) {
+        return Err(refuse(unsupported));
+    }
+    let text = ascii_classes(pattern);
+    let build = |unicode| {
+        let mut builder = regex::bytes::RegexBuilder::new(&text);
+        builder.size_limit(REGEX_BYTES_MAX).unicode(unicode).build()
+    };
+    // A class that names other characters than ASCII has no meaning for single bytes.
+    let built = build(false).or_else(|_| build(true));
+    built.map(|regex| (regex, text.clone())).map_err(|error| refuse(bad_regex(error)))
 }
 
 /// PCRE without options takes `\d \w \s \b` as ASCII; so does this, written as `(?-u:…)`.

@@ -167,6 +167,11 @@ impl<S> Config<S> {
         self.blocks.iter().filter_map(|b| b.cond.as_ref()).any(|c| c.field.slot() == slot)
     }
 
+    /// Whether any value asks for what a condition matched (`%0` to `%9`).
+    pub fn keeps_captures(&self) -> bool {
+        self.capture_count > 0
+    }
+
     /// The effective configuration: the global values with defaults marked, then all blocks
     /// that set something. It can be loaded again and means the same.
     pub fn dump(&self) -> String {

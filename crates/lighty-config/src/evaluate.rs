@@ -194,7 +194,15 @@ pub struct Active {
     taken: Vec<u64>,
     /// A stack of candidate blocks, one section per level.
     candidates: Vec<u32>,
-    captures: Vec<CaptureSlot>,
+    captures: CaptureSet,
+    config: u64,
+}
+
+/// What the conditions of one evaluation matched. Reusable, and to be kept by a request: the
+/// [`Active`] that it came from may serve another one meanwhile.
+#[derive(Default)]
+pub struct CaptureSet {
+    slots: Vec<CaptureSlot>,
     config: u64,
 }
 
@@ -216,6 +224,22 @@ impl<'a> Captures<'a> {
     pub fn get(&self, n: usize) -> Option<&'a str> {
         let (start, end) = self.slot.places.as_ref()?.get(n)?;
         self.slot.text.get(start..end)
+    }
+}
+
+impl CaptureSet {
+    /// What a condition matched, if it was true.
+    pub fn get(&self, id: CaptureId) -> Option<Captures<'_>> {
+        let slot = self.slots.get(id.0 as usize)?;
+        slot.valid.then_some(Captures { slot })
+    }
+
+    fn reset<S>(&mut self, config: &Config<S>) {
+        if self.config != config.id {
+            *self = CaptureSet { config: config.id, ..CaptureSet::default() };
+            self.slots.resize_with(config.capture_count, CaptureSlot::default);
+        }
+        self.slots.iter_mut().for_each(|slot| slot.valid = false);
     }
 }
 
@@ -243,8 +267,12 @@ impl Active {
 
     /// What a condition matched, if it is true now.
     pub fn captures(&self, id: CaptureId) -> Option<Captures<'_>> {
-        let slot = self.captures.get(id.0 as usize)?;
-        slot.valid.then_some(Captures { slot })
+        self.captures.get(id)
+    }
+
+    /// Gives away what the conditions matched, for memory to be used again.
+    pub fn swap_captures(&mut self, kept: &mut CaptureSet) {
+        std::mem::swap(&mut self.captures, kept);
     }
 
     fn reset<S>(&mut self, config: &Config<S>) {
@@ -252,12 +280,11 @@ impl Active {
             *self = Active { config: config.id, ..Active::default() };
             self.bits.resize(config.blocks.len().div_ceil(64), 0);
             self.taken.resize(config.index.chain_count.div_ceil(64), 0);
-            self.captures.resize_with(config.capture_count, CaptureSlot::default);
         }
         self.bits.fill(0);
         self.taken.fill(0);
         self.candidates.clear();
-        self.captures.iter_mut().for_each(|slot| slot.valid = false);
+        self.captures.reset(config);
     }
 }
 
@@ -376,10 +403,10 @@ impl<S> Config<S> {
 }
 
 fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
-    let mut slot = std::mem::take(&mut run.active.captures[capture.id.0 as usize]);
+    let mut slot = std::mem::take(&mut run.active.captures.slots[capture.id.0 as usize]);
     slot.text.clear();
     slot.text.push_str(run.value(field).unwrap_or(""));
     let places = slot.places.get_or_insert_with(|| capture.regex.capture_locations());
     slot.valid = capture.regex.captures_read(places, &slot.text).is_some();
-    run.active.captures[capture.id.0 as usize] = slot;
+    run.active.captures.slots[capture.id.0 as usize] = slot;
 }

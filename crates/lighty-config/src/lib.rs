@@ -57,14 +57,14 @@ mod suggest;
 mod table;
 mod value;
 
-pub use condition::{Facts, Field, Op};
+pub use condition::{Facts, Field, Op, byte_pattern};
 pub use config::{Block, Condition, Config, ListenSocket, Setting};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{
     Compile, CompileCtx, Directive, Kind, Pairs, Reject, Scope, Setter, Strings, parse_bool,
     parse_choice, parse_int, parse_map, parse_string, parse_strings,
 };
-pub use evaluate::{Active, CaptureId, Captures};
+pub use evaluate::{Active, CaptureId, CaptureSet, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};
 pub use fmt::format;
 pub use fs_loader::FsLoader;

@@ -55,6 +55,15 @@ pub fn parse_host(
     Ok(port)
 }
 
+/// The host of an authority, without its port, as the name of a directory; `None` where there is
+/// none, or where it would name another place: a dot at its front, a slash in it.
+#[must_use]
+pub fn as_directory(authority: &[u8]) -> Option<&[u8]> {
+    let (host, _) = split_port(authority).ok()?;
+    let strange = |byte: &u8| matches!(byte, b'/' | b'\\' | 0);
+    (!host.is_empty() && host[0] != b'.' && !host.iter().any(strange)).then_some(host)
+}
+
 fn split_port(value: &[u8]) -> Result<(&[u8], Option<u16>), HostFault> {
     match memrchr(b':', value) {
         Some(at) if value.last() != Some(&b']') => {
@@ -148,6 +157,15 @@ mod tests {
         let mut out = Vec::new();
         let port = parse_host(value.as_bytes(), opts, &mut out)?;
         Ok((String::from_utf8(out).expect("ASCII"), port))
+    }
+
+    #[test]
+    fn a_directory_is_named_by_a_host_alone() {
+        assert_eq!(as_directory(b"a.example:80"), Some(&b"a.example"[..]));
+        assert_eq!(as_directory(b"[::1]:80"), Some(&b"[::1]"[..]));
+        for none in ["", ":80", "..", ".a", "a/b", "../b", "a\\b", "a\0"] {
+            assert_eq!(as_directory(none.as_bytes()), None, "{none:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
 //! [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
 //! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) ·
-//! [`html`], [`xml`] and [`json`] (text put into documents).
+//! [`html`], [`xml`] and [`json`] (text put into documents) · [`base64`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod accept;
+pub mod base64;
 pub mod conditional;
 pub mod date;
 pub mod decimal;

@@ -5,19 +5,30 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use lighty_config::{Facts, Field};
+use lighty_config::{CaptureSet, Facts, Field};
 use lighty_http::Known;
 use lighty_http::Status;
 use lighty_http::uri;
 
 use crate::body::{ClientLink, RequestBody};
+use crate::environment::Environment;
 use crate::fault::{Fate, Fault};
 use crate::log::About;
 use crate::physical::Physical;
 use crate::request::Request;
 use crate::response::Response;
+use crate::rules::UrlParts;
 use crate::services::Services;
 use crate::settings::Settings;
+
+/// What rewriting did to a request so far; forgotten when an error handler takes over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewriting {
+    /// How often the target was replaced.
+    pub rounds: u8,
+    /// A rule said that it is the last one.
+    pub finished: bool,
+}
 
 /// The state of one request. Reused for the next one of any connection of the worker.
 pub struct Exchange {
@@ -49,6 +60,14 @@ pub struct Exchange {
     pub keep_alive: bool,
     /// Whether the whole answer went out.
     pub completed: bool,
+    /// What the conditions behind `settings` matched: `%0` to `%9`.
+    pub captures: CaptureSet,
+    /// Variables for backends and logs, in the order in which they were set.
+    pub environment: Environment,
+    /// What was done to the target.
+    pub rewriting: Rewriting,
+    /// The request's fields were changed as the configuration asks; once is enough.
+    pub fields_changed: bool,
     path_known: bool,
     /// The field that an error answer owes (Allow, Content-Range) while an error handler runs.
     pub(crate) owed: Option<(Known, Vec<u8>)>,
@@ -75,6 +94,10 @@ impl Exchange {
             ordinal: 0,
             keep_alive: false,
             completed: false,
+            captures: CaptureSet::default(),
+            environment: Environment::default(),
+            rewriting: Rewriting::default(),
+            fields_changed: false,
             path_known: false,
             owed: None,
         }
@@ -95,14 +118,33 @@ impl Exchange {
         self.started_ms = 0;
         self.keep_alive = false;
         self.completed = false;
+        self.environment.clear();
+        self.rewriting = Rewriting::default();
+        self.fields_changed = false;
         self.path_known = false;
         self.owed = None;
     }
 
+    /// The URL in parts, for replacements.
+    pub fn url_parts(&self) -> UrlParts<'_> {
+        let request = &self.request;
+        let named = self.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
+        let authority = Some(&*request.authority).filter(|host| !host.is_empty()).unwrap_or(named);
+        let has_query = request.path_end < request.target.len();
+        UrlParts {
+            scheme: request.scheme.as_bytes(),
+            authority,
+            port: request.local_port,
+            path: request.path_encoded(),
+            query: has_query.then(|| request.query()),
+        }
+    }
+
     /// Finds the settings for what is known of the request by now.
     pub fn resolve_settings(&mut self) {
-        let settings = self.services.resolve(&*self);
-        self.settings = settings;
+        let mut captures = std::mem::take(&mut self.captures);
+        self.settings = self.services.resolve(&*self, &mut captures);
+        self.captures = captures;
     }
 
     /// Takes a new target (rewriting, error handlers): normalises and decodes it.

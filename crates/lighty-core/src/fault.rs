@@ -69,6 +69,7 @@ pub enum Fault {
     SendfileRefused,
     SpoolFull,
     LengthRequired,
+    RewriteTarget,
     Internal,
 }
 
@@ -92,7 +93,7 @@ fn row(blame: Blame, status: u16, level: Level, fate: Fate, words: &'static str)
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 35] = [
+    pub const ALL: [Fault; 36] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -127,6 +128,7 @@ impl Fault {
         Fault::SendfileRefused,
         Fault::SpoolFull,
         Fault::LengthRequired,
+        Fault::RewriteTarget,
         Fault::Internal,
     ];
 
@@ -193,6 +195,13 @@ impl Fault {
             Fault::RestartLoop => {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
+            Fault::RewriteTarget => row(
+                Operator,
+                500,
+                Level::Error,
+                Keep,
+                "a rewrite rule made something that does not begin with a slash",
+            ),
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
             other => other.backend_verdict(),
         }

@@ -6,14 +6,15 @@
 //! ([`Fault`]). It parses no bytes, opens no socket and knows no feature by name: codecs are in
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request`, `response`, `body`, `module`, `pipeline`, then
+//! Read in this order: `exchange`, `request`, `response`, `body`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`,
-//! `throttle`.
+//! `rules`, `throttle`.
 #![forbid(unsafe_code)]
 
 pub mod body;
 pub mod counters;
 pub mod directives;
+pub mod environment;
 pub mod exchange;
 pub mod fault;
 pub mod limits;
@@ -23,6 +24,7 @@ pub mod physical;
 pub mod pipeline;
 pub mod request;
 pub mod response;
+pub mod rules;
 pub mod services;
 pub mod settings;
 pub mod throttle;
@@ -30,6 +32,7 @@ pub mod trace;
 
 pub use body::{Body, BodyFault, BodySource, BodyStream, ClientLink, RequestBody, Tunnel};
 pub use counters::Counters;
+pub use environment::Environment;
 pub use exchange::Exchange;
 pub use fault::{Blame, Fate, Fault};
 pub use log::{Level, Log};

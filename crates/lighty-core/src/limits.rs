@@ -22,6 +22,12 @@ pub const HEAD_TIME_SECONDS: u32 = 10;
 /// How often a request may be restarted by rewriting, error handlers or scripts.
 pub const RESTARTS_MAX: u8 = 10;
 
+/// How often `url.rewrite-repeat` may rewrite one request (ancestor 1.9).
+pub const REWRITES_MAX: u8 = 100;
+
+/// Rules of one `url.rewrite` or `url.redirect`: each costs memory for its regular expression.
+pub const RULES_MAX: usize = 65_536;
+
 /// Pipelined requests answered in a row before other connections get their turn.
 pub const PIPELINE_BURST_MAX: u32 = 32;
 
@@ -37,6 +43,12 @@ pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// Document roots a worker holds open: one per virtual host that has its own.
 pub const ROOTS_MAX: usize = 4096;
+
+/// Missing document roots a worker remembers for a second: any client can ask for more hosts.
+pub const MISSING_ROOTS_MAX: usize = 1024;
+
+/// Bytes of a target that rewriting made: a rule that repeats can double it every time.
+pub const REWRITTEN_BYTES_MAX: usize = 64 * 1024;
 
 /// Cached files that are closed at once when descriptors run out.
 pub const SHED_ENTRIES: usize = 256;

@@ -32,6 +32,20 @@ impl Physical {
         self.entry = None;
     }
 
+    /// Makes the directory around the document root the document root; the whole path stays.
+    /// `false` where there is none, or none that a configuration would name.
+    pub fn step_out(&mut self) -> bool {
+        let Some(slash) = self.docroot.iter().rposition(|b| *b == b'/').filter(|at| *at > 0) else {
+            return false;
+        };
+        let mut rel = self.docroot.split_off(slash);
+        rel.remove(0);
+        rel.push(b'/');
+        rel.append(&mut self.rel);
+        self.rel = rel;
+        true
+    }
+
     /// The whole path, for conditions, logs and gateways.
     pub fn path(&self) -> Vec<u8> {
         let mut path = Vec::with_capacity(self.docroot.len() + 1 + self.rel.len());

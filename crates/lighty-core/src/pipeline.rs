@@ -11,7 +11,7 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::{Entry, Lookup};
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Rewriting};
 use crate::fault::Fault;
 use crate::limits;
 use crate::module::{Module, Step};
@@ -206,14 +206,92 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     None
 }
 
-/// Finds what is at the physical path; splits off path info where a file stands in for a
-/// directory.
-async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
+/// Takes the first directory that exists among those that `write` names, attempt by attempt, as
+/// the document root; keeps the present one if there is none.
+pub fn choose_docroot<'a, W>(ex: &'a mut Exchange, write: W) -> Step<'a>
+where
+    W: Fn(&Exchange, usize, &mut Vec<u8>) -> bool + 'a,
+{
+    let mut path = std::mem::take(&mut ex.physical.docroot);
+    let before = path.clone();
+    let mut attempt = 0;
+    loop {
+        path.clear();
+        if !write(ex, attempt, &mut path) {
+            ex.physical.docroot = before;
+            return Step::Next;
+        }
+        if ex.services.root(&path).is_some() {
+            ex.physical.docroot = path;
+            return Step::Next;
+        }
+        if !ex.services.is_missing(&path) {
+            break;
+        }
+        attempt += 1;
+    }
+    ex.physical.docroot = before;
+    Step::Wait(Box::pin(open_first_root(ex, write, attempt)))
+}
+
+async fn open_first_root<W>(ex: &mut Exchange, write: W, mut attempt: usize) -> Step<'static>
+where
+    W: Fn(&Exchange, usize, &mut Vec<u8>) -> bool,
+{
+    let mut path = Vec::new();
+    while write(ex, attempt, &mut path) {
+        match ex.services.open_root(&path).await {
+            Ok(_) => {
+                ex.physical.docroot = path;
+                return Step::Next;
+            }
+            Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
+                ex.fail(Fault::DescriptorsExhausted);
+                return Step::Answered;
+            }
+            Err(_) => ex.services.remember_missing(&path),
+        }
+        path.clear();
+        attempt += 1;
+    }
+    Step::Next
+}
+
+/// Whether a regular file is at the physical path, if that is known without waiting.
+pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
+    let root = ex.services.root(&ex.physical.docroot)?;
+    let core = &ex.settings.core;
+    let noatime = ex.settings.server.use_noatime;
+    let rel = &ex.physical.rel;
+    match ex.services.stat_cache.lookup(&root, rel, core.follow_symlink, noatime) {
+        Lookup::Ready(Ok(entry)) => Some(entry.meta().kind == FileKind::File),
+        Lookup::Ready(Err(_)) => Some(false),
+        Lookup::Wait(_) => None,
+    }
+}
+
+/// Whether a regular file is at the physical path, whatever it takes to find out.
+pub async fn is_file(ex: &mut Exchange) -> bool {
+    if hold_root(ex).await.is_err() {
+        return false;
+    }
+    look_up_path(ex).await.is_ok_and(|entry| entry.meta().kind == FileKind::File)
+}
+
+/// Opens the document root, unless it is held already.
+async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     let root = match ex.services.root(&ex.physical.docroot) {
         Some(root) => root,
         None => open_root(ex).await?,
     };
     ex.physical.root = Some(root);
+    Ok(())
+}
+
+/// Finds what is at the physical path; splits off path info where a file stands in for a
+/// directory.
+async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
+    hold_root(ex).await?;
     match look_up_path(ex).await {
         Ok(entry) => {
             ex.physical.entry = Some(entry);
@@ -244,14 +322,20 @@ pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
     Ok(entry)
 }
 
-async fn open_root(ex: &Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
-    let opening = Box::pin(ex.services.open_root(&ex.physical.docroot));
-    match opening.await {
+async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
+    let opened = Box::pin(ex.services.open_root(&ex.physical.docroot)).await;
+    match opened {
         Ok(root) => Ok(root),
         Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
             Err(Fault::DescriptorsExhausted)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
+        // An alias of a file, with more path behind it.
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotADirectory && ex.physical.step_out() =>
+        {
+            Box::pin(open_root(ex)).await
+        }
         Err(error) => {
             ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
             Err(Fault::NoDocumentRoot)
@@ -351,6 +435,7 @@ fn owed_field(ex: &Exchange) -> Option<(Known, Vec<u8>)> {
 /// Restarts the request with the error handler's URL; `false` where that is none.
 fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
     ex.error_status = Some(ex.response.status);
+    ex.rewriting = Rewriting::default();
     if ex.set_target(handler.as_bytes()).is_err() {
         return false;
     }

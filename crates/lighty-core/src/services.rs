@@ -1,10 +1,10 @@
 //! What a worker offers to the requests it serves.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use lighty_config::{Active, Config, Facts, Field, SnapshotCache};
+use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache};
 use lighty_io::clock::Clock;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
@@ -31,6 +31,8 @@ pub struct Services {
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     /// Document roots that are being opened: whoever asks meanwhile waits for the same opening.
     opening: RefCell<HashMap<Vec<u8>, Rc<Mutex<()>>, foldhash::fast::RandomState>>,
+    /// Document roots that were looked for in vain, and the second in which they were.
+    missing: RefCell<(i64, HashSet<Vec<u8>, foldhash::fast::RandomState>)>,
     /// Document roots held open at most: each holds a descriptor.
     pub roots_max: usize,
     active: RefCell<Active>,
@@ -65,6 +67,7 @@ impl Services {
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
             opening: RefCell::default(),
+            missing: RefCell::default(),
             roots_max: limits::ROOTS_MAX,
             active: RefCell::new(Active::default()),
             config,
@@ -72,13 +75,17 @@ impl Services {
         }
     }
 
-    /// The settings that apply to a request with these facts.
-    pub fn resolve(&self, facts: &dyn Facts) -> Rc<Settings> {
+    /// The settings that apply to a request with these facts; what their conditions matched goes
+    /// to `captures`, if any value asks for it.
+    pub fn resolve(&self, facts: &dyn Facts, captures: &mut CaptureSet) -> Rc<Settings> {
         if let Some(settings) = &self.unconditional {
             return Rc::clone(settings);
         }
         let mut active = self.active.borrow_mut();
         self.config.evaluate(facts, &mut active);
+        if self.config.keeps_captures() {
+            active.swap_captures(captures);
+        }
         Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active))
     }
 
@@ -90,6 +97,23 @@ impl Services {
     /// The held descriptor of a document root, if there is one by now.
     pub fn root(&self, docroot: &[u8]) -> Option<Rc<Root>> {
         self.roots.borrow().get(docroot).cloned()
+    }
+
+    /// Whether a document root was looked for in vain within this second.
+    pub fn is_missing(&self, docroot: &[u8]) -> bool {
+        let missing = self.missing.borrow();
+        missing.0 == self.clock.unix_s() && missing.1.contains(docroot)
+    }
+
+    /// Remembers until the second is over that there is no such document root.
+    pub fn remember_missing(&self, docroot: &[u8]) {
+        let mut missing = self.missing.borrow_mut();
+        let now_s = self.clock.unix_s();
+        if missing.0 != now_s || missing.1.len() >= limits::MISSING_ROOTS_MAX {
+            missing.1.clear();
+            missing.0 = now_s;
+        }
+        missing.1.insert(docroot.to_vec());
     }
 
     /// Opens a document root and holds it. Where no descriptor is free, what is merely held makes

@@ -19,6 +19,7 @@
 
 pub mod clock;
 pub mod connect;
+pub mod entropy;
 pub mod file;
 pub mod listen;
 pub mod local_time;

@@ -72,6 +72,39 @@ fn with_entry_buffer<T>(
     }
 }
 
+/// The home directory of a user; `None` where there is no such user. May wait: the user database
+/// can be in the network.
+///
+/// # Errors
+/// What the look-up reported.
+pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let c_name = c_string(name)?;
+    with_entry_buffer(|buffer| {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut result = std::ptr::null_mut();
+        // SAFETY: as in `user_by_name` below.
+        let code = unsafe {
+            libc::getpwnam_r(
+                c_name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        if code != 0 || result.is_null() {
+            return if code == 0 { Ok(None) } else { Err(code) };
+        }
+        // SAFETY: a result that is not null points to `entry`, which the call has filled in.
+        let entry = unsafe { entry.assume_init() };
+        if entry.pw_dir.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: `pw_dir` is a string in `buffer`, which is still alive.
+        Ok(Some(unsafe { CStr::from_ptr(entry.pw_dir) }.to_bytes().to_vec()))
+    })
+}
+
 fn user_by_name(name: &str) -> io::Result<User> {
     let c_name = c_string(name.as_bytes())?;
     let found = with_entry_buffer(|buffer| {

@@ -32,7 +32,8 @@ fn modules() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "Modules to load. lighty has all of its modules built in and keeps them in one \
-                 fixed order, so the list is read for compatibility and changes nothing. \
+                 fixed order. A module whose directives are set takes part without being named \
+                 here; naming one that acts without directives (`mod_usertrack`) switches it on. \
                  Directives of modules that this version does not have are reported one by one.",
             )
             .example("server.modules = ( \"mod_access\", \"mod_rewrite\" )"),

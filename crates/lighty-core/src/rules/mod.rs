@@ -1,0 +1,121 @@
+//! Rules: ordered pairs of a pattern and a replacement, as `url.rewrite` and `url.redirect` take
+//! them. The first pattern that matches wins.
+//!
+//! Read in this order: `pattern` (what matches), `template` (what it becomes), `screen` (how ten
+//! thousand rules are not tried one by one).
+
+mod pattern;
+mod screen;
+mod template;
+
+use std::fmt;
+use std::sync::Arc;
+
+use lighty_config::{CaptureId, CaptureSet, CompileCtx, Reject, Value, parse_map};
+
+use crate::limits;
+use pattern::Pattern;
+use screen::Screen;
+use template::Template;
+
+/// What `${url.…}` and `${qsa}` stand for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UrlParts<'a> {
+    pub scheme: &'a [u8],
+    pub authority: &'a [u8],
+    /// Port of the listener.
+    pub port: u16,
+    /// Path as encoded, without the query.
+    pub path: &'a [u8],
+    /// Query without its `?`; `None` where there is no `?`.
+    pub query: Option<&'a [u8]>,
+}
+
+/// What came of applying rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// No pattern matches.
+    NoMatch,
+    /// A pattern matches whose replacement is empty: nothing is to be done, by no later rule either.
+    Keep,
+    /// The replacement was written.
+    Replaced,
+}
+
+/// An ordered list of rules, compiled. Clones share it.
+#[derive(Clone, Default)]
+pub struct Rules(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    rules: Vec<Rule>,
+    screen: Screen,
+    /// The condition that `%0` to `%9` come from.
+    condition: Option<CaptureId>,
+}
+
+struct Rule {
+    pattern: Pattern,
+    template: Template,
+    source: Box<str>,
+}
+
+impl Rules {
+    /// Compiles `( "pattern" => "replacement", … )`.
+    pub fn parse(value: &Value, ctx: &CompileCtx) -> Result<Rules, Reject> {
+        let pairs = parse_map(value)?;
+        if pairs.len() > limits::RULES_MAX {
+            return Err(Reject::new(format!("has more than {} rules", limits::RULES_MAX)));
+        }
+        let spans = value.as_list().unwrap_or_default();
+        let mut rules = Vec::with_capacity(pairs.len());
+        let mut needles = Vec::with_capacity(pairs.len());
+        for ((pattern, replacement), (_, item)) in pairs.iter().zip(spans) {
+            let warn = |text| ctx.warn(Reject::new(text).at(item.span));
+            let (compiled, needle) = Pattern::compile(pattern).map_err(|r| r.at(item.span))?;
+            let template = Template::parse(replacement, warn);
+            let source = format!("{pattern:?} => {replacement:?}").into();
+            rules.push(Rule { pattern: compiled, template, source });
+            needles.push(needle);
+        }
+        let screen = Screen::build(&needles);
+        Ok(Rules(Arc::new(Inner { rules, screen, condition: ctx.captures })))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.rules.is_empty()
+    }
+
+    /// Applies the first rule that matches `subject`; the replacement goes to `out`, emptied first.
+    pub fn apply(
+        &self,
+        subject: &[u8],
+        captures: &CaptureSet,
+        url: &UrlParts<'_>,
+        out: &mut Vec<u8>,
+    ) -> Applied {
+        let inner = &*self.0;
+        let matches = |rule: u32| inner.rules[rule as usize].pattern.is_match(subject);
+        let Some(found) = inner.screen.first(subject, matches) else { return Applied::NoMatch };
+        let rule = &inner.rules[found as usize];
+        if rule.template.is_empty() {
+            return Applied::Keep;
+        }
+        let condition = inner.condition.and_then(|id| captures.get(id));
+        out.clear();
+        rule.pattern.with_groups(subject, rule.template.uses_groups(), |groups| {
+            rule.template.fill(&template::Sources { groups, condition, url }, out);
+        });
+        Applied::Replaced
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.rules.iter().map(|rule| &rule.source)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

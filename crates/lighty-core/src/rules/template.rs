@@ -1,0 +1,271 @@
+//! The right side of a rule: text with places that are filled in.
+//!
+//! `$0` to `$9` are the groups of the rule's own pattern, `%0` to `%9` those of the condition
+//! around it. `${1}` and `%{1}` percent-encode what they insert; `${esc:1}`, `${escnde:1}`,
+//! `${escpsnde:1}`, `${noesc:1}`, `${tolower:1}`, `${toupper:1}`, `${encb64u:1}`, `${decb64u:1}`
+//! say how. `${url.scheme}`, `${url.authority}`, `${url.port}`, `${url.path}`, `${url.query}` are
+//! parts of the URL, and `${qsa}` appends its query. `$$` and `%%` stand for the sign itself.
+//! Source: keyvalue replacement of lighttpd 1.4.
+
+use lighty_config::Captures;
+use lighty_http::decimal;
+
+use super::UrlParts;
+use super::pattern::Groups;
+
+/// A parsed replacement.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<[u8]>),
+    Insert(What, How),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Group(usize),
+    Condition(usize),
+    Scheme,
+    Authority,
+    Port,
+    Path,
+    Query,
+    /// The query behind `?`, or `&` if there is one already.
+    AppendQuery,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct How {
+    encoding: Option<Encoding>,
+    case: Option<Case>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    None,
+    /// Everything but unreserved characters.
+    All,
+    /// As `All`, but what is encoded already is left alone ("no double encoding").
+    NoDouble,
+    /// As `NoDouble`, and slashes stay.
+    PathNoDouble,
+    ToBase64Url,
+    FromBase64Url,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Lower,
+    Upper,
+}
+
+const ENCODINGS: &[(&str, Encoding)] = &[
+    ("esc", Encoding::All),
+    ("escape", Encoding::All),
+    ("escnde", Encoding::NoDouble),
+    ("escpsnde", Encoding::PathNoDouble),
+    ("noesc", Encoding::None),
+    ("noescape", Encoding::None),
+    ("encb64u", Encoding::ToBase64Url),
+    ("decb64u", Encoding::FromBase64Url),
+];
+
+const PARTS: &[(&str, What)] = &[
+    ("url.scheme", What::Scheme),
+    ("url.authority", What::Authority),
+    ("url.port", What::Port),
+    ("url.path", What::Path),
+    ("url.query", What::Query),
+    ("qsa", What::AppendQuery),
+];
+
+/// Where a template takes its texts from.
+pub(super) struct Sources<'a> {
+    pub(super) groups: &'a Groups<'a>,
+    pub(super) condition: Option<Captures<'a>>,
+    pub(super) url: &'a UrlParts<'a>,
+}
+
+impl Template {
+    /// Parses a replacement. What has no meaning inserts nothing, and is said to `warn`.
+    pub(super) fn parse(text: &str, warn: impl Fn(String)) -> Template {
+        let mut pieces = Vec::new();
+        let mut plain = Vec::new();
+        let mut rest = text.as_bytes();
+        while let Some((&first, after)) = rest.split_first() {
+            let sign = matches!(first, b'$' | b'%');
+            rest = match after {
+                [b'{', inner @ ..] if sign => {
+                    let end = inner.iter().position(|byte| *byte == b'}');
+                    let name = String::from_utf8_lossy(&inner[..end.unwrap_or(inner.len())]);
+                    match parse_braces(first, &name) {
+                        Some((what, how)) => insert(&mut pieces, &mut plain, what, how),
+                        None => warn(format!(
+                            "has a replacement with the unknown \"{}{{{name}}}\"",
+                            first as char
+                        )),
+                    }
+                    end.map_or(&[][..], |end| &inner[end + 1..])
+                }
+                [digit @ b'0'..=b'9', tail @ ..] if sign => {
+                    let what = group(first, usize::from(digit - b'0'));
+                    insert(
+                        &mut pieces,
+                        &mut plain,
+                        what,
+                        How { encoding: Some(Encoding::None), case: None },
+                    );
+                    tail
+                }
+                [same, tail @ ..] if sign && *same == first => {
+                    plain.push(first);
+                    tail
+                }
+                _ => {
+                    plain.push(first);
+                    after
+                }
+            };
+        }
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(plain.into()));
+        }
+        Template { pieces }
+    }
+
+    /// Whether the replacement is empty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether a group of the pattern is inserted.
+    pub(super) fn uses_groups(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Insert(What::Group(_), _)))
+    }
+
+    /// Appends the filled-in text.
+    pub(super) fn fill(&self, from: &Sources<'_>, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Insert(what, how) => insert_into(*what, *how, from, out),
+            }
+        }
+    }
+}
+
+fn insert(pieces: &mut Vec<Piece>, plain: &mut Vec<u8>, what: What, how: How) {
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(std::mem::take(plain).into()));
+    }
+    pieces.push(Piece::Insert(what, how));
+}
+
+fn group(sign: u8, number: usize) -> What {
+    if sign == b'$' { What::Group(number) } else { What::Condition(number) }
+}
+
+/// What stands between `{` and `}`: words that say how, each with a colon, then what.
+fn parse_braces(sign: u8, inner: &str) -> Option<(What, How)> {
+    let mut how = How::default();
+    let mut rest = inner;
+    while let Some((word, tail)) = rest.split_once(':') {
+        match word {
+            "tolower" => how.case = Some(Case::Lower),
+            "toupper" => how.case = Some(Case::Upper),
+            _ => how.encoding = Some(ENCODINGS.iter().find(|(name, _)| *name == word)?.1),
+        }
+        rest = tail;
+    }
+    if let Some((_, what)) = PARTS.iter().find(|(name, _)| *name == rest) {
+        return Some((*what, how));
+    }
+    let number = rest.parse::<usize>().ok().filter(|_| rest.len() <= 2)?;
+    how.encoding = how.encoding.or(Some(Encoding::PathNoDouble));
+    Some((group(sign, number), how))
+}
+
+fn insert_into(what: What, how: How, from: &Sources<'_>, out: &mut Vec<u8>) {
+    let url = from.url;
+    let text = match what {
+        What::Group(n) => from.groups.get(n),
+        What::Condition(n) => {
+            from.condition.and_then(|captures| captures.get(n)).unwrap_or_default().as_bytes()
+        }
+        What::Scheme => url.scheme,
+        What::Authority => url.authority,
+        What::Port => return decimal::push(u64::from(url.port), out),
+        What::Path => url.path,
+        What::Query => url.query.unwrap_or_default(),
+        What::AppendQuery => match url.query {
+            None => return,
+            Some(query) => {
+                match out.contains(&b'?') {
+                    false => out.push(b'?'),
+                    true if query.is_empty() => {}
+                    true => out.push(b'&'),
+                }
+                query
+            }
+        },
+    };
+    append(text, how, out);
+}
+
+fn append(text: &[u8], how: How, out: &mut Vec<u8>) {
+    let from = out.len();
+    match how.encoding.unwrap_or(Encoding::None) {
+        Encoding::None => out.extend_from_slice(text),
+        Encoding::All => encode(text, out, |_| false, false),
+        Encoding::NoDouble => encode(text, out, |_| false, true),
+        Encoding::PathNoDouble => encode(text, out, |byte| byte == b'/', true),
+        Encoding::ToBase64Url => lighty_http::base64::encode_url(text, out),
+        Encoding::FromBase64Url => {
+            if let Some(decoded) = lighty_http::base64::decode_url(text) {
+                out.extend_from_slice(&decoded);
+            }
+        }
+    }
+    if let Some(case) = how.case {
+        change_case(&mut out[from..], case);
+    }
+}
+
+/// Letters, but not the digits of what is percent-encoded.
+fn change_case(text: &mut [u8], case: Case) {
+    let mut at = 0;
+    while at < text.len() {
+        if is_encoded(text, at) {
+            at += 3;
+            continue;
+        }
+        match case {
+            Case::Lower => text[at].make_ascii_lowercase(),
+            Case::Upper => text[at].make_ascii_uppercase(),
+        }
+        at += 1;
+    }
+}
+
+fn is_encoded(text: &[u8], at: usize) -> bool {
+    let digits = text.get(at + 1..at + 3);
+    text[at] == b'%' && digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3) and what `also` spares.
+fn encode(text: &[u8], out: &mut Vec<u8>, also: impl Fn(u8) -> bool, keep_encoded: bool) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for (at, &byte) in text.iter().enumerate() {
+        let unreserved = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        let encoded = keep_encoded && is_encoded(text, at);
+        if unreserved || encoded || also(byte) {
+            out.push(byte);
+        } else {
+            out.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+}

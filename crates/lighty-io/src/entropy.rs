@@ -1,0 +1,25 @@
+//! Bytes that nobody can foresee.
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// `N` random bytes from the kernel.
+///
+/// # Errors
+/// What the kernel reports; after start it always has some.
+pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn they_differ() {
+        let one = super::random_bytes::<16>().expect("random bytes");
+        assert_ne!(one, super::random_bytes::<16>().expect("random bytes"));
+    }
+}

@@ -16,6 +16,8 @@ packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 # A name server, to resolve backends by.
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
+# The ancestor, which some tests run side by side with lighty; without it they are skipped.
+command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
 if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         apt-get update -q && apt-get install -y -q "${packages[@]}"

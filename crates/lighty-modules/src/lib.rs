@@ -5,7 +5,19 @@
 //! `lighty-server/src/modules.rs`.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod accesslog;
+pub mod alias;
 pub mod dirlisting;
+pub mod evhost;
+pub mod expire;
+pub mod flv_streaming;
 pub mod indexfile;
+pub mod redirect;
+pub mod rewrite;
+pub mod secdownload;
+pub mod setenv;
+pub mod simple_vhost;
 pub mod staticfile;
+pub mod userdir;
+pub mod usertrack;

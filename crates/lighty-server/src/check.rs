@@ -33,6 +33,11 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     for (path, span) in assigned(config, "server.document-root") {
         check.directory("server.document-root", path, chroot, Some(span));
     }
+    for name in ["simple-vhost.server-root", "secdownload.document-root", "userdir.basepath"] {
+        for (path, span) in assigned(config, name).filter(|(path, _)| !path.is_empty()) {
+            check.directory(name, path, chroot, Some(span));
+        }
+    }
     for dir in server.upload_dirs.iter() {
         check.directory("server.upload-dirs", dir, "", check.place("server.upload-dirs"));
     }

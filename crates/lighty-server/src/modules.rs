@@ -1,21 +1,44 @@
 //! THE list of modules, in the order in which they are asked.
 //!
-//! Adding one: a file in `lighty-modules` and a line in each of the two lists here. The manual,
-//! `-t`, `-p` and the scope check follow.
+//! Adding one: a file in `lighty-modules` and a line in each of the lists here. The manual, `-t`,
+//! `-p` and the scope check follow.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::Directive;
+use lighty_config::{Config, Directive};
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
-use lighty_modules::{dirlisting::DirListing, indexfile::IndexFile, staticfile::StaticFile};
+use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
+use lighty_modules::{
+    access::Access, alias::Alias, dirlisting::DirListing, evhost::Evhost, expire::Expire,
+    flv_streaming::FlvStreaming, indexfile::IndexFile, redirect::Redirect,
+    secdownload::Secdownload, setenv::Setenv, simple_vhost::SimpleVhost, staticfile::StaticFile,
+    userdir::Userdir, usertrack::Usertrack,
+};
 use lighty_proxy::local::Registry;
 use lighty_proxy::proxy::ProxyCore;
 
-/// Modules that are always there, whatever `server.modules` names.
-pub const BUILT_IN: &[&str] =
-    &["mod_indexfile", "mod_proxy_core", "mod_staticfile", "mod_dirlisting", "mod_accesslog"];
+/// Modules of this build, whatever `server.modules` names.
+pub const BUILT_IN: &[&str] = &[
+    "mod_rewrite",
+    "mod_redirect",
+    "mod_access",
+    "mod_setenv",
+    "mod_simple_vhost",
+    "mod_evhost",
+    "mod_alias",
+    "mod_userdir",
+    "mod_secdownload",
+    "mod_indexfile",
+    "mod_proxy_core",
+    "mod_flv_streaming",
+    "mod_staticfile",
+    "mod_dirlisting",
+    "mod_expire",
+    "mod_usertrack",
+    "mod_accesslog",
+];
 
 /// What the instances of a module in all workers have in common.
 #[derive(Clone)]
@@ -27,21 +50,68 @@ pub struct Shared {
 /// Every directive of this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
+    rows.extend(Rewrite::directives());
+    rows.extend(RewriteIfNotFile::directives());
+    rows.extend(Redirect::directives());
+    rows.extend(Access::directives());
+    rows.extend(Setenv::directives());
+    rows.extend(SimpleVhost::directives());
+    rows.extend(Evhost::directives());
+    rows.extend(Alias::directives());
+    rows.extend(Userdir::directives());
+    rows.extend(Secdownload::directives());
     rows.extend(IndexFile::directives());
+    rows.extend(FlvStreaming::directives());
     rows.extend(StaticFile::directives());
     rows.extend(DirListing::directives());
+    rows.extend(Expire::directives());
+    rows.extend(Usertrack::directives());
     rows.extend(AccessLog::directives());
     rows.extend(ProxyCore::directives());
     rows
 }
 
-/// A worker's modules, in order.
-pub fn instances(shared: &Shared) -> ModuleList {
-    ModuleList::new(vec![
-        Rc::new(IndexFile) as Rc<dyn Module>,
-        Rc::new(ProxyCore::new(Arc::clone(&shared.upstreams))),
-        Rc::new(StaticFile),
-        Rc::new(DirListing),
-        Rc::new(AccessLog::new(&shared.access_logs)),
-    ])
+/// A worker's modules, in order. Those that do nothing unless they are configured take part only
+/// if they are: by one of their directives somewhere, or by their name in `server.modules`.
+pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
+    let asked = Asked(config);
+    let all = [
+        asked.for_one(Rewrite),
+        asked.for_one(Redirect),
+        asked.for_one(Access),
+        asked.for_one(Setenv),
+        asked.for_one(SimpleVhost),
+        asked.for_one(Evhost),
+        asked.for_one(Alias),
+        asked.for_one(Userdir::default()),
+        asked.for_one(Secdownload),
+        // After whatever changes the physical path.
+        asked.for_one(RewriteIfNotFile),
+        always(IndexFile),
+        always(ProxyCore::new(Arc::clone(&shared.upstreams))),
+        asked.for_one(FlvStreaming),
+        always(StaticFile),
+        always(DirListing),
+        asked.for_one(Expire),
+        asked.for_one(Usertrack),
+        always(AccessLog::new(&shared.access_logs)),
+    ];
+    ModuleList::new(all.into_iter().flatten().collect())
+}
+
+fn always(module: impl Module + 'static) -> Option<Rc<dyn Module>> {
+    Some(Rc::new(module))
+}
+
+/// What the configuration asks for.
+struct Asked<'a>(&'a Config<Settings>);
+
+impl Asked<'_> {
+    fn for_one<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
+        let rows = M::directives();
+        let mut written = self.0.blocks().iter().flat_map(|block| &block.settings);
+        let is_set = written.any(|setting| rows.iter().any(|row| row.name == setting.name));
+        let is_named = self.0.global().server.modules.iter().any(|name| **name == *module.name());
+        (is_set || is_named).then(|| Rc::new(module) as Rc<dyn Module>)
+    }
 }

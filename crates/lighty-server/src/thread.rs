@@ -197,7 +197,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
     let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
-    let modules = modules::instances(&setup.shared);
+    let modules = modules::instances(&setup.config, &setup.shared);
     let config = Arc::clone(&setup.config);
     let mut services = Services::new(config, clock, engine, stat_cache, log, modules);
     services.roots_max = setup.roots_max;

@@ -1,0 +1,160 @@
+//! `mod_alias`: URL prefixes that lead to other directories than the document root.
+
+use std::rc::Rc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Fault, Settings, module_settings};
+
+/// URL prefixes and paths, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Aliases {
+    list: Pairs,
+}
+module_settings!(Aliases);
+
+/// The module.
+pub struct Alias;
+
+impl Module for Alias {
+    fn name(&self) -> &'static str {
+        "mod_alias"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            Directive::parsed("alias.url", Kind::Map, parse_aliases, |s: &mut Settings, list| {
+                s.module_mut::<Aliases>().list = list.clone();
+            })
+            .module("mod_alias")
+            .default("()")
+            .since("1.4")
+            .doc(
+                "URL prefixes and the paths that take their place. The rest of the URL is put \
+                 behind the path as it is: let both end with a slash, or neither. The first \
+                 prefix wins, so longer ones come before shorter ones. A rest that would climb \
+                 out of the path (`/foo../` behind `\"/foo\" => \"/srv/foo/\"`) is answered 403.",
+            )
+            .example("alias.url = ( \"/doc/\" => \"/usr/share/doc/\", \"/favicon.ico\" => \"/srv/icon.ico\" )"),
+        ]
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let list = &settings.module::<Aliases>().list;
+        if list.is_empty() {
+            return Step::Next;
+        }
+        let fold_case = settings.core.force_lowercase_filenames;
+        let rel = ex.physical.rel.as_slice();
+        let found = list.iter().find_map(|(url, path)| Some((path, rest(url, rel, fold_case)?)));
+        let Some((path, rest)) = found else { return Step::Next };
+        match join(path.as_bytes(), rest) {
+            Some((docroot, rel)) => {
+                ex.physical.docroot = docroot;
+                ex.physical.rel = rel;
+                Step::Next
+            }
+            None => {
+                ex.fail_saying(
+                    Fault::Forbidden,
+                    "alias.url: the path leaves the aliased directory",
+                );
+                Step::Answered
+            }
+        }
+    }
+}
+
+/// What follows the prefix in a path, which has no leading slash.
+fn rest<'a>(url: &str, rel: &'a [u8], fold_case: bool) -> Option<&'a [u8]> {
+    let prefix = url.strip_prefix('/').unwrap_or(url).as_bytes();
+    let (head, rest) = rel.split_at_checked(prefix.len())?;
+    let same = if fold_case { head.eq_ignore_ascii_case(prefix) } else { head == prefix };
+    same.then_some(rest)
+}
+
+/// Document root and path beneath it of an aliased path; `None` where that has a dot segment.
+fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    // Where both have a slash, one is enough.
+    let rest = if path.ends_with(b"/") { rest.strip_prefix(b"/").unwrap_or(rest) } else { rest };
+    // The directory is what stands before the last slash of the alias, unless the rest begins a
+    // new segment.
+    let split = match rest.strip_prefix(b"/") {
+        Some(rest) => (path, &b""[..], rest),
+        None => match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..], rest),
+            None => return None,
+        },
+    };
+    let (docroot, name, rest) = split;
+    let rel = [name, rest].concat();
+    let climbs = rel.split(|byte| *byte == b'/').any(|part| part == b".." || part == b".");
+    let end = docroot.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let docroot = if end == 0 { b"/".to_vec() } else { docroot[..end].to_vec() };
+    (!climbs).then_some((docroot, rel))
+}
+
+/// Refuses what could never take effect, as 1.4 does.
+fn parse_aliases(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let pairs = parse_map(value)?;
+    for (at, (url, path)) in pairs.iter().enumerate() {
+        if !url.starts_with('/') || !path.starts_with('/') {
+            let text = format!("has {url:?} => {path:?}: both must begin with a slash");
+            return Err(Reject::new(text));
+        }
+        if let Some((shorter, _)) = pairs[..at].iter().find(|(other, _)| url.starts_with(&**other))
+        {
+            let text = format!("has {url:?}, which never matches: {shorter:?} comes before it");
+            return Err(Reject::new(text).help("write the longer prefix first"));
+        }
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn joined(path: &str, rest: &str, wanted: Option<(&str, &str)>) {
+        let found = join(path.as_bytes(), rest.as_bytes());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let found = found.map(|(docroot, rel)| (text(&docroot), text(&rel)));
+        assert_eq!(found, wanted.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn the_rest_is_put_behind_the_path() {
+        joined("/srv/x/", "a/b", Some(("/srv/x", "a/b")));
+        joined("/srv/x", "/a/b", Some(("/srv/x", "a/b")));
+        joined("/srv/x/", "/a", Some(("/srv/x", "a")));
+        joined("/srv/x", "bar/baz", Some(("/srv", "xbar/baz")));
+        joined("/srv/x.ico", "", Some(("/srv", "x.ico")));
+        joined("/srv/x/", "", Some(("/srv/x", "")));
+        joined("/srv/x", "/", Some(("/srv/x", "")));
+        joined("/x", "", Some(("/", "x")));
+        joined("/", "a", Some(("/", "a")));
+    }
+
+    #[test]
+    fn nothing_climbs_out() {
+        joined("/srv/x/", "../secret", None);
+        joined("/srv/x/", "..", None);
+        joined("/srv/x/", "./a", None);
+        joined("/srv/x.", "./secret", None);
+        joined("/srv/x", "../secret", Some(("/srv", "x../secret")));
+    }
+
+    #[test]
+    fn prefixes_are_those_of_the_url() {
+        assert_eq!(rest("/foo", b"foobar", false), Some(&b"bar"[..]));
+        assert_eq!(rest("/foo/", b"foo", false), None);
+        assert_eq!(rest("/Foo/", b"foo/a", true), Some(&b"a"[..]));
+        assert_eq!(rest("/Foo/", b"foo/a", false), None);
+    }
+}

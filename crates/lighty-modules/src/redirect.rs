@@ -1,0 +1,104 @@
+//! `mod_redirect`: URLs that are answered with another URL.
+
+use std::rc::Rc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::rules::{Applied, Rules};
+use lighty_core::{Exchange, Settings, module_settings};
+use lighty_http::{Known, Status};
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct RedirectSettings {
+    rules: Rules,
+    status: Status,
+}
+
+impl Default for RedirectSettings {
+    fn default() -> Self {
+        Self { rules: Rules::default(), status: Status::MOVED_PERMANENTLY }
+    }
+}
+module_settings!(RedirectSettings);
+
+/// The module.
+pub struct Redirect;
+
+impl Module for Redirect {
+    fn name(&self) -> &'static str {
+        "mod_redirect"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            Directive::parsed(
+                "url.redirect",
+                Kind::Map,
+                Rules::parse,
+                |s: &mut Settings, rules| {
+                    s.module_mut::<RedirectSettings>().rules = rules.clone();
+                },
+            )
+            .module("mod_redirect")
+            .default("()")
+            .since("1.4")
+            .doc(
+                "Regular expressions and the URL that the client is sent to where they match. The \
+                 first match wins; an empty replacement ends the search without a redirection. \
+                 The expressions see path and query as they are encoded. Replacements are \
+                 written as those of `url.rewrite-once`.",
+            )
+            .example("url.redirect = ( \"^/(.*)\" => \"https://${url.authority}/$1\" )"),
+            Directive::parsed(
+                "url.redirect-code",
+                Kind::Int { min: 0, max: 999 },
+                parse_status,
+                |s: &mut Settings, status| {
+                    s.module_mut::<RedirectSettings>().status = *status;
+                },
+            )
+            .module("mod_redirect")
+            .default("301")
+            .since("1.4")
+            .doc(
+                "Status of redirections: 301 and 308 are permanent, 302 and 307 are not, 308 and \
+                 307 keep the method, 303 makes it GET. What is no final status means 301.",
+            )
+            .example("url.redirect-code = 302"),
+        ]
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<RedirectSettings>();
+        // An error page is not to send the client away.
+        if own.rules.is_empty() || ex.error_status.is_some() {
+            return Step::Next;
+        }
+        let mut location = Vec::new();
+        let applied =
+            own.rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), &mut location);
+        if applied != Applied::Replaced {
+            return Step::Next;
+        }
+        ex.response.restart(own.status);
+        ex.response.answered = true;
+        ex.response.fields.push_known(Known::Location, location);
+        Step::Answered
+    }
+}
+
+/// 1.4 and 1.5 take 301 where the number is no status; so does this, and says it.
+fn parse_status(value: &Value, ctx: &CompileCtx) -> Result<Status, Reject> {
+    let code = parse_int(value, &(0..=999))?;
+    let status = u16::try_from(code).ok().filter(|code| *code >= 200).and_then(Status::new);
+    Ok(status.unwrap_or_else(|| {
+        ctx.warn(Reject::new("is no status that an answer can end with: 301 is sent"));
+        Status::MOVED_PERMANENTLY
+    }))
+}

@@ -1,0 +1,197 @@
+//! `mod_rewrite`: the server sees another URL than the client asked for.
+//!
+//! Rules are matched against path and query as they are encoded. After a rewrite the conditions
+//! are asked again, so what the new URL's blocks set applies, further rules included.
+
+use std::rc::Rc;
+
+use lighty_config::{Directive, Kind};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::rules::{Applied, Rules};
+use lighty_core::{Exchange, Fault, Level, Settings, limits, module_settings, pipeline};
+use lighty_http::Status;
+
+/// Rules by when they apply and whether others may follow.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteSettings {
+    always: Lists,
+    if_not_file: Lists,
+}
+module_settings!(RewriteSettings);
+
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    once: Rules,
+    repeat: Rules,
+}
+
+/// The module, for rules that apply to every request.
+pub struct Rewrite;
+
+/// The module, for rules that apply where no file is at the physical path.
+pub struct RewriteIfNotFile;
+
+fn row(
+    name: &'static str,
+    set: impl Fn(&mut RewriteSettings, Rules) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    Directive::parsed(name, Kind::Map, Rules::parse, move |s: &mut Settings, rules| {
+        set(s.module_mut(), rules.clone());
+    })
+    .module("mod_rewrite")
+    .default("()")
+    .since("1.4")
+}
+
+impl Module for Rewrite {
+    fn name(&self) -> &'static str {
+        "mod_rewrite"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { raw_url: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            row("url.rewrite-once", |s, rules| s.always.once = rules)
+                .doc(
+                    "Regular expressions and what the URL becomes where they match. The first \
+                     match wins, and no further rule is asked; those of `url.rewrite-repeat` come \
+                     after these. The expressions see path and query as they are encoded \
+                     (`/a%20b?x=1`). `$1` is a group of the expression, `%1` one of the condition \
+                     around it (write `%%20` for a percent sign before a digit); `${1}` and \
+                     `%{1}` encode what they insert, and `${esc:1}`, `${escnde:1}`, \
+                     `${escpsnde:1}`, `${noesc:1}`, `${tolower:1}`, `${toupper:1}`, \
+                     `${encb64u:1}`, `${decb64u:1}` say how. `${url.scheme}`, `${url.authority}`, \
+                     `${url.port}`, `${url.path}`, `${url.query}` are parts of the URL, `${qsa}` \
+                     appends its query. An empty replacement leaves the URL alone and ends the \
+                     search. What does not begin with a slash is answered 500.",
+                )
+                .example("url.rewrite-once = ( \"^/wiki/([^?]*)\" => \"/wiki.php?page=$1&${url.query}\" )")
+                .alias("url.rewrite")
+                .alias("url.rewrite-final"),
+            row("url.rewrite-repeat", |s, rules| s.always.repeat = rules)
+                .doc(
+                    "As `url.rewrite-once`, but the rules are asked again about what they made. \
+                     After 100 rounds the request is answered 500.",
+                )
+                .example("url.rewrite-repeat = ( \"^(.*)//+(.*)\" => \"$1/$2\" )"),
+        ]
+    }
+
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        loop {
+            match round(ex, |settings| &settings.always) {
+                Round::Unchanged => return Step::Next,
+                Round::Changed => {}
+                Round::Failed => return Step::Answered,
+            }
+        }
+    }
+}
+
+impl Module for RewriteIfNotFile {
+    fn name(&self) -> &'static str {
+        "mod_rewrite"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
+                .doc(
+                    "As `url.rewrite-once`, for URLs that lead to no regular file: what many \
+                     applications call pretty URLs. Virtual hosts, aliases and user directories \
+                     have their say before the file is looked for.",
+                )
+                .example("url.rewrite-if-not-file = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),
+            row("url.rewrite-repeat-if-not-file", |s, rules| s.if_not_file.repeat = rules)
+                .doc(
+                    "As `url.rewrite-if-not-file`, but the rules are asked again about what they \
+                     made, as long as that leads to no file either.",
+                )
+                .example("url.rewrite-repeat-if-not-file = ( \"^/v[0-9]+/(.*)\" => \"/$1\" )"),
+        ]
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let lists = &ex.settings.module::<RewriteSettings>().if_not_file;
+        if ex.rewriting.finished || (lists.once.is_empty() && lists.repeat.is_empty()) {
+            return Step::Next;
+        }
+        match pipeline::is_file_known(ex) {
+            Some(true) => Step::Next,
+            Some(false) => rewrite_missing(ex),
+            None => Step::Wait(Box::pin(async {
+                match pipeline::is_file(ex).await {
+                    true => Step::Next,
+                    false => rewrite_missing(ex),
+                }
+            })),
+        }
+    }
+}
+
+fn rewrite_missing(ex: &mut Exchange) -> Step<'static> {
+    match round(ex, |settings| &settings.if_not_file) {
+        Round::Unchanged => Step::Next,
+        Round::Changed => Step::Restart,
+        Round::Failed => Step::Answered,
+    }
+}
+
+/// What one round came to.
+enum Round {
+    Unchanged,
+    Changed,
+    Failed,
+}
+
+/// Applies the first rule that matches.
+fn round(ex: &mut Exchange, pick: fn(&RewriteSettings) -> &Lists) -> Round {
+    if ex.rewriting.finished {
+        return Round::Unchanged;
+    }
+    let settings = Rc::clone(&ex.settings);
+    let lists = pick(settings.module());
+    let mut target = Vec::new();
+    let is_last = match apply(ex, &lists.once, &mut target) {
+        Applied::Replaced => true,
+        Applied::Keep => return Round::Unchanged,
+        Applied::NoMatch => match apply(ex, &lists.repeat, &mut target) {
+            Applied::Replaced => false,
+            Applied::Keep | Applied::NoMatch => return Round::Unchanged,
+        },
+    };
+    ex.rewriting.finished = is_last;
+    accept(ex, &target)
+}
+
+fn apply(ex: &Exchange, rules: &Rules, out: &mut Vec<u8>) -> Applied {
+    rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), out)
+}
+
+/// Makes a rule's result the request's target.
+fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
+    if ex.rewriting.rounds >= limits::REWRITES_MAX || target.len() > limits::REWRITTEN_BYTES_MAX {
+        ex.fail_saying(Fault::RestartLoop, "url.rewrite-repeat");
+        return Round::Failed;
+    }
+    ex.rewriting.rounds += 1;
+    if target.first() != Some(&b'/') {
+        ex.fail_saying(Fault::RewriteTarget, &String::from_utf8_lossy(target));
+        return Round::Failed;
+    }
+    if let Err(fault) = ex.set_target(target) {
+        let words = format!("a rewrite made a URL that is refused: {}", fault.words());
+        ex.log(Level::Notice, &words);
+        ex.fail_status(Status::BAD_REQUEST);
+        return Round::Failed;
+    }
+    ex.resolve_settings();
+    Round::Changed
+}

@@ -1,0 +1,194 @@
+//! `mod_setenv`: fields of requests and answers, and variables for backends.
+
+use std::rc::Rc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Settings, module_settings};
+use lighty_http::Fields;
+
+/// What is added to what is there, and what replaces it.
+#[derive(Clone, Debug, Default)]
+pub struct SetenvSettings {
+    add_request: Pairs,
+    set_request: Pairs,
+    add_response: Pairs,
+    set_response: Pairs,
+    add_environment: Pairs,
+    set_environment: Pairs,
+}
+module_settings!(SetenvSettings);
+
+/// The module.
+pub struct Setenv;
+
+fn row(
+    name: &'static str,
+    parse: fn(&Value, &CompileCtx) -> Result<Pairs, Reject>,
+    set: impl Fn(&mut SetenvSettings, Pairs) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    Directive::parsed(name, Kind::Map, parse, move |s: &mut Settings, pairs| {
+        set(s.module_mut(), pairs.clone());
+    })
+    .module("mod_setenv")
+    .default("()")
+    .since("1.4")
+}
+
+impl Module for Setenv {
+    fn name(&self) -> &'static str {
+        "mod_setenv"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            row("setenv.add-request-header", parse_fields, |s, v| s.add_request = v)
+                .doc(
+                    "Fields that are added to the request, for conditions that are asked later, \
+                     scripts and backends. What the client sent in a field of that name stays \
+                     before it.",
+                )
+                .example("setenv.add-request-header = ( \"X-Proxied\" => \"yes\" )"),
+            row("setenv.set-request-header", parse_fields, |s, v| s.set_request = v)
+                .doc(
+                    "As `setenv.add-request-header`, in place of what the client sent; an empty \
+                     value takes the field away.",
+                )
+                .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
+            row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
+                .doc("Fields that are added to every answer, whatever its status.")
+                .example(
+                    "setenv.add-response-header = ( \"X-Content-Type-Options\" => \"nosniff\" )",
+                ),
+            row("setenv.set-response-header", parse_response_fields, |s, v| s.set_response = v)
+                .doc(
+                    "As `setenv.add-response-header`, in place of fields of that name; an empty \
+                     value takes the field away.",
+                )
+                .example("setenv.set-response-header = ( \"Cache-Control\" => \"no-store\" )"),
+            row("setenv.add-environment", parse_variables, |s, v| s.add_environment = v)
+                .doc(
+                    "Variables for backends and scripts. Where one is set already, the value is \
+                     added behind it after a comma.",
+                )
+                .example("setenv.add-environment = ( \"TRAC_ENV\" => \"/srv/trac\" )"),
+            row("setenv.set-environment", parse_variables, |s, v| s.set_environment = v)
+                .doc("As `setenv.add-environment`, in place of what was set.")
+                .example("setenv.set-environment = ( \"RAILS_ENV\" => \"production\" )"),
+        ]
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // A request that begins again would get everything twice.
+        if std::mem::replace(&mut ex.fields_changed, true) {
+            return Step::Next;
+        }
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<SetenvSettings>();
+        for (name, value) in own.add_request.iter() {
+            append_field(&mut ex.request.fields, name, value);
+        }
+        set_fields(&mut ex.request.fields, &own.set_request);
+        for (name, value) in own.add_environment.iter() {
+            ex.environment.append(name.as_bytes(), value.as_bytes());
+        }
+        for (name, value) in own.set_environment.iter() {
+            ex.environment.set(name.as_bytes(), value.as_bytes());
+        }
+        Step::Next
+    }
+
+    fn response_head(&self, ex: &mut Exchange) {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<SetenvSettings>();
+        for (name, value) in own.add_response.iter() {
+            ex.response.fields.push(name.as_bytes(), value.as_bytes());
+        }
+        set_fields(&mut ex.response.fields, &own.set_response);
+    }
+}
+
+/// Behind what the field holds, so that it stays one line: RFC 9110 section 5.3.
+fn append_field(fields: &mut Fields, name: &str, value: &str) {
+    match fields.get_named(name.as_bytes()).filter(|old| !old.is_empty()) {
+        Some(old) => {
+            let joined = [old, b", ", value.as_bytes()].concat();
+            fields.set_named(name.as_bytes(), &joined);
+        }
+        None => fields.set_named(name.as_bytes(), value.as_bytes()),
+    }
+}
+
+fn set_fields(fields: &mut Fields, pairs: &Pairs) {
+    for (name, value) in pairs.iter() {
+        if value.is_empty() {
+            fields.remove_named(name.as_bytes());
+        } else {
+            fields.set_named(name.as_bytes(), value.as_bytes());
+        }
+    }
+}
+
+fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let pairs = parse_map(value)?;
+    for (name, text) in pairs.iter() {
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(Reject::new(format!("has {name:?}, which is no name of a field")));
+        }
+        if text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            return Err(Reject::new(format!("has a control character in the value of {name:?}")));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Fields that say where an answer ends cannot be anybody's but the connection's.
+fn parse_response_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
+    const FRAMING: [&str; 4] = ["Connection", "Content-Length", "Date", "Transfer-Encoding"];
+    let pairs = parse_fields(value, ctx)?;
+    let own = pairs.iter().find(|(name, _)| FRAMING.iter().any(|f| f.eq_ignore_ascii_case(name)));
+    match own {
+        Some((name, _)) => Err(Reject::new(format!("has {name:?}, which the server itself sends"))),
+        None => Ok(pairs),
+    }
+}
+
+fn parse_variables(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let pairs = parse_map(value)?;
+    let broken = |(name, text): &&(std::sync::Arc<str>, std::sync::Arc<str>)| {
+        name.is_empty() || name.contains(['=', '\0']) || text.contains('\0')
+    };
+    match pairs.iter().find(broken) {
+        Some((name, _)) => Err(Reject::new(format!("has {name:?}, which is no variable"))),
+        None => Ok(pairs),
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adding_keeps_one_line_and_setting_replaces_or_removes() {
+        let mut fields = Fields::new();
+        append_field(&mut fields, "X-A", "1");
+        append_field(&mut fields, "x-a", "2");
+        assert_eq!(fields.get_named(b"X-A"), Some(&b"1, 2"[..]));
+        let pairs: Pairs = [("X-A", "3"), ("X-B", "4")].map(|(a, b)| (a.into(), b.into())).into();
+        set_fields(&mut fields, &pairs);
+        assert_eq!(fields.get_named(b"x-a"), Some(&b"3"[..]));
+        let none: Pairs = [("X-A", "")].map(|(a, b)| (a.into(), b.into())).into();
+        set_fields(&mut fields, &none);
+        assert_eq!(fields.get_named(b"x-a"), None);
+        assert_eq!(fields.len(), 1);
+    }
+}

@@ -1,0 +1,124 @@
+//! `mod_simple_vhost`: one directory, and in it one for each host.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Settings, module_settings, pipeline};
+use lighty_http::host;
+
+/// Settings of the module.
+#[derive(Clone, Debug, Default)]
+pub struct SimpleVhostSettings {
+    server_root: Arc<str>,
+    default_host: Arc<str>,
+    document_root: Arc<str>,
+    debug: i64,
+}
+module_settings!(SimpleVhostSettings);
+
+/// The module.
+pub struct SimpleVhost;
+
+fn text(
+    name: &'static str,
+    set: impl Fn(&mut SimpleVhostSettings, Arc<str>) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    Directive::string(name, move |s: &mut Settings, v| set(s.module_mut(), v))
+        .module("mod_simple_vhost")
+        .default("")
+        .since("1.4")
+}
+
+impl Module for SimpleVhost {
+    fn name(&self) -> &'static str {
+        "mod_simple_vhost"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { docroot: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            text("simple-vhost.server-root", |s, v| s.server_root = v)
+                .doc(
+                    "Directory in which every host has its own, named as the host without its \
+                     port. Empty: off. Where there is none for a host, that of \
+                     `simple-vhost.default-host` is taken, and where that is missing, \
+                     `server.document-root` holds.",
+                )
+                .example("simple-vhost.server-root = \"/srv/www/vhosts/\""),
+            text("simple-vhost.default-host", |s, v| s.default_host = v)
+                .doc("Host whose directory stands in for hosts that have none.")
+                .example("simple-vhost.default-host = \"www.example.org\""),
+            text("simple-vhost.document-root", |s, v| s.document_root = v)
+                .doc("Directory inside that of the host which holds its files.")
+                .example("simple-vhost.document-root = \"/htdocs/\""),
+            Directive::int("simple-vhost.debug", 0..=1, |s: &mut Settings, v| {
+                s.module_mut::<SimpleVhostSettings>().debug = v;
+            })
+            .module("mod_simple_vhost")
+            .default("0")
+            .since("1.4")
+            .doc("Writes to the error log which directory a request was given.")
+            .example("simple-vhost.debug = 1"),
+        ]
+    }
+
+    fn docroot<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<SimpleVhostSettings>();
+        if own.server_root.is_empty() || !ex.physical.docroot.is_empty() {
+            return Step::Next;
+        }
+        if own.debug > 0 {
+            let mut tried = Vec::new();
+            candidate(ex, 0, &mut tried);
+            let words = format!("simple-vhost looks for {}", String::from_utf8_lossy(&tried));
+            ex.log(lighty_core::Level::Notice, &words);
+        }
+        pipeline::choose_docroot(ex, candidate)
+    }
+}
+
+/// The directory of the request's host, then that of the default host.
+fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
+    let own = ex.settings.module::<SimpleVhostSettings>();
+    let asked = host::as_directory(&ex.request.authority);
+    let names = [asked, Some(own.default_host.as_bytes()).filter(|name| !name.is_empty())];
+    let Some(name) = names.into_iter().flatten().nth(attempt) else { return false };
+    for part in [own.server_root.as_bytes(), name, own.document_root.as_bytes()] {
+        push_path(out, part);
+    }
+    true
+}
+
+/// Appends a part of a path with one slash between it and what is there; drops slashes at its end.
+fn push_path(out: &mut Vec<u8>, part: &[u8]) {
+    let end = part.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+    let begin = if out.is_empty() { 0 } else { part.iter().take_while(|b| **b == b'/').count() };
+    let Some(part) = part.get(begin..end).filter(|part| !part.is_empty()) else { return };
+    if !out.is_empty() {
+        out.push(b'/');
+    }
+    out.extend_from_slice(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::push_path;
+
+    #[test]
+    fn parts_are_joined_with_one_slash() {
+        let join = |parts: &[&str]| {
+            let mut out = Vec::new();
+            parts.iter().for_each(|part| push_path(&mut out, part.as_bytes()));
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(join(&["/srv/", "a.example", "/htdocs/"]), "/srv/a.example/htdocs");
+        assert_eq!(join(&["/srv", "a.example", ""]), "/srv/a.example");
+        assert_eq!(join(&["/srv//", "h", "/"]), "/srv/h");
+    }
+}

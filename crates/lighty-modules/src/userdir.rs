@@ -1,0 +1,217 @@
+//! `mod_userdir`: `/~user/` leads to a directory in the user's home.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::{Directive, Strings};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Settings, module_settings, pipeline};
+use lighty_io::privileges::home_of;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct UserdirSettings {
+    active: bool,
+    path: Arc<str>,
+    basepath: Arc<str>,
+    exclude: Strings,
+    include: Strings,
+    letterhomes: bool,
+}
+
+impl Default for UserdirSettings {
+    fn default() -> Self {
+        let (path, none): (Arc<str>, Strings) = ("".into(), Arc::from([]));
+        let basepath = Arc::clone(&path);
+        let exclude = Arc::clone(&none);
+        Self { active: true, path, basepath, exclude, include: none, letterhomes: false }
+    }
+}
+module_settings!(UserdirSettings);
+
+/// Users whose homes a worker remembers.
+const HOMES_MAX: usize = 1024;
+
+/// Seconds for which a home is remembered.
+const HOME_SECONDS: i64 = 60;
+
+type Home = Option<Rc<[u8]>>;
+
+/// The module.
+#[derive(Default)]
+pub struct Userdir {
+    homes: RefCell<HashMap<Box<[u8]>, (i64, Home)>>,
+}
+
+fn row(directive: Directive<Settings>) -> Directive<Settings> {
+    directive.module("mod_userdir").since("1.4")
+}
+
+impl Module for Userdir {
+    fn name(&self) -> &'static str {
+        "mod_userdir"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        fn own(s: &mut Settings) -> &mut UserdirSettings {
+            s.module_mut()
+        }
+        vec![
+            row(Directive::string("userdir.path", |s, v| own(s).path = v))
+                .default("")
+                .doc(
+                    "Directory in a user's home that `/~user/` leads to, usually `public_html`. \
+                     Empty: off.",
+                )
+                .example("userdir.path = \"public_html\""),
+            row(Directive::bool("userdir.active", |s, v| own(s).active = v))
+                .default("enable")
+                .doc("Whether user directories are served where `userdir.path` is set.")
+                .example("userdir.active = \"disable\""),
+            row(Directive::string("userdir.basepath", |s, v| own(s).basepath = v))
+                .default("")
+                .doc(
+                    "Directory that holds the homes, each named as its user. Empty: the user \
+                     database says where the home is.",
+                )
+                .example("userdir.basepath = \"/home\""),
+            row(Directive::bool("userdir.letterhomes", |s, v| own(s).letterhomes = v))
+                .default("disable")
+                .doc("Whether homes in `userdir.basepath` are sorted by letter: `u/user`.")
+                .example("userdir.letterhomes = \"enable\""),
+            row(Directive::strings("userdir.exclude-user", |s, v| own(s).exclude = v))
+                .default("()")
+                .doc("Users who have no directory here.")
+                .example("userdir.exclude-user = ( \"root\", \"postmaster\" )"),
+            row(Directive::strings("userdir.include-user", |s, v| own(s).include = v))
+                .default("()")
+                .doc("Users who have a directory here; empty: all but the excluded.")
+                .example("userdir.include-user = ( \"anna\", \"ben\" )"),
+        ]
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<UserdirSettings>();
+        if !own.active || own.path.is_empty() {
+            return Step::Next;
+        }
+        let Some((user, rest)) = split_user(&ex.request.path) else { return Step::Next };
+        if !own.may_have_one(user) {
+            return Step::Next;
+        }
+        Step::Wait(Box::pin(self.enter(user.to_vec(), rest.to_vec(), ex)))
+    }
+}
+
+impl Userdir {
+    /// Points the physical path into the user's directory, if there is one.
+    async fn enter(&self, user: Vec<u8>, rest: Vec<u8>, ex: &mut Exchange) -> Step<'static> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<UserdirSettings>();
+        let home = match own.basepath.is_empty() {
+            true => self.home(&user, ex).await,
+            false => Some(own.home_in_base(&user).into()),
+        };
+        let Some(home) = home else { return Step::Next };
+        let directory = [&*home, b"/", own.path.trim_matches('/').as_bytes()].concat();
+        let before = ex.physical.docroot.clone();
+        let first = |_: &Exchange, attempt: usize, out: &mut Vec<u8>| {
+            out.extend_from_slice(&directory);
+            attempt == 0
+        };
+        let step = match pipeline::choose_docroot(ex, first) {
+            Step::Wait(opening) => opening.await,
+            _ => Step::Next,
+        };
+        if ex.physical.docroot != before {
+            ex.physical.rel = rest;
+            if settings.core.force_lowercase_filenames {
+                ex.physical.rel.make_ascii_lowercase();
+            }
+        }
+        step
+    }
+
+    /// The home that the user database names, remembered for a while.
+    async fn home(&self, user: &[u8], ex: &Exchange) -> Home {
+        let now_s = ex.services.clock.unix_s();
+        if let Some((since_s, home)) = self.homes.borrow().get(user)
+            && now_s.saturating_sub(*since_s) < HOME_SECONDS
+        {
+            return home.clone();
+        }
+        let name = user.to_vec();
+        let found = ex.services.engine.run(move || home_of(&name)).await;
+        let home: Home = found.ok().flatten().map(Into::into);
+        let mut homes = self.homes.borrow_mut();
+        if homes.len() >= HOMES_MAX {
+            homes.clear();
+        }
+        homes.insert(user.into(), (now_s, home.clone()));
+        home
+    }
+}
+
+impl UserdirSettings {
+    fn may_have_one(&self, user: &[u8]) -> bool {
+        let among = |list: &Strings| list.iter().any(|name| name.as_bytes() == user);
+        !among(&self.exclude) && (self.include.is_empty() || among(&self.include))
+    }
+
+    fn home_in_base(&self, user: &[u8]) -> Vec<u8> {
+        let mut home = self.basepath.trim_end_matches('/').as_bytes().to_vec();
+        if self.letterhomes {
+            home.extend_from_slice(b"/");
+            home.extend_from_slice(&user[..1]);
+        }
+        home.push(b'/');
+        home.extend_from_slice(user);
+        home
+    }
+}
+
+/// User and what follows in `/~user/…`. A user's name is no place in the file system.
+fn split_user(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let after = path.strip_prefix(b"/~")?;
+    let end = after.iter().position(|byte| *byte == b'/').unwrap_or(after.len());
+    let (user, rest) = after.split_at(end);
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let sane = !user.is_empty() && user[0] != b'.' && user.iter().all(plain);
+    sane.then(|| (user, rest.strip_prefix(b"/").unwrap_or(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_split_off() {
+        assert_eq!(split_user(b"/~anna/a/b"), Some((&b"anna"[..], &b"a/b"[..])));
+        assert_eq!(split_user(b"/~anna"), Some((&b"anna"[..], &b""[..])));
+        for none in ["/", "/~", "/~/", "/~../x", "/~.x/", "/~a b/", "/anna", "/x/~anna"] {
+            assert_eq!(split_user(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn homes_are_where_the_settings_say() {
+        let mut own =
+            UserdirSettings { basepath: "/srv/homes/".into(), ..UserdirSettings::default() };
+        assert_eq!(own.home_in_base(b"anna"), b"/srv/homes/anna");
+        own.letterhomes = true;
+        assert_eq!(own.home_in_base(b"anna"), b"/srv/homes/a/anna");
+        own.exclude = Arc::from([Arc::from("root")]);
+        assert!(!own.may_have_one(b"root") && own.may_have_one(b"anna"));
+        own.include = Arc::from([Arc::from("ben"), Arc::from("root")]);
+        assert!(
+            !own.may_have_one(b"anna") && own.may_have_one(b"ben") && !own.may_have_one(b"root")
+        );
+    }
+}

@@ -146,7 +146,8 @@ mod tests {
         joined("/srv/x/", "../secret", None);
         joined("/srv/x/", "..", None);
         joined("/srv/x/", "./a", None);
-        joined("/srv/x.", "./secret", None);
+        joined("/srv/.", "./secret", None);
+        joined("/srv/x.", "./secret", Some(("/srv", "x../secret")));
         joined("/srv/x", "../secret", Some(("/srv", "x../secret")));
     }
 

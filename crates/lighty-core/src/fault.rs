@@ -91,6 +91,9 @@ fn row(blame: Blame, status: u16, level: Level, fate: Fate, words: &'static str)
     Verdict { blame, status: Status::new(status), level, fate, words }
 }
 
+const SYMLINK: &str = "a symbolic link is on the path that server.follow-symlink forbids";
+const NO_SLASH: &str = "a rewrite rule made something that does not begin with a slash";
+
 impl Fault {
     /// Every fault, for tests and the manual.
     pub const ALL: [Fault; 36] = [
@@ -139,13 +142,7 @@ impl Fault {
         match self {
             Fault::NotFound => row(Client, 404, Level::Debug, Keep, "no such file"),
             Fault::Forbidden => row(Operator, 403, Level::Notice, Keep, "permission denied"),
-            Fault::SymlinkRefused => row(
-                Operator,
-                403,
-                Level::Notice,
-                Keep,
-                "a symbolic link is on the path that server.follow-symlink forbids",
-            ),
+            Fault::SymlinkRefused => row(Operator, 403, Level::Notice, Keep, SYMLINK),
             Fault::NotARegularFile => {
                 row(Operator, 403, Level::Notice, Keep, "not a regular file or directory")
             }
@@ -195,13 +192,7 @@ impl Fault {
             Fault::RestartLoop => {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
-            Fault::RewriteTarget => row(
-                Operator,
-                500,
-                Level::Error,
-                Keep,
-                "a rewrite rule made something that does not begin with a slash",
-            ),
+            Fault::RewriteTarget => row(Operator, 500, Level::Error, Keep, NO_SLASH),
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
             other => other.backend_verdict(),
         }

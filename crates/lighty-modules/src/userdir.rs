@@ -39,10 +39,13 @@ const HOME_SECONDS: i64 = 60;
 
 type Home = Option<Rc<[u8]>>;
 
+/// Users, and when their homes were looked up.
+type Homes = HashMap<Box<[u8]>, (i64, Home)>;
+
 /// The module.
 #[derive(Default)]
 pub struct Userdir {
-    homes: RefCell<HashMap<Box<[u8]>, (i64, Home)>>,
+    homes: RefCell<Homes>,
 }
 
 fn row(directive: Directive<Settings>) -> Directive<Settings> {

@@ -266,16 +266,16 @@ fn fields_and_users() {
         }
         $HTTP["url"] =~ "^/cc/" { setenv.add-response-header = ( "Cache-Control" => "no-store" ) }
         userdir.path = "public_html"
-        userdir.basepath = "@DIR@/home"
+        userdir.basepath = "@DIR@/homes"
         userdir.exclude-user = ( "root" )
     "#;
     let files = [
         ("f", "f"),
         ("set/f", "s"),
         ("cc/f", "c"),
-        ("/home/anna/public_html/p", "anna"),
-        ("/home/anna/private", "no"),
-        ("/home/root/public_html/p", "root"),
+        ("/homes/anna/public_html/p", "anna"),
+        ("/homes/anna/private", "no"),
+        ("/homes/root/public_html/p", "root"),
     ];
     let Some(both) = Both::start("\"mod_setenv\", \"mod_userdir\"", &files, lines) else { return };
     both.all(&["/f", "/none", "/set/f", "/cc/f", "/~anna/p", "/~anna", "/~anna/", "/~root/p"]);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -91,6 +92,9 @@ pub trait ClientLink {
     /// Ready once the client is gone for good; a client that only closed its sending half still
     /// waits for its answer.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// The address that the client connected to; none for a unix socket.
+    fn local_ip(&self) -> Option<IpAddr>;
 
     /// Nothing is waited for from the client at the moment, though its body has not ended: its
     /// time limits rest.

@@ -64,6 +64,12 @@ pub fn as_directory(authority: &[u8]) -> Option<&[u8]> {
     (!host.is_empty() && host[0] != b'.' && !host.iter().any(strange)).then_some(host)
 }
 
+/// The host and the port of an authority that was accepted already.
+#[must_use]
+pub fn parts(authority: &[u8]) -> (&[u8], Option<u16>) {
+    split_port(authority).unwrap_or((authority, None))
+}
+
 fn split_port(value: &[u8]) -> Result<(&[u8], Option<u16>), HostFault> {
     match memrchr(b':', value) {
         Some(at) if value.last() != Some(&b']') => {

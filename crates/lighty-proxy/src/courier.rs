@@ -42,6 +42,7 @@ pub struct Courier {
     pub words: Words,
     out: Vec<u8>,
     sent: usize,
+    has_sent: bool,
     inbox: Vec<u8>,
     start: usize,
     end: usize,
@@ -93,6 +94,7 @@ impl Courier {
             words: Words::default(),
             out: Vec::with_capacity(1024),
             sent: 0,
+            has_sent: false,
             inbox: vec![0; INBOX_BYTES],
             start: 0,
             end: 0,
@@ -110,6 +112,7 @@ impl Courier {
         self.words.clear();
         self.out.clear();
         self.sent = 0;
+        self.has_sent = false;
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
         }
@@ -130,7 +133,7 @@ impl Courier {
 
     /// Whether any byte of the request went out.
     pub fn has_sent(&self) -> bool {
-        self.sent > 0
+        self.has_sent || self.sent > 0
     }
 
     /// What was read and is not used yet.
@@ -178,11 +181,25 @@ impl Courier {
                 }
                 break;
             }
-            if upload.is_over() || !self.take_in(upload, cx)? {
+            if !self.reply() && (upload.is_over() || !self.take_in(upload, cx)?) {
                 break;
             }
         }
         Ok(moved)
+    }
+
+    /// Answers what the backend asked; `false` if it asked nothing.
+    fn reply(&mut self) -> bool {
+        self.start_over();
+        self.session.reply(&mut self.out);
+        !self.out.is_empty()
+    }
+
+    /// All that was to be sent is sent.
+    fn start_over(&mut self) {
+        self.has_sent |= self.sent > 0;
+        self.out.clear();
+        self.sent = 0;
     }
 
     /// Frames more of the body; `false` when there is none now.
@@ -194,9 +211,7 @@ impl Courier {
         match upload.poll_piece(most, cx) {
             Poll::Pending => Ok(false),
             Poll::Ready(piece) => {
-                // Something was sent before: the head of the request.
-                self.out.clear();
-                self.sent = 0;
+                self.start_over();
                 match piece.transpose()? {
                     Some(piece) => self.session.push_body(&piece, &mut self.out),
                     None => self.session.end_body(None, &mut self.out),

@@ -34,6 +34,8 @@ pub struct Download {
     spec: std::sync::Arc<UpstreamSpec>,
     link: Link,
     length: Option<u64>,
+    /// Body that was decoded already and comes first.
+    early: Bytes,
     input: Bytes,
     turn_bytes: usize,
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -53,18 +55,14 @@ impl Download {
     pub fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
         let early = carriage.courier.session.take_early_body();
         let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
-        let read = carriage.courier.take_pending();
-        let input = match early {
-            // Only one of them holds anything: what a session keeps, it has consumed.
-            Some(early) if !early.is_empty() => early,
-            _ => read,
-        };
+        let input = carriage.courier.take_pending();
         Self {
             length: carriage.courier.answer.length,
             carriage: Some(carriage),
             local: Rc::clone(local),
             spec,
             link,
+            early,
             input,
             turn_bytes: 0,
             rest: None,
@@ -75,23 +73,28 @@ impl Download {
 
     /// The whole body, if it came with its head and is this small.
     pub fn take_whole(&mut self, most: usize) -> Option<Bytes> {
-        let length = usize::try_from(self.length?).ok()?;
-        if length > most || self.input.len() < length {
-            return None;
-        }
-        let mut whole = Bytes::new();
-        while let Some(carriage) = &mut self.carriage {
+        while self.early.len() <= most {
+            let carriage = self.carriage.as_mut()?;
+            // What is wrong with it is found once more when it is read in earnest.
             let step = carriage.courier.session.read_body(&self.input).ok()?;
-            match step.event {
-                Event::Data(range) if whole.is_empty() => whole = self.input.slice(range),
-                Event::Done => {
-                    drop(self.input.split_to(step.consumed));
-                    self.conclude();
-                    return Some(whole);
-                }
-                _ => return None,
-            }
+            let piece = match &step.event {
+                Event::Data(range) => self.input.slice(range.clone()),
+                _ => Bytes::new(),
+            };
             drop(self.input.split_to(step.consumed));
+            if self.early.is_empty() {
+                self.early = piece;
+            } else if !piece.is_empty() {
+                self.early = [&self.early[..], &piece].concat().into();
+            }
+            match step.event {
+                Event::Done => {
+                    self.conclude();
+                    return Some(std::mem::take(&mut self.early));
+                }
+                Event::More => return None,
+                _ => {}
+            }
         }
         None
     }
@@ -118,6 +121,9 @@ impl Download {
 
     /// What the input holds, as far as the next piece.
     fn next_of_input(&mut self) -> Result<Option<Next>, SessionFault> {
+        if !self.early.is_empty() {
+            return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
+        }
         while let Some(carriage) = &mut self.carriage {
             let step = carriage.courier.session.read_body(&self.input)?;
             self.local.hear(&carriage.connection.place, &mut *carriage.courier.session);

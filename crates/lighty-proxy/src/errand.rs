@@ -1,6 +1,6 @@
 //! What a backend is asked: the request as the route's rules shape it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use lighty_core::Exchange;
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
@@ -8,6 +8,7 @@ use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known};
 use lighty_wire::http1::BodyFraming;
 
+use crate::script::Script;
 use crate::settings::{ForwardedRules, RewriteTarget, Route};
 
 /// A request on its way to a backend.
@@ -25,6 +26,11 @@ pub struct Errand<'a> {
 }
 
 impl Errand<'_> {
+    /// The address that the client connected to.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.ex.link.as_ref().and_then(|link| link.borrow().local_ip())
+    }
+
     /// The client's own fields that go further than one hop and are not replaced.
     pub fn fields(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
         let replaced = self.words;
@@ -41,14 +47,25 @@ pub struct Words {
     pub host: Vec<u8>,
     /// Fields that are added; the client's of the same names are left out.
     pub extra: Fields,
+    /// For backends that speak CGI's language.
+    pub script: Script,
 }
 
 impl Words {
+    /// The target's path and its query, without the question mark.
+    pub fn split_target(&self) -> (&[u8], Option<&[u8]>) {
+        match self.target.iter().position(|byte| *byte == b'?') {
+            Some(at) => (&self.target[..at], Some(&self.target[at + 1..])),
+            None => (&self.target, None),
+        }
+    }
+
     /// Forgets the request, keeps the buffers.
     pub fn clear(&mut self) {
         self.target.clear();
         self.host.clear();
         self.extra.clear();
+        self.script.clear();
     }
 
     /// Takes the request as the route's rules have it. `host` stands in for the client's where a
@@ -59,6 +76,9 @@ impl Words {
         self.take_host(ex, route, host);
         self.forward(ex, &route.request.forwarded);
         self.rewrite_fields(ex, route);
+        if route.upstream.protocol.is_like_cgi() {
+            self.script.take(ex, route);
+        }
     }
 
     fn replaces(&self, known: Option<Known>, name: &[u8]) -> bool {

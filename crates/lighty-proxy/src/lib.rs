@@ -26,6 +26,7 @@ pub mod names;
 pub mod pool;
 pub mod proxy;
 pub mod reply;
+pub mod script;
 pub mod seat;
 pub mod serve;
 pub mod session;

@@ -50,6 +50,13 @@ pub enum Protocol {
     Raw,
 }
 
+impl Protocol {
+    /// Whether requests are described by CGI's variables.
+    pub fn is_like_cgi(&self) -> bool {
+        matches!(self, Self::Fastcgi { .. } | Self::Scgi | Self::Uwsgi { .. })
+    }
+}
+
 /// What a FastCGI application is asked to be (FastCGI 1.0, section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastcgiRole {

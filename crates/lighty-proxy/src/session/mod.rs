@@ -14,6 +14,8 @@ use lighty_http::{Fields, Status};
 use crate::errand::Errand;
 use crate::spec::Protocol;
 
+mod ajp13;
+mod gateway;
 mod http;
 
 /// What goes wrong with a backend's answer, and the particulars for the log.
@@ -110,9 +112,12 @@ pub trait Session {
     fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault>;
 
     /// Body bytes that were read together with the head and are not in the input any more.
-    fn take_early_body(&mut self) -> Option<Bytes> {
-        None
+    fn take_early_body(&mut self) -> Bytes {
+        Bytes::new()
     }
+
+    /// Appends what answers a question of the backend's, if anything.
+    fn reply(&mut self, _out: &mut Vec<u8>) {}
 
     /// Reads on in the body. Everything is consumed sooner or later: no byte is needed twice.
     ///
@@ -140,6 +145,15 @@ pub trait Session {
 }
 
 /// A session for a protocol.
-pub fn create(_protocol: &Protocol) -> Box<dyn Session> {
-    Box::new(http::HttpSession::default())
+pub fn create(protocol: &Protocol) -> Box<dyn Session> {
+    match protocol {
+        // What is carried raw is never asked for by HTTP.
+        Protocol::Http { .. } | Protocol::Raw => Box::new(http::HttpSession::default()),
+        Protocol::Fastcgi { role } => Box::new(gateway::GatewaySession::fastcgi(*role)),
+        Protocol::Scgi => Box::new(gateway::GatewaySession::scgi()),
+        Protocol::Uwsgi { modifier1 } => Box::new(gateway::GatewaySession::uwsgi(*modifier1)),
+        Protocol::Ajp13 { secret, packet_bytes } => {
+            Box::new(ajp13::AjpSession::new(secret.clone(), *packet_bytes))
+        }
+    }
 }

@@ -1,12 +1,13 @@
 //! What comes from the client: request heads and bodies out of one buffer.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
-use lighty_io::transport::{KickHow, Stream};
+use lighty_io::transport::{KickHow, Peer, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 
@@ -256,6 +257,13 @@ impl ClientLink for Input {
             })
         });
         gone.as_mut().poll(cx)
+    }
+
+    fn local_ip(&self) -> Option<IpAddr> {
+        match self.stream.as_ref()?.local().ok()? {
+            Peer::Inet(address) => Some(address.ip().to_canonical()),
+            Peer::Unix => None,
+        }
     }
 
     fn rests(&mut self) {

@@ -1,0 +1,177 @@
+//! AJP13 to a servlet container.
+
+use std::sync::Arc;
+
+use lighty_core::Fault;
+use lighty_http::Fields;
+use lighty_wire::ajp13::{self, Body, EncodeFault, PacketSize, RequestBody, ResponseDecoder};
+use lighty_wire::http1::BodyFraming;
+
+use super::{Answer, Event, Session, SessionFault, Step};
+use crate::errand::Errand;
+
+/// One request and its answer over AJP13.
+pub(super) struct AjpSession {
+    secret: Option<Arc<str>>,
+    size: PacketSize,
+    decoder: ResponseDecoder,
+    body: RequestBody,
+    /// The client's body has ended; the container may ask for more all the same.
+    request_ended: bool,
+    left: Option<u64>,
+    reuse: bool,
+}
+
+impl AjpSession {
+    pub(super) fn new(secret: Option<Arc<str>>, packet_bytes: usize) -> Self {
+        let size = u32::try_from(packet_bytes).ok().and_then(PacketSize::new).unwrap_or_default();
+        Self {
+            secret,
+            size,
+            decoder: ResponseDecoder::new(size, ajp13::FIELDS_MAX),
+            body: RequestBody::new(Body::None, size),
+            request_ended: false,
+            left: None,
+            reuse: false,
+        }
+    }
+
+    /// What a packet means, body or head; `consumed` bytes of the input are behind it.
+    fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, SessionFault> {
+        Ok(match event {
+            Some(ajp13::Event::Headers) => Event::Head,
+            Some(ajp13::Event::Body(range)) => {
+                if let Some(left) = &mut self.left {
+                    *left = left.checked_sub(range.len() as u64).ok_or_else(|| {
+                        SessionFault::malformed("more body than Content-Length announced")
+                    })?;
+                }
+                Event::Data(range)
+            }
+            Some(ajp13::Event::GetBody { len }) => {
+                self.body
+                    .on_get_body(len)
+                    .map_err(|fault| SessionFault::malformed(fault.words()))?;
+                Event::More
+            }
+            Some(ajp13::Event::End { reuse }) => {
+                if self.left.is_some_and(|left| left > 0) {
+                    let words = "the end before Content-Length was reached";
+                    return Err(SessionFault::malformed(words));
+                }
+                self.reuse = reuse;
+                Event::Done
+            }
+            Some(ajp13::Event::Flush | ajp13::Event::Pong) | None => Event::More,
+        })
+    }
+}
+
+impl Session for AjpSession {
+    fn clear(&mut self) {
+        self.decoder.begin_request();
+        self.body = RequestBody::new(Body::None, self.size);
+        self.request_ended = false;
+        self.left = None;
+        self.reuse = false;
+    }
+
+    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
+        let request = &errand.ex.request;
+        let body = match errand.framing {
+            BodyFraming::None => Body::None,
+            BodyFraming::Length(length) => Body::Length(length),
+            BodyFraming::Chunked => Body::Unknown,
+        };
+        let (server_name, port) = lighty_http::host::parts(&errand.words.host);
+        let (remote_port, host) = match request.peer {
+            lighty_io::transport::Peer::Inet(address) => (Some(address.port()), errand.local_ip()),
+            lighty_io::transport::Peer::Unix => (None, None),
+        };
+        let local_addr = host.map(|ip| ip.to_string());
+        let (path, query) = errand.words.split_target();
+        let ajp = ajp13::Request {
+            method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
+            version: request.version,
+            path,
+            query,
+            remote_addr: request.peer_text.as_bytes(),
+            remote_port,
+            local_addr: local_addr.as_deref().map(str::as_bytes),
+            server_name,
+            server_port: port.unwrap_or(request.local_port),
+            is_tls: request.scheme == "https",
+            remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
+            secret: self.secret.as_deref().map(str::as_bytes),
+            body,
+            ..ajp13::Request::default()
+        };
+        let fields = errand.fields().chain(errand.words.extra.iter_known());
+        ajp13::encode_request(&ajp, fields, self.size, out).map_err(|fault| {
+            let words = fault.words();
+            let fault = match fault {
+                EncodeFault::HeadTooLarge => Fault::BackendHeadTooLarge,
+                _ => Fault::Internal,
+            };
+            SessionFault { fault, words: words.into() }
+        })?;
+        self.decoder.begin_request();
+        self.body = RequestBody::new(body, self.size);
+        self.request_ended = body == Body::None;
+        Ok(())
+    }
+
+    fn takes(&self) -> usize {
+        if self.request_ended { 0 } else { self.body.due().unwrap_or(0) }
+    }
+
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        if !piece.is_empty()
+            && let Ok(head) = self.body.take_head(piece.len())
+        {
+            out.extend_from_slice(head.as_bytes());
+            out.extend_from_slice(piece);
+        }
+    }
+
+    fn end_body(&mut self, _trailers: Option<&Fields>, out: &mut Vec<u8>) {
+        self.request_ended = true;
+        self.reply(out);
+    }
+
+    /// An empty packet, where the container asked for more than there is.
+    fn reply(&mut self, out: &mut Vec<u8>) {
+        if self.body.due().is_some_and(|due| due == 0 || self.request_ended)
+            && let Ok(head) = self.body.take_head(0)
+        {
+            out.extend_from_slice(head.as_bytes());
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+        let step = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+        let event = self.on_event(step.event)?;
+        match event {
+            Event::Head => {
+                answer.status = self.decoder.status();
+                answer.fields.clear();
+                answer.fields.append(self.decoder.fields());
+                answer.length = self.decoder.content_length();
+                self.left = answer.length;
+            }
+            Event::Done => return Err(SessionFault::malformed("an end without a head")),
+            _ => {}
+        }
+        Ok(Step { consumed: step.consumed, event })
+    }
+
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+        let step = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+        let event = self.on_event(step.event)?;
+        Ok(Step { consumed: step.consumed, event })
+    }
+
+    fn is_reusable(&self) -> bool {
+        self.reuse && self.decoder.is_between_packets()
+    }
+}

@@ -1,0 +1,364 @@
+//! FastCGI, SCGI and uwsgi: the same variables in, the same kind of head out; what differs is how
+//! they are wrapped.
+
+use bytes::Bytes;
+use lighty_core::Fault;
+use lighty_http::Fields;
+use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_head};
+use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
+use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
+use lighty_wire::http1::{BodyFraming, Head};
+use lighty_wire::{scgi, uwsgi};
+
+use super::{Answer, Event, Session, SessionFault, Step};
+use crate::errand::Errand;
+use crate::spec::FastcgiRole;
+
+/// Bytes of error output kept for the log from one read; a program that writes more is cut short.
+const SAID_BYTES_MAX: usize = 8 * 1024;
+
+/// How the variables and the body are wrapped.
+enum Wrapping {
+    Fastcgi { role: FastcgiRole, decoder: fastcgi::Decoder, keep_conn: bool },
+    Scgi,
+    Uwsgi(uwsgi::Modifiers),
+}
+
+/// One request and its answer with a program that speaks CGI's language.
+pub(super) struct GatewaySession {
+    wrapping: Wrapping,
+    head: CgiHead,
+    /// Output up to the end of the head, where it comes in records.
+    output: Vec<u8>,
+    early: Bytes,
+    /// Bytes of body still to come, where the program said how many.
+    left: Option<u64>,
+    said: Vec<u8>,
+    request_ended: bool,
+    is_done: bool,
+}
+
+impl GatewaySession {
+    pub(super) fn fastcgi(role: FastcgiRole) -> Self {
+        let decoder = fastcgi::Decoder::new();
+        Self::new(Wrapping::Fastcgi { role, decoder, keep_conn: false })
+    }
+
+    pub(super) fn scgi() -> Self {
+        Self::new(Wrapping::Scgi)
+    }
+
+    pub(super) fn uwsgi(modifier1: u8) -> Self {
+        Self::new(Wrapping::Uwsgi(uwsgi::Modifiers { first: modifier1, second: 0 }))
+    }
+
+    fn new(wrapping: Wrapping) -> Self {
+        Self {
+            wrapping,
+            head: CgiHead::new(),
+            output: Vec::new(),
+            early: Bytes::new(),
+            left: None,
+            said: Vec::new(),
+            request_ended: false,
+            is_done: false,
+        }
+    }
+
+    /// The head is complete: it becomes the answer's.
+    fn take_head(&mut self, answer: &mut Answer) {
+        answer.status = self.head.status;
+        std::mem::swap(&mut answer.fields, &mut self.head.fields);
+        answer.length = self.head.content_length;
+        answer.local_redirect = self.head.is_local_redirect;
+        self.left = self.head.content_length;
+    }
+
+    /// Counts bytes of body against what was announced; more than that are dropped.
+    fn count(&mut self, bytes: usize) -> usize {
+        let Some(left) = &mut self.left else { return bytes };
+        let counted = bytes.min(usize::try_from(*left).unwrap_or(usize::MAX));
+        *left -= counted as u64;
+        counted
+    }
+
+    fn hear(&mut self, words: &[u8]) {
+        let room = SAID_BYTES_MAX.saturating_sub(self.said.len());
+        self.said.extend_from_slice(&words[..words.len().min(room)]);
+    }
+
+    /// Records up to the end of the head.
+    fn read_records(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+        let mut at = 0;
+        while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
+            let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
+            let bytes = &input[at..];
+            at += step.consumed;
+            match step.event {
+                None => break,
+                Some(fastcgi::Event::Stdout(range)) => {
+                    self.output.extend_from_slice(&bytes[range]);
+                    let limits = HeadLimits::default();
+                    let head = parse_head(&self.output, &limits, &mut self.head).map_err(blame)?;
+                    if let Head::Complete { consumed } = head {
+                        self.take_head(answer);
+                        let body = self.output.split_off(consumed);
+                        let counted = self.count(body.len());
+                        self.early = Bytes::from(body).slice(..counted);
+                        return Ok(Step { consumed: at, event: Event::Head });
+                    }
+                }
+                Some(fastcgi::Event::Stderr(range)) => self.hear(&bytes[range]),
+                Some(fastcgi::Event::End(end)) => return Err(without_head(end)),
+                Some(_) => {}
+            }
+        }
+        Ok(Step { consumed: at, event: Event::More })
+    }
+
+    fn read_record_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+        let mut at = 0;
+        while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
+            let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
+            let start = at;
+            at += step.consumed;
+            match step.event {
+                None => break,
+                Some(fastcgi::Event::Stdout(range)) => {
+                    let counted = self.count(range.len());
+                    if counted > 0 {
+                        let from = start + range.start;
+                        let event = Event::Data(from..from + counted);
+                        return Ok(Step { consumed: at, event });
+                    }
+                }
+                Some(fastcgi::Event::Stderr(range)) => {
+                    self.hear(&input[start + range.start..start + range.end]);
+                }
+                Some(fastcgi::Event::End(_)) => {
+                    if self.left.is_some_and(|left| left > 0) {
+                        return Err(malformed("the end before Content-Length was reached"));
+                    }
+                    self.is_done = true;
+                    return Ok(Step { consumed: at, event: Event::Done });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Step { consumed: at, event: Event::More })
+    }
+}
+
+impl Session for GatewaySession {
+    fn clear(&mut self) {
+        if let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
+            decoder.clear();
+        }
+        self.head.clear();
+        self.output.clear();
+        self.early = Bytes::new();
+        self.left = None;
+        self.said.clear();
+        self.request_ended = false;
+        self.is_done = false;
+    }
+
+    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
+        let length = match errand.framing {
+            BodyFraming::Length(length) => Some(length),
+            BodyFraming::None => Some(0),
+            BodyFraming::Chunked => None,
+        };
+        let addresses = Addresses::of(errand);
+        let mut params = params(errand, &addresses, length);
+        let unfit =
+            |words: &'static str| SessionFault { fault: Fault::Internal, words: words.into() };
+        match &mut self.wrapping {
+            Wrapping::Fastcgi { role, keep_conn, .. } => {
+                *keep_conn = errand.keep_alive;
+                let role = match role {
+                    FastcgiRole::Responder => Role::Responder,
+                    FastcgiRole::Authorizer => {
+                        params.purpose = Purpose::Authorize;
+                        Role::Authorizer
+                    }
+                };
+                begin_request(Begin { role, keep_conn: errand.keep_alive }, out);
+                let mut writer = ParamsWriter::new(out);
+                params.for_each(|name, value| writer.pair(name, value));
+                writer.finish().map_err(|fault| unfit(fault.words()))?;
+            }
+            Wrapping::Scgi => {
+                let Some(length) = length else {
+                    return Err(SessionFault {
+                        fault: Fault::LengthRequired,
+                        words: "SCGI announces the body's length first".into(),
+                    });
+                };
+                let mut writer = scgi::HeadWriter::new(length, out);
+                params.for_each(|name, value| writer.pair(name, value));
+                writer.finish().map_err(|fault| unfit(fault.words()))?;
+            }
+            Wrapping::Uwsgi(modifiers) => {
+                let mut writer = uwsgi::VarsWriter::new(*modifiers, out);
+                params.for_each(|name, value| writer.pair(name, value));
+                writer.finish().map_err(|fault| unfit(fault.words()))?;
+            }
+        }
+        if errand.framing == BodyFraming::None {
+            self.end_body(None, out);
+        }
+        Ok(())
+    }
+
+    fn takes(&self) -> usize {
+        match self.wrapping {
+            Wrapping::Fastcgi { .. } => usize::from(u16::MAX),
+            Wrapping::Scgi | Wrapping::Uwsgi(_) => usize::MAX,
+        }
+    }
+
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        if let Wrapping::Fastcgi { .. } = self.wrapping {
+            // Nothing longer was asked for.
+            let Ok(length @ 1..) = u16::try_from(piece.len()) else { return };
+            out.extend_from_slice(&stdin_header(length));
+        }
+        out.extend_from_slice(piece);
+    }
+
+    fn end_body(&mut self, _trailers: Option<&Fields>, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.request_ended, true)
+            && matches!(self.wrapping, Wrapping::Fastcgi { .. })
+        {
+            out.extend_from_slice(&END_OF_STDIN);
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+        if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
+            return self.read_records(input, answer);
+        }
+        match parse_head(input, &HeadLimits::default(), &mut self.head).map_err(blame)? {
+            Head::Partial => Ok(Step { consumed: 0, event: Event::More }),
+            Head::Complete { consumed } => {
+                self.take_head(answer);
+                Ok(Step { consumed, event: Event::Head })
+            }
+        }
+    }
+
+    fn take_early_body(&mut self) -> Bytes {
+        std::mem::take(&mut self.early)
+    }
+
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+        if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
+            return self.read_record_body(input);
+        }
+        if self.left == Some(0) {
+            self.is_done = true;
+            return Ok(Step { consumed: 0, event: Event::Done });
+        }
+        let counted = self.count(input.len());
+        let event = if counted > 0 { Event::Data(0..counted) } else { Event::More };
+        Ok(Step { consumed: counted, event })
+    }
+
+    fn ends_with_close(&self) -> bool {
+        // Applications of FastCGI say when they are done; the others only close.
+        !matches!(self.wrapping, Wrapping::Fastcgi { .. }) && self.left.is_none_or(|left| left == 0)
+    }
+
+    fn take_said(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.said)
+    }
+
+    fn is_reusable(&self) -> bool {
+        match &self.wrapping {
+            Wrapping::Fastcgi { keep_conn, .. } => *keep_conn && self.is_done && self.request_ended,
+            Wrapping::Scgi | Wrapping::Uwsgi(_) => false,
+        }
+    }
+}
+
+/// Texts of addresses, which a request holds as numbers.
+struct Addresses {
+    server: String,
+    remote_port: u16,
+}
+
+impl Addresses {
+    fn of(errand: &Errand<'_>) -> Self {
+        let request = &errand.ex.request;
+        let remote_port = match request.peer {
+            lighty_io::transport::Peer::Inet(address) => address.port(),
+            lighty_io::transport::Peer::Unix => 0,
+        };
+        let listener: Option<std::net::SocketAddr> = request.local_socket.parse().ok();
+        let server = match listener {
+            Some(at) if !at.ip().is_unspecified() => at.ip().to_string(),
+            // A listener on all addresses does not tell on which a client came.
+            _ => errand.local_ip().map(|ip| ip.to_string()).unwrap_or_default(),
+        };
+        Self { server, remote_port }
+    }
+}
+
+fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u64>) -> Params<'a> {
+    let ex = errand.ex;
+    let request = &ex.request;
+    let script = &errand.words.script;
+    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
+    let host = lighty_http::host::parts(&request.authority).0;
+    Params {
+        server_software: ex.settings.core.tag.as_bytes(),
+        server_name: if host.is_empty() { named } else { host },
+        server_port: request.local_port,
+        server_addr: addresses.server.as_bytes(),
+        protocol: request.version,
+        remote_addr: request.peer_text.as_bytes(),
+        remote_port: addresses.remote_port,
+        remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
+        method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
+        request_uri: &request.target_raw,
+        redirect_uri: (request.target != request.target_raw).then_some(&*errand.words.target),
+        query: errand.words.split_target().1.unwrap_or_default(),
+        content_length: length,
+        script_name: &script.name,
+        path_info: &script.path_info,
+        script_filename: &script.filename,
+        document_root: &script.docroot,
+        https: request.scheme == "https",
+        ..Params::new(&request.fields)
+    }
+}
+
+fn malformed(words: &'static str) -> SessionFault {
+    SessionFault::malformed(words)
+}
+
+fn blame(fault: CgiFault) -> SessionFault {
+    match fault {
+        CgiFault::HeadTooLarge | CgiFault::TooManyFields => {
+            SessionFault { fault: Fault::BackendHeadTooLarge, words: fault.words().into() }
+        }
+        _ => malformed(fault.words()),
+    }
+}
+
+/// The application ended the request before a head was complete.
+fn without_head(end: fastcgi::EndRequest) -> SessionFault {
+    let words = match end.protocol_status {
+        ProtocolStatus::RequestComplete => {
+            return SessionFault {
+                fault: Fault::BackendMalformed,
+                words: format!("no head; the program ended with {}", end.app_status).into(),
+            };
+        }
+        ProtocolStatus::CantMultiplex => "it takes one request per connection",
+        ProtocolStatus::Overloaded => "it is overloaded",
+        ProtocolStatus::UnknownRole => "it does not know its role",
+    };
+    malformed(words)
+}

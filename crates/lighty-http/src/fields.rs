@@ -34,8 +34,9 @@ const LINE_END: &[u8] = b"\r\n";
 /// Where a field lies in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    start: u32,
+    name_start: u32,
     name_len: u32,
+    value_start: u32,
     value_len: u32,
     id: Option<Known>,
 }
@@ -97,11 +98,21 @@ impl Fields {
     pub fn append(&mut self, other: &Fields) {
         let shift = offset(self.buf.len());
         self.buf.extend_from_slice(&other.buf);
-        let moved = |entry: &Entry| Entry { start: entry.start + shift, ..*entry };
+        let moved = |entry: &Entry| Entry {
+            name_start: entry.name_start + shift,
+            value_start: entry.value_start + shift,
+            ..*entry
+        };
         self.entries.extend(other.entries.iter().map(moved));
         self.present |= other.present;
         self.altered |= other.altered;
         self.spelled |= other.spelled;
+    }
+
+    /// Begins to take a header section over as it was received, in place of what is here.
+    pub fn section(&mut self) -> Section<'_> {
+        self.clear();
+        Section { fields: self, end: 0 }
     }
 
     /// Appends a field under its canonical name.
@@ -225,9 +236,12 @@ impl Fields {
     }
 
     fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
+        let name_start = offset(self.buf.len());
+        let name_len = offset(name.len());
         let entry = Entry {
-            start: offset(self.buf.len()),
-            name_len: offset(name.len()),
+            name_start,
+            name_len,
+            value_start: name_start + name_len + SEPARATOR.len() as u32,
             value_len: offset(value.len()),
             id,
         };
@@ -246,8 +260,82 @@ impl Fields {
     }
 
     fn value(&self, entry: &Entry) -> &[u8] {
-        let start = entry.start as usize + entry.name_len as usize + SEPARATOR.len();
-        &self.buf[start..start + entry.value_len as usize]
+        &self.buf[entry.value_start as usize..][..entry.value_len as usize]
+    }
+}
+
+/// A section on its way into [`Fields`]: its lines are noted one by one where they were received,
+/// and its bytes copied at the end, in one go. Dropped before its end, it leaves no field behind.
+#[derive(Debug)]
+pub struct Section<'a> {
+    fields: &'a mut Fields,
+    /// Where the last line ended.
+    end: usize,
+}
+
+/// Where a line's parts lie in a section. Behind the value: OWS, if any, and CR LF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// First byte of the name; the line begins with it.
+    pub name: usize,
+    /// Behind the last byte of the name, where the colon is.
+    pub name_end: usize,
+    /// First byte of the value.
+    pub value: usize,
+    /// Behind the last byte of the value.
+    pub value_end: usize,
+    /// Behind the line feed.
+    pub end: usize,
+}
+
+impl Section<'_> {
+    /// Number of lines so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fields.entries.len()
+    }
+
+    /// Whether there is no line yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Notes the next line of `section`.
+    ///
+    /// # Panics
+    /// Unless the parts follow each other within `section`.
+    #[inline]
+    pub fn push(&mut self, section: &[u8], line: Line) {
+        let Line { name, name_end, value, value_end, end } = line;
+        assert!(name_end < value && value <= value_end && value_end < end && end <= section.len());
+        let id = Known::from_bytes(&section[name..name_end]);
+        self.fields.entries.push(Entry {
+            name_start: offset(name),
+            name_len: offset(name_end - name),
+            value_start: offset(value),
+            value_len: offset(value_end - value),
+            id,
+        });
+        self.fields.present |= id.map_or(0, Known::bit);
+        self.fields.spelled |= id.is_none();
+        let usual = value == name_end + SEPARATOR.len() && end == value_end + LINE_END.len();
+        self.fields.altered |= !usual || name != self.end;
+        self.end = end;
+    }
+
+    /// Copies the bytes up to the end of the last line: the fields are there.
+    pub fn finish(mut self, section: &[u8]) {
+        let end = core::mem::take(&mut self.end);
+        self.fields.buf.extend_from_slice(&section[..end]);
+    }
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        if self.end > 0 {
+            self.fields.clear();
+        }
     }
 }
 
@@ -274,13 +362,23 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 /// Whether a byte may stand in a token (method, field name): RFC 9110 section 5.6.2.
 #[must_use]
 pub const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.')
-        || matches!(byte, b'^' | b'_' | b'`' | b'|' | b'~')
+    TOKEN_BYTES[byte as usize]
 }
 
+static TOKEN_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.')
+            || matches!(byte, b'^' | b'_' | b'`' | b'|' | b'~');
+        byte += 1;
+    }
+    table
+};
+
 fn entry_name<'a>(buf: &'a [u8], entry: &Entry) -> &'a [u8] {
-    &buf[entry.start as usize..][..entry.name_len as usize]
+    &buf[entry.name_start as usize..][..entry.name_len as usize]
 }
 
 fn offset(len: usize) -> u32 {
@@ -318,6 +416,53 @@ mod tests {
         fields.push_known(Known::Vary, "a");
         fields.append(&fields.clone());
         assert_eq!(fields.as_wire(), Some(&b"Vary: a\r\nVary: a\r\n"[..]));
+    }
+
+    /// Lines of a section, split at their colons.
+    fn lines(section: &[u8]) -> impl Iterator<Item = Line> + '_ {
+        let mut name = 0;
+        section.split_inclusive(|&byte| byte == b'\n').map(move |text| {
+            let name_end = name + text.iter().position(|&byte| byte == b':').expect("a colon");
+            let value = section[name_end + 1..].iter().position(|&byte| byte != b' ');
+            let value = name_end + 1 + value.expect("a line end");
+            let end = name + text.len();
+            let line = Line { name, name_end, value, value_end: end - 2, end };
+            name = end;
+            line
+        })
+    }
+
+    #[test]
+    fn a_section_is_taken_over_as_it_came() {
+        for (text, wire) in [
+            (&b"Host: a\r\nx-One: 1\r\nVary: \r\n"[..], true),
+            (b"Host:a\r\nx-One:  1\r\nVary:\r\n", false),
+        ] {
+            let mut fields = sample();
+            let mut section = fields.section();
+            lines(text).for_each(|line| section.push(text, line));
+            assert!(section.len() == 3 && !section.is_empty());
+            section.finish(text);
+            assert_eq!(fields.get(Known::Host), Some(&b"a"[..]));
+            assert_eq!(fields.get(Known::Vary), Some(&b""[..]));
+            assert_eq!(fields.iter().nth(1), Some((&b"x-One"[..], &b"1"[..])));
+            assert_eq!(fields.as_wire(), wire.then_some(text));
+            assert!(!fields.all_known());
+            fields.push_known(Known::Via, "b");
+            assert_eq!(fields.get(Known::Via), Some(&b"b"[..]));
+        }
+    }
+
+    #[test]
+    fn a_section_given_up_leaves_nothing() {
+        let mut fields = sample();
+        let text = b"Host: a\r\n";
+        let mut section = fields.section();
+        lines(text).for_each(|line| section.push(text, line));
+        drop(section);
+        assert!(fields.is_empty() && !fields.contains(Known::Host));
+        fields.section().finish(b"");
+        assert!(fields.is_empty());
     }
 
     fn owned(field: (&[u8], &[u8])) -> (Vec<u8>, Vec<u8>) {

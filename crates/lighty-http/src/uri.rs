@@ -259,23 +259,56 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
 
 /// Path and query of a target that needs no work under any options; `None` for any other.
 fn plain(raw: &[u8]) -> Option<Target> {
-    if raw.first() != Some(&b'/') {
-        return None;
-    }
-    let path_len = raw.iter().position(|&byte| byte == b'?').unwrap_or(raw.len());
-    let (path, query) = raw.split_at(path_len);
-    let mut after_slash = false;
-    for &byte in path {
-        if must_encode(byte) || (after_slash && matches!(byte, b'/' | b'.')) {
-            return None;
+    let mut before = match raw {
+        [b'/', ..] => b'/',
+        _ => return None,
+    };
+    let mut path_len = raw.len();
+    for (at, &byte) in raw.iter().enumerate().skip(1) {
+        match LOOK[byte as usize] {
+            Look::Nothing => {}
+            Look::Segment if before == b'/' => return None,
+            Look::Segment => {}
+            Look::Query => {
+                path_len = at;
+                break;
+            }
+            Look::Encode => return None,
         }
-        after_slash = byte == b'/';
+        before = byte;
     }
+    let query = &raw[path_len..];
     if query.iter().any(|&byte| must_encode(byte)) {
         return None;
     }
     Some(Target { plain: true, ..Target::new(path_len, !query.is_empty()) })
 }
+
+/// What a byte means for a path that may be plain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Look {
+    Nothing,
+    /// Behind a slash, the path is to be simplified.
+    Segment,
+    Query,
+    Encode,
+}
+
+static LOOK: [Look; 256] = {
+    let mut table = [Look::Nothing; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if MUST_ENCODE[byte] {
+            table[byte] = Look::Encode;
+        }
+        byte += 1;
+    }
+    table[b'/' as usize] = Look::Segment;
+    table[b'.' as usize] = Look::Segment;
+    table[b'?' as usize] = Look::Query;
+    table
+};
 
 /// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
 fn recode(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Option<usize>, UriFault> {

@@ -12,6 +12,7 @@ pub mod request;
 pub mod response;
 mod scan;
 pub mod trailer;
+mod whole;
 
 pub use answer::{AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, parse_response};
 pub use client::{RequestLine, encode_request, encode_request_fields};

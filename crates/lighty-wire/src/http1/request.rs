@@ -1,7 +1,7 @@
 //! The head of a request: RFC 9112 sections 2 to 6.
 //!
-//! `httparse` splits the lines; what they mean and whether they may be there is decided here. The
-//! structure is filled in place and reused: after the first few requests nothing is allocated.
+//! `whole` splits the lines of the usual head, `httparse` those of any other; what they mean and
+//! whether they may be there is decided here. The structure is filled in place and reused: after the first few requests nothing is allocated.
 
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -18,6 +18,7 @@ pub use super::framing::BodyFraming;
 use super::framing::body_framing;
 use super::scan::HeadScan;
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
+use super::whole;
 
 /// How large a request head may be. What exceeds a limit is refused as soon as the byte that
 /// crosses it arrives.
@@ -86,9 +87,9 @@ pub enum TargetForm {
 /// A parsed request head. Reusable: parsing clears it and keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    line: Vec<u8>,
-    method_len: usize,
-    raw_target_len: usize,
+    pub(super) line: Vec<u8>,
+    pub(super) method_len: usize,
+    pub(super) raw_target_len: usize,
     parts: Target,
     scan: HeadScan,
     last_host: LastHost,
@@ -212,6 +213,13 @@ pub fn parse_request(
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<Head, RequestFault> {
+    if out.scan.is_fresh() {
+        out.forget_message();
+        if let Some(consumed) = whole::read(buf, limits, out) {
+            understand(opts, out)?;
+            return Ok(Head::Complete { consumed });
+        }
+    }
     let span = match out.scan.advance(buf, limits, opts.header_strict) {
         Ok(Some(span)) => span,
         Ok(None) => return Ok(Head::Partial),
@@ -224,11 +232,16 @@ pub fn parse_request(
     };
     out.clear();
     parse_lines(&buf[span.start..span.end], limits, out)?;
+    understand(opts, out)?;
+    Ok(Head::Complete { consumed: span.end })
+}
+
+/// What request line and fields, once split, mean together.
+fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
     out.framing = body_framing(out.method, out.version, &out.fields, opts.method_get_body)?;
     read_target(opts, out)?;
     read_connection(out);
-    read_expectation(out)?;
-    Ok(Head::Complete { consumed: span.end })
+    read_expectation(out)
 }
 
 fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<(), RequestFault> {
@@ -303,7 +316,8 @@ fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
 #[derive(Clone, Debug, Default)]
 struct LastHost {
     raw: Vec<u8>,
-    opts: ParseOpts,
+    /// `host_strict` and `host_normalize`, which decide what becomes of it.
+    opts_seen: (bool, bool),
     host: Vec<u8>,
     port: Option<u16>,
     authority: Vec<u8>,
@@ -311,7 +325,8 @@ struct LastHost {
 
 impl LastHost {
     fn parse(&mut self, raw: &[u8], opts: &ParseOpts) -> Result<(), RequestFault> {
-        if raw.is_empty() || raw != self.raw || *opts != self.opts {
+        let opts_seen = (opts.host_strict, opts.host_normalize);
+        if raw.is_empty() || raw != self.raw || opts_seen != self.opts_seen {
             self.raw.clear();
             self.port =
                 parse_host(raw, opts, &mut self.host).map_err(|_| RequestFault::HostMalformed)?;
@@ -322,7 +337,7 @@ impl LastHost {
                 lighty_http::decimal::push(u64::from(port), &mut self.authority);
             }
             self.raw.extend_from_slice(raw);
-            self.opts = *opts;
+            self.opts_seen = opts_seen;
         }
         Ok(())
     }

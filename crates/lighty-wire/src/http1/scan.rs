@@ -42,6 +42,11 @@ pub(crate) struct HeadSpan {
 }
 
 impl HeadScan {
+    /// Whether nothing of a head was looked at yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.scanned == 0
+    }
+
     /// Where the request line begins, as far as is known.
     pub(crate) fn start(&self) -> usize {
         self.start

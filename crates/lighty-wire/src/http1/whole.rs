@@ -1,0 +1,241 @@
+//! A head that arrived in one piece and is written as nearly every client writes it: read in one
+//! pass.
+//!
+//! What is unusual (empty lines before the request line, bare line feeds, bytes beyond ASCII in
+//! the target, an unknown method), what exceeds a limit, what is incomplete and what is wrong is
+//! not judged here: [`read`] declines, and the exact reader of `scan` and `request` decides. So
+//! every refusal has one author, and this reader must only never accept what that one would refuse
+//! or read otherwise; the fuzzer and the shredded corpus compare the two.
+
+use lighty_http::fields::{Fields, Line, is_token_byte};
+use lighty_http::{Method, Version};
+
+use super::request::{FIELDS_CAP, Limits, RequestHead};
+use super::scan::METHOD_BYTES_MAX;
+
+/// Fills request line and fields of an empty `out`; the head's length. `None`: `out` is as before,
+/// and this head is not for this reader.
+pub(super) fn read(buf: &[u8], limits: &Limits, out: &mut RequestHead) -> Option<usize> {
+    let line = request_line(buf, limits)?;
+    let fields_len = section(&buf[line.end..], limits, &mut out.fields)?;
+    let end = line.end + fields_len;
+    if end > limits.head_bytes_max {
+        out.fields.clear();
+        return None;
+    }
+    out.line.extend_from_slice(&buf[..line.end - LINE_END.len()]);
+    (out.method, out.version) = (Some(line.method), line.version);
+    (out.method_len, out.raw_target_len) = (line.method_len, line.target_len);
+    Some(end + LINE_END.len())
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
+struct RequestLine {
+    method: Method,
+    method_len: usize,
+    target_len: usize,
+    version: Version,
+    /// Behind the line feed.
+    end: usize,
+}
+
+fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
+    let method_len = buf.iter().take(METHOD_BYTES_MAX + 1).position(|&byte| byte == b' ')?;
+    let method = Method::from_bytes(&buf[..method_len])?;
+    let target = &buf[method_len + 1..];
+    let target_len = visible_len(target);
+    if target_len == 0 || target_len > limits.target_bytes_max {
+        return None;
+    }
+    let version = match target[target_len..].first_chunk::<VERSION_BYTES>()? {
+        b" HTTP/1.1\r\n" => Version::Http11,
+        b" HTTP/1.0\r\n" => Version::Http10,
+        _ => return None,
+    };
+    let end = method_len + 1 + target_len + VERSION_BYTES;
+    Some(RequestLine { method, method_len, target_len, version, end })
+}
+
+/// A space, the version, and the line end.
+const VERSION_BYTES: usize = 11;
+
+/// Takes the field lines up to the empty line that ends them; their length without it.
+fn section(bytes: &[u8], limits: &Limits, fields: &mut Fields) -> Option<usize> {
+    let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
+    let mut section = fields.section();
+    let mut at = 0;
+    while *bytes.get(at)? != b'\r' {
+        if section.len() == fields_max {
+            return None;
+        }
+        let line = field_line(bytes, at)?;
+        section.push(bytes, line);
+        at = line.end;
+    }
+    if bytes.get(at + 1) != Some(&b'\n') || at > limits.field_bytes_max {
+        return None;
+    }
+    section.finish(bytes);
+    Some(at)
+}
+
+/// RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`.
+fn field_line(bytes: &[u8], name: usize) -> Option<Line> {
+    let name_end = name + bytes[name..].iter().position(|&byte| !is_token_byte(byte))?;
+    if name_end == name || bytes[name_end] != b':' {
+        return None;
+    }
+    let mut value = name_end + 1;
+    while is_blank(*bytes.get(value)?) {
+        value += 1;
+    }
+    let line_end = value + value_len(&bytes[value..]);
+    if bytes.get(line_end..line_end + LINE_END.len())? != LINE_END {
+        return None;
+    }
+    let mut value_end = line_end;
+    while value_end > value && is_blank(bytes[value_end - 1]) {
+        value_end -= 1;
+    }
+    Some(Line { name, name_end, value, value_end, end: line_end + LINE_END.len() })
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Bytes of text at the front: neither control nor DEL, but tabs.
+fn value_len(bytes: &[u8]) -> usize {
+    let mut len = 0;
+    loop {
+        len += run_len(&bytes[len..], b' ', 0);
+        match bytes.get(len) {
+            Some(b'\t') => len += 1,
+            _ => return len,
+        }
+    }
+}
+
+/// Bytes of visible ASCII at the front.
+fn visible_len(bytes: &[u8]) -> usize {
+    run_len(bytes, b'!', HIGH_BITS)
+}
+
+const LOW_BITS: u64 = u64::from_le_bytes([0x01; 8]);
+const HIGH_BITS: u64 = u64::from_le_bytes([0x80; 8]);
+
+/// Bytes at the front that are not below `least` (at most 128), not DEL, and have none of the bits
+/// of `refused` (a byte repeated).
+///
+/// Eight at a time: subtracting from each byte borrows from the next one where it is too small,
+/// which shows in the highest bit. A borrow can only be mistaken for one behind the first true
+/// one, and only the first counts.
+fn run_len(bytes: &[u8], least: u8, refused: u64) -> usize {
+    let mut len = 0;
+    while let Some(eight) = bytes.get(len..).and_then(|rest| rest.first_chunk()) {
+        let word = u64::from_le_bytes(*eight);
+        let del = word ^ (LOW_BITS * 0x7F);
+        let small = word.wrapping_sub(LOW_BITS * u64::from(least)) & !word;
+        let zero = del.wrapping_sub(LOW_BITS) & !del;
+        let found = (small | zero | word & refused) & HIGH_BITS;
+        if found != 0 {
+            return len + (found.trailing_zeros() / 8) as usize;
+        }
+        len += 8;
+    }
+    let stops = |byte: u8| byte < least || byte == 0x7F || byte & refused as u8 != 0;
+    let rest = &bytes[len..];
+    len + rest.iter().position(|&byte| stops(byte)).unwrap_or(rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn accepted(head: &[u8], limits: &Limits) -> Option<RequestHead> {
+        let mut out = RequestHead::new();
+        let read = read(head, limits, &mut out);
+        assert!(read.is_none_or(|len| len == head.len()));
+        assert!(read.is_some() || (out.fields.is_empty() && out.line().is_empty()));
+        read.map(|_| out)
+    }
+
+    #[test]
+    fn what_clients_send_is_read() {
+        let head = b"GET /a?b HTTP/1.0\r\nHost: x\r\nAccept:*/*\r\nA:\r\nB: \t c\td \r\n\r\n";
+        let head = accepted(head, &Limits::default()).expect("a plain head");
+        assert_eq!((head.method, head.version), (Some(Method::Get), Version::Http10));
+        assert_eq!((head.line(), head.target_raw()), (&b"GET /a?b HTTP/1.0"[..], &b"/a?b"[..]));
+        let fields: Vec<_> = head.fields.iter().collect();
+        let expected: [(&[u8], &[u8]); 4] =
+            [(b"Host", b"x"), (b"Accept", b"*/*"), (b"A", b""), (b"B", b"c\td")];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
+    fn what_is_not_plain_is_left_to_the_exact_reader() {
+        for head in [
+            &b""[..],
+            b"GET",
+            b"GET / HTTP/1.1\r\n",
+            b"GET / HTTP/1.1\r\nA: b\r\n\r",
+            b"GET / HTTP/1.1\r\nA: b\n\r\n",
+            b"GET / HTTP/1.1\nA: b\r\n\r\n",
+            b"\r\nGET / HTTP/1.1\r\n\r\n",
+            b"get / HTTP/1.1\r\n\r\n",
+            b"GET  / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1 \r\n\r\n",
+            b"GET / HTTP/2.0\r\n\r\n",
+            b"GET /\xC3\xA4 HTTP/1.1\r\n\r\n",
+            b"GET /\x7F HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\n: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: \0\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
+        ] {
+            assert!(accepted(head, &Limits::default()).is_none(), "{:?}", head.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let head = b"GET /abc HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n";
+        let exact = Limits {
+            head_bytes_max: head.len() - 2,
+            field_bytes_max: 12,
+            fields_max: 2,
+            target_bytes_max: 4,
+        };
+        assert!(accepted(head, &exact).is_some());
+        for less in [
+            Limits { head_bytes_max: exact.head_bytes_max - 1, ..exact },
+            Limits { field_bytes_max: exact.field_bytes_max - 1, ..exact },
+            Limits { fields_max: exact.fields_max - 1, ..exact },
+            Limits { target_bytes_max: exact.target_bytes_max - 1, ..exact },
+        ] {
+            assert!(accepted(head, &less).is_none(), "{less:?}");
+        }
+    }
+
+    #[test]
+    fn each_byte_stops_a_run_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            for at in 0..20 {
+                let mut text = [b'a'; 20];
+                text[at] = byte;
+                let text_byte = matches!(byte, b'\t' | b' '..=0x7E | 0x80..);
+                assert_eq!(value_len(&text), if text_byte { 20 } else { at }, "{byte}");
+                assert_eq!(visible_len(&text), if byte.is_ascii_graphic() { 20 } else { at });
+                // What lies behind the first stop changes nothing.
+                if let Some(next) = text.get_mut(at + 1) {
+                    *next = 0;
+                    assert_eq!(value_len(&text), if text_byte { at + 1 } else { at }, "{byte}");
+                }
+            }
+        }
+    }
+}

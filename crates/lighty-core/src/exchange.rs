@@ -106,7 +106,9 @@ impl Exchange {
     /// Makes it ready for the next request.
     pub fn clear(&mut self) {
         self.request.clear();
-        self.body = RequestBody::default();
+        if self.body.exists() {
+            self.body = RequestBody::default();
+        }
         self.response.clear();
         self.physical.clear();
         self.error_status = None;

@@ -58,7 +58,9 @@ pub async fn respond(ex: &mut Exchange) {
 /// Completes an answer: an error without a body gets its page, then modules see the head. Called
 /// by itself for what never came to be a request (a refused head, a head that came too late).
 pub async fn complete(ex: &mut Exchange) {
-    fill_error_page(ex).await;
+    if ex.response.status.code() >= 400 && ex.response.body_is_default() {
+        fill_error_page(ex).await;
+    }
     let services = Rc::clone(&ex.services);
     for module in &services.modules.response_head {
         module.response_head(ex);
@@ -146,46 +148,32 @@ async fn run(
     ex: &mut Exchange,
 ) -> Option<Pass> {
     for module in phase {
-        match settle(call(&**module, ex)).await {
-            Settled::Next => {}
-            Settled::Restart => return Some(Pass::Restart),
-            Settled::Answered => {
-                if ex.fault.is_none() {
-                    ex.handler = module.name();
-                }
-                return Some(Pass::Answered);
+        let end = {
+            let mut step = call(&**module, ex);
+            while let Step::Wait(future) = step {
+                step = future.await;
             }
+            match step {
+                Step::Next | Step::Wait(_) => continue,
+                Step::Restart => Pass::Restart,
+                Step::Answered => Pass::Answered,
+            }
+        };
+        if matches!(end, Pass::Answered) && ex.fault.is_none() {
+            ex.handler = module.name();
         }
+        return Some(end);
     }
     None
 }
 
-/// A step that waits for nothing any more.
-enum Settled {
-    Next,
-    Answered,
-    Restart,
-}
-
-async fn settle(mut step: Step<'_>) -> Settled {
-    loop {
-        match step {
-            Step::Next => return Settled::Next,
-            Step::Answered => return Settled::Answered,
-            Step::Restart => return Settled::Restart,
-            Step::Wait(future) => step = future.await,
-        }
-    }
-}
-
 /// What is decided before any module is asked.
 fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
-    let settings = Rc::clone(&ex.settings);
     if ex.request.method.is_none() {
         ex.fail(Fault::MethodUnknown);
         return Some(Pass::Answered);
     }
-    let limit = settings.core.max_request_bytes;
+    let limit = ex.settings.core.max_request_bytes;
     // Once refused, the body is read by nobody, and the error handler may speak.
     let is_new = ex.error_status.is_none();
     if limit > 0 && is_new && ex.body.announced().is_some_and(|announced| announced > limit) {
@@ -461,11 +449,8 @@ fn keep_error_status(ex: &mut Exchange) {
     }
 }
 
-/// Gives an error answer without a body its page: `server.errorfile-prefix`, else a built-in one.
+/// An error answer without a body gets its page: `server.errorfile-prefix`, else a built-in one.
 async fn fill_error_page(ex: &mut Exchange) {
-    if ex.response.status.code() < 400 || !ex.response.body_is_default() {
-        return;
-    }
     if let Some(prefix) = ex.settings.core.errorfile_prefix.clone() {
         let path = format!("{prefix}{}.html", ex.response.status.code());
         let read = Box::pin(ex.services.engine.run(move || read_error_file(&path)));

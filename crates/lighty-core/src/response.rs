@@ -5,7 +5,8 @@ use lighty_http::{Fields, Known, Status};
 use crate::body::{Body, Tunnel};
 
 /// One answer, reusable. Framing fields (Content-Length, Transfer-Encoding, Connection, Date) are
-/// the connection's business: a handler sets status, its own fields and the body.
+/// the connection's business: a handler sets status, its own fields and the body. One that keeps its
+/// fields from answer to answer may keep Content-Length among them, see [`Response::length_said`].
 #[derive(Default)]
 pub struct Response {
     pub status: Status,
@@ -17,6 +18,9 @@ pub struct Response {
     pub answered: bool,
     /// Length of the body that a HEAD request or a 304 is told about, where `body` is empty.
     pub described_length: Option<u64>,
+    /// What a Content-Length among `fields` says. It stays where it is true of the body that is
+    /// sent; a length that nobody answers for is replaced.
+    pub length_said: Option<u64>,
     /// Who takes the connection over behind a 101.
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
@@ -30,6 +34,7 @@ impl Response {
         self.close = false;
         self.answered = false;
         self.described_length = None;
+        self.length_said = None;
         self.tunnel = None;
     }
 

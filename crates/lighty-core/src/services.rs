@@ -29,6 +29,8 @@ pub struct Services {
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
+    /// The one of them that was asked for last: mostly the next to be asked for.
+    latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
     /// Document roots that are being opened: whoever asks meanwhile waits for the same opening.
     opening: RefCell<HashMap<Vec<u8>, Rc<Mutex<()>>, foldhash::fast::RandomState>>,
     /// Document roots that were looked for in vain, and the second in which they were.
@@ -66,6 +68,7 @@ impl Services {
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
+            latest_root: RefCell::default(),
             opening: RefCell::default(),
             missing: RefCell::default(),
             roots_max: limits::ROOTS_MAX,
@@ -96,7 +99,18 @@ impl Services {
 
     /// The held descriptor of a document root, if there is one by now.
     pub fn root(&self, docroot: &[u8]) -> Option<Rc<Root>> {
-        self.roots.borrow().get(docroot).cloned()
+        let mut latest = self.latest_root.borrow_mut();
+        if let Some((name, root)) = &*latest
+            && name == docroot
+        {
+            return Some(Rc::clone(root));
+        }
+        let root = Rc::clone(self.roots.borrow().get(docroot)?);
+        let (mut name, _) = latest.take().unwrap_or_else(|| (Vec::new(), Rc::clone(&root)));
+        name.clear();
+        name.extend_from_slice(docroot);
+        *latest = Some((name, Rc::clone(&root)));
+        Some(root)
     }
 
     /// Whether a document root was looked for in vain within this second.
@@ -143,6 +157,7 @@ impl Services {
     }
 
     fn hold_root(&self, docroot: &[u8], root: &Rc<Root>) {
+        *self.latest_root.borrow_mut() = None;
         let mut roots = self.roots.borrow_mut();
         if roots.len() >= self.roots_max && !roots.contains_key(docroot) {
             // Any of them: which is asked for next is not known either.
@@ -156,6 +171,7 @@ impl Services {
 
     /// Descriptors ran out: lets go of half the document roots and of cached files.
     pub fn shed(&self) {
+        *self.latest_root.borrow_mut() = None;
         let mut keep = false;
         self.roots.borrow_mut().retain(|_, _| {
             keep = !keep;
@@ -166,6 +182,7 @@ impl Services {
 
     /// Lets go of what is held open: document roots and the stat cache.
     pub fn drop_caches(&self) {
+        *self.latest_root.borrow_mut() = None;
         self.roots.borrow_mut().clear();
         self.stat_cache.clear();
     }

@@ -23,6 +23,8 @@ pub struct Fields {
     altered: bool,
     /// A name is not among the [`Known`].
     spelled: bool,
+    /// A value may hold a control byte.
+    suspect: bool,
 }
 
 /// What stands between a name and its value.
@@ -45,7 +47,14 @@ impl Fields {
     /// An empty list; allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { buf: Vec::new(), entries: Vec::new(), present: 0, altered: false, spelled: false }
+        Self {
+            buf: Vec::new(),
+            entries: Vec::new(),
+            present: 0,
+            altered: false,
+            spelled: false,
+            suspect: false,
+        }
     }
 
     /// Forgets all fields and keeps the memory.
@@ -55,6 +64,7 @@ impl Fields {
         self.present = 0;
         self.altered = false;
         self.spelled = false;
+        self.suspect = false;
     }
 
     /// Number of fields (lines, not distinct names).
@@ -107,6 +117,7 @@ impl Fields {
         self.present |= other.present;
         self.altered |= other.altered;
         self.spelled |= other.spelled;
+        self.suspect |= other.suspect;
     }
 
     /// Begins to take a header section over as it was received, in place of what is here.
@@ -229,6 +240,13 @@ impl Fields {
         !self.spelled
     }
 
+    /// Whether no value holds a byte up to CR: nothing in them can end a line. `false` is no proof
+    /// of the contrary.
+    #[must_use]
+    pub fn values_are_clean(&self) -> bool {
+        !self.suspect
+    }
+
     fn insert(&mut self, place: usize, name: &[u8], value: &[u8], id: Option<Known>) {
         self.altered |= place != self.entries.len();
         let entry = self.store(name, value, id);
@@ -245,6 +263,8 @@ impl Fields {
             value_len: offset(value.len()),
             id,
         };
+        // Without a way out, so that the compiler makes vectors of it.
+        self.suspect |= value.iter().fold(false, |seen, &byte| seen | (byte <= b'\r'));
         self.buf.reserve(name.len() + SEPARATOR.len() + value.len() + LINE_END.len());
         self.buf.extend_from_slice(name);
         self.buf.extend_from_slice(SEPARATOR);
@@ -321,6 +341,7 @@ impl Section<'_> {
         self.fields.spelled |= id.is_none();
         let usual = value == name_end + SEPARATOR.len() && end == value_end + LINE_END.len();
         self.fields.altered |= !usual || name != self.end;
+        self.fields.suspect = true;
         self.end = end;
     }
 
@@ -506,6 +527,23 @@ mod tests {
         assert!(!fields.contains(Known::Vary) && fields.contains(Known::Host));
         fields.set(Known::Age, "1");
         assert_eq!(fields.get(Known::Age), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_value_with_a_control_byte_is_suspect_until_all_is_forgotten() {
+        let mut fields = sample();
+        assert!(fields.values_are_clean());
+        for byte in [0, b'\t', b'\n', b'\r'] {
+            let mut bad = Fields::new();
+            bad.push_known(Known::Vary, [b'a', byte]);
+            assert!(!bad.values_are_clean(), "{byte}");
+            fields.append(&bad);
+            assert!(!fields.values_are_clean(), "{byte}");
+            fields.remove(Known::Vary);
+            assert!(!fields.values_are_clean(), "its bytes still lie in the buffer");
+            fields.clear();
+            assert!(fields.values_are_clean());
+        }
     }
 
     #[test]

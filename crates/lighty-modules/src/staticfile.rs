@@ -151,6 +151,8 @@ struct FileFacts {
     media_type: Box<[u8]>,
     /// Content-Type, ETag, Last-Modified, Accept-Ranges, as far as they apply.
     fields: Fields,
+    /// The same and Content-Length, for the whole file.
+    whole: Fields,
 }
 
 type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
@@ -187,7 +189,9 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
         fields.push_known(Known::AcceptRanges, "bytes");
     }
     let variant = ex.settings.variant.number();
-    let facts = Rc::new(FileFacts { variant, etag, media_type, fields });
+    let mut whole = fields.clone();
+    whole.push_known(Known::ContentLength, meta.size.to_string());
+    let facts = Rc::new(FileFacts { variant, etag, media_type, fields, whole });
     if let Some(slot) = slot(entry) {
         *slot.borrow_mut() = Some(Rc::clone(&facts));
     }
@@ -214,28 +218,26 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
 fn answer(ex: &mut Exchange, entry: &Entry) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
-    let as_error_page = ex.error_status.is_some();
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    match as_error_page {
-        true => ex.response.fields.push_known(Known::ContentType, &facts.media_type),
-        false => ex.response.fields.append(&facts.fields),
+    if ex.error_status.is_some() {
+        ex.response.fields.push_known(Known::ContentType, &facts.media_type);
+        ex.response.body = whole(entry, size);
+        return;
     }
-    let outcome = match as_error_page {
-        true => Outcome::Proceed { ranges: false },
-        false => evaluate_conditions(ex, entry, &facts),
-    };
-    match outcome {
+    match evaluate_conditions(ex, entry, &facts) {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
+            ex.response.fields.append(&facts.fields);
             ex.response.fields.remove(Known::ContentType);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
-        Outcome::Proceed { ranges } => {
-            let answered = ranges && range_applies(ex) && answer_range(ex, entry, &facts, size);
-            if !answered {
-                ex.response.body = whole(entry, size);
-            }
+        Outcome::Proceed { ranges: true }
+            if range_applies(ex) && answer_range(ex, entry, &facts, size) => {}
+        Outcome::Proceed { .. } => {
+            ex.response.fields.append(&facts.whole);
+            ex.response.length_said = Some(size);
+            ex.response.body = whole(entry, size);
         }
     }
 }
@@ -281,12 +283,14 @@ fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) 
         }
         Selection::Single(part) => {
             ex.response.status = Status::PARTIAL_CONTENT;
+            ex.response.fields.append(&facts.fields);
             range::push_content_range(part, size, &mut text);
             ex.response.fields.push_known(Known::ContentRange, text);
             ex.response.body = slice(entry, part.start, part.len());
         }
         Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
+            ex.response.fields.append(&facts.fields);
             multipart(ex, entry, facts, size, &parts);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
 use lighty_core::throttle::Bucket;
-use lighty_core::{Body, Exchange, Fault, Tunnel, trace};
+use lighty_core::{Body, Exchange, Fault, Response, Tunnel, trace};
 use lighty_http::{Fields, Known, Version, decimal};
 use lighty_io::send::{SendState, Sender};
 use lighty_io::transport::Stream;
@@ -330,22 +330,11 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     if framing == Framing::Close || response.close {
         ex.keep_alive = false;
     }
+    if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
+        response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
+    }
+    push_framing(response, framing, length, scratch);
     let fields = &mut response.fields;
-    if !ex.settings.core.tag.is_empty() && !fields.contains(Known::Server) {
-        fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
-    }
-    match framing {
-        Framing::Length => push_length(length.unwrap_or(0), fields, scratch),
-        Framing::Chunked => fields.push_known(Known::TransferEncoding, "chunked"),
-        // HEAD: what GET would have said.
-        Framing::None if response.status.allows_content() => {
-            match response.described_length.or(length) {
-                Some(length) => push_length(length, fields, scratch),
-                None => fields.push_known(Known::TransferEncoding, "chunked"),
-            }
-        }
-        Framing::None | Framing::Close => {}
-    }
     match (ex.keep_alive, ex.request.version) {
         // `Connection: upgrade` stands there already.
         _ if response.tunnel.is_some() => {}
@@ -354,6 +343,38 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
         (true, _) => {}
     }
     framing
+}
+
+/// Content-Length or Transfer-Encoding. `length` is the body's.
+fn push_framing(
+    response: &mut Response,
+    framing: Framing,
+    length: Option<u64>,
+    scratch: &mut Vec<u8>,
+) {
+    if !response.status.allows_content() {
+        return;
+    }
+    let told = match framing {
+        Framing::Length => length,
+        // HEAD: what GET would have said.
+        Framing::None => response.described_length.or(length),
+        Framing::Chunked | Framing::Close => None,
+    };
+    let fields = &mut response.fields;
+    if fields.contains(Known::ContentLength) {
+        if told.is_some() && told == response.length_said {
+            return;
+        }
+        fields.remove(Known::ContentLength);
+    }
+    match (told, framing) {
+        (Some(length), _) => push_length(length, fields, scratch),
+        (None, Framing::Chunked | Framing::None) => {
+            fields.push_known(Known::TransferEncoding, "chunked");
+        }
+        (None, _) => {}
+    }
 }
 
 fn push_length(length: u64, fields: &mut Fields, digits: &mut Vec<u8>) {

@@ -228,8 +228,8 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     request.method = head.method;
     request.version = head.version;
     request.scheme = conn.door.scheme;
-    request.line.extend_from_slice(head.line());
     request.target_raw.extend_from_slice(head.target_raw());
+    head.swap_line(&mut request.line);
     request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);
     std::mem::swap(&mut request.target, &mut head.target);

@@ -137,6 +137,14 @@ impl RequestHead {
         &self.line
     }
 
+    /// Exchanges the request line's bytes for another buffer: a caller that keeps the line gives
+    /// an old one for it.
+    pub fn swap_line(&mut self, line: &mut Vec<u8>) {
+        core::mem::swap(&mut self.line, line);
+        self.line.clear();
+        (self.method_len, self.raw_target_len) = (0, 0);
+    }
+
     /// The method as it came.
     #[must_use]
     pub fn method_raw(&self) -> &[u8] {

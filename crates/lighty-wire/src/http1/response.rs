@@ -61,19 +61,32 @@ pub fn encode_head(
     let start = out.len();
     push_status_line(version, status, out);
     push_fields(fields, out).inspect_err(|_| out.truncate(start))?;
-    if let Some(date) = date
-        && !fields.contains(Known::Date)
-    {
-        out.extend_from_slice(b"Date: ");
-        out.extend_from_slice(date);
-        out.extend_from_slice(b"\r\n");
+    match date {
+        Some(date) if !fields.contains(Known::Date) => push_date_and_end(date, out),
+        _ => out.extend_from_slice(b"\r\n"),
     }
-    out.extend_from_slice(b"\r\n");
     Ok(())
+}
+
+const DATE_NAME: &[u8] = b"Date: ";
+const DATE_END: &[u8] = b"\r\n\r\n";
+
+/// The date and the empty line. Pieced together beforehand: the buffer is asked for room once.
+fn push_date_and_end(date: &[u8; DATE_LEN], out: &mut Vec<u8>) {
+    let mut line = [0; DATE_NAME.len() + DATE_LEN + DATE_END.len()];
+    let (name, rest) = line.split_at_mut(DATE_NAME.len());
+    let (value, end) = rest.split_at_mut(DATE_LEN);
+    name.copy_from_slice(DATE_NAME);
+    value.copy_from_slice(date);
+    end.copy_from_slice(DATE_END);
+    out.extend_from_slice(&line);
 }
 
 /// `HTTP/1.1 200 OK` and the line end. The space after the code stays even without a reason.
 fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
+    if (version, status) == (Version::Http11, Status::OK) {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     let version = if version == Version::Http10 { version } else { Version::Http11 };
     out.extend_from_slice(version.as_str().as_bytes());
     out.push(b' ');
@@ -90,7 +103,7 @@ fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
 pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     if let Some(section) = fields.as_wire()
         && fields.all_known()
-        && control_bytes(section) == 2 * fields.len()
+        && fields.values_are_clean()
     {
         out.extend_from_slice(section);
         return Ok(());

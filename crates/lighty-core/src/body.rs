@@ -12,6 +12,7 @@ use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
+use lighty_io::stat_cache::Entry;
 use lighty_io::transport::Stream;
 
 use crate::fault::Fault;
@@ -25,6 +26,8 @@ pub enum Body {
     Empty,
     /// Bytes in memory.
     Memory(Bytes),
+    /// All bytes of a small file, which the stat cache keeps: nothing is counted but a pointer.
+    Cached(Rc<Entry>),
     /// `length` bytes of a file from `offset`.
     File { file: Rc<OpenFile>, offset: u64, length: u64 },
     /// Memory and file ranges in a row, length known (multipart ranges).
@@ -39,6 +42,7 @@ impl Body {
         match self {
             Body::Empty => Some(0),
             Body::Memory(bytes) => Some(bytes.len() as u64),
+            Body::Cached(entry) => Some(entry.small().map_or(0, |bytes| bytes.len() as u64)),
             Body::File { length, .. } => Some(*length),
             Body::Chunks(queue) => Some(queue.len_bytes()),
             Body::Stream(stream) => stream.known_length(),

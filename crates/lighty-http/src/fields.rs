@@ -108,16 +108,24 @@ impl Fields {
     pub fn append(&mut self, other: &Fields) {
         let shift = offset(self.buf.len());
         self.buf.extend_from_slice(&other.buf);
+        if shift == 0 {
+            self.entries.extend_from_slice(&other.entries);
+        } else {
+            self.append_shifted(other, shift);
+        }
+        self.present |= other.present;
+        self.altered |= other.altered;
+        self.spelled |= other.spelled;
+        self.suspect |= other.suspect;
+    }
+
+    fn append_shifted(&mut self, other: &Fields, shift: u32) {
         let moved = |entry: &Entry| Entry {
             name_start: entry.name_start + shift,
             value_start: entry.value_start + shift,
             ..*entry
         };
         self.entries.extend(other.entries.iter().map(moved));
-        self.present |= other.present;
-        self.altered |= other.altered;
-        self.spelled |= other.spelled;
-        self.suspect |= other.suspect;
     }
 
     /// Begins to take a header section over as it was received, in place of what is here.
@@ -128,7 +136,7 @@ impl Fields {
 
     /// Appends a field under its canonical name.
     pub fn push_known(&mut self, name: Known, value: impl AsRef<[u8]>) {
-        let entry = self.store(name.as_str().as_bytes(), value.as_ref(), Some(name));
+        let entry = self.store_begun(name.as_wire(), value.as_ref(), Some(name));
         self.entries.push(entry);
     }
 
@@ -254,25 +262,35 @@ impl Fields {
     }
 
     fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
-        let name_start = offset(self.buf.len());
-        let name_len = offset(name.len());
-        let entry = Entry {
-            name_start,
-            name_len,
-            value_start: name_start + name_len + SEPARATOR.len() as u32,
-            value_len: offset(value.len()),
-            id,
-        };
-        // Without a way out, so that the compiler makes vectors of it.
-        self.suspect |= value.iter().fold(false, |seen, &byte| seen | (byte <= b'\r'));
-        self.buf.reserve(name.len() + SEPARATOR.len() + value.len() + LINE_END.len());
+        let name_start = self.buf.len();
         self.buf.extend_from_slice(name);
         self.buf.extend_from_slice(SEPARATOR);
-        self.buf.extend_from_slice(value);
-        self.buf.extend_from_slice(LINE_END);
+        self.store_value(name_start, value, id)
+    }
+
+    /// As [`Fields::store`], of a name that has its separator with it.
+    fn store_begun(&mut self, begin: &[u8], value: &[u8], id: Option<Known>) -> Entry {
+        let name_start = self.buf.len();
+        self.buf.extend_from_slice(begin);
+        self.store_value(name_start, value, id)
+    }
+
+    /// Puts the value behind a name and a separator that are at the end of the buffer.
+    fn store_value(&mut self, name_start: usize, value: &[u8], id: Option<Known>) -> Entry {
+        // Without a way out, so that the compiler makes vectors of it.
+        self.suspect |= value.iter().fold(false, |seen, &byte| seen | (byte <= b'\r'));
         self.present |= id.map_or(0, Known::bit);
         self.spelled |= id.is_none();
-        entry
+        let value_start = self.buf.len();
+        self.buf.extend_from_slice(value);
+        self.buf.extend_from_slice(LINE_END);
+        Entry {
+            name_start: offset(name_start),
+            name_len: offset(value_start - name_start - SEPARATOR.len()),
+            value_start: offset(value_start),
+            value_len: offset(value.len()),
+            id,
+        }
     }
 
     fn name(&self, entry: &Entry) -> &[u8] {

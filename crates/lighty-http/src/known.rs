@@ -14,6 +14,7 @@ macro_rules! known_fields {
 
         const ALL: &[Known] = &[$(Known::$variant,)*];
         const NAMES: &[&str] = &[$($name,)*];
+        const WIRE_NAMES: &[&str] = &[$(concat!($name, ": "),)*];
     };
 }
 
@@ -107,6 +108,11 @@ impl Known {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         NAMES[self as usize]
+    }
+
+    /// The name with what stands between it and a value: `Host: `.
+    pub(crate) const fn as_wire(self) -> &'static [u8] {
+        WIRE_NAMES[self as usize].as_bytes()
     }
 
     /// Finds a name, in whatever case it is written; `None` for a name without meaning here.

@@ -259,56 +259,50 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
 
 /// Path and query of a target that needs no work under any options; `None` for any other.
 fn plain(raw: &[u8]) -> Option<Target> {
-    let mut before = match raw {
-        [b'/', ..] => b'/',
-        _ => return None,
-    };
-    let mut path_len = raw.len();
-    for (at, &byte) in raw.iter().enumerate().skip(1) {
-        match LOOK[byte as usize] {
-            Look::Nothing => {}
-            Look::Segment if before == b'/' => return None,
-            Look::Segment => {}
-            Look::Query => {
-                path_len = at;
+    let (b'/', rest) = raw.split_first()? else { return None };
+    let mut before = b'/';
+    let mut bytes = rest.iter();
+    let mut query_len = 0;
+    for &byte in bytes.by_ref() {
+        let look = LOOK[byte as usize];
+        if look != NOTHING {
+            if look == QUERY {
+                query_len = bytes.as_slice().len() + 1;
                 break;
             }
-            Look::Encode => return None,
+            if look == ENCODE || before == b'/' {
+                return None;
+            }
         }
         before = byte;
     }
-    let query = &raw[path_len..];
-    if query.iter().any(|&byte| must_encode(byte)) {
+    if bytes.any(|&byte| must_encode(byte)) {
         return None;
     }
-    Some(Target { plain: true, ..Target::new(path_len, !query.is_empty()) })
+    Some(Target { plain: true, ..Target::new(raw.len() - query_len, query_len > 0) })
 }
 
 /// What a byte means for a path that may be plain.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Look {
-    Nothing,
-    /// Behind a slash, the path is to be simplified.
-    Segment,
-    Query,
-    Encode,
-}
-
-static LOOK: [Look; 256] = {
-    let mut table = [Look::Nothing; 256];
+static LOOK: [u8; 256] = {
+    let mut table = [NOTHING; 256];
     let mut byte = 0;
     while byte < 256 {
         if MUST_ENCODE[byte] {
-            table[byte] = Look::Encode;
+            table[byte] = ENCODE;
         }
         byte += 1;
     }
-    table[b'/' as usize] = Look::Segment;
-    table[b'.' as usize] = Look::Segment;
-    table[b'?' as usize] = Look::Query;
+    table[b'/' as usize] = SEGMENT;
+    table[b'.' as usize] = SEGMENT;
+    table[b'?' as usize] = QUERY;
     table
 };
+
+const NOTHING: u8 = 0;
+/// Behind a slash, the path is to be simplified.
+const SEGMENT: u8 = 1;
+const QUERY: u8 = 2;
+const ENCODE: u8 = 3;
 
 /// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
 fn recode(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Option<usize>, UriFault> {

@@ -2,12 +2,15 @@
 //!
 //! Reading it costs a load. It is set once per turn of the event loop (see
 //! [`Clock::refresh_current`]) and by a slow tick for the loop that is too busy to park, so that
-//! no request asks the kernel for the time.
+//! no request asks the kernel for the time. A turn reads the monotonic clock alone; the wall clock
+//! is taken to run along with it, and is compared at each tick.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::ticks::Ticks;
 
 /// How stale the clock may become in a loop that never parks.
 pub const CLOCK_TICK_MS: u64 = 100;
@@ -20,6 +23,8 @@ pub struct Clock(Rc<Times>);
 struct Times {
     /// `None` for a clock that only moves when it is told to.
     started: Option<Instant>,
+    /// What the wall clock showed then, as far as is known now; since 1970.
+    started_unix: Cell<Duration>,
     mono_ms: Cell<u64>,
     mono_us: Cell<u64>,
     unix_s: Cell<i64>,
@@ -41,11 +46,13 @@ impl Clock {
     pub fn start() -> Self {
         let clock = Clock(Rc::new(Times {
             started: Some(*PROCESS_STARTED),
+            started_unix: Cell::default(),
             mono_ms: Cell::new(MONO_START_MS),
             mono_us: Cell::new(MONO_START_MS * 1000),
             unix_s: Cell::new(0),
             unix_us: Cell::new(0),
         }));
+        clock.compare();
         clock.refresh();
         clock
     }
@@ -55,6 +62,7 @@ impl Clock {
     pub fn manual(unix_s: i64) -> Self {
         Clock(Rc::new(Times {
             started: None,
+            started_unix: Cell::default(),
             mono_ms: Cell::new(MONO_START_MS),
             mono_us: Cell::new(MONO_START_MS * 1000),
             unix_s: Cell::new(unix_s),
@@ -83,20 +91,26 @@ impl Clock {
         self.0.unix_us.get()
     }
 
-    /// Looks at the real clocks. A manual clock stays where it is.
+    /// Looks at the monotonic clock. A manual clock stays where it is.
     pub fn refresh(&self) {
         let times = &*self.0;
         let Some(started) = times.started else { return };
-        let elapsed_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX / 2);
+        let elapsed = started.elapsed();
+        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX / 2);
         times.mono_us.set(MONO_START_MS * 1000 + elapsed_us);
         times.mono_ms.set(MONO_START_MS + elapsed_us / 1000);
-        let (unix_s, unix_us) = match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => (since.as_secs() as i64, since.subsec_micros()),
-            // A wall clock before 1970 is a machine without one.
-            Err(_) => (0, 0),
-        };
-        times.unix_s.set(unix_s);
-        times.unix_us.set(unix_us);
+        let unix = times.started_unix.get().saturating_add(elapsed);
+        times.unix_s.set(unix.as_secs() as i64);
+        times.unix_us.set(unix.subsec_micros());
+    }
+
+    /// Looks at the wall clock, which may have been set. A manual clock does not care.
+    fn compare(&self) {
+        let times = &*self.0;
+        let Some(started) = times.started else { return };
+        // A wall clock before 1970 is a machine without one.
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        times.started_unix.set(unix.saturating_sub(started.elapsed()));
     }
 
     /// Moves a manual clock on. A real one does not listen.
@@ -134,10 +148,10 @@ impl Clock {
 
     /// Refreshes the clock every [`CLOCK_TICK_MS`], for ever: spawn it on the worker.
     pub async fn tick(self) {
-        let mut interval = tokio::time::interval(Duration::from_millis(CLOCK_TICK_MS));
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut ticks = Ticks::every(Duration::from_millis(CLOCK_TICK_MS));
         loop {
-            interval.tick().await;
+            ticks.next().await;
+            self.compare();
             self.refresh();
         }
     }

@@ -11,7 +11,7 @@
 //! Everything but the thread pool and the log writers belongs to one worker and one thread: a
 //! tokio `current_thread` runtime with a `LocalSet`.
 //!
-//! Reading order: `clock` (what time it is), `listen` and `transport` (sockets), `file` (the
+//! Reading order: `clock` and `ticks` (time), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `spawn` (processes of ours), then `log_writer`,
@@ -32,4 +32,5 @@ pub mod signals;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;
+pub mod ticks;
 pub mod transport;

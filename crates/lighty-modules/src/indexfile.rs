@@ -46,10 +46,12 @@ impl Module for IndexFile {
     }
 
     fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let names = &ex.settings.module::<IndexFiles>().names;
         let is_directory =
             ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
-        if !is_directory || names.is_empty() || !ex.request.path.ends_with(b"/") {
+        if !is_directory || !ex.request.path.ends_with(b"/") {
+            return Step::Next;
+        }
+        if ex.settings.module::<IndexFiles>().names.is_empty() {
             return Step::Next;
         }
         match probe_ready(ex) {

@@ -215,7 +215,7 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
 }
 
 /// Answers with the file: 200, 206, 304, 412 or 416.
-fn answer(ex: &mut Exchange, entry: &Entry) {
+fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
     ex.response.answered = true;
@@ -252,10 +252,10 @@ fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outco
     conditional::evaluate(method, &ex.request.fields, true, &validators)
 }
 
-fn whole(entry: &Entry, size: u64) -> Body {
+fn whole(entry: &Rc<Entry>, size: u64) -> Body {
     match entry.small() {
         _ if size == 0 => Body::Empty,
-        Some(bytes) => Body::Memory(bytes.clone()),
+        Some(_) => Body::Cached(Rc::clone(entry)),
         None => Body::File { file: Rc::clone(entry.file()), offset: 0, length: size },
     }
 }

@@ -8,6 +8,7 @@ use lighty_core::{Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
 use lighty_io::send::Sender;
+use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
 use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
@@ -199,10 +200,9 @@ impl Worker {
 
     /// Once a second: time-outs, and what is kept for nobody is let go.
     pub async fn sweep(self: Rc<Self>) {
-        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
         loop {
-            tick.tick().await;
+            ticks.next().await;
             self.services.clock.refresh();
             self.services.stat_cache.sweep();
             self.sender.trim();

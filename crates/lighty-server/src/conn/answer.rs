@@ -41,6 +41,34 @@ pub async fn send(
     slot: &Rc<Slot>,
     worker: &Rc<Worker>,
 ) -> std::io::Result<()> {
+    match send_at_once(busy, stream, slot, worker)? {
+        Rest::Nothing => Ok(()),
+        Rest::Queue => Box::pin(send_rest(busy, stream, slot, worker)).await,
+        Rest::Throttled => Box::pin(send_throttled(busy, stream, slot, worker)).await,
+        Rest::Stream(source, framing) => {
+            Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await
+        }
+    }
+}
+
+/// What there is to wait for.
+enum Rest {
+    Nothing,
+    /// The socket is full; the rest is queued.
+    Queue,
+    /// All of it, head included, goes out at a limited rate.
+    Throttled,
+    /// The head stands ready; the body is yet to come.
+    Stream(Box<dyn lighty_core::BodyStream>, Framing),
+}
+
+/// Frames the answer, and sends what goes out without waiting.
+fn send_at_once(
+    busy: &mut Busy,
+    stream: &Stream,
+    slot: &Slot,
+    worker: &Worker,
+) -> std::io::Result<Rest> {
     let framing = encode_head(busy, worker);
     if let Some(tunnel) = busy.exchange.response.tunnel.take() {
         return Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await;
@@ -49,27 +77,26 @@ pub async fn send(
     let body = if framing == Framing::None { Body::Empty } else { body };
     slot.wait_for(Waits::Write, worker.now_s());
     let throttled = is_throttled(&busy.exchange);
+    let inline_max = if throttled { 0 } else { INLINE_BODY_BYTES_MAX };
     match body {
         Body::Empty => {}
-        Body::Memory(bytes) if bytes.len() <= INLINE_BODY_BYTES_MAX && !throttled => {
-            busy.out.extend_from_slice(&bytes);
-        }
+        Body::Memory(bytes) if bytes.len() <= inline_max => busy.out.extend_from_slice(&bytes),
         Body::Memory(bytes) => busy.queue.push_bytes(bytes),
+        Body::Cached(entry) => match entry.small() {
+            Some(bytes) if bytes.len() <= inline_max => busy.out.extend_from_slice(bytes),
+            bytes => busy.queue.push_bytes(bytes.cloned().unwrap_or_default()),
+        },
         Body::File { file, offset, length } => {
             busy.queue.push_file(FileRange { file, offset, length });
         }
         Body::Chunks(mut chunks) => busy.queue.append(&mut chunks),
-        Body::Stream(source) => {
-            return Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await;
-        }
+        Body::Stream(source) => return Ok(Rest::Stream(source, framing)),
     }
     if throttled {
-        return Box::pin(send_throttled(busy, stream, slot, worker)).await;
+        return Ok(Rest::Throttled);
     }
-    if send_out(busy, stream)? && send_now(busy, stream, &worker.sender)? {
-        return Ok(());
-    }
-    Box::pin(send_rest(busy, stream, slot, worker)).await
+    let done = send_out(busy, stream)? && send_now(busy, stream, &worker.sender)?;
+    Ok(if done { Rest::Nothing } else { Rest::Queue })
 }
 
 /// Sends a 101 and gives the connection to what follows it; afterwards it is over.

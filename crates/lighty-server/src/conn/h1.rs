@@ -45,7 +45,7 @@ pub fn serve(conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
         let mut ordinal = 0;
         loop {
             wait_idle(&conn, &worker, ordinal);
-            let readable = std::future::poll_fn(|cx| conn.stream.poll_readable(cx)).await;
+            let readable = wait_readable(&conn.stream).await;
             if readable.is_err() || conn.slot.kicked().is_some() {
                 log_idle_end(&conn, &worker, ordinal);
                 break;
@@ -73,12 +73,26 @@ pub fn serve(conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
     }
 }
 
+/// Until bytes or an end have come, as far as can be told without asking the socket: whoever is
+/// woken goes and reads, and finds nothing if it was woken for nothing.
+fn wait_readable(stream: &Stream) -> impl Future<Output = std::io::Result<()>> {
+    let mut woken = false;
+    std::future::poll_fn(move |cx| {
+        if woken {
+            return Poll::Ready(Ok(()));
+        }
+        woken = true;
+        stream.poll_readable(cx)
+    })
+}
+
 /// Between requests, and before the first: the idle limits.
 fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
-    let core = &worker.global().core;
-    let idle_s = if ordinal == 0 { core.max_connection_idle_s } else { conn.slot.limits().idle_s };
-    let log_idle = if ordinal == 0 { core.log_timeouts } else { conn.slot.limits().log_idle };
-    conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
+    if ordinal == 0 {
+        let core = &worker.global().core;
+        let (idle_s, log_idle) = (core.max_connection_idle_s, core.log_timeouts);
+        conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
+    }
     worker.slots.wait_idle(&conn.slot, worker.now_s());
 }
 
@@ -139,7 +153,7 @@ enum Read {
 }
 
 async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
-    busy.head.clear();
+    busy.head.begin();
     loop {
         {
             let mut input = busy.input.borrow_mut();
@@ -235,7 +249,9 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     std::mem::swap(&mut request.target, &mut head.target);
     request.authority.extend_from_slice(head.authority());
     take_peer(request, conn);
-    request.local_socket = Rc::clone(&conn.door.name);
+    if !Rc::ptr_eq(&request.local_socket, &conn.door.name) {
+        request.local_socket = Rc::clone(&conn.door.name);
+    }
     request.local_port = conn.door.port;
     request.upgrade = head.upgrade;
 }

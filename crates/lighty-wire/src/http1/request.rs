@@ -131,6 +131,11 @@ impl RequestHead {
         self.forget_message();
     }
 
+    /// Forgets how far a partial head was read. The message stays until the next one is parsed.
+    pub fn begin(&mut self) {
+        self.scan = HeadScan::default();
+    }
+
     /// The request line as it came, for the access log.
     #[must_use]
     pub fn line(&self) -> &[u8] {
@@ -356,10 +361,11 @@ impl LastHost {
 /// contains more than one Host header field line or a Host header field with an invalid field
 /// value."
 fn check_host_lines(out: &RequestHead) -> Result<(), RequestFault> {
-    match out.fields.get_all(Known::Host).count() {
-        0 if out.version == Version::Http11 => Err(RequestFault::HostMissing),
-        0 | 1 => Ok(()),
-        _ => Err(RequestFault::HostRepeated),
+    let mut lines = out.fields.get_all(Known::Host);
+    match (lines.next(), lines.next()) {
+        (None, _) if out.version == Version::Http11 => Err(RequestFault::HostMissing),
+        (_, None) => Ok(()),
+        (_, Some(_)) => Err(RequestFault::HostRepeated),
     }
 }
 

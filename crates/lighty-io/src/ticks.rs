@@ -1,0 +1,112 @@
+//! A steady beat that costs the event loop nothing between two beats.
+//!
+//! While a timer of the runtime is armed, each turn of its loop works out how long it may sleep,
+//! and sleeps with a time-out, for which the kernel arms and disarms a timer of its own: a worker
+//! with a periodic timer would pay for it hundreds of thousands of times a second. A timerfd is
+//! armed once, and is one more descriptor that becomes readable.
+
+use std::future::pending;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// Beats at a fixed period. Beats that nobody waited for are one beat.
+#[derive(Debug)]
+pub struct Ticks(Source);
+
+#[derive(Debug)]
+enum Source {
+    Timer(AsyncFd<OwnedFd>),
+    /// Where no descriptor is free for a timer.
+    Runtime(Interval),
+}
+
+impl Ticks {
+    /// Begins to beat; the first beat comes after one period.
+    pub fn every(period: Duration) -> Ticks {
+        Ticks(match timer(period) {
+            Ok(timer) => Source::Timer(timer),
+            Err(_) => {
+                let first = tokio::time::Instant::now() + period;
+                let mut interval = tokio::time::interval_at(first, period);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                Source::Runtime(interval)
+            }
+        })
+    }
+
+    /// Waits for the next beat.
+    pub async fn next(&mut self) {
+        match &mut self.0 {
+            Source::Runtime(interval) => {
+                interval.tick().await;
+            }
+            Source::Timer(timer) => {
+                let mut expirations = [0; 8];
+                let read = timer.async_io(Interest::READABLE, |timer| {
+                    Ok(rustix::io::read(timer, &mut expirations)?)
+                });
+                if read.await.is_err() {
+                    // The runtime is being shut down: there is no next beat.
+                    pending::<()>().await;
+                }
+            }
+        }
+    }
+}
+
+fn timer(period: Duration) -> io::Result<AsyncFd<OwnedFd>> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let period = Timespec {
+        tv_sec: period.as_secs() as i64,
+        tv_nsec: i64::from(period.subsec_nanos()),
+    };
+    let beat = Itimerspec { it_interval: period, it_value: period };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &beat)?;
+    AsyncFd::with_interest(timer, Interest::READABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(20);
+
+    async fn beats(mut ticks: Ticks) {
+        let begun = Instant::now();
+        for beat in 1..=3 {
+            ticks.next().await;
+            assert!(begun.elapsed() >= PERIOD * beat - Duration::from_millis(1), "{beat}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_beat_comes_each_period_and_not_before() {
+        let ticks = Ticks::every(PERIOD);
+        assert!(matches!(ticks.0, Source::Timer(_)));
+        beats(ticks).await;
+        let first = tokio::time::Instant::now() + PERIOD;
+        beats(Ticks(Source::Runtime(tokio::time::interval_at(first, PERIOD)))).await;
+    }
+
+    #[tokio::test]
+    async fn missed_beats_are_one() {
+        let begun = Instant::now();
+        let mut ticks = Ticks::every(PERIOD);
+        std::thread::sleep(PERIOD * 5);
+        ticks.next().await;
+        ticks.next().await;
+        assert!(begun.elapsed() >= PERIOD * 6 - Duration::from_millis(1));
+    }
+}

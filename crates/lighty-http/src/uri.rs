@@ -263,7 +263,7 @@ fn plain(raw: &[u8]) -> Option<Target> {
     let mut before = b'/';
     let mut bytes = rest.iter();
     let mut query_len = 0;
-    for &byte in bytes.by_ref() {
+    while let Some(&byte) = bytes.next() {
         let look = LOOK[byte as usize];
         if look != NOTHING {
             if look == QUERY {

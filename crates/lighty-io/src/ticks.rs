@@ -50,7 +50,7 @@ impl Ticks {
                 interval.tick().await;
             }
             Source::Timer(timer) => {
-                let mut expirations = [0; 8];
+                let mut expirations = [0u8; 8];
                 let read = timer.async_io(Interest::READABLE, |timer| {
                     Ok(rustix::io::read(timer, &mut expirations)?)
                 });
@@ -66,10 +66,8 @@ impl Ticks {
 fn timer(period: Duration) -> io::Result<AsyncFd<OwnedFd>> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
     let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-    let period = Timespec {
-        tv_sec: period.as_secs() as i64,
-        tv_nsec: i64::from(period.subsec_nanos()),
-    };
+    let period =
+        Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) };
     let beat = Itimerspec { it_interval: period, it_value: period };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &beat)?;
     AsyncFd::with_interest(timer, Interest::READABLE)

@@ -70,7 +70,9 @@ fn timer(period: Duration) -> io::Result<AsyncFd<OwnedFd>> {
         Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) };
     let beat = Itimerspec { it_interval: period, it_value: period };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &beat)?;
-    AsyncFd::with_interest(timer, Interest::READABLE)
+    // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long as it
+    // lives, and the registration owns it.
+    Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
 }
 
 #[cfg(test)]

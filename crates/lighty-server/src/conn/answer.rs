@@ -45,6 +45,7 @@ pub async fn send(
         Rest::Nothing => Ok(()),
         Rest::Queue => Box::pin(send_rest(busy, stream, slot, worker)).await,
         Rest::Throttled => Box::pin(send_throttled(busy, stream, slot, worker)).await,
+        Rest::Tunnel(tunnel) => Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await,
         Rest::Stream(source, framing) => {
             Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await
         }
@@ -58,6 +59,8 @@ enum Rest {
     Queue,
     /// All of it, head included, goes out at a limited rate.
     Throttled,
+    /// The head stands ready; somebody takes the connection over behind it.
+    Tunnel(Box<dyn Tunnel>),
     /// The head stands ready; the body is yet to come.
     Stream(Box<dyn lighty_core::BodyStream>, Framing),
 }
@@ -71,7 +74,7 @@ fn send_at_once(
 ) -> std::io::Result<Rest> {
     let framing = encode_head(busy, worker);
     if let Some(tunnel) = busy.exchange.response.tunnel.take() {
-        return Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await;
+        return Ok(Rest::Tunnel(tunnel));
     }
     let body = std::mem::take(&mut busy.exchange.response.body);
     let body = if framing == Framing::None { Body::Empty } else { body };

@@ -32,9 +32,15 @@ impl ProxyCore {
         })
     }
 
-    fn go<'a>(&self, ex: &'a mut Exchange, route: Arc<Route>) -> Step<'a> {
+    /// Proxies the request, if a route takes it among those that want a local file or that do not.
+    fn go<'a>(&self, ex: &'a mut Exchange, check_local: bool) -> Step<'a> {
+        let Some(first) = taking(ex, check_local).next().cloned() else { return Step::Next };
+        let is_asked_first = taking(ex, check_local).any(|route| route.is_authorizer());
         let local = Rc::clone(self.local(&ex.services));
-        Step::Wait(Box::pin(serve(ex, local, route)))
+        if is_asked_first {
+            return Step::Wait(Box::pin(serve_after_leave(ex, local, check_local)));
+        }
+        Step::Wait(Box::pin(serve(ex, local, first)))
     }
 }
 
@@ -61,10 +67,7 @@ impl Module for ProxyCore {
             ex.fail_saying(Fault::Internal, &flaw);
             return Step::Answered;
         }
-        match choose(ex, false) {
-            Some(route) => self.go(ex, route),
-            None => Step::Next,
-        }
+        self.go(ex, false)
     }
 
     /// After it: routes for files that are there.
@@ -72,18 +75,35 @@ impl Module for ProxyCore {
         if ProxySettings::routes(&ex.settings).is_empty() {
             return Step::Next;
         }
-        match choose(ex, true) {
-            Some(route) => self.go(ex, route),
-            None => Step::Next,
-        }
+        self.go(ex, true)
     }
 }
 
-/// The first route that takes the request, among those that want a local file or that do not.
-fn choose(ex: &Exchange, check_local: bool) -> Option<Arc<Route>> {
+/// The routes that take the request, in the order in which they are asked.
+fn taking(ex: &Exchange, check_local: bool) -> impl Iterator<Item = &Arc<Route>> {
     let routes = ProxySettings::routes(&ex.settings);
-    let mut candidates = routes.servers.iter().chain(&routes.core);
-    candidates.find(|r| r.check_local == check_local && takes(&r.takes, ex)).cloned()
+    let all = routes.servers.iter().chain(&routes.core);
+    all.filter(move |route| route.check_local == check_local && takes(&route.takes, ex))
+}
+
+/// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
+/// does not answers itself (FastCGI 1.0 section 6.3).
+async fn serve_after_leave(
+    ex: &mut Exchange,
+    local: Rc<Local>,
+    check_local: bool,
+) -> Step<'static> {
+    let routes: Vec<Arc<Route>> = taking(ex, check_local).cloned().collect();
+    for route in routes.iter().filter(|route| route.is_authorizer()) {
+        match serve(ex, Rc::clone(&local), Arc::clone(route)).await {
+            Step::Next => {}
+            answered => return answered,
+        }
+    }
+    match routes.into_iter().find(|route| !route.is_authorizer()) {
+        Some(route) => serve(ex, local, route).await,
+        None => Step::Next,
+    }
 }
 
 fn takes(what: &Takes, ex: &Exchange) -> bool {

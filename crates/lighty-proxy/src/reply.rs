@@ -58,6 +58,20 @@ pub fn take_head(ex: &mut Exchange, courier: &mut Courier, route: &Route) {
     }
 }
 
+/// What an authorizer wants the request to know: its `Variable-NAME` fields (FastCGI 1.0 section
+/// 6.3).
+pub fn take_variables(ex: &mut Exchange, fields: &Fields) {
+    const PREFIX: &[u8] = b"variable-";
+    for (name, value) in fields.iter() {
+        if let Some((prefix, name)) = name.split_at_checked(PREFIX.len())
+            && prefix.eq_ignore_ascii_case(PREFIX)
+            && !name.is_empty()
+        {
+            ex.environment.set(name, value);
+        }
+    }
+}
+
 /// The backend agreed to an upgrade: client and backend are joined.
 pub fn hand_over(
     ex: &mut Exchange,

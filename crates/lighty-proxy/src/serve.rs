@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::{Body, Exchange, Fault, Step};
-use lighty_http::{Known, Method};
+use lighty_http::{Known, Method, Status};
 use lighty_io::connect::connect;
 use lighty_wire::http1::BodyFraming;
 
@@ -53,7 +53,11 @@ pub struct Failure {
 pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
     let upstream = local.upstream(&route.upstream);
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let upload = Upload::new(std::mem::take(&mut ex.body));
+    // The body is for whoever answers.
+    let upload = match route.is_authorizer() {
+        true => Upload::none(),
+        false => Upload::new(std::mem::take(&mut ex.body)),
+    };
     let mut serving = Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0 };
     match serving.run().await {
         Ok(step) => step,
@@ -308,6 +312,13 @@ impl Serving<'_> {
     fn answer(&mut self, mut courier: Box<Courier>, connection: Connection) -> Step<'static> {
         if courier.answer.upgrade {
             return reply::hand_over(self.ex, courier, connection, &self.local);
+        }
+        if self.route.is_authorizer() && courier.answer.status == Status::OK {
+            reply::take_variables(self.ex, &courier.answer.fields);
+            let carriage = Carriage { courier, connection, upload: Upload::none() };
+            // What comes behind the head means nothing; read, it leaves the connection usable.
+            Download::new(carriage, &self.local, None).take_whole(WHOLE_BYTES_MAX);
+            return Step::Next;
         }
         reply::take_head(self.ex, &mut courier, &self.route);
         let upload = std::mem::take(&mut self.upload);

@@ -9,7 +9,7 @@ use regex::bytes::Regex;
 
 use crate::directives::assemble;
 use crate::directives::parts::Parts;
-use crate::spec::UpstreamSpec;
+use crate::spec::{FastcgiRole, Protocol, UpstreamSpec};
 
 pub use lighty_core::settings::StreamBody;
 
@@ -90,6 +90,13 @@ pub struct Route {
     pub class: u8,
     /// Whether each step is logged (`proxy-core.debug`, `fastcgi.debug` and its like).
     pub debug: bool,
+}
+
+impl Route {
+    /// Whether its backends are only asked for leave.
+    pub fn is_authorizer(&self) -> bool {
+        matches!(self.upstream.protocol, Protocol::Fastcgi { role: FastcgiRole::Authorizer })
+    }
 }
 
 /// What a route matches.

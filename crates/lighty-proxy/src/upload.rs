@@ -30,6 +30,11 @@ impl Upload {
         Self { body, ended, ..Self::default() }
     }
 
+    /// For a request whose body is not passed on.
+    pub fn none() -> Self {
+        Self::new(RequestBody::default())
+    }
+
     /// Whether the request has no body.
     pub fn is_none(&self) -> bool {
         !self.body.exists()

@@ -170,7 +170,9 @@ impl Session for GatewaySession {
             BodyFraming::Chunked => None,
         };
         let addresses = Addresses::of(errand);
+        let extra: Vec<_> = errand.ex.environment.iter().collect();
         let mut params = params(errand, &addresses, length);
+        params.extra = &extra;
         let unfit =
             |words: &'static str| SessionFault { fault: Fault::Internal, words: words.into() };
         match &mut self.wrapping {

@@ -18,9 +18,36 @@ command -v cc >/dev/null || packages+=(gcc libc6-dev)
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 # The ancestor, which some tests run side by side with lighty; without it they are skipped.
 command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
+# Real backends to proxy to. The tests start their own; no service is wanted.
+backend() {
+    local program=$1
+    shift
+    PATH=$PATH:/usr/sbin command -v "$program" >/dev/null || packages+=("$@")
+}
+PATH=$PATH:/usr/sbin compgen -c php-fpm >/dev/null || packages+=(php-fpm)
+backend php-cgi php-cgi
+backend uwsgi uwsgi-core uwsgi-plugin-python3
+backend javac default-jdk-headless
+[ -d /usr/share/tomcat10/lib ] || packages+=(tomcat10-common)
+backend nginx nginx
+backend apache2 apache2-bin
+/usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
+
+# Installs without starting what a package calls its service.
+install() {
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+        # shellcheck disable=SC2064 # the name as it is now
+        trap "rm -f '$policy'" EXIT
+    fi
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+}
 if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get update -q && apt-get install -y -q "${packages[@]}"
+        install "${packages[@]}"
     else
         echo "needs.sh: please install: ${packages[*]}" >&2
     fi

@@ -4,18 +4,20 @@
 //! It depends on no other crate of the project, so that no mistake of theirs can hide itself
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
-//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `peer`;
-//! `shredder` stands alone.
+//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `peer`,
+//! `real`, `transfer`; `shredder` stands alone.
 #![forbid(unsafe_code)]
 
 pub mod cases;
 pub mod client;
 pub mod content;
 pub mod peer;
+pub mod real;
 pub mod response;
 pub mod server;
 pub mod shredder;
 pub mod stallfs;
+pub mod transfer;
 
 use std::time::{Duration, Instant};
 

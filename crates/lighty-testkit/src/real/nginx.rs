@@ -1,0 +1,53 @@
+//! nginx as a backend that speaks HTTP.
+
+use std::path::Path;
+
+use super::{Listen, Program, find, put, text};
+
+/// A running nginx.
+pub struct Nginx {
+    program: Program,
+    listen: Listen,
+}
+
+impl Nginx {
+    /// Starts one that serves `root`; `server` are further lines of its server block.
+    #[must_use]
+    pub fn start(root: &Path, server: &str) -> Option<Self> {
+        let binary = find(&["nginx"])?;
+        let directory = Program::directory();
+        let listen = Listen::free_port();
+        put(&directory, "nginx.conf", configuration(directory.path(), root, &listen, server));
+        let conf = directory.path().join("nginx.conf");
+        let line = [text(&binary), "-e", "stderr", "-c", text(&conf)];
+        let mut program = Program::start(directory, &line, &[]);
+        program.await_listening(&listen);
+        Some(Self { program, listen })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// Requests it answered, each with the number of its connection, as its log has them.
+    #[must_use]
+    pub fn access_log(&self) -> String {
+        std::fs::read_to_string(self.program.path().join("access.log")).unwrap_or_default()
+    }
+}
+
+fn configuration(own: &Path, root: &Path, listen: &Listen, server: &str) -> String {
+    let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
+    let (own, root, at) = (own.display(), root.display(), listen.address());
+    format!(
+        "{user}daemon off;\nworker_processes 1;\npid {own}/nginx.pid;\nevents {{}}\nhttp {{\n\
+         types {{ text/plain txt; text/html html; }}\ndefault_type application/octet-stream;\n\
+         log_format plain '$connection $connection_requests $request $status';\n\
+         access_log {own}/access.log plain;\nclient_body_temp_path {own}/body;\n\
+         proxy_temp_path {own}/proxy;\nfastcgi_temp_path {own}/fastcgi;\n\
+         uwsgi_temp_path {own}/uwsgi;\nscgi_temp_path {own}/scgi;\nclient_max_body_size 0;\n\
+         server {{\nlisten {at};\nroot {root};\n{server}\n}}\n}}\n"
+    )
+}

@@ -1,0 +1,129 @@
+//! PHP as FastCGI programs: PHP-FPM, and `php-cgi` as it is started by hand.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::{Listen, Program, find, put, text};
+
+/// Names that distributions give it.
+const FPM: [&str; 5] = ["php-fpm8.2", "php-fpm", "php-fpm8.3", "php-fpm8.4", "php-fpm8.1"];
+const CGI: [&str; 3] = ["php-cgi", "php-cgi8.2", "php-cgi8.4"];
+
+/// Settings of PHP: no limit to a body, and what goes wrong goes to the error stream.
+const SETTINGS: [(&str, &str); 5] = [
+    ("post_max_size", "0"),
+    ("upload_max_filesize", "4G"),
+    ("display_errors", "0"),
+    ("log_errors", "1"),
+    ("output_buffering", "0"),
+];
+
+/// A running PHP-FPM.
+pub struct PhpFpm {
+    program: Program,
+    listen: Listen,
+}
+
+impl PhpFpm {
+    /// Starts one on a unix socket with so many children.
+    #[must_use]
+    pub fn unix(children: u32) -> Option<Self> {
+        let directory = Program::directory();
+        let listen = Listen::Unix(directory.path().join("fpm.sock"));
+        Self::start(directory, listen, children)
+    }
+
+    /// Starts one on TCP with so many children.
+    #[must_use]
+    pub fn tcp(children: u32) -> Option<Self> {
+        Self::start(Program::directory(), Listen::free_port(), children)
+    }
+
+    fn start(directory: TempDir, listen: Listen, children: u32) -> Option<Self> {
+        let binary = find(&FPM)?;
+        put(&directory, "fpm.conf", configuration(&listen, children));
+        let mut program = spawn(directory, &binary);
+        program.await_listening(&listen);
+        Some(Self { program, listen })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// Kills it and starts another in its place.
+    pub fn restart(&mut self) {
+        self.program.kill();
+        if let Listen::Unix(path) = &self.listen {
+            let _ = std::fs::remove_file(path);
+        }
+        self.program.restart();
+        self.program.await_listening(&self.listen);
+    }
+
+    /// What it wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+}
+
+fn spawn(directory: TempDir, binary: &Path) -> Program {
+    let conf = directory.path().join("fpm.conf");
+    let mut line = vec![text(binary), "-n", "-F", "-y", text(&conf)];
+    if rustix::process::geteuid().is_root() {
+        line.push("-R");
+    }
+    Program::start(directory, &line, &[])
+}
+
+fn configuration(listen: &Listen, children: u32) -> String {
+    let at = match listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path) => path.display().to_string(),
+    };
+    let user =
+        if rustix::process::geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
+    let settings: String = SETTINGS
+        .iter()
+        .map(|(name, value)| format!("php_admin_value[{name}] = {value}\n"))
+        .collect();
+    format!(
+        "[global]\nerror_log = /proc/self/fd/2\ndaemonize = no\n[www]\n{user}listen = {at}\n\
+         listen.backlog = 511\npm = static\npm.max_children = {children}\n{settings}"
+    )
+}
+
+/// Running `php-cgi` processes that share a socket.
+pub struct PhpCgi {
+    _program: Program,
+    listen: Listen,
+}
+
+impl PhpCgi {
+    /// Starts them on TCP.
+    #[must_use]
+    pub fn tcp(children: u32) -> Option<Self> {
+        let binary = find(&CGI)?;
+        let listen = Listen::free_port();
+        let at = listen.address().to_string();
+        let settings: Vec<String> =
+            SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut line = vec![text(&binary), "-n", "-b", &at];
+        line.extend(settings.iter().flat_map(|setting| ["-d", setting.as_str()]));
+        let children = children.to_string();
+        let mut program =
+            Program::start(Program::directory(), &line, &[("PHP_FCGI_CHILDREN", &children)]);
+        program.await_listening(&listen);
+        Some(Self { _program: program, listen })
+    }
+
+    /// Where they listen.
+    #[must_use]
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+}

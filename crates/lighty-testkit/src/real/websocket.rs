@@ -1,0 +1,72 @@
+//! A WebSocket server that echoes: Python's `websockets`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Listen, Program, find, missing, put, text};
+
+const SERVER: &str = r#"
+import asyncio, sys, websockets
+
+async def echo(socket, *path):
+    try:
+        async for message in socket:
+            if message == "close 4001":
+                await socket.close(4001, "as asked")
+            elif message == "ping me":
+                await (await socket.ping(b"are you there"))
+                await socket.send("ponged")
+            else:
+                await socket.send(message)
+    except websockets.ConnectionClosed:
+        pass
+
+async def main():
+    server = websockets.serve(echo, "127.0.0.1", int(sys.argv[1]), max_size=64 << 20,
+                              max_queue=4, ping_interval=None, subprotocols=["echo"])
+    async with server:
+        await asyncio.Future()
+
+asyncio.run(main())
+"#;
+
+/// A running server.
+pub struct WebSocketServer {
+    _program: Program,
+    listen: Listen,
+}
+
+impl WebSocketServer {
+    /// Starts one on TCP.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let Some(python) = python() else {
+            missing("python3-websockets");
+            return None;
+        };
+        let directory = Program::directory();
+        put(&directory, "echo.py", SERVER);
+        let listen = Listen::free_port();
+        let port = listen.address().port().to_string();
+        let file = directory.path().join("echo.py");
+        let mut program =
+            Program::start(directory, &[text(&python), "-u", text(&file), &port], &[]);
+        program.await_listening(&listen);
+        Some(Self { _program: program, listen })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+}
+
+/// A Python that has the library: the system's before others, since packages go there.
+fn python() -> Option<PathBuf> {
+    let system = Path::new("/usr/bin/python3").to_owned();
+    [Some(system), find(&["python3"])].into_iter().flatten().find(|python| {
+        let import = Command::new(python).args(["-c", "import websockets"]).output();
+        import.is_ok_and(|output| output.status.success())
+    })
+}

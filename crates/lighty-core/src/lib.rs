@@ -6,7 +6,7 @@
 //! ([`Fault`]). It parses no bytes, opens no socket and knows no feature by name: codecs are in
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request`, `response`, `body`, `environment`, `module`, `pipeline`, then
+//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`,
 //! `rules`, `throttle`.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod directives;
 pub mod environment;
 pub mod exchange;
 pub mod fault;
+pub mod filter;
 pub mod limits;
 pub mod log;
 pub mod module;
@@ -35,6 +36,7 @@ pub use counters::Counters;
 pub use environment::Environment;
 pub use exchange::Exchange;
 pub use fault::{Blame, Fate, Fault};
+pub use filter::{Filter, Source};
 pub use log::{Level, Log};
 pub use module::{Hooks, Module, ModuleList, Step};
 pub use physical::Physical;

@@ -31,6 +31,7 @@ pub struct Hooks {
     pub found: bool,
     pub handle: bool,
     pub response_head: bool,
+    pub filter: bool,
     pub done: bool,
 }
 
@@ -38,8 +39,8 @@ pub struct Hooks {
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
 /// document root), `physical` (may change the physical path), then the path is looked up, `found`
-/// (index files), `handle` (the first that answers wins), `response_head`, and after the last byte
-/// `done`.
+/// (index files), `handle` (the first that answers wins), `response_head`, `filter` (what stands
+/// between the body and the client), and after the last byte `done`.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
@@ -72,6 +73,13 @@ pub trait Module {
     }
     fn response_head(&self, _ex: &mut Exchange) {}
 
+    /// The head is complete: puts a filter before the body, see [`crate::Body::filtered`], and
+    /// changes the fields that depend on it. What comes later in the order of modules filters what
+    /// comes out here.
+    fn filter<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
+
     /// After the last byte, or after the connection broke: logs and counts. Must not block.
     fn done(&self, _ex: &Exchange) {}
 
@@ -93,6 +101,7 @@ pub struct ModuleList {
     pub(crate) found: Vec<Rc<dyn Module>>,
     pub(crate) handle: Vec<Rc<dyn Module>>,
     pub(crate) response_head: Vec<Rc<dyn Module>>,
+    pub(crate) filter: Vec<Rc<dyn Module>>,
     pub(crate) done: Vec<Rc<dyn Module>>,
 }
 
@@ -110,6 +119,7 @@ impl ModuleList {
             found: pick(|h| h.found),
             handle: pick(|h| h.handle),
             response_head: pick(|h| h.response_head),
+            filter: pick(|h| h.filter),
             done: pick(|h| h.done),
             all,
         }

@@ -55,8 +55,8 @@ pub async fn respond(ex: &mut Exchange) {
     trace::response(ex);
 }
 
-/// Completes an answer: an error without a body gets its page, then modules see the head. Called
-/// by itself for what never came to be a request (a refused head, a head that came too late).
+/// Completes an answer: an error without a body gets its page, modules see the head, filters are
+/// put before the body. Called by itself for what never came to be a request (a refused head, a head that came too late).
 pub async fn complete(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         fill_error_page(ex).await;
@@ -64,6 +64,14 @@ pub async fn complete(ex: &mut Exchange) {
     let services = Rc::clone(&ex.services);
     for module in &services.modules.response_head {
         module.response_head(ex);
+    }
+    let filters = &services.modules.filter;
+    if !filters.is_empty() {
+        run(filters, |m, ex| m.filter(ex), ex).await;
+    }
+    // RFC 9110 section 15.4.5: a 304 says nothing of the content; until here modules could ask.
+    if ex.response.status == Status::NOT_MODIFIED {
+        ex.response.fields.remove(Known::ContentType);
     }
 }
 

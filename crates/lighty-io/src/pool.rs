@@ -19,6 +19,11 @@ use tokio::sync::oneshot;
 
 /// Stack of a pool thread in bytes: system calls and small closures, nothing deep.
 pub const STACK_BYTES: usize = 128 * 1024;
+/// Stack of a thread that computes in bytes: encoders keep tables there.
+pub const COMPUTE_STACK_BYTES: usize = 1024 * 1024;
+/// How much a thread that computes is nicer than an event loop: a request that needs a few
+/// microseconds does not wait for a block that needs a thousand.
+pub const COMPUTE_NICENESS: i32 = 10;
 /// How long a thread waits for work before it leaves.
 pub const IDLE_MS: u64 = 5_000;
 /// Threads for work that is neither a stat nor a read: hashing, error files, opening logs.
@@ -40,11 +45,14 @@ pub enum Lane {
     ReadRemote,
     /// Writes of bodies that wait on disk.
     Write,
+    /// Work that needs a processor and not a disk: compressing. Its threads, one per core, step
+    /// back for the event loops.
+    Compute,
     /// Anything else that may block.
     Other,
 }
 
-const LANES: usize = 6;
+const LANES: usize = 7;
 
 /// How many threads each kind of work may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +83,7 @@ impl PoolLimits {
         let wanted = match lane {
             Lane::Stat | Lane::StatRemote => self.stat_threads_max,
             Lane::Read | Lane::ReadRemote | Lane::Write => self.read_threads_max,
+            Lane::Compute => std::thread::available_parallelism().map_or(1, usize::from),
             Lane::Other => OTHER_THREADS_MAX,
         };
         wanted.max(1)
@@ -201,8 +210,14 @@ impl ThreadPool {
         let shared = self.0.clone();
         std::thread::Builder::new()
             .name(format!("io-{lane:?}").to_lowercase())
-            .stack_size(STACK_BYTES)
-            .spawn(move || shared.work_on(lane))
+            .stack_size(if lane == Lane::Compute { COMPUTE_STACK_BYTES } else { STACK_BYTES })
+            .spawn(move || {
+                if lane == Lane::Compute {
+                    // Of this thread alone, on Linux. Refused: then it is as important as others.
+                    let _ = rustix::process::nice(COMPUTE_NICENESS);
+                }
+                shared.work_on(lane);
+            })
             .map(drop)
     }
 }

@@ -229,7 +229,6 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.fields.append(&facts.fields);
-            ex.response.fields.remove(Known::ContentType);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
         Outcome::Proceed { ranges: true }

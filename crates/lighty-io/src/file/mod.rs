@@ -377,6 +377,20 @@ impl FileEngine {
             Err(error) => panic!("a job for the thread pool was lost: {error}"),
         }
     }
+
+    /// Runs a computation on a thread of the pool, of which there are as many as cores, nicer than
+    /// the event loops.
+    ///
+    /// # Errors
+    /// `WouldBlock` when too many wait, what the system says when no thread can be had, `Other`
+    /// when the job panicked.
+    pub fn compute<T, F>(&self, job: F) -> impl Future<Output = io::Result<T>> + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        self.0.pool.run(Lane::Compute, job)
+    }
 }
 
 /// The most bytes an extended attribute is read with.

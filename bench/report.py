@@ -2,15 +2,19 @@
 """Turn the results of all scripts (RESULTS/*.json) into docs/experiments.md and its plots.
 
 For each figure: what was required, what was measured, for each server, with which command, on
-which machine.  A figure without results says so; nothing is carried over from an older report.
+which machine.  A figure without results says so; with --keep it stays as it stands in the older
+report, its own date and machine beside it.
 """
 import argparse
 import json
 import math
 import os
+import re
 import sys
 
+import balance
 import cold
+import failover
 import hot
 import hotset
 import neighbour
@@ -33,20 +37,33 @@ def main():
     ap.add_argument("--results", default="/tmp/lighty-bench", metavar="DIR")
     ap.add_argument("--to", default=rig.REPO + "/docs", metavar="DIR",
                     help="experiments.md and plots/ are written there (%(default)s)")
+    ap.add_argument("--keep", action="store_true",
+                    help="figures that have no results stay as they are in the older report")
     args = ap.parse_args()
     os.makedirs(args.to + "/plots", exist_ok=True)
+    older = sections(args.to + "/experiments.md") if args.keep else {}
     text = [HEAD]
     for title, name, write in FIGURES:
         text.append(f"## {title}\n")
         document = load(args.results, name)
         if not document:
-            text.append("Not measured yet.\n")
+            text.append(older.get(title, "Not measured yet.\n"))
             continue
         text += write(document["results"], args.to + "/plots")
         text.append(provenance(document))
     with open(args.to + "/experiments.md", "w") as f:
         f.write("\n".join(text))
     rig.say(f"written: {args.to}/experiments.md")
+
+
+def sections(path):
+    """{title: text} of an older report."""
+    try:
+        with open(path) as f:
+            parts = re.split(r"^## (.*)\n\n", f.read(), flags=re.MULTILINE)
+    except FileNotFoundError:
+        return {}
+    return {title: text.rstrip("\n") + "\n" for title, text in zip(parts[1::2], parts[2::2])}
 
 
 def load(directory, name):
@@ -107,7 +124,7 @@ def small_files(results, plots):
               at_most("CPU over lighttpd's", quotient(ours, us.get("lighttpd")), 0.95),
               at_most("CPU over the floor's", quotient(ours, us.get("floor")), 1.20),
               at_most("system calls per request", calls and hot.io_calls(calls), 2)]
-    return required(checks) + hot_table("44 B", rows, us, plots)
+    return required(checks) + hot_table("44 B file", rows, us, plots)
 
 
 def large_files(results, plots):
@@ -116,12 +133,12 @@ def large_files(results, plots):
     best = min((us[n] for n in ("nginx", "lighttpd") if n in us), default=None)
     checks = [at_most("CPU over the better of nginx and lighttpd",
                       quotient(us.get("lighty"), best), 1.0)]
-    return required(checks) + hot_table("100 KB", rows, us, plots)
+    return required(checks) + hot_table("100 KB file", rows, us, plots)
 
 
 def hot_table(label, rows, us, plots):
-    name = "hot-" + label.replace(" ", "").lower() + ".svg"
-    plot.bars(f"{plots}/{name}", f"CPU per request, {label} file", list(us.items()), "us")
+    name = "hot-" + label.removesuffix(" file").replace(" ", "").lower() + ".svg"
+    plot.bars(f"{plots}/{name}", f"CPU per request, {label}", list(us.items()), "us")
     body = []
     for server, r in rows.items():
         calls = r.get("calls") or {}
@@ -132,6 +149,58 @@ def hot_table(label, rows, us, plots):
     return [f"![CPU per request](plots/{name})", ""] + table(
         ["server", "CPU us per request (range)", "lighty over it", "requests/s", "calls",
          "with waiting (one connection)", "failed"], body)
+
+
+def proxied(results, plots):
+    rows = results["servers"]
+    us = {name: rig.median(r["us"]) for name, r in rows.items()}
+    best = min((us[n] for n in ("nginx", "haproxy") if n in us), default=None)
+    calls = rows.get("lighty", {}).get("calls")
+    checks = [at_most("CPU over the better of nginx and HAProxy", quotient(us.get("lighty"), best),
+                      0.90),
+              at_most("system calls per request", calls and hot.io_calls(calls), 4)]
+    bare = quotient(us.get("lighty"), us.get("floor"))
+    words = [f"Twice the floor is what receiving and sending twice costs: lighty needs"
+             f" {bare / 2:.2f} times that.", ""] if bare else []
+    return required(checks) + words + hot_table("proxied 44 B", rows, us, plots)
+
+
+def balanced(results, _plots):
+    whole, speed = balance.speeds(results)
+    rows = results["servers"]
+    rps = {name: rig.median(r["rps"]) for name, r in rows.items()}
+    ours = rps.get("lighty:sqf")
+    share = rows.get("lighty:sqf") and quotient(balance.split(rows["lighty:sqf"]), speed)
+    off = None if share is None else 100 * abs(share - 1)
+    checks = [at_least("sqf over round-robin", quotient(ours, rps.get("lighty:round-robin")), 1.51),
+              at_least("sqf over the sum of both backends alone", quotient(ours, whole), 0.95),
+              at_most("sqf's split off the ratio of the speeds, %", off, 5)]
+    body = [[name, f"{rps[name]:.0f}", f"{rig.ratio(rps[name], whole):.3f}",
+             f"{balance.split(r):.2f} : 1", f"{rig.median(r['p99_ms']):.1f}", r["bad"]]
+            for name, r in rows.items()]
+    return required(checks) + [
+        f"Alone the backends answer {' and '.join(f'{rig.median(r):.0f}' for r in results['alone'])}"
+        f" requests a second: {whole:.0f} together, {speed:.2f} : 1. The ancestor reached 1.51 and"
+        " 0.79.", ""] + table(
+        ["proxy and balancer", "requests/s", "of both alone", "split", "p99 ms", "failed"], body)
+
+
+def failed_over(results, _plots):
+    checks, lines = [], []
+    for drill, rows in results.items():
+        sums = {name: failover.summary(runs) for name, runs in rows.items()}
+        if "lighty" in sums:
+            checks.append(at_most(f"requests lost, {drill}", sums["lighty"]["lost"], 0))
+        if "lighty" in sums and drill == "killed":
+            checks.append(at_most("added p99, killed, ms", sums["lighty"]["added_ms"], 50))
+        body = [[name, len(rows[name]), f"{s['lost']} of {s['requests']}", f"{s['before_ms']:.1f}",
+                 f"{s['after_ms']:.1f}", f"{s['added_ms']:.1f}", f"{s['max_ms']:.0f}",
+                 f"{s['down_ms']:.0f}"] for name, s in sums.items()]
+        lines += [f"### {drill}", ""] + table(
+            ["proxy", "runs", "lost", "p99 before, ms", "after", "added in the worst run",
+             "longest", "backend away for"], body)
+    return required(checks) + ["What each drill does stands in `bench/failover.py --help`.",
+                               ""] + lines
 
 
 def cold_files(results, plots):
@@ -240,7 +309,10 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("3c. A hot set of 100 MB", "hotset", hot_sets),
            ("4. Memory of idle connections", "memory", idle_memory),
            ("5. Allocations for a warm request", "allocations", no_allocations),
-           ("6. Drills", "drills", drilled)]
+           ("6. Drills", "drills", drilled),
+           ("7. A small answer, proxied", "proxy", proxied),
+           ("8. Two backends of unequal speed", "balance", balanced),
+           ("9. A backend that dies or is restarted", "failover", failed_over)]
 
 
 if __name__ == "__main__":

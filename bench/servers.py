@@ -12,7 +12,11 @@ A server is named BASE or BASE:VARIANT.
                    `ring` or `pool` (the file engine: io_uring or threads), or
                    `inline` (no stat threads: paths are looked up in the event loop)
 
-Configurations are the templates in peers/.
+As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
+lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
+in turn.
+
+Configurations are the templates in peers/: BASE.conf, and BASE-proxy.conf for a proxy.
 """
 import dataclasses
 import os
@@ -32,6 +36,7 @@ class Tuning:
     descriptors: int = 20000
     idle_s: int = 0             # keep-alive idle time; 0: the server's own default
     cache_files: bool = False   # nginx's open_file_cache; the others cache on their own
+    backends: tuple = ()        # ports: the servers are proxies before these
 
 
 def chosen(args, tuning=None, root=None):
@@ -59,6 +64,8 @@ def maker(args, name, tuning, root=None):
         port = rig.free_port()
         values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors}
+        if tuning.backends and base != "floor":
+            return proxy(base, binary(args, base), values, variant, tuning), port
         return BASES[base](binary(args, base), values, variant, tuning), port
     return make
 
@@ -172,4 +179,50 @@ def floor(path, values, _variant, _tuning):
     return [path, str(values["PORT"])]
 
 
-BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "floor": floor}
+def haproxy(_path, _values, _variant, _tuning):
+    raise rig.RigError("haproxy is a proxy only")
+
+
+# ---------------------------------------------------------------- as proxies
+
+@dataclasses.dataclass
+class Proxy:
+    """How a server is told of its backends, and of the idle limit."""
+    backend: str            # one backend, as the template's list has it
+    between: str            # what stands between two
+    in_turn: str            # the balancer that shares in turn
+    command: tuple          # options before the configuration
+    idle: str = ""          # keep-alive idle time
+    balancer: str = "{}"    # how the balancer is written
+
+
+PROXIES = {
+    "lighty": Proxy('"127.0.0.1:{}"', ", ", "round-robin", ("-D", "-f"),
+                    "server.max-keep-alive-idle = {}"),
+    "nginx": Proxy("        server 127.0.0.1:{};", "\n", "", ("-c",),
+                   "    keepalive_timeout {};", "{};"),
+    "haproxy": Proxy("    server s{0} 127.0.0.1:{0} pool-max-conn -1", "\n", "roundrobin",
+                     ("-db", "-f")),
+    "h2o": Proxy("http://127.0.0.1:{}/", "", "", ("-c",), "http1-request-timeout: {}"),
+    "lighttpd": Proxy('( "host" => "127.0.0.1", "port" => {} )', ", ", "round-robin",
+                      ("-D", "-f"), "server.max-keep-alive-idle = {}"),
+}
+
+
+def proxy(base, path, values, variant, tuning):
+    way = PROXIES[base]
+    if base == "h2o" and (variant or len(tuning.backends) > 1):
+        raise rig.RigError("this h2o knows one backend only")
+    balancer = variant or way.in_turn
+    values["BALANCER"] = way.balancer.format(balancer) if balancer else ""
+    values["UPSTREAMS"] = way.between.join(way.backend.format(p) for p in tuning.backends)
+    values["MASTER"] = "master_process off;"
+    values["OPTIONS"] = way.idle.format(tuning.idle_s) if tuning.idle_s else ""
+    if base == "lighttpd":
+        values["WORKERS"] = 0       # 1 would be a parent and a child
+    early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
+    return [path, *early, *way.command, configure(values, base + "-proxy")]
+
+
+BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
+         "floor": floor}

@@ -9,13 +9,16 @@ import time
 import unittest
 
 import allocations
+import balance
 import bed
 import client
 import drills
+import failover
 import hot
 import report
 import rig
 import servers
+import slow
 import stallfs
 
 WRK = """\
@@ -164,6 +167,60 @@ class Processes(unittest.TestCase):
                     self.assertNotRegex("".join(x for x in f if x[0] != "#"), "@[A-Z]+@")
 
 
+    def test_every_proxy_template_is_filled_in(self):
+        with tempfile.TemporaryDirectory() as out:
+            args = rig.arguments("", "lighty").parse_args(["--out", out])
+            real, servers.binary = servers.binary, lambda _args, base: base
+            try:
+                for name in ("lighty:sqf", "nginx:least_conn", "nginx", "haproxy", "lighttpd"):
+                    text = self.configuration(args, name, (7001, 7002))
+                    self.assertNotRegex(text, "@[A-Z]+@")
+                    self.assertIn("7001", text)
+                    self.assertIn("7002", text)
+                self.assertIn("7001", self.configuration(args, "h2o", (7001,)))
+                with self.assertRaises(rig.RigError):
+                    self.configuration(args, "h2o", (7001, 7002))
+            finally:
+                servers.binary = real
+
+    def configuration(self, args, name, backends):
+        argv, _port = servers.maker(args, name, servers.Tuning(idle_s=9, backends=backends))()
+        with open(argv[-1]) as f:
+            return "".join(x for x in f if x[0] != "#")
+
+
+class SlowBackend(unittest.TestCase):
+    def test_places_are_taken_in_order_and_a_late_timer_costs_nothing(self):
+        backend = slow.Backend(1.0, 2)
+        done = [backend.done_at(now) for now in (10, 10, 10.5, 11.75, 20)]
+        self.assertEqual(done, [11, 11, 12, 12.75, 21])
+        self.assertEqual(backend.count, 5)
+
+    def test_it_answers_counts_and_leaves_politely(self):
+        with tempfile.TemporaryDirectory() as out:
+            port = rig.free_port()
+            argv = [sys.executable, rig.HERE + "/slow.py", str(port), "1", "2"]
+            with rig.serving("slow", argv, port, out + "/log", core=None) as server:
+                client.keep_alive_requests(port, "/index.html", 3)
+                self.assertEqual(client.fetch(port, "/count").body, b"3")
+                with client.connect(port) as idle:
+                    idle.sendall(client.head("/"))
+                    self.assertTrue(client.read_answer(idle).whole)
+                    server.process.terminate()
+                    self.assertEqual(client.receive(idle), b"")
+                self.assertEqual(server.process.wait(5), 0)
+
+
+class Failover(unittest.TestCase):
+    def test_latencies_are_told_apart_by_when_the_backend_went(self):
+        samples = [(0.1, 9, True), (1.0, 0.001, True), (1.9, 0.2, True), (2.5, 0.1, False),
+                   (3.5, 8, True)]
+        r = failover.judge(samples, start=0, at=2, down_s=0)
+        self.assertEqual((r["lost"], r["requests"]), (1, 5))
+        self.assertAlmostEqual(r["before_p99_ms"], 1)
+        self.assertAlmostEqual(r["after_p99_ms"], 9000)
+
+
 @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"), "needs root and FUSE")
 class StallingFileSystem(unittest.TestCase):
     def test_it_serves_stalls_and_fails(self):
@@ -200,6 +257,37 @@ class Report(unittest.TestCase):
             lines = report.small_files({"44 B": {"nginx": us}}, out)
             self.assertTrue(os.path.exists(out + "/hot-44b.svg"))
         self.assertNotIn("nan", "\n".join(lines))
+
+    def test_what_was_measured_before_is_kept(self):
+        with tempfile.TemporaryDirectory() as out:
+            with open(out + "/experiments.md", "w") as f:
+                f.write("# Experiments\n\n## 1. A\n\nold\n\n| a |\n\n## 2. B\n\n### c\n\nx\n")
+            self.assertEqual(report.sections(out + "/experiments.md"),
+                             {"1. A": "old\n\n| a |\n", "2. B": "### c\n\nx\n"})
+            self.assertEqual(report.sections(out + "/none"), {})
+
+    def test_proxies_are_judged(self):
+        us = {"us": [10.0], "rps": [3.0], "bad": 0, "calls": {"recvfrom": 2, "sendto": 2}}
+        rows = {"lighty": us, "nginx": {**us, "us": [20.0]}, "haproxy": {**us, "us": [12.5]},
+                "floor": {**us, "us": [4.0]}}
+        with tempfile.TemporaryDirectory() as out:
+            lines = report.proxied({"servers": rows}, out)
+        self.assertIn("| <= 0.9 | 0.80 | met |", lines[2])
+        self.assertIn("1.25 times", "\n".join(lines))
+        row = {"rps": [1350.0], "to_fast": 227, "to_slow": 100, "bad": 0, "p99_ms": [9]}
+        results = {"alone": [[1000.0], [440.0]],
+                   "servers": {"lighty:sqf": row, "lighty:round-robin": {**row, "rps": [880.0]}}}
+        text = "\n".join(report.balanced(results, ""))
+        self.assertIn("| 1.53 | met |", text)
+        self.assertIn("| 0.94 | **missed** |", text)
+        self.assertAlmostEqual(balance.speeds(results)[1], 2.2727, 3)
+
+    def test_a_lost_request_shows(self):
+        one = {"requests": 10, "lost": 1, "before_p99_ms": 5, "after_p99_ms": 60, "max_ms": 70,
+               "down_ms": 0}
+        text = "\n".join(report.failed_over({"killed": {"lighty": [one, one]}}, ""))
+        self.assertIn("| requests lost, killed | <= 0 | 2.00 | **missed** |", text)
+        self.assertIn("| added p99, killed, ms | <= 50 | 55.00 | **missed** |", text)
 
     def test_a_drill_that_failed_shows(self):
         lines = report.drilled({"eio": {"nginx": {"ok": False, "text": "hangs"}}}, "")

@@ -87,14 +87,14 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Secdownload),
         // After whatever changes the physical path.
         asked.for_one(RewriteIfNotFile),
-        always(IndexFile),
-        always(ProxyCore::new(Arc::clone(&shared.upstreams))),
+        asked.for_one(IndexFile),
+        asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
         asked.for_one(FlvStreaming),
         always(StaticFile),
         always(DirListing),
         asked.for_one(Expire),
         asked.for_one(Usertrack),
-        always(AccessLog::new(&shared.access_logs)),
+        asked.for_one(AccessLog::new(&shared.access_logs)),
     ];
     ModuleList::new(all.into_iter().flatten().collect())
 }

@@ -166,7 +166,7 @@ impl Client {
             }
             response.interim = interim;
             response.until_close = framing == Framing::UntilClose;
-            response.body = self.body(framing)?;
+            (response.body, response.trailers) = self.body(framing)?;
             return Ok(response);
         }
     }
@@ -212,7 +212,7 @@ impl Client {
         format!("{what}; received {:?}", String::from_utf8_lossy(shown))
     }
 
-    fn body(&mut self, framing: Framing) -> Result<Vec<u8>, String> {
+    fn body(&mut self, framing: Framing) -> Result<(Vec<u8>, Vec<String>), String> {
         match framing {
             Framing::Length(length) => {
                 let length = usize::try_from(length).map_err(|e| e.to_string())?;
@@ -225,7 +225,7 @@ impl Client {
                     }
                 }
                 let rest = self.pending.split_off(length);
-                Ok(std::mem::replace(&mut self.pending, rest))
+                Ok((std::mem::replace(&mut self.pending, rest), Vec::new()))
             }
             Framing::Chunked => {
                 let mut chunks = Chunks::default();
@@ -236,11 +236,11 @@ impl Client {
                         Err(error) => return Err(self.torn(&error.to_string())),
                     }
                 }
-                Ok(chunks.body)
+                Ok((chunks.body, chunks.trailers))
             }
             Framing::UntilClose => {
                 while self.fill().map_err(|error| error.to_string())? > 0 {}
-                Ok(std::mem::take(&mut self.pending))
+                Ok((std::mem::take(&mut self.pending), Vec::new()))
             }
         }
     }

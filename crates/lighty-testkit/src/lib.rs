@@ -1,13 +1,15 @@
 //! What the tests of several crates share: a harness for the built server, a raw client with a
-//! strict reader of its own, contents that tell where they are from, a file system that stalls.
+//! strict reader of its own, contents that tell where they are from, a file system that stalls,
+//! backends that follow a script.
 //!
 //! It depends on no other crate of the project, so that no mistake of theirs can hide itself
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
-//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `peer`,
-//! `real`, `transfer`; `shredder` stands alone.
+//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
+//! `peer`, `real`, `transfer`; `shredder` stands alone.
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod cases;
 pub mod client;
 pub mod content;

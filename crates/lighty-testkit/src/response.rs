@@ -20,6 +20,8 @@ pub struct Response {
     pub interim: Vec<u16>,
     /// Whether the body ended with the connection.
     pub until_close: bool,
+    /// Lines behind the last chunk.
+    pub trailers: Vec<String>,
 }
 
 impl Response {
@@ -98,6 +100,7 @@ pub(crate) fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, St
         body: Vec::new(),
         interim: Vec::new(),
         until_close: false,
+        trailers: Vec::new(),
     };
     let framing = framing_of(&response, to_head)?;
     Ok(Some(Head { response, framing, length: end + 4 }))
@@ -166,6 +169,8 @@ fn framing_of(response: &Response, to_head: bool) -> Result<Framing, String> {
 pub(crate) struct Chunks {
     /// Data of the complete chunks so far.
     pub(crate) body: Vec<u8>,
+    /// Lines behind the last chunk.
+    pub(crate) trailers: Vec<String>,
 }
 
 impl Chunks {
@@ -182,8 +187,9 @@ impl Chunks {
                     self.body.extend_from_slice(&bytes[at + from..at + to]);
                     at += used;
                 }
-                Step::End { used } => {
+                Step::End { used, trailers } => {
                     at += used;
+                    self.trailers = trailers;
                     break true;
                 }
             }
@@ -196,7 +202,7 @@ impl Chunks {
 enum Step {
     NeedMore,
     Data { from: usize, to: usize, used: usize },
-    End { used: usize },
+    End { used: usize, trailers: Vec<String> },
 }
 
 fn next_chunk(bytes: &[u8]) -> Result<Step, String> {
@@ -206,13 +212,29 @@ fn next_chunk(bytes: &[u8]) -> Result<Step, String> {
     let text = std::str::from_utf8(&bytes[..line]).map_err(|_| "chunk size")?;
     let size = usize::from_str_radix(text, 16).map_err(|_| format!("bad chunk size {text:?}"))?;
     let from = line + 2;
-    let Some(end) = bytes.get(from + size..from + size + 2) else { return Ok(Step::NeedMore) };
-    // No trailers are expected from this server: behind the last chunk comes the empty line.
-    match (end, size) {
-        (b"\r\n", 0) => Ok(Step::End { used: from + 2 }),
-        (b"\r\n", _) => Ok(Step::Data { from, to: from + size, used: from + size + 2 }),
-        (other, _) => Err(format!("a chunk of {size} bytes ends in {other:?}")),
+    if size == 0 {
+        return trailer_section(&bytes[from..], from);
     }
+    let Some(end) = bytes.get(from + size..from + size + 2) else { return Ok(Step::NeedMore) };
+    match end {
+        b"\r\n" => Ok(Step::Data { from, to: from + size, used: from + size + 2 }),
+        other => Err(format!("a chunk of {size} bytes ends in {other:?}")),
+    }
+}
+
+/// The lines behind the last chunk, up to the empty one.
+fn trailer_section(bytes: &[u8], before: usize) -> Result<Step, String> {
+    let (mut at, mut trailers) = (0, Vec::new());
+    while let Some(length) = bytes[at..].windows(2).position(|w| w == b"\r\n") {
+        let line = std::str::from_utf8(&bytes[at..at + length]).map_err(|_| "a trailer")?;
+        at += length + 2;
+        if line.is_empty() {
+            return Ok(Step::End { used: before + at, trailers });
+        }
+        field_line(line)?;
+        trailers.push(line.to_owned());
+    }
+    Ok(Step::NeedMore)
 }
 
 #[cfg(test)]

@@ -1,0 +1,466 @@
+//! Scripted backends: a listener whose connections each follow a script on a thread of their own.
+//!
+//! What was asked is kept as it came, so that a test can hold what a proxy sent against what it
+//! should have sent. A script that panics fails the test when the backend is dropped.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::client::End;
+use crate::response::Chunks;
+
+/// Bytes of each connection that are kept as they came.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A request as a backend saw it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Request line and fields, without the final empty line.
+    pub head: String,
+    /// Body without its framing.
+    pub body: Vec<u8>,
+    /// Lines behind the last chunk.
+    pub trailers: Vec<String>,
+    /// Number of the connection it came on, from 0.
+    pub connection: usize,
+    /// When its head was complete.
+    pub at: Option<Instant>,
+}
+
+impl Asked {
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.line().split(' ').next().unwrap_or("")
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.line().split(' ').nth(1).unwrap_or("")
+    }
+
+    /// The request line.
+    #[must_use]
+    pub fn line(&self) -> &str {
+        self.head.split("\r\n").next().unwrap_or("")
+    }
+
+    /// The values of every field of this name.
+    pub fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a str> + use<'a, 'n> {
+        let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        lines.filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// The value of the only field of this name; panics when there are several.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.all(name);
+        let first = found.next();
+        assert!(found.next().is_none(), "{name} occurs more than once:\n{}", self.head);
+        first
+    }
+}
+
+type Script = dyn Fn(&mut Peer) + Send + Sync;
+
+struct Shared {
+    script: Box<Script>,
+    stopping: AtomicBool,
+    opened: AtomicUsize,
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sockets: Vec<Weak<TcpStream>>,
+    threads: Vec<JoinHandle<()>>,
+    asked: Vec<Asked>,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A listener on 127.0.0.1 and the connections it accepted.
+pub struct Backend {
+    address: SocketAddr,
+    listener: Arc<TcpListener>,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Backend {
+    /// Runs `script` for each connection; the connection is closed where the script ends.
+    #[must_use]
+    pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::over(TcpListener::bind("127.0.0.1:0").expect("a port"), Box::new(script))
+    }
+
+    /// The same on a port that was set aside.
+    #[must_use]
+    pub fn start_at(port: &Port, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::over(TcpListener::bind(port.address()).expect("the port"), Box::new(script))
+    }
+
+    /// Answers every request with this body and keeps the connection.
+    #[must_use]
+    pub fn answering(body: &'static str) -> Self {
+        Self::start(move |peer| peer.answer_all(body))
+    }
+
+    fn over(listener: TcpListener, script: Box<Script>) -> Self {
+        let address = listener.local_addr().expect("an address");
+        let listener = Arc::new(listener);
+        let shared = Arc::new(Shared {
+            script,
+            stopping: AtomicBool::new(false),
+            opened: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(0),
+            state: Mutex::default(),
+        });
+        let acceptor = {
+            let (listener, shared) = (Arc::clone(&listener), Arc::clone(&shared));
+            std::thread::spawn(move || accept(&listener, &shared))
+        };
+        Self { address, listener, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections accepted so far.
+    #[must_use]
+    pub fn opened(&self) -> usize {
+        self.shared.opened.load(Ordering::SeqCst)
+    }
+
+    /// Connections whose script still runs.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// The most connections there ever were at a time.
+    #[must_use]
+    pub fn most_open(&self) -> usize {
+        self.shared.most_open.load(Ordering::SeqCst)
+    }
+
+    /// Every request so far, in the order in which their heads were complete.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.state().asked.clone()
+    }
+
+    /// Requests whose target is this one.
+    #[must_use]
+    pub fn asked_for(&self, target: &str) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| asked.target() == target).collect()
+    }
+
+    /// The bytes of each connection as they came, up to a megabyte each.
+    #[must_use]
+    pub fn heard(&self) -> Vec<Vec<u8>> {
+        self.shared.state().heard.clone()
+    }
+
+    /// Ends it as a kill does: nobody listens any more, and every connection is closed.
+    pub fn kill(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Wakes the acceptor; a listener cannot be shut down everywhere, so it is called too.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+        acceptor.join().expect("the acceptor ends");
+        let sockets = std::mem::take(&mut self.shared.state().sockets);
+        for socket in sockets.iter().filter_map(Weak::upgrade) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        let threads = std::mem::take(&mut self.shared.state().threads);
+        for thread in threads {
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok((socket, _)) = accepted else { return };
+        let number = shared.opened.fetch_add(1, Ordering::SeqCst);
+        let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.most_open.fetch_max(open, Ordering::SeqCst);
+        let socket = Arc::new(socket);
+        let mut state = shared.state();
+        state.sockets.retain(|known| known.strong_count() > 0);
+        state.sockets.push(Arc::downgrade(&socket));
+        state.heard.push(Vec::new());
+        let counted = Arc::clone(shared);
+        state.threads.push(std::thread::spawn(move || run(socket, number, &counted)));
+    }
+}
+
+fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<Shared>) {
+    /// Counts down though the script panics.
+    struct Count<'a>(&'a Shared);
+    impl Drop for Count<'_> {
+        fn drop(&mut self) {
+            self.0.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let _count = Count(shared);
+    socket.set_nodelay(true).expect("TCP_NODELAY");
+    let mut peer = Peer { socket, pending: Vec::new(), number, shared: Arc::clone(shared) };
+    (shared.script)(&mut peer);
+}
+
+/// The backend's end of one connection.
+pub struct Peer {
+    socket: Arc<TcpStream>,
+    pending: Vec<u8>,
+    number: usize,
+    shared: Arc<Shared>,
+}
+
+impl Peer {
+    /// Number of the connection, from 0.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Reads the head of a request and leaves its body where it is; `None` where the connection
+    /// ends instead.
+    pub fn head(&mut self) -> Option<Asked> {
+        let end = loop {
+            if let Some(at) = self.pending.windows(4).position(|w| w == b"\r\n\r\n") {
+                break at;
+            }
+            if self.fill() == 0 {
+                return None;
+            }
+        };
+        let head: Vec<u8> = self.pending.drain(..end + 4).take(end).collect();
+        let asked = Asked {
+            head: String::from_utf8_lossy(&head).into_owned(),
+            connection: self.number,
+            at: Some(Instant::now()),
+            ..Asked::default()
+        };
+        self.shared.state().asked.push(asked.clone());
+        Some(asked)
+    }
+
+    /// Reads a request with its body; `None` where the connection ends before it does.
+    pub fn request(&mut self) -> Option<Asked> {
+        let at = self.shared.state().asked.len();
+        let mut asked = self.head()?;
+        if asked.field("Transfer-Encoding").is_some() {
+            (asked.body, asked.trailers) = self.chunked()?;
+        } else if let Some(length) = asked.field("Content-Length") {
+            asked.body = self.read_exact(length.parse().expect("a length"))?;
+        }
+        let mut state = self.shared.state();
+        let mine = state.asked[at..].iter_mut().find(|known| known.connection == asked.connection);
+        if let Some(mine) = mine {
+            mine.clone_from(&asked);
+        }
+        drop(state);
+        Some(asked)
+    }
+
+    fn chunked(&mut self) -> Option<(Vec<u8>, Vec<String>)> {
+        let mut chunks = Chunks::default();
+        while !chunks.take(&mut self.pending).expect("a chunked body") {
+            if self.fill() == 0 {
+                return None;
+            }
+        }
+        Some((chunks.body, chunks.trailers))
+    }
+
+    /// Reads exactly so many bytes; `None` where fewer come.
+    pub fn read_exact(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.pending.len() < count {
+            if self.fill() == 0 {
+                return None;
+            }
+        }
+        Some(self.pending.drain(..count).collect())
+    }
+
+    /// Reads and drops what comes, at most `count` bytes; how many came.
+    pub fn skip(&mut self, count: u64) -> u64 {
+        let mut got = 0;
+        while got < count {
+            if self.pending.is_empty() && self.fill() == 0 {
+                break;
+            }
+            let most = usize::try_from(count - got).unwrap_or(usize::MAX);
+            let taken = self.pending.len().min(most);
+            self.pending.drain(..taken);
+            got += taken as u64;
+        }
+        got
+    }
+
+    /// Sends bytes; `false` when the other side does not take them.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        (&*self.socket).write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Sends bytes in pieces of the given size with a pause behind each.
+    pub fn drip(&mut self, bytes: impl AsRef<[u8]>, piece: usize, pause: Duration) -> bool {
+        bytes.as_ref().chunks(piece).all(|part| {
+            let sent = self.send(part);
+            std::thread::sleep(pause);
+            sent
+        })
+    }
+
+    /// Answers 200 with a body of known length, and keeps the connection.
+    pub fn answer(&mut self, body: &str) -> bool {
+        self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    }
+
+    /// Answers request after request.
+    pub fn answer_all(&mut self, body: &str) {
+        while let Some(asked) = self.request() {
+            if asked.method() == "HEAD" {
+                self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));
+            } else {
+                self.answer(body);
+            }
+        }
+    }
+
+    /// Ends the sending direction only.
+    pub fn half_close(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// The close at the end of the script will be a reset.
+    pub fn reset(&mut self) {
+        sockopt::set_socket_linger(&*self.socket, Some(Duration::ZERO)).expect("SO_LINGER");
+    }
+
+    /// Says nothing until the other side ends the connection; tells how it did.
+    pub fn hang(&mut self) -> End {
+        let mut piece = [0; 64 * 1024];
+        loop {
+            match (&*self.socket).read(&mut piece) {
+                Ok(0) => return End::Closed,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return End::Reset,
+            }
+        }
+    }
+
+    /// Whether the backend is being ended.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Reads what there is; 0 at the end of the connection, however it came.
+    fn fill(&mut self) -> usize {
+        let mut piece = [0; 64 * 1024];
+        let count = (&*self.socket).read(&mut piece).unwrap_or(0);
+        self.pending.extend_from_slice(&piece[..count]);
+        let mut state = self.shared.state();
+        let heard = &mut state.heard[self.number];
+        let room = KEPT_BYTES_MAX.saturating_sub(heard.len());
+        heard.extend_from_slice(&piece[..count.min(room)]);
+        count
+    }
+}
+
+/// A port of 127.0.0.1 that nobody else is given, and on which nobody listens yet.
+pub struct Port {
+    address: SocketAddr,
+    /// Bound and never listening; whoever sets SO_REUSEADDR may listen beside it.
+    holder: OwnedFd,
+}
+
+impl Port {
+    /// Sets a port aside.
+    #[must_use]
+    pub fn reserve() -> Self {
+        // Not for the servers that tests start: they would seem to listen there.
+        let flags = SocketFlags::CLOEXEC;
+        let holder = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+        let holder = holder.expect("a socket");
+        sockopt::set_socket_reuseaddr(&holder, true).expect("SO_REUSEADDR");
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        rustix::net::bind(&holder, &any).expect("a port");
+        let address = rustix::net::getsockname(&holder).expect("its name");
+        let address = SocketAddr::try_from(address).expect("an address of the internet family");
+        Self { address, holder }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A listener that accepts nobody and whose queue is full: a connect to it hangs.
+pub struct FullListener {
+    address: SocketAddr,
+    _listener: OwnedFd,
+    _waiting: Vec<TcpStream>,
+}
+
+impl FullListener {
+    /// Listens and fills the queue.
+    #[must_use]
+    pub fn start() -> Self {
+        let port = Port::reserve();
+        rustix::net::listen(&port.holder, 0).expect("listen");
+        let mut waiting = Vec::new();
+        let address = port.address;
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            waiting.push(stream);
+            assert!(waiting.len() < 16, "the queue does not fill");
+        }
+        Self { address, _listener: port.holder, _waiting: waiting }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}

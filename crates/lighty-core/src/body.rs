@@ -123,6 +123,12 @@ pub trait BodySource {
     /// The next piece of the body, decoded; `None` after the last one. Reads from the client only
     /// when asked: not asking is back-pressure.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>>;
+
+    /// Takes the fields that came behind the body, of those that may (RFC 9110 section 6.5.1), once
+    /// it has ended.
+    fn take_trailers(&mut self) -> Option<Fields> {
+        None
+    }
 }
 
 /// The body of a request, as a handler sees it.
@@ -159,6 +165,11 @@ impl RequestBody {
     /// Whether every byte was read.
     pub fn is_ended(&self) -> bool {
         self.source.is_none() || self.ended
+    }
+
+    /// Takes the fields behind the body, once it has ended.
+    pub fn take_trailers(&mut self) -> Option<Fields> {
+        self.source.as_ref()?.borrow_mut().take_trailers()
     }
 
     /// Gives a piece back to be read again, before what follows it.

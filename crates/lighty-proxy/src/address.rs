@@ -45,6 +45,8 @@ pub struct Address {
     /// Of them, those that wait in a pool.
     idle: AtomicU32,
     first_byte_us: AtomicU32,
+    /// When it last answered; monotonic milliseconds.
+    answered_ms: AtomicU64,
     pub requests: AtomicU64,
     pub failed: AtomicU64,
 }
@@ -63,6 +65,7 @@ impl Address {
             open: AtomicU32::new(0),
             idle: AtomicU32::new(0),
             first_byte_us: AtomicU32::new(0),
+            answered_ms: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
@@ -98,6 +101,16 @@ impl Address {
             _ => before - (before >> EWMA_SHIFT) + (sample >> EWMA_SHIFT),
         };
         self.first_byte_us.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// Notes that it answered a request.
+    pub(crate) fn answered(&self, now_ms: u64) {
+        self.answered_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it answered anybody after this time.
+    pub(crate) fn has_answered_since(&self, ms: u64) -> bool {
+        self.answered_ms.load(Ordering::Relaxed) > ms
     }
 
     /// Whether another connection may be made.

@@ -32,6 +32,10 @@ const OUTBOX_BYTES_MAX: usize = 64 * 1024;
 /// Capacity in bytes above which a buffer is not kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
+/// Interim answers to one request at most: a backend that sends nothing else keeps its client, and
+/// with it the worker, busy for ever.
+const INTERIM_MAX: u32 = 100;
+
 /// Milliseconds without an answer after which it is asked whether the client still waits.
 const PATIENCE_MS: u64 = 200;
 
@@ -42,7 +46,10 @@ pub struct Courier {
     pub words: Words,
     out: Vec<u8>,
     sent: usize,
+    /// Bytes of the request went out, whether or not they still stand in `out`.
     has_sent: bool,
+    /// Interim answers of this request so far.
+    interim: u32,
     inbox: Vec<u8>,
     start: usize,
     end: usize,
@@ -65,10 +72,10 @@ enum Waits {
 /// When what happens.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
-    /// Milliseconds of the limit in force.
+    /// Milliseconds of the limit in force, at least [`PATIENCE_MS`] unless it is the last stretch.
     whole_ms: u64,
-    /// How much of it the alarm was set to.
-    set_ms: u64,
+    /// The alarm is set to its end.
+    is_last: bool,
 }
 
 /// Why a request did not get an answer.
@@ -95,6 +102,7 @@ impl Courier {
             out: Vec::with_capacity(1024),
             sent: 0,
             has_sent: false,
+            interim: 0,
             inbox: vec![0; INBOX_BYTES],
             start: 0,
             end: 0,
@@ -113,6 +121,7 @@ impl Courier {
         self.out.clear();
         self.sent = 0;
         self.has_sent = false;
+        self.interim = 0;
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
         }
@@ -133,7 +142,13 @@ impl Courier {
 
     /// Whether any byte of the request went out.
     pub fn has_sent(&self) -> bool {
-        self.has_sent || self.sent > 0
+        self.has_sent
+    }
+
+    /// Whether everything that was to be sent went out: only then can the connection carry another
+    /// request.
+    pub fn has_sent_all(&self) -> bool {
+        !self.deaf && self.sent == self.out.len()
     }
 
     /// What was read and is not used yet.
@@ -167,6 +182,7 @@ impl Courier {
                 match stream.try_write(&self.out[self.sent..]) {
                     Ok(count) => {
                         self.sent += count;
+                        self.has_sent |= count > 0;
                         moved |= count > 0;
                         continue;
                     }
@@ -197,7 +213,6 @@ impl Courier {
 
     /// All that was to be sent is sent.
     fn start_over(&mut self) {
-        self.has_sent |= self.sent > 0;
         self.out.clear();
         self.sent = 0;
     }
@@ -214,7 +229,7 @@ impl Courier {
                 self.start_over();
                 match piece.transpose()? {
                     Some(piece) => self.session.push_body(&piece, &mut self.out),
-                    None => self.session.end_body(None, &mut self.out),
+                    None => self.session.end_body(upload.trailers(), &mut self.out),
                 }
                 if self.out.is_empty() {
                     return Ok(!upload.is_over());
@@ -238,11 +253,25 @@ impl Courier {
             moved |= self.push(stream, upload, link, cx).map_err(Trouble::Body)?;
             match self.poll_step(stream, cx)? {
                 Poll::Ready(Event::More) => moved = true,
+                Poll::Ready(Event::Interim) => {
+                    self.count_interim()?;
+                    return Poll::Ready(Ok(Event::Interim));
+                }
                 Poll::Ready(event) => return Poll::Ready(Ok(event)),
                 Poll::Pending => break,
             }
         }
-        self.poll_limit(upload, link, timeouts, moved, cx).map(Err)
+        self.watch(upload, timeouts, moved);
+        self.poll_limit(link, cx).map(Err)
+    }
+
+    fn count_interim(&mut self) -> Result<(), Trouble> {
+        self.interim += 1;
+        if self.interim <= INTERIM_MAX {
+            return Ok(());
+        }
+        let words = format!("more than {INTERIM_MAX} interim answers");
+        Err(Trouble::Backend { fault: SessionFault::malformed(words), silent: false })
     }
 
     /// Reads once, or reads on in what was read.
@@ -297,27 +326,19 @@ impl Courier {
         grows
     }
 
-    /// Judges the time limits, now that everything waits.
-    fn poll_limit(
-        &mut self,
-        upload: &Upload,
-        link: &Link,
-        timeouts: &TimeoutSpec,
-        moved: bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<Trouble> {
-        self.watch(upload, timeouts, moved);
+    /// Judges the time limits, now that everything waits: first a little patience, after that the
+    /// client is listened to as well.
+    fn poll_limit(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Trouble> {
         loop {
-            ready!(self.alarm.poll(cx));
-            if self.limit.set_ms == self.limit.whole_ms {
-                return Poll::Ready(self.too_late());
-            }
-            let gone = link.as_ref().map(|link| link.borrow_mut().poll_gone(cx));
-            if gone.is_some_and(|gone| gone.is_ready()) {
+            if self.limit.is_last && is_gone(link, cx) {
                 return Poll::Ready(Trouble::Gone);
             }
-            self.limit.set_ms = self.limit.whole_ms;
-            self.alarm.set(self.limit.whole_ms.saturating_sub(PATIENCE_MS));
+            ready!(self.alarm.poll(cx));
+            if self.limit.is_last {
+                return Poll::Ready(self.too_late());
+            }
+            self.limit.is_last = true;
+            self.alarm.set(self.limit.whole_ms - PATIENCE_MS);
         }
     }
 
@@ -333,26 +354,36 @@ impl Courier {
         if waits == self.waits && !moved {
             return;
         }
-        self.waits = waits;
-        let whole_ms = match waits {
-            Waits::Client => 0,
-            Waits::Write => timeouts.write_ms,
-            Waits::Read => timeouts.read_ms,
-        };
-        let set_ms = if whole_ms == 0 { PATIENCE_MS } else { whole_ms.min(PATIENCE_MS) };
-        let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
-        self.limit = Limit { whole_ms, set_ms };
-        self.alarm.set(set_ms);
+        self.limit_to(
+            waits,
+            match waits {
+                Waits::Client => 0,
+                Waits::Write => timeouts.write_ms,
+                Waits::Read => timeouts.read_ms,
+            },
+        );
     }
 
-    /// The same for a body that is being brought: no patience, the client takes or does not.
-    pub fn poll_body_limit(&mut self, read_ms: u64, moved: bool, cx: &mut Context<'_>) -> Poll<()> {
-        if moved || self.waits != Waits::Read || self.limit.whole_ms != read_ms {
-            self.waits = Waits::Read;
-            self.limit = Limit { whole_ms: read_ms, set_ms: read_ms };
-            self.alarm.set(read_ms);
+    /// Begins a limit; 0 milliseconds: none.
+    fn limit_to(&mut self, waits: Waits, whole_ms: u64) {
+        self.waits = waits;
+        let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
+        self.limit = Limit { whole_ms, is_last: whole_ms <= PATIENCE_MS };
+        self.alarm.set(whole_ms.min(PATIENCE_MS));
+    }
+
+    /// The same for a body that is being brought.
+    pub fn poll_body_limit(
+        &mut self,
+        link: &Link,
+        read_ms: u64,
+        moved: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Trouble> {
+        if moved || self.waits != Waits::Read {
+            self.limit_to(Waits::Read, read_ms);
         }
-        self.alarm.poll(cx)
+        self.poll_limit(link, cx)
     }
 
     /// Bytes of the body came: the limit begins anew.
@@ -367,6 +398,10 @@ impl Courier {
         };
         Trouble::Backend { fault: SessionFault { fault, words: words.into() }, silent: true }
     }
+}
+
+fn is_gone(link: &Link, cx: &mut Context<'_>) -> bool {
+    link.as_ref().is_some_and(|link| link.borrow_mut().poll_gone(cx).is_ready())
 }
 
 fn link_rests(link: &Link) {

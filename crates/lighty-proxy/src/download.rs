@@ -12,7 +12,7 @@ use lighty_core::{BodyStream, Fault};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 
-use crate::courier::{Courier, Link};
+use crate::courier::{Courier, Link, Trouble};
 use crate::local::Local;
 use crate::pool::Connection;
 use crate::session::{Event, SessionFault};
@@ -56,6 +56,8 @@ impl Download {
         let early = carriage.courier.session.take_early_body();
         let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
         let input = carriage.courier.take_pending();
+        // What was waited for is here; from now on it is the body.
+        carriage.courier.moved();
         Self {
             length: carriage.courier.answer.length,
             carriage: Some(carriage),
@@ -90,7 +92,9 @@ impl Download {
             match step.event {
                 Event::Done => {
                     self.conclude();
-                    return Some(std::mem::take(&mut self.early));
+                    // Trailers need chunks.
+                    let plain = self.trailers.is_none();
+                    return plain.then(|| std::mem::take(&mut self.early));
                 }
                 Event::More => return None,
                 _ => {}
@@ -104,7 +108,8 @@ impl Download {
         let Some(carriage) = self.carriage.take() else { return };
         let Carriage { courier, connection, upload } = carriage;
         self.trailers = courier.session.trailers().cloned();
-        let is_sound = courier.session.is_reusable() && upload.is_over() && !courier.deaf;
+        let is_sent = upload.is_over() && courier.has_sent_all();
+        let is_sound = courier.session.is_reusable() && is_sent;
         // Bytes behind an answer were asked for by nobody: whoever came next would be given them.
         if is_sound && self.input.is_empty() {
             self.local.pool.give(connection, self.local.clock.mono_ms());
@@ -112,8 +117,11 @@ impl Download {
         self.local.give_back(courier, &self.spec.protocol);
     }
 
-    fn broke(&mut self, fault: SessionFault) -> io::Error {
-        self.carriage = None;
+    fn broke(&mut self, mut fault: SessionFault) -> io::Error {
+        if let Some(carriage) = self.carriage.take() {
+            let text = &carriage.connection.place.address.spec.text;
+            fault.words = format!("{}: backend {text}: {}", self.spec.name, fault.words).into();
+        }
         let error = io::Error::other(fault.words.clone());
         self.fault = Some(fault);
         error
@@ -165,8 +173,13 @@ impl Download {
             }
         };
         let Poll::Ready(read) = read else {
-            ready!(courier.poll_body_limit(self.spec.timeouts.read_ms, moved, cx));
-            return Poll::Ready(Err(cut("silent until proxy-core.read-timeout ran out")));
+            let read_ms = self.spec.timeouts.read_ms;
+            return Poll::Ready(Err(
+                match ready!(courier.poll_body_limit(&self.link, read_ms, moved, cx)) {
+                    Trouble::Gone => SessionFault { fault: Fault::ClientGone, words: "".into() },
+                    _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
+                },
+            ));
         };
         match read {
             Ok((0, _)) if courier.session.ends_with_close() => {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use lighty_core::Exchange;
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
-use lighty_http::hop_by_hop::end_to_end;
+use lighty_http::hop_by_hop::{end_to_end, is_essential};
 use lighty_http::{Fields, Known};
 use lighty_wire::http1::BodyFraming;
 
@@ -87,8 +87,20 @@ impl Words {
             // that read it from their environment (CVE-2016-5385).
             Some(Known::Expect | Known::Proxy) => true,
             Some(known) => self.extra.contains(known),
-            None => self.extra.get_named(name).is_some(),
+            None => self.extra.get_named(name).is_some() || self.is_alias(name),
         }
+    }
+
+    /// Whether a name with underscores would be taken for that of a field that means something to
+    /// us: programs that find their request's fields in an environment see no difference, so
+    /// `X_Forwarded_For` would speak for a proxy and `Content_Length` for the framing.
+    fn is_alias(&self, name: &[u8]) -> bool {
+        if !name.contains(&b'_') {
+            return false;
+        }
+        let dashed: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
+        let known = Known::from_bytes(&dashed);
+        known.is_some() || is_essential(known, &dashed) || self.extra.get_named(&dashed).is_some()
     }
 
     fn take_target(&mut self, ex: &Exchange, route: &Route) {

@@ -56,14 +56,12 @@ enum Without {
 }
 
 impl Local {
-    /// A seat, after waiting for it if need be.
-    pub async fn seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
-        if ask.upstream.backlog.is_empty()
-            && let Ok(seat) = self.try_seat(ask)
-        {
-            return Ok(seat);
+    /// A seat, if there is one and nobody waits for it.
+    pub fn seat_at_once(&self, ask: &Ask<'_>) -> Option<Seat> {
+        if !ask.upstream.backlog.is_empty() {
+            return None;
         }
-        Box::pin(self.wait_for_seat(ask)).await
+        self.try_seat(ask).ok()
     }
 
     fn try_seat(&self, ask: &Ask<'_>) -> Result<Seat, Without> {
@@ -99,7 +97,11 @@ impl Local {
         Some(seat)
     }
 
-    async fn wait_for_seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
+    /// A seat after waiting for it in the backlog.
+    ///
+    /// # Errors
+    /// Why there is none, and will be none.
+    pub async fn wait_for_seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
         let upstream = ask.upstream;
         if upstream.is_down(self.clock.mono_ms(), ask.tried) {
             return Err(Refusal::Down);

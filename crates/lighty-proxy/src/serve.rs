@@ -56,7 +56,7 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
     // The body is for whoever answers.
     let upload = match route.is_authorizer() {
         true => Upload::none(),
-        false => Upload::new(std::mem::take(&mut ex.body)),
+        false => Upload::new(std::mem::take(&mut ex.body), route.request.trailers),
     };
     let mut serving = Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0 };
     match serving.run().await {
@@ -116,7 +116,16 @@ impl Serving<'_> {
             tried: &self.tried,
             reuse: self.upstream.spec.proxy_protocol.is_none() && self.stale < 2,
         };
-        self.local.seat(&ask).await.map_err(|refusal| match refusal {
+        if let Some(seat) = self.local.seat_at_once(&ask) {
+            return Ok(seat);
+        }
+        let waited = tokio::select! {
+            waited = Box::pin(self.local.wait_for_seat(&ask)) => waited,
+            () = self.client_gone() => {
+                return Err(self.failure(Fault::ClientGone, "while it waited in the backlog"));
+            }
+        };
+        waited.map_err(|refusal| match refusal {
             Refusal::Down => self.failure(Fault::BackendsDown, self.why_down()),
             Refusal::BacklogFull => {
                 let length = self.upstream.spec.backlog.length_max;
@@ -127,6 +136,14 @@ impl Serving<'_> {
                 self.failure(Fault::BacklogTimeout, format!("{wait_ms} ms"))
             }
         })
+    }
+
+    /// Ends when nobody waits for the answer any more.
+    async fn client_gone(&self) {
+        match &self.ex.link {
+            Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn why_down(&self) -> String {
@@ -175,6 +192,12 @@ impl Serving<'_> {
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }
+        // With every address known to be down, this request is told what the next one will be.
+        let all_down = self.upstream.is_down(self.local.clock.mono_ms(), &[]);
+        let fault = match fault {
+            Fault::BackendRefused if all_down => Fault::BackendsDown,
+            other => other,
+        };
         Err(self.failure(fault, format!("backend {}: {words}", place.address.spec.text)))
     }
 
@@ -235,12 +258,27 @@ impl Serving<'_> {
             route: &self.route,
             words,
             framing,
-            upgrade: self.ex.request.upgrade && self.route.request.upgrade && !force_http10,
-            keep_alive: self.upstream.spec.pool.requests_max > 0
-                && self.upstream.spec.proxy_protocol.is_none(),
+            upgrade: self.may_upgrade() && !force_http10,
+            keep_alive: self.may_keep_alive(),
             force_http10,
         };
         session.open(&errand, out)
+    }
+
+    /// A body that is under way when a tunnel begins would be cut in the middle by it, so the wish of
+    /// a request that has one is ignored (RFC 9110 section 7.8 leaves that to us).
+    fn may_upgrade(&self) -> bool {
+        self.ex.request.upgrade && self.route.request.upgrade && self.upload.is_none()
+    }
+
+    /// Whether the connection may carry further requests. Not behind the body of a GET or its like:
+    /// backends that expect none there have taken it for the next request.
+    fn may_keep_alive(&self) -> bool {
+        let spec = &self.upstream.spec;
+        let expects_no_body = || self.ex.request.method.is_some_and(Method::is_safe);
+        spec.pool.requests_max > 0
+            && spec.proxy_protocol.is_none()
+            && (self.upload.is_none() || !expects_no_body())
     }
 
     /// Decides between another try and giving up.
@@ -262,12 +300,14 @@ impl Serving<'_> {
                 return Err(self.failure(Fault::ClientGone, "while the backend worked"));
             }
         };
-        let ended = silent && fault.fault == Fault::BackendClosed;
-        let stale = ended && connection.is_reused();
+        let ended = fault.fault == Fault::BackendClosed;
+        let stale = ended && silent && connection.is_reused();
         if stale {
             self.stale += 1;
-        } else if fault.fault != Fault::Internal {
+        } else if speaks_against(&connection.place, fault.fault, began_ms) {
             self.note_failure(&connection.place, began_ms, &fault.words);
+        } else {
+            connection.place.address.health.record_abandoned(began_ms);
         }
         let unheard = !courier.has_sent();
         let again = ended && (unheard || self.may_repeat()) && self.upload.can_rewind();
@@ -291,6 +331,7 @@ impl Serving<'_> {
 
     fn note_success(&self, place: &Place, began_ms: u64) {
         let now_ms = self.local.clock.mono_ms();
+        place.address.answered(now_ms);
         if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
             let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
             self.local.say(Level::Notice, &format!("{name}: backend {text} is up again"));
@@ -321,15 +362,30 @@ impl Serving<'_> {
             return Step::Next;
         }
         reply::take_head(self.ex, &mut courier, &self.route);
+        let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
         let upload = std::mem::take(&mut self.upload);
         let carriage = Carriage { courier, connection, upload };
         let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
         let response = &mut self.ex.response;
         response.body = match download.take_whole(WHOLE_BYTES_MAX) {
+            Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
             Some(whole) => Body::Memory(whole),
             None => Body::Stream(Box::new(download)),
         };
         response.answered = true;
         Step::Answered
+    }
+}
+
+/// Whether a fault of a request that began at `began_ms` makes its address suspect. A malformed
+/// answer is still an answer. An address that is slow or breaks off, but answered somebody else
+/// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
+/// from everybody.
+fn speaks_against(place: &Place, fault: Fault, began_ms: u64) -> bool {
+    match fault {
+        Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
+            !place.address.has_answered_since(began_ms)
+        }
+        _ => false,
     }
 }

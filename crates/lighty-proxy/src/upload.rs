@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, RequestBody};
+use lighty_http::Fields;
 
 /// Bytes that are kept for a second try; a longer body is sent once.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -19,20 +20,23 @@ pub struct Upload {
     at: usize,
     ended: bool,
     forgotten: bool,
+    /// Whether what follows the body is passed on (`trailers`).
+    keeps_trailers: bool,
+    trailers: Option<Fields>,
     /// A piece that was too long for the protocol; its rest comes first.
     rest: Bytes,
 }
 
 impl Upload {
-    /// The body as it comes from the client.
-    pub fn new(body: RequestBody) -> Self {
+    /// The body as it comes from the client, and the fields behind it if they are to go on too.
+    pub fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         let ended = !body.exists();
-        Self { body, ended, ..Self::default() }
+        Self { body, ended, keeps_trailers, ..Self::default() }
     }
 
     /// For a request whose body is not passed on.
     pub fn none() -> Self {
-        Self::new(RequestBody::default())
+        Self::new(RequestBody::default(), false)
     }
 
     /// Whether the request has no body.
@@ -53,6 +57,11 @@ impl Upload {
     /// Whether it can be sent once more from its beginning.
     pub fn can_rewind(&self) -> bool {
         !self.forgotten
+    }
+
+    /// Fields behind the body, once it is over.
+    pub fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
     }
 
     /// Back to the beginning.
@@ -96,7 +105,11 @@ impl Upload {
         let piece = ready!(self.body.poll_next(cx));
         match &piece {
             Some(Ok(bytes)) => self.keep(bytes),
-            Some(Err(_)) | None => self.ended = true,
+            Some(Err(_)) => self.ended = true,
+            None => {
+                self.ended = true;
+                self.trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
+            }
         }
         Poll::Ready(piece)
     }

@@ -38,6 +38,13 @@ pub struct LingerReport {
 const DRAIN_BYTES: usize = 2_048;
 
 impl Stream {
+    /// Makes the close of the connection, whenever it comes, a reset: the other end hears that what
+    /// it got is not the whole.
+    pub fn reset_on_close(&self) {
+        // Where it cannot be set the connection is broken, and closes no better way.
+        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+    }
+
     /// Closes the connection so that the answer sent before arrives.
     ///
     /// # Errors

@@ -93,6 +93,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
         request: RequestRules {
             forwarded: core.forwarded.clone(),
             upgrade: core.upgrade,
+            trailers: core.trailers,
             rewrite: Arc::clone(&core.rewrite_request),
             stream: settings.stream_request_body,
             ..RequestRules::default()

@@ -100,6 +100,7 @@ pub(super) struct CoreParts {
     pub(super) check_local: bool,
     pub(super) forwarded: ForwardedRules,
     pub(super) upgrade: bool,
+    pub(super) trailers: bool,
     pub(super) debug: bool,
 }
 
@@ -120,6 +121,7 @@ impl Default for CoreParts {
             check_local: false,
             forwarded: ForwardedRules::default(),
             upgrade: false,
+            trailers: false,
             debug: false,
         }
     }

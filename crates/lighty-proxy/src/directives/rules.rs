@@ -93,6 +93,15 @@ fn changes() -> Vec<Row> {
                  with) on to an HTTP backend. When it answers 101, bytes go both ways.",
             )
             .example("proxy-core.upgrade = \"enable\""),
+        Row::bool("proxy-core.trailers", |s, on| of(s).core.trailers = on)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Passes on the fields after a request's chunked body, but for those that would \
+                 change what was decided already (RFC 9110 section 6.5.1). Those after an answer \
+                 reach every client that says `TE: trailers`.",
+            )
+            .example("proxy-core.trailers = \"enable\""),
     ]
 }
 

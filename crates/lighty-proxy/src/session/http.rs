@@ -18,6 +18,8 @@ pub(super) struct HttpSession {
     head: AnswerHead,
     asked: Option<Method>,
     asked_upgrade: bool,
+    /// We did not ask for the connection to end.
+    keeps_alive: bool,
     chunked_request: bool,
     request_ended: bool,
     body: Body,
@@ -38,6 +40,7 @@ impl Default for HttpSession {
             head: AnswerHead::new(),
             asked: None,
             asked_upgrade: false,
+            keeps_alive: false,
             chunked_request: false,
             request_ended: true,
             body: Body::Length(0),
@@ -57,6 +60,7 @@ impl Session for HttpSession {
         let request = &errand.ex.request;
         self.asked = request.method;
         self.asked_upgrade = errand.upgrade;
+        self.keeps_alive = errand.keep_alive;
         self.chunked_request = errand.framing == BodyFraming::Chunked;
         self.request_ended = errand.framing == BodyFraming::None;
         let line = RequestLine {
@@ -153,7 +157,10 @@ impl Session for HttpSession {
     }
 
     fn is_reusable(&self) -> bool {
-        self.head.keep_alive && self.request_ended && self.body == Body::Length(0)
+        self.keeps_alive
+            && self.head.keep_alive
+            && self.request_ended
+            && self.body == Body::Length(0)
     }
 }
 

@@ -47,7 +47,12 @@ pub async fn send(
         Rest::Throttled => Box::pin(send_throttled(busy, stream, slot, worker)).await,
         Rest::Tunnel(tunnel) => Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await,
         Rest::Stream(source, framing) => {
-            Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await
+            let sent = Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await;
+            if sent.is_err() && framing == Framing::Close {
+                // A close in order would be the body's proper end.
+                stream.reset_on_close();
+            }
+            sent
         }
     }
 }
@@ -363,7 +368,7 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
         response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
     }
-    push_framing(response, framing, length, scratch);
+    push_framing(response, ex.request.version, framing, length, scratch);
     let fields = &mut response.fields;
     match (ex.keep_alive, ex.request.version) {
         // `Connection: upgrade` stands there already.
@@ -378,6 +383,7 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
 /// Content-Length or Transfer-Encoding. `length` is the body's.
 fn push_framing(
     response: &mut Response,
+    version: Version,
     framing: Framing,
     length: Option<u64>,
     scratch: &mut Vec<u8>,
@@ -400,7 +406,7 @@ fn push_framing(
     }
     match (told, framing) {
         (Some(length), _) => push_length(length, fields, scratch),
-        (None, Framing::Chunked | Framing::None) => {
+        (None, Framing::Chunked | Framing::None) if version == Version::Http11 => {
             fields.push_known(Known::TransferEncoding, "chunked");
         }
         (None, _) => {}

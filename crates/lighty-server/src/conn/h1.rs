@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use lighty_core::log::About;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
-use lighty_http::Version;
+use lighty_http::{Method, Version};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
@@ -212,6 +212,10 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     ex.resolve_settings();
     let core = &ex.settings.core;
     if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {
+        ex.keep_alive = false;
+    }
+    if ex.request.method == Some(Method::Connect) {
+        // What follows may have been meant for the tunnel that was refused (RFC 9110 section 9.3.6).
         ex.keep_alive = false;
     }
     conn.slot.limit(Limits {

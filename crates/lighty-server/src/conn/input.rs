@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
+use lighty_http::Fields;
 use lighty_io::transport::{KickHow, Peer, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
@@ -34,6 +35,8 @@ pub struct Input {
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
     pub received: u64,
+    /// Behind a chunked body that has ended.
+    trailers: Option<Fields>,
     /// Whoever waits to learn that the client is gone.
     gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
@@ -115,6 +118,7 @@ impl Input {
             BodyFraming::Length(length) => BodyState::Length(length),
             BodyFraming::Chunked => BodyState::Chunked(Box::default()),
         };
+        self.trailers = None;
         self.continue_owed = expects_continue;
         self.limit_bytes = limit_bytes;
         self.taken_bytes = 0;
@@ -224,6 +228,8 @@ impl Input {
                 let (from, to) = (self.start + step.data.start, self.start + step.data.end);
                 let piece = Bytes::copy_from_slice(&self.buffer[from..to]);
                 if step.done {
+                    let trailers = decoder.take_trailers();
+                    self.trailers = (!trailers.is_empty()).then_some(trailers);
                     self.body = BodyState::None;
                 }
                 self.consume(step.consumed);
@@ -274,6 +280,10 @@ impl ClientLink for Input {
 }
 
 impl BodySource for Input {
+    fn take_trailers(&mut self) -> Option<Fields> {
+        self.trailers.take()
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         loop {
             match self.take_piece() {

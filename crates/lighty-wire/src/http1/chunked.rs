@@ -235,6 +235,11 @@ impl ChunkedDecoder {
         &self.trailers
     }
 
+    /// Takes the trailer fields out.
+    pub fn take_trailers(&mut self) -> Fields {
+        core::mem::take(&mut self.trailers)
+    }
+
     /// Deals with the front of `input`: at most up to the end of one run of data.
     ///
     /// # Errors

@@ -1,0 +1,272 @@
+//! Pools and the backlog: how many connections there are, who waits, who is served first, and what
+//! is said to whom there is no room for.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use lighty_testkit::backend::Backend;
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
+use lighty_testkit::wait_until;
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn front(backend: &Backend, lines: &str) -> Server {
+    let address = backend.address();
+    lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
+        ))
+        .start()
+}
+
+fn ask(server: &Server, target: &str) -> Client {
+    let mut client = server.connect();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    client
+}
+
+/// Lets requests through one by one.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<usize>, Condvar)>);
+
+impl Gate {
+    fn open(&self, count: usize) {
+        *self.0.0.lock().expect("nobody panics") += count;
+        self.0.1.notify_all();
+    }
+
+    /// Waits for a turn; `false` when none comes.
+    fn pass(&self) -> bool {
+        let turns = self.0.0.lock().expect("nobody panics");
+        let waited = self.0.1.wait_timeout_while(turns, SOON * 3, |turns| *turns == 0);
+        let (mut turns, timeout) = waited.expect("nobody panics");
+        *turns = turns.saturating_sub(1);
+        !timeout.timed_out()
+    }
+}
+
+/// A backend whose answers wait at a gate.
+fn gated() -> (Backend, Gate) {
+    let gate = Gate::default();
+    let inner = gate.clone();
+    let backend = Backend::start(move |peer| {
+        while let Some(asked) = peer.request() {
+            if !inner.pass() || !peer.answer(asked.target()) {
+                return;
+            }
+        }
+    });
+    (backend, gate)
+}
+
+/// Waits until a request stands before the gate or behind another one.
+fn await_asked(backend: &Backend, count: usize) {
+    let there = || backend.asked().len() >= count;
+    assert!(wait_until(SOON, there), "{} of {count} requests came", backend.asked().len());
+}
+
+#[test]
+fn the_pool_is_no_larger_than_it_may_be_over_all_workers() {
+    const SIZE: usize = 5;
+    let backend = Backend::start(|peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(3));
+            peer.answer("ok");
+        }
+    });
+    let lines = format!("proxy-core.max-pool-size = {SIZE}\nserver.max-worker = 4");
+    let server = front(&backend, &lines);
+    let address = server.address();
+    let clients: Vec<_> = (0..24)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let mut client = Client::tcp(address);
+                for _ in 0..25 {
+                    client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+                    assert_eq!(client.response().text(), "ok");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("every request is answered");
+    }
+    assert_eq!(backend.asked().len(), 24 * 25);
+    // A connection that one worker gave up for another's request may overlap its successor by the
+    // moment that its close needs to be seen.
+    assert!(backend.most_open() <= SIZE + 4, "{} connections at a time", backend.most_open());
+}
+
+#[test]
+fn connections_are_kept_and_used_again() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "");
+    for _ in 0..50 {
+        assert_eq!(server.get("/x").text(), "ok");
+    }
+    assert_eq!(backend.opened(), 1);
+}
+
+#[test]
+fn a_connection_ends_after_its_requests_its_idle_time_and_where_none_is_kept() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.max-keep-alive-requests = 10");
+    for _ in 0..50 {
+        assert_eq!(server.get("/x").text(), "ok");
+    }
+    assert_eq!(backend.opened(), 5);
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.max-idle-connections = 0");
+    for _ in 0..5 {
+        assert_eq!(server.get("/x").text(), "ok");
+    }
+    assert_eq!(backend.opened(), 5);
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.max-keep-alive-requests = 0");
+    assert_eq!(server.get("/x").text(), "ok");
+    assert_eq!(backend.asked()[0].field("Connection"), Some("close"));
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.max-idle-time = 1");
+    assert_eq!(server.get("/x").text(), "ok");
+    assert_eq!(backend.open(), 1);
+    assert!(wait_until(SOON, || backend.open() == 0), "an idle connection stays for ever");
+}
+
+#[test]
+fn first_come_is_first_served() {
+    let (backend, gate) = gated();
+    let server = front(&backend, "proxy-core.max-pool-size = 1");
+    let mut clients = Vec::new();
+    for index in 0..20 {
+        clients.push(ask(&server, &format!("/{index}")));
+        if index == 0 {
+            await_asked(&backend, 1);
+        } else {
+            // So that they arrive in this order.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    gate.open(20);
+    for (index, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.response().text(), format!("/{index}"));
+    }
+    let seen: Vec<String> = backend.asked().iter().map(|a| a.target().to_owned()).collect();
+    let sent: Vec<String> = (0..20).map(|index| format!("/{index}")).collect();
+    assert_eq!(seen, sent);
+    assert_eq!(backend.most_open(), 1);
+}
+
+#[test]
+fn a_lower_class_goes_first() {
+    let (backend, gate) = gated();
+    let lines = "proxy-core.max-pool-size = 1\n\
+                 $HTTP[\"url\"] =^ \"/later/\" { proxy-core.backlog-class = 2 }";
+    let server = front(&backend, lines);
+    let mut clients = vec![ask(&server, "/first")];
+    await_asked(&backend, 1);
+    for target in ["/later/1", "/later/2", "/now/1", "/now/2"] {
+        clients.push(ask(&server, target));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    gate.open(5);
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    let seen: Vec<String> = backend.asked().iter().map(|a| a.target().to_owned()).collect();
+    assert_eq!(seen, ["/first", "/now/1", "/now/2", "/later/1", "/later/2"]);
+}
+
+#[test]
+fn the_backlog_holds_its_length_and_not_one_more() {
+    const LENGTH: usize = 7;
+    let (backend, gate) = gated();
+    let lines = format!("proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = {LENGTH}");
+    let server = front(&backend, &lines);
+    let mut clients = vec![ask(&server, "/busy")];
+    await_asked(&backend, 1);
+    for index in 0..LENGTH {
+        clients.push(ask(&server, &format!("/{index}")));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let start = Instant::now();
+    let response = ask(&server, "/one-more").response();
+    assert_eq!(response.status, 503);
+    assert!(response.field("Retry-After").is_some());
+    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+    server.await_log("proxy-core.max-backlog-size");
+    gate.open(LENGTH + 1);
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(backend.asked_for("/one-more").len(), 0);
+}
+
+#[test]
+fn without_a_backlog_a_full_pool_is_a_503() {
+    let (backend, gate) = gated();
+    let lines = "proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = 0";
+    let server = front(&backend, lines);
+    let mut busy = ask(&server, "/busy");
+    await_asked(&backend, 1);
+    assert_eq!(server.get("/x").status, 503);
+    gate.open(2);
+    assert_eq!(busy.response().status, 200);
+    assert_eq!(server.get("/x").status, 200);
+}
+
+#[test]
+fn waiting_ends_on_time() {
+    let (backend, gate) = gated();
+    let lines = "proxy-core.max-pool-size = 1\nproxy-core.backlog-timeout = \"500ms\"";
+    let server = front(&backend, lines);
+    let mut busy = ask(&server, "/busy");
+    await_asked(&backend, 1);
+    let start = Instant::now();
+    let response = ask(&server, "/x").response();
+    let took = start.elapsed();
+    assert_eq!(response.status, 503);
+    assert!(response.field("Retry-After").is_some());
+    assert!((450..1200).contains(&took.as_millis()), "{took:?}");
+    server.await_log("proxy-core.backlog-timeout");
+    gate.open(1);
+    assert_eq!(busy.response().status, 200);
+}
+
+#[test]
+fn who_leaves_while_waiting_gives_its_place_up() {
+    let (backend, gate) = gated();
+    let lines = "proxy-core.max-pool-size = 1\nproxy-core.max-backlog-size = 2";
+    let server = front(&backend, lines);
+    let mut busy = ask(&server, "/busy");
+    await_asked(&backend, 1);
+    for round in 0..20 {
+        let waiting = [ask(&server, "/left"), ask(&server, "/left")];
+        // Both wait once a third is refused.
+        let full = || {
+            let mut third = ask(&server, "/third");
+            third.set_deadline(Duration::from_millis(100));
+            third.try_response(false).is_ok_and(|response| response.status == 503)
+        };
+        assert!(wait_until(SOON, full), "round {round}");
+        waiting.into_iter().for_each(Client::reset);
+    }
+    gate.open(usize::MAX / 2);
+    assert_eq!(busy.response().status, 200);
+    let mut last = ask(&server, "/last");
+    assert_eq!(last.response().status, 200);
+    assert_eq!(backend.asked_for("/left").len(), 0, "nobody waited for these answers");
+}
+
+#[test]
+fn a_place_that_comes_free_in_one_worker_serves_another() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.max-pool-size = 1\nserver.max-worker = 4");
+    let start = Instant::now();
+    for _ in 0..100 {
+        assert_eq!(server.get("/x").text(), "ok");
+    }
+    // Each look of a waiting request that nobody calls takes a tenth of a second.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}

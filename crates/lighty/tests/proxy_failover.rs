@@ -1,0 +1,370 @@
+//! Backends that refuse, die, restart or do not accept: what a request costs then.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::backend::{Backend, FullListener, Peer, Port};
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
+
+fn front(backends: &[SocketAddr], lines: &str) -> Server {
+    let list: Vec<String> = backends.iter().map(|address| format!("\"{address}\"")).collect();
+    lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( {} )\n{lines}",
+            list.join(", ")
+        ))
+        .start()
+}
+
+/// Clients that ask again and again on connections of their own until they are told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+    clients: Vec<JoinHandle<()>>,
+    outcome: Arc<Mutex<Outcome>>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    wrong: Vec<String>,
+    took: Vec<Duration>,
+}
+
+impl Load {
+    fn start(address: SocketAddr, clients: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicUsize::new(0));
+        let outcome = Arc::new(Mutex::new(Outcome::default()));
+        let clients = (0..clients)
+            .map(|_| {
+                let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
+                let outcome = Arc::clone(&outcome);
+                std::thread::spawn(move || ask_until(address, &stop, &done, &outcome))
+            })
+            .collect();
+        Self { stop, done, clients, outcome }
+    }
+
+    /// Waits for so many more answers.
+    fn await_more(&self, answers: usize) {
+        let before = self.done.load(Ordering::SeqCst);
+        let more = || self.done.load(Ordering::SeqCst) >= before + answers;
+        assert!(lighty_testkit::wait_until(Duration::from_secs(30), more));
+    }
+
+    /// Stops; what went wrong, and how long the answers took, in order.
+    fn finish(self) -> (Vec<String>, Vec<Duration>) {
+        self.stop.store(true, Ordering::SeqCst);
+        for client in self.clients {
+            client.join().expect("a client");
+        }
+        let mut outcome = self.outcome.lock().expect("nobody panics");
+        outcome.took.sort();
+        (std::mem::take(&mut outcome.wrong), std::mem::take(&mut outcome.took))
+    }
+}
+
+fn ask_until(address: SocketAddr, stop: &AtomicBool, done: &AtomicUsize, outcome: &Mutex<Outcome>) {
+    let mut client = Client::tcp(address);
+    while !stop.load(Ordering::SeqCst) {
+        let start = Instant::now();
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let got = client.try_response(false);
+        let took = start.elapsed();
+        let mut outcome = outcome.lock().expect("nobody panics");
+        outcome.took.push(took);
+        match got {
+            Ok(response) if response.status == 200 && response.body == b"ok" => {}
+            Ok(response) => outcome.wrong.push(format!("{response:?}")),
+            Err(error) => {
+                outcome.wrong.push(error);
+                client = Client::tcp(address);
+            }
+        }
+        drop(outcome);
+        done.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn one_dead_of_two_costs_milliseconds() {
+    let dead = Port::reserve();
+    let alive = Backend::answering("ok");
+    for balancer in ["round-robin", "sqf", "static", "carp"] {
+        let server = front(
+            &[dead.address(), alive.address()],
+            &format!("proxy-core.balancer = \"{balancer}\""),
+        );
+        for index in 0..40 {
+            let start = Instant::now();
+            let response = server.get(&format!("/{index}"));
+            assert_eq!((response.status, response.text()), (200, "ok"), "{balancer}");
+            assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+        }
+        server.await_log(&format!("backend {} is down", dead.address()));
+    }
+}
+
+#[test]
+fn with_all_dead_the_answer_is_503_at_once() {
+    for count in [1, 2, 5] {
+        let ports: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
+        let addresses: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
+        let server = front(&addresses, "");
+        for _ in 0..20 {
+            let start = Instant::now();
+            let response = server.get("/x");
+            assert_eq!(response.status, 503, "{}", server.log());
+            assert!(response.field("Retry-After").is_some());
+            assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+        }
+        server.await_log("no backend is up");
+        server.await_log(&addresses[0].to_string());
+    }
+}
+
+#[test]
+fn a_post_to_a_dead_backend_goes_to_another() {
+    let dead = Port::reserve();
+    let alive = Backend::answering("ok");
+    let server = front(&[dead.address(), alive.address()], "proxy-core.balancer = \"static\"");
+    let mut client = server.connect();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(client.response().text(), "ok");
+    assert_eq!(alive.asked()[0].body, b"hello");
+}
+
+#[test]
+fn a_backend_that_does_not_accept_is_passed_over() {
+    let full = FullListener::start();
+    let alive = Backend::answering("ok");
+    let lines = "proxy-core.balancer = \"static\"\nproxy-core.connect-timeout = \"300ms\"";
+    let server = front(&[full.address(), alive.address()], lines);
+    let start = Instant::now();
+    assert_eq!(server.get("/x").text(), "ok");
+    let took = start.elapsed();
+    assert!((250..1500).contains(&took.as_millis()), "{took:?}");
+    let start = Instant::now();
+    assert_eq!(server.get("/x").text(), "ok");
+    assert!(start.elapsed() < Duration::from_millis(200), "it is tried again at once");
+    let alone = front(&[full.address()], "proxy-core.connect-timeout = \"300ms\"");
+    let response = alone.get("/x");
+    assert_eq!(response.status, 504, "{}", alone.log());
+    alone.await_log("proxy-core.connect-timeout");
+    alone.await_log(&full.address().to_string());
+}
+
+#[test]
+fn a_backend_killed_under_load_loses_nothing() {
+    let ports = [Port::reserve(), Port::reserve()];
+    let mut backends: Vec<Server> = ports.iter().map(file_server).collect();
+    let server = front(&[ports[0].address(), ports[1].address()], "");
+    let load = Load::start(server.address(), 8);
+    load.await_more(400);
+    backends[0].kill();
+    load.await_more(800);
+    let (wrong, took) = load.finish();
+    assert!(
+        wrong.is_empty(),
+        "{} of {}: {:?}\n{}",
+        wrong.len(),
+        took.len(),
+        wrong[0],
+        server.log()
+    );
+    // Less than a look of those that wait in the backlog: nobody had to.
+    let late = took[took.len() * 99 / 100];
+    assert!(late < Duration::from_millis(250), "99 of 100 within {late:?}");
+}
+
+#[test]
+fn a_restart_under_load_costs_no_error() {
+    let port = Port::reserve();
+    let mut backend = file_server(&port);
+    let server = front(&[port.address()], "");
+    let load = Load::start(server.address(), 8);
+    for round in 0..3 {
+        load.await_more(300);
+        if round % 2 == 0 {
+            backend.kill();
+        } else {
+            backend.stop();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        backend = file_server(&port);
+    }
+    load.await_more(300);
+    let (wrong, took) = load.finish();
+    assert!(
+        wrong.is_empty(),
+        "{} of {}: {:?}\n{}",
+        wrong.len(),
+        took.len(),
+        wrong[0],
+        server.log()
+    );
+}
+
+/// A process to be killed: a server of the same make with one file.
+fn file_server(port: &Port) -> Server {
+    lighty!()
+        .file("a", "ok")
+        .without_listener()
+        .config(&format!("server.bind = \"127.0.0.1\"\nserver.port = {}", port.address().port()))
+        .start()
+}
+
+#[test]
+fn a_backend_that_never_worked_is_not_waited_for_and_found_when_it_comes() {
+    let port = Port::reserve();
+    let server = front(&[port.address()], "proxy-core.disable-time = \"200ms\"");
+    assert_eq!(server.get("/x").status, 503);
+    let _backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    let up = || server.get("/x").status == 200;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(3), up), "{}", server.log());
+    server.await_log("is up again");
+}
+
+#[test]
+fn a_held_request_is_answered_503_when_the_hold_is_over() {
+    let port = Port::reserve();
+    let server = front(&[port.address()], "proxy-core.hold-time = \"500ms\"");
+    let mut backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    assert_eq!(server.get("/x").status, 200);
+    backend.kill();
+    let start = Instant::now();
+    assert_eq!(server.get("/x").status, 503);
+    let took = start.elapsed();
+    assert!((300..2000).contains(&took.as_millis()), "{took:?}");
+    let start = Instant::now();
+    assert_eq!(server.get("/x").status, 503);
+    assert!(start.elapsed() < Duration::from_millis(300), "{:?}", start.elapsed());
+}
+
+#[test]
+fn disable_time_grows_with_each_failure() {
+    let port = Port::reserve();
+    let lines = "proxy-core.disable-time = \"200ms\"\nproxy-core.max-disable-time = \"800ms\"\n\
+                 proxy-core.hold-time = 0";
+    let server = front(&[port.address()], lines);
+    let said = |ms: u32| {
+        let line = format!("for {ms} ms");
+        let heard = || {
+            let _ = server.get("/x");
+            server.log().contains(&line)
+        };
+        assert!(lighty_testkit::wait_until(Duration::from_secs(5), heard), "{}", server.log());
+    };
+    [200, 400, 800].into_iter().for_each(said);
+    let lines = |server: &Server| server.log().matches("for 800 ms").count();
+    let before = lines(&server);
+    let again = || {
+        let _ = server.get("/x");
+        lines(&server) > before
+    };
+    assert!(lighty_testkit::wait_until(Duration::from_secs(5), again), "it ends at its maximum");
+    assert!(!server.log().contains("for 1600 ms"));
+}
+
+#[test]
+fn a_backend_that_comes_back_starts_slowly() {
+    let port = Port::reserve();
+    let steady = Backend::answering("ok");
+    let lines = "proxy-core.disable-time = \"200ms\"\nproxy-core.slow-start = 60";
+    let server = front(&[port.address(), steady.address()], lines);
+    assert_eq!(server.get("/x").status, 200);
+    let back = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    let found = || {
+        assert_eq!(server.get("/x").status, 200);
+        !back.asked().is_empty()
+    };
+    assert!(lighty_testkit::wait_until(Duration::from_secs(5), found));
+    let before = (back.asked().len(), steady.asked().len());
+    for _ in 0..60 {
+        assert_eq!(server.get("/x").status, 200);
+    }
+    let share = back.asked().len() - before.0;
+    assert!(share <= 10, "{share} of 60 in its first moments");
+}
+
+#[test]
+fn one_bad_url_does_not_take_a_backend_from_everybody() {
+    let slow_or = |fault: fn(&mut Peer)| {
+        Backend::start(move |peer| {
+            while let Some(asked) = peer.request() {
+                match asked.target() {
+                    "/bad" => return fault(peer),
+                    _ => peer.answer("ok"),
+                };
+            }
+        })
+    };
+    let faults: [fn(&mut Peer); 3] = [
+        |peer| {
+            peer.hang();
+        },
+        |peer| {
+            peer.send("nonsense\r\n\r\n");
+        },
+        |peer| {
+            std::thread::sleep(Duration::from_millis(200));
+            peer.reset();
+        },
+    ];
+    for fault in faults {
+        let backend = slow_or(fault);
+        let lines = "proxy-core.read-timeout = \"400ms\"\nproxy-core.hold-time = 0";
+        let server = front(&[backend.address()], lines);
+        assert_eq!(server.get("/x").status, 200);
+        let mut bad = server.connect();
+        bad.send("GET /bad HTTP/1.1\r\nHost: a\r\n\r\n");
+        let stop = Instant::now() + Duration::from_millis(800);
+        while Instant::now() < stop {
+            assert_eq!(server.get("/x").status, 200, "{}", server.log());
+        }
+        assert!(matches!(bad.response().status, 502 | 504));
+        assert!(!server.log().contains("is down"), "{}", server.log());
+    }
+}
+
+#[test]
+fn a_frozen_backend_is_left_alone() {
+    let frozen = Backend::start(|peer| {
+        peer.hang();
+    });
+    let alive = Backend::answering("ok");
+    let lines = "proxy-core.balancer = \"static\"\nproxy-core.read-timeout = \"300ms\"\n\
+                 proxy-core.disable-time = 5";
+    let server = front(&[frozen.address(), alive.address()], lines);
+    assert_eq!(server.get("/x").status, 504);
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(server.get("/x").text(), "ok");
+    }
+    assert!(start.elapsed() < Duration::from_secs(1));
+    server.await_log(&format!("backend {} is down", frozen.address()));
+}
+
+#[test]
+fn a_backup_serves_only_while_no_other_is_up() {
+    let port = Port::reserve();
+    let backup = Backend::answering("backup");
+    let lines = format!(
+        "proxy-core.backup = ( \"{}\" )\nproxy-core.disable-time = \"200ms\"\n\
+         proxy-core.hold-time = 0",
+        backup.address()
+    );
+    let server = front(&[port.address(), backup.address()], &lines);
+    assert_eq!(server.get("/x").text(), "backup");
+    let _main = Backend::start_at(&port, |peer| peer.answer_all("main"));
+    let back = || server.get("/x").text() == "main";
+    assert!(lighty_testkit::wait_until(Duration::from_secs(3), back), "{}", server.log());
+    for _ in 0..5 {
+        assert_eq!(server.get("/x").text(), "main");
+    }
+}

@@ -6,16 +6,20 @@
 //! connections over them; otherwise the workers share one by [`BoundSocket::try_clone`].
 
 mod inherit;
+mod private_dir;
 mod spec;
 
 pub use inherit::{Inherited, inherited_sockets};
+pub use private_dir::PrivateDir;
 pub use spec::{BindSpec, BindSpecError};
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -186,6 +190,9 @@ fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
 }
 
 fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
+    if let Some(name) = path.as_os_str().as_bytes().strip_prefix(b"@") {
+        return bind_abstract(path, name, options);
+    }
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -193,6 +200,14 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     if let Some(mode) = options.unix_mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
+    socket.listen(options.backlog)?;
+    Ok(BoundSocket { socket, address: BindSpec::Unix(path.to_path_buf()) })
+}
+
+/// A socket without a file, in the abstract name space of Linux.
+fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<BoundSocket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
     socket.listen(options.backlog)?;
     Ok(BoundSocket { socket, address: BindSpec::Unix(path.to_path_buf()) })
 }

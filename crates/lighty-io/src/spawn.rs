@@ -73,6 +73,11 @@ impl Program {
             names.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
         self.environment.extend(found);
     }
+
+    /// Adds all variables of our own environment.
+    pub fn copy_whole_environment(&mut self) {
+        self.environment.extend(std::env::vars_os());
+    }
 }
 
 /// Where a child reads from.

@@ -8,23 +8,27 @@
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · [`serve`] (one request) · [`seat`] and
 //! [`backlog`] (getting a connection) · [`upstream`], [`address`], [`names`], [`pool`], [`health`]
-//! (what is shared) · [`balance`] (the choice, one file each) · [`session`] (what is spoken, one file each) ·
+//! (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · [`balance`] (the
+//! choice, one file each) · [`session`] (what is spoken, one file each) ·
 //! [`courier`] (the way there and back) · [`reply`], [`download`] (the answer).
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod backlog;
 pub mod balance;
+pub mod configured;
 pub mod courier;
 pub mod deadline;
 pub mod directives;
 pub mod download;
 pub mod errand;
 pub mod health;
+mod keeper;
 pub mod local;
 pub mod names;
 pub mod pool;
 pub mod proxy;
+pub mod registry;
 pub mod reply;
 pub mod script;
 pub mod seat;

@@ -3,8 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lighty_buf::BufPool;
 use lighty_core::log::{About, Level, Log};
@@ -15,6 +14,7 @@ use crate::balance::Choice;
 use crate::courier::Courier;
 use crate::deadline::Deadlines;
 use crate::pool::{Place, Pool};
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::spec::{Protocol, UpstreamSpec};
 use crate::upstream::Upstream;
@@ -27,31 +27,6 @@ const PIECES_MAX: usize = 1024;
 
 /// Couriers of each protocol that are kept for the next request.
 const COURIERS_KEPT_MAX: usize = 256;
-
-/// The process's upstreams, shared by all workers. Equal specs are one upstream.
-#[derive(Default)]
-pub struct Registry {
-    upstreams: Mutex<Vec<Arc<Upstream>>>,
-    workers: AtomicUsize,
-}
-
-impl Registry {
-    /// The upstream for a spec, made at its first use.
-    pub fn upstream(&self, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
-        let mut upstreams = self.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = upstreams.iter().find(|known| known.spec == *spec) {
-            return Arc::clone(known);
-        }
-        let made = Arc::new(Upstream::new(Arc::clone(spec), upstreams.len()));
-        upstreams.push(Arc::clone(&made));
-        made
-    }
-
-    /// All upstreams, in the order in which they came into use.
-    pub fn all(&self) -> Vec<Arc<Upstream>> {
-        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// One worker's side of the proxy.
 pub struct Local {
@@ -80,7 +55,7 @@ struct Known {
 impl Local {
     /// For another worker of the process. Its tasks run until the worker ends.
     pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
-        let worker = registry.workers.fetch_add(1, Ordering::Relaxed);
+        let worker = registry.enlist();
         let local = Self::new(worker, clock, log, registry);
         tokio::task::spawn_local(Rc::clone(&local.deadlines).tick());
         tokio::task::spawn_local(Rc::clone(&local).sweep());

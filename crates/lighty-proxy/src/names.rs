@@ -134,6 +134,8 @@ pub struct Names {
     watches: Vec<Option<Watch>>,
     /// Generation of each watch that the last list was made of.
     seen: Vec<u64>,
+    /// What was last told of each watch.
+    heard: Vec<Standing>,
 }
 
 impl Names {
@@ -143,8 +145,8 @@ impl Names {
         let of_backend =
             |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
         let watches: Vec<_> = upstream.backends.iter().map(of_backend).collect();
-        let seen = vec![0; watches.len()];
-        Names { upstream, watches, seen }
+        let (seen, heard) = (vec![0; watches.len()], vec![Standing::Pending; watches.len()]);
+        Names { upstream, watches, seen, heard }
     }
 
     /// Whether there is no name, so that the addresses never change.
@@ -190,6 +192,37 @@ impl Names {
             })
             .await;
         }
+    }
+
+    /// Waits until a name has changed or is to be believed more or less than before: its backend as
+    /// written, and how much. Never ends where there is no name.
+    pub async fn news(&mut self) -> Vec<(Arc<str>, Standing)> {
+        let pairs = self.watches.iter().zip(self.seen.iter().zip(&self.heard));
+        let mut changes: Vec<_> = pairs
+            .filter_map(|(watch, (seen, heard))| {
+                let is_news = |now: &Resolved| now.generation != *seen || now.standing != *heard;
+                Some(Box::pin(watch.as_ref()?.until(is_news)))
+            })
+            .collect();
+        poll_fn(|cx| {
+            let mut polled = changes.iter_mut().map(|change| change.as_mut().poll(cx));
+            if polled.any(|poll| poll.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(changes);
+        let backends = self.upstream.backends.iter().zip(&self.watches).zip(&mut self.heard);
+        let news = backends.filter_map(|((backend, watch), heard)| {
+            let now = watch.as_ref()?.current().standing.clone();
+            let is_new = *heard != now;
+            heard.clone_from(&now);
+            is_new.then(|| (Arc::clone(&backend.text), now))
+        });
+        news.collect()
+    }
+
+    /// Whether every name has been looked up once, whichever way that ended.
+    pub fn are_settled(&self) -> bool {
+        self.standings().all(|(_, standing)| standing != Standing::Pending)
     }
 
     /// Has every name looked up before its time: a backend may have moved.

@@ -9,7 +9,8 @@ use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Services, Settings};
 
 use crate::directives;
-use crate::local::{Local, Registry};
+use crate::local::Local;
+use crate::registry::Registry;
 use crate::serve::serve;
 use crate::settings::{ProxySettings, Route, Takes};
 

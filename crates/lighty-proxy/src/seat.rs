@@ -103,6 +103,10 @@ impl Local {
     /// Why there is none, and will be none.
     pub async fn wait_for_seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
         let upstream = ask.upstream;
+        if upstream.is_unsettled() {
+            let patience = Duration::from_millis(upstream.spec.timeouts.connect_ms);
+            let _ = timeout(patience, upstream.settled()).await;
+        }
         if upstream.is_down(self.clock.mono_ms(), ask.tried) {
             return Err(Refusal::Down);
         }

@@ -278,6 +278,7 @@ impl Serving<'_> {
         let expects_no_body = || self.ex.request.method.is_some_and(Method::is_safe);
         spec.pool.requests_max > 0
             && spec.proxy_protocol.is_none()
+            && !self.upstream.is_spawned
             && (self.upload.is_none() || !expects_no_body())
     }
 

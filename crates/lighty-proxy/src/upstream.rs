@@ -1,6 +1,6 @@
 //! An upstream at run time: addresses, the choice among them, the backlog. Shared by all workers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lighty_io::connect::Target;
@@ -10,6 +10,7 @@ use crate::address::{Address, AddressId, AddressSpec};
 use crate::backlog::Backlog;
 use crate::balance::{self, Balancer, Choice, Key};
 use crate::health::passive::{Change, State};
+use crate::names::NamedAddress;
 use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// Backends that answer for one another.
@@ -21,6 +22,14 @@ pub struct Upstream {
     /// Tells every worker to let an idle connection go, because a request of another one waits.
     pub reclaim: Notify,
     pub requests: AtomicU64,
+    /// Whether any backend is a program that the server starts: one of its processes may serve one
+    /// connection at a time, and would be held by one that rests.
+    pub is_spawned: bool,
+    /// Whether the first look-up of its names is under way, and there is no address yet.
+    unsettled: AtomicBool,
+    settled: Notify,
+    /// A backend refused: its name may stand for another address by now.
+    refresh: Notify,
     balancer: Box<dyn Balancer>,
     addresses: RwLock<Arc<[Arc<Address>]>>,
 }
@@ -52,6 +61,10 @@ impl Upstream {
             backlog: Backlog::new(spec.backlog.length_max),
             reclaim: Notify::new(),
             requests: AtomicU64::new(0),
+            is_spawned: spec.backends.iter().any(|backend| backend.spawn.is_some()),
+            unsettled: AtomicBool::new(false),
+            settled: Notify::new(),
+            refresh: Notify::new(),
             balancer: balance::create(&spec.balancer),
             addresses: RwLock::new(Arc::from([])),
             spec,
@@ -59,6 +72,45 @@ impl Upstream {
         let literal = upstream.spec.backends.iter().filter_map(|b| literal(b, &upstream.spec));
         upstream.set_addresses(literal.collect());
         upstream
+    }
+
+    /// Whether somebody must look after it besides its requests: names, checks, processes.
+    pub fn needs_care(&self) -> bool {
+        let is_alive = |b: &BackendSpec| b.spawn.is_some() || is_named(b);
+        self.spec.health.check.is_some() || self.spec.backends.iter().any(is_alive)
+    }
+
+    /// Requests wait until [`settle`](Self::settle): the look-up of its names has begun.
+    pub(crate) fn await_names(&self) {
+        let wait = self.addresses().is_empty() && self.spec.backends.iter().any(is_named);
+        self.unsettled.store(wait, Ordering::Release);
+    }
+
+    /// Requests wait no longer for addresses.
+    pub(crate) fn settle(&self) {
+        if self.unsettled.swap(false, Ordering::AcqRel) {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Whether the first answer to its names is still to come.
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Acquire)
+    }
+
+    /// Waits for the first answer to its names.
+    pub async fn settled(&self) {
+        let settled = self.settled.notified();
+        tokio::pin!(settled);
+        settled.as_mut().enable();
+        if self.is_unsettled() {
+            settled.await;
+        }
+    }
+
+    /// Waits until a backend refused, so that names are better looked up again.
+    pub(crate) async fn wants_refresh(&self) {
+        self.refresh.notified().await;
     }
 
     /// The addresses there are now.
@@ -159,7 +211,11 @@ impl Upstream {
     /// An address refused, or failed in a way that is its own fault.
     pub fn failed(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
         address.failed.fetch_add(1, Ordering::Relaxed);
-        address.health.record_failure(began_ms, now_ms)
+        let change = address.health.record_failure(began_ms, now_ms);
+        if matches!(change, Change::WentDown { .. }) {
+            self.refresh.notify_one();
+        }
+        change
     }
 }
 
@@ -212,6 +268,23 @@ fn literal(backend: &BackendSpec, upstream: &UpstreamSpec) -> Option<AddressSpec
         BackendAddress::Name { .. } | BackendAddress::Srv(_) => return None,
     };
     Some(address_spec(backend, upstream, Arc::clone(&backend.text), target))
+}
+
+fn is_named(backend: &BackendSpec) -> bool {
+    matches!(backend.address, BackendAddress::Name { .. } | BackendAddress::Srv(_))
+}
+
+/// The address of a backend that is a name, or one of many.
+pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressSpec {
+    let size_max = upstream.pool.size_max;
+    let own = upstream.backends.get(named.backend).and_then(|backend| backend.max_connections);
+    AddressSpec {
+        text: named.text,
+        target: named.target,
+        weight: named.weight,
+        backup: named.backup,
+        connections_max: own.map_or(size_max, |own| own.min(size_max)),
+    }
 }
 
 /// What an address of a backend is like.

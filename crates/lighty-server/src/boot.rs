@@ -13,10 +13,12 @@ use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_core::{Settings, limits};
 use lighty_io::clock::Clock;
-use lighty_io::log_writer::{self, LogTarget, LogWriter};
+use lighty_io::log_writer::{self, LogHandle, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
+use lighty_proxy::configured;
+use lighty_proxy::registry::Registry;
 use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
@@ -44,6 +46,9 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
 /// hangs in a blocking backend's read would hold the process for ever.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How long processes that were started as backends may take to end, KILL included.
+const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
+
 /// How long the logs may take to be written at the end.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -65,6 +70,8 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         }
         None => None,
     };
+    // It reads the system's lists of hosts and name servers: later there may be another root.
+    let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     give_up_rights(&server)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json);
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
@@ -73,11 +80,16 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         trouble.line(Level::Error, wall_s(), text, About::default());
     });
 
-    let fleet = launch(&config, &server, bound, &logs, workers, fds, &say)?;
+    let shared = Shared { access_logs: logs.access.clone(), upstreams: Arc::clone(&upstreams) };
+    upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
+    let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };
+    let fleet = launch(&config, &server, bound, crew, &say);
+    let fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     wait_for_end(ears, &fleet, &server, &say, || {
         logs.errors.reopen();
         logs.access.reopen();
     });
+    upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
     // The workers' last lines come before the last one of all.
@@ -182,6 +194,15 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
 }
 
+/// How many workers there will be, and what they share.
+struct Crew {
+    workers: usize,
+    /// Descriptors of the process.
+    fds: u64,
+    errors: LogHandle,
+    shared: Shared,
+}
+
 /// The running workers.
 struct Fleet {
     orders: watch::Sender<Order>,
@@ -194,16 +215,14 @@ fn launch(
     config: &Arc<Config<Settings>>,
     server: &ServerSettings,
     bound: Vec<Bound>,
-    logs: &Logs,
-    workers: usize,
-    fds: u64,
+    crew: Crew,
     say: &dyn Fn(Level, &str),
 ) -> Result<Fleet, BootError> {
+    let Crew { workers, fds, errors, shared } = crew;
     let connections = match server.max_connections {
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
     };
-    let shared = Shared { access_logs: logs.access.clone(), upstreams: Arc::default() };
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
@@ -224,7 +243,7 @@ fn launch(
             connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
             roots_max: document_roots(fds, workers),
-            errors: logs.errors.handle(),
+            errors: errors.clone(),
             shared: shared.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),

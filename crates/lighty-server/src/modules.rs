@@ -16,8 +16,8 @@ use lighty_modules::{
     secdownload::Secdownload, setenv::Setenv, simple_vhost::SimpleVhost, staticfile::StaticFile,
     userdir::Userdir, usertrack::Usertrack,
 };
-use lighty_proxy::local::Registry;
 use lighty_proxy::proxy::ProxyCore;
+use lighty_proxy::registry::Registry;
 
 /// Modules of this build, whatever `server.modules` names.
 pub const BUILT_IN: &[&str] = &[

@@ -13,6 +13,8 @@ pub mod backend;
 pub mod cases;
 pub mod client;
 pub mod content;
+pub mod name_server;
+pub mod origin;
 pub mod peer;
 pub mod real;
 pub mod response;

@@ -25,9 +25,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
 /// Flaws of what a block sets, with all that is set around it.
 fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnostic>) {
     let blocks = config.blocks();
-    let is_ours =
-        |setting: &Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
-    if !blocks[block].settings.iter().any(|setting| is_ours(&setting)) {
+    if !is_ours(config, block) {
         return;
     }
     let path = path(config, block);
@@ -47,6 +45,27 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
             findings.push(Diagnostic::error("value", span, text).help(flaw.help));
         }
     }
+}
+
+/// Whether a block sets anything of the proxy.
+fn is_ours(config: &Config<Settings>, block: usize) -> bool {
+    let of_proxy =
+        |setting: Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
+    config.blocks()[block].settings.iter().any(of_proxy)
+}
+
+/// Blocks that set anything of the proxy.
+pub(crate) fn blocks_of_ours(config: &Config<Settings>) -> impl Iterator<Item = usize> {
+    (0..config.blocks().len()).filter(|block| is_ours(config, *block))
+}
+
+/// What holds where a block and those around it are true, and no other.
+pub(crate) fn settings_at(config: &Config<Settings>, block: usize) -> Settings {
+    let mut settings = config.global().clone();
+    for at in path(config, block).into_iter().filter(|at| *at != 0) {
+        config.blocks()[at].settings.iter().for_each(|setting| setting.apply(&mut settings));
+    }
+    settings
 }
 
 /// A block and those around it, the global one first.

@@ -14,6 +14,7 @@ mod header;
 mod health;
 mod host;
 mod limits;
+mod names;
 pub(crate) mod parts;
 mod place;
 mod rules;
@@ -24,6 +25,7 @@ use lighty_config::Directive;
 use lighty_core::Settings;
 
 pub use check::check;
+pub(crate) use check::{blocks_of_ours, settings_at};
 
 use crate::settings::ProxySettings;
 use parts::Parts;
@@ -35,6 +37,7 @@ pub fn all() -> Vec<Row> {
     let mut rows = core::rows();
     rows.extend(limits::rows());
     rows.extend(health::rows());
+    rows.extend(names::rows());
     rows.extend(rules::rows());
     let mut rows: Vec<Row> = rows.into_iter().map(|row| row.module("mod_proxy_core")).collect();
     rows.extend(servers::rows());

@@ -1,5 +1,6 @@
 //! What the directives set, each by itself, before it is put together.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lighty_config::{Pairs, Strings};
@@ -18,6 +19,7 @@ pub(crate) struct Parts {
     /// By [`Family::index`].
     pub(super) families: [FamilyParts; Family::ALL.len()],
     pub(super) header: HeaderParts,
+    pub(crate) resolver: ResolverParts,
     /// `scgi.protocol = "uwsgi"`.
     pub(super) scgi_is_uwsgi: bool,
 }
@@ -30,6 +32,20 @@ impl Parts {
 
     pub(super) fn family(&mut self, family: Family) -> &mut FamilyParts {
         &mut self.families[family.index()]
+    }
+}
+
+/// How names are looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolverParts {
+    pub(crate) name_servers: Arc<[SocketAddr]>,
+    pub(crate) timeout_ms: u64,
+    pub(crate) ttl_ms_max: u64,
+}
+
+impl Default for ResolverParts {
+    fn default() -> Self {
+        Self { name_servers: Arc::from([]), timeout_ms: 2_000, ttl_ms_max: 3_600_000 }
     }
 }
 

@@ -1,0 +1,73 @@
+//! The active checks of an upstream's addresses: a task for each, all on the keeper's thread.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use lighty_core::log::Level;
+use lighty_io::connect::Target;
+
+use super::Voice;
+use crate::address::{Address, AddressId};
+use crate::health::checks::{CheckFault, Checked, keep_asking};
+use crate::health::passive::{Change, Health};
+use crate::upstream::Upstream;
+
+/// Has the addresses checked that are not yet; forgets those that are gone.
+pub(super) fn cover(upstream: &Arc<Upstream>, checked: &mut HashSet<AddressId>, log: &Voice) {
+    if upstream.spec.health.check.is_none() {
+        return;
+    }
+    let addresses = upstream.addresses();
+    checked.retain(|id| addresses.iter().any(|address| address.id == *id));
+    for address in addresses.iter() {
+        if checked.insert(address.id) {
+            let task = keep(Arc::clone(upstream), Arc::clone(address), log.clone());
+            tokio::task::spawn_local(task);
+        }
+    }
+}
+
+/// Checks an address for as long as it is one of the upstream's.
+async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: Voice) {
+    let spec = Arc::clone(&upstream.spec);
+    let Some(check) = &spec.health.check else { return };
+    let clock = log.clock.clone();
+    let present = || {
+        let is_there = upstream.addresses().iter().any(|known| known.id == address.id);
+        is_there.then_some(Asked { upstream: &upstream, address: &address, log: &log })
+    };
+    keep_asking(present, check, spec.proxy_protocol, clock).await;
+}
+
+struct Asked<'a> {
+    upstream: &'a Upstream,
+    address: &'a Address,
+    log: &'a Voice,
+}
+
+impl Checked for Asked<'_> {
+    fn target(&self) -> &Target {
+        &self.address.spec.target
+    }
+
+    fn health(&self) -> &Health {
+        &self.address.health
+    }
+
+    fn was_checked(&self, change: Change, fault: Option<&CheckFault>) {
+        let (name, text) = (&self.upstream.spec.name, &self.address.spec.text);
+        match change {
+            Change::Nothing => {}
+            Change::CameBack => {
+                self.upstream.backlog.call_all();
+                let words = format!("{name}: backend {text} is up again, its check says");
+                self.log.say(Level::Notice, &words);
+            }
+            Change::WentDown { .. } => {
+                let why = fault.map(CheckFault::to_string).unwrap_or_default();
+                let words = format!("{name}: backend {text} is down, its check says: {why}");
+                self.log.say(Level::Error, &words);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What happens to upstreams while no request looks: names are looked up again, addresses are
+//! checked, processes are started and kept. One thread of the process does it for all workers; it
+//! starts with the first upstream that needs it.
+//!
+//! Reading order: this file (the thread) · [`names`] · [`checks`] · [`processes`] (which programs
+//! run) · [`process`] (one of them).
+
+mod checks;
+mod names;
+mod process;
+mod processes;
+
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lighty_core::log::{About, Level, Log};
+use lighty_io::clock::Clock;
+use lighty_io::resolve::Resolver;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::upstream::Upstream;
+use processes::Processes;
+
+/// How often an end is looked for, in milliseconds: the standard library cannot wait for a thread
+/// with a limit.
+const END_LOOK_MS: u64 = 5;
+
+/// The thread. It is given one order for each upstream of the configuration, and one to end.
+pub(crate) struct Keeper {
+    orders: UnboundedSender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    Care(Arc<Upstream>, mpsc::Sender<Result<(), String>>),
+    Stop,
+}
+
+/// The beginning of the care for an upstream.
+pub(crate) struct Care(mpsc::Receiver<Result<(), String>>);
+
+impl Care {
+    /// Waits until the processes of the upstream have been started.
+    pub(crate) fn wait(self) -> Result<(), String> {
+        self.0.recv().unwrap_or_else(|_| Err("the thread that cares for backends ended".into()))
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
+        let (orders, taken) = unbounded_channel();
+        let trouble = log.clone();
+        let body = move || {
+            if let Err(error) = serve(log, resolver, taken) {
+                let text = format!("caring for backends: {error}");
+                trouble.line(Level::Error, Clock::start().unix_s(), &text, About::default());
+            }
+        };
+        // Without the thread its orders have no taker: whoever waits for one is told.
+        let thread = std::thread::Builder::new().name("upstreams".into()).spawn(body).ok();
+        Self { orders, thread }
+    }
+
+    pub(crate) fn care(&self, upstream: Arc<Upstream>) -> Care {
+        let (give, take) = mpsc::channel();
+        let _ = self.orders.send(Order::Care(upstream, give));
+        Care(take)
+    }
+
+    /// Ends processes and thread, in this time at most.
+    pub(crate) fn stop(self, patience: Duration) {
+        let _ = self.orders.send(Order::Stop);
+        let until = Instant::now() + patience;
+        let is_over = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        while !is_over() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(END_LOOK_MS));
+        }
+    }
+}
+
+fn serve(log: Log, resolver: Resolver, orders: UnboundedReceiver<Order>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    let keeping = Keeping { log: Voice::new(log), resolver };
+    local.block_on(&runtime, keeping.obey(orders));
+    Ok(())
+}
+
+struct Keeping {
+    log: Voice,
+    resolver: Resolver,
+}
+
+impl Keeping {
+    async fn obey(self, mut orders: UnboundedReceiver<Order>) {
+        let mut processes = Processes::new(self.log.clone());
+        while let Some(Order::Care(upstream, reply)) = orders.recv().await {
+            let started = processes.begin(&upstream).await;
+            if let Err(text) = &started {
+                self.log.say(Level::Error, text);
+            }
+            let _ = reply.send(started);
+            let care = names::follow(upstream, self.resolver.clone(), self.log.clone());
+            tokio::task::spawn_local(care);
+        }
+        processes.stop().await;
+    }
+}
+
+/// The thread's clock, and its way to the error log.
+#[derive(Clone)]
+pub(crate) struct Voice {
+    log: Rc<Log>,
+    clock: Clock,
+}
+
+impl Voice {
+    fn new(log: Log) -> Self {
+        Self { log: Rc::new(log), clock: Clock::start() }
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        self.clock.refresh();
+        self.log.line(level, self.clock.unix_s(), text, About::default());
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.refresh();
+        self.clock.mono_ms()
+    }
+}

@@ -1,0 +1,56 @@
+//! Keeps the addresses of an upstream to what its names stand for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use lighty_core::log::Level;
+use lighty_io::resolve::{Resolver, Standing};
+
+use super::{Voice, checks};
+use crate::address::AddressId;
+use crate::names::Names;
+use crate::upstream::{Upstream, of_named};
+
+/// Follows the names of an upstream for as long as the process lives, and has its addresses
+/// checked.
+pub(super) async fn follow(upstream: Arc<Upstream>, resolver: Resolver, log: Voice) {
+    let mut checked: HashSet<AddressId> = HashSet::new();
+    checks::cover(&upstream, &mut checked, &log);
+    let mut names = Names::watch(Arc::clone(&upstream.spec), &resolver);
+    if names.is_static() {
+        return;
+    }
+    loop {
+        let news = tokio::select! {
+            news = names.news() => news,
+            () = upstream.wants_refresh() => {
+                names.refresh();
+                continue;
+            }
+        };
+        if let Some(list) = names.changed() {
+            upstream.set_addresses(list.into_iter().map(|a| of_named(a, &upstream.spec)).collect());
+            checks::cover(&upstream, &mut checked, &log);
+        }
+        if names.are_settled() || !upstream.addresses().is_empty() {
+            upstream.settle();
+        }
+        for (name, standing) in news {
+            tell(&upstream, &name, &standing, &log);
+        }
+    }
+}
+
+fn tell(upstream: &Upstream, name: &str, standing: &Standing, log: &Voice) {
+    let (level, words) = match standing {
+        Standing::Pending => return,
+        Standing::Fresh => (Level::Notice, "is resolved".to_owned()),
+        Standing::Stale(error) => {
+            (Level::Warning, format!("keeps its addresses, it cannot be resolved again: {error}"))
+        }
+        Standing::Unresolved(error) => {
+            (Level::Error, format!("has no address, it cannot be resolved: {error}"))
+        }
+    };
+    log.say(level, &format!("{}: backend {name} {words}", upstream.spec.name));
+}

@@ -1,0 +1,188 @@
+//! Programs that the server starts as backends (`bin-path`): which there are, and how many of each.
+//!
+//! The processes of a program share one listening socket, which the server keeps: while one is
+//! started again, connections wait in the socket's backlog instead of being refused.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lighty_core::log::Level;
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, SocketFile};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{Voice, process};
+use crate::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
+use crate::upstream::Upstream;
+
+/// How often it is looked whether more or fewer processes are wanted, in milliseconds.
+const GOVERN_MS: u64 = 200;
+
+/// How long a process may take to end after its signal, in milliseconds; KILL follows.
+pub(super) const GRACE_MS: u64 = 2_000;
+
+/// All programs.
+pub(super) struct Processes {
+    log: Voice,
+    groups: Vec<Rc<Group>>,
+}
+
+/// A program and its processes.
+pub(super) struct Group {
+    pub(super) log: Voice,
+    /// What the log calls it.
+    pub(super) text: String,
+    pub(super) spawn: Arc<SpawnSpec>,
+    pub(super) is_fastcgi: bool,
+    pub(super) socket: BoundSocket,
+    _file: Option<SocketFile>,
+    address: BackendAddress,
+    /// How many processes there should be; 0 ends all of them for good.
+    pub(super) wanted: watch::Sender<u32>,
+    users: RefCell<Vec<Arc<Upstream>>>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl Processes {
+    pub(super) fn new(log: Voice) -> Self {
+        Self { log, groups: Vec::new() }
+    }
+
+    /// Starts the programs of an upstream, as far as another one has not done so.
+    pub(super) async fn begin(&mut self, upstream: &Arc<Upstream>) -> Result<(), String> {
+        for backend in &upstream.spec.backends {
+            let Some(spawn) = &backend.spawn else { continue };
+            let known =
+                self.groups.iter().find(|g| g.address == backend.address && g.spawn == *spawn);
+            let group = match known {
+                Some(known) => Rc::clone(known),
+                None => self.start(upstream, backend, spawn).await?,
+            };
+            group.users.borrow_mut().push(Arc::clone(upstream));
+        }
+        Ok(())
+    }
+
+    async fn start(
+        &mut self,
+        upstream: &Upstream,
+        backend: &BackendSpec,
+        spawn: &Arc<SpawnSpec>,
+    ) -> Result<Rc<Group>, String> {
+        let name = &upstream.spec.name;
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
+        let group = Rc::new(Group {
+            log: self.log.clone(),
+            text: format!("{name}: {}", spawn.command.first().map_or("", |path| path)),
+            spawn: Arc::clone(spawn),
+            is_fastcgi: matches!(upstream.spec.protocol, Protocol::Fastcgi { .. }),
+            _file: socket.socket_file(),
+            socket,
+            address: backend.address.clone(),
+            wanted: watch::Sender::new(spawn.min_procs.max(1)),
+            users: RefCell::default(),
+            tasks: RefCell::default(),
+        });
+        group.start().await.map_err(failed)?;
+        self.groups.push(Rc::clone(&group));
+        Ok(group)
+    }
+
+    /// Ends all processes.
+    pub(super) async fn stop(&mut self) {
+        for group in &self.groups {
+            group.wanted.send_replace(0);
+        }
+        for group in self.groups.drain(..) {
+            let tasks = group.tasks.take();
+            for task in tasks {
+                let _ = task.await;
+            }
+        }
+    }
+}
+
+fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> {
+    let spec = match address {
+        BackendAddress::Inet(address) => BindSpec::Inet(*address),
+        BackendAddress::Unix(path) if path.is_empty() => {
+            let text = "no directory can be made for a socket; give the backend a \"socket\"";
+            return Err(std::io::Error::other(text));
+        }
+        BackendAddress::Unix(path) => BindSpec::Unix(Path::new(path.as_ref()).to_owned()),
+        BackendAddress::Name { .. } | BackendAddress::Srv(_) => {
+            return Err(std::io::Error::other("a program is started on this machine only"));
+        }
+    };
+    BoundSocket::bind(&spec, &BindOptions { backlog, ..BindOptions::default() })
+}
+
+impl Group {
+    /// Starts as many processes as there are to be at least: the first failure is the group's.
+    async fn start(self: &Rc<Self>) -> std::io::Result<()> {
+        let mut first = Vec::new();
+        for _ in 0..self.spawn.min_procs.max(1) {
+            first.push(process::start(self).await?);
+        }
+        let mut first = first.into_iter();
+        let tasks = (0..self.spawn.max_procs.max(1))
+            .map(|place| process::keep(Rc::clone(self), place, first.next()));
+        let mut running: Vec<_> = tasks.map(tokio::task::spawn_local).collect();
+        if self.spawn.min_procs < self.spawn.max_procs {
+            running.push(tokio::task::spawn_local(Rc::clone(self).govern()));
+        }
+        *self.tasks.borrow_mut() = running;
+        Ok(())
+    }
+
+    /// One process more while there are more requests than processes; one less, not below the
+    /// least, when there were fewer for the idle time and none is under way: nobody can tell which
+    /// process has one.
+    async fn govern(self: Rc<Self>) {
+        let spare_since_ms = Cell::new(self.log.now_ms());
+        let idle_ms = u64::from(self.spawn.idle_timeout_s) * 1000;
+        let mut wanted = self.wanted.subscribe();
+        loop {
+            let pause = Duration::from_millis(GOVERN_MS);
+            let stopped = wanted.wait_for(|wanted| *wanted == 0);
+            if tokio::time::timeout(pause, stopped).await.is_ok() {
+                return;
+            }
+            let (busy, now_ms) = (self.busy(), self.log.now_ms());
+            let running = *self.wanted.borrow();
+            if busy >= running {
+                spare_since_ms.set(now_ms);
+            }
+            let is_long_spare = now_ms.saturating_sub(spare_since_ms.get()) >= idle_ms;
+            if busy > running && running < self.spawn.max_procs {
+                self.change(running + 1, "more requests than processes");
+            } else if busy == 0 && is_long_spare && running > self.spawn.min_procs.max(1) {
+                spare_since_ms.set(now_ms);
+                self.change(running - 1, "idle");
+            }
+        }
+    }
+
+    fn change(&self, wanted: u32, why: &str) {
+        self.log
+            .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
+        self.wanted.send_replace(wanted);
+    }
+
+    /// Requests under way or waiting at the socket.
+    fn busy(&self) -> u32 {
+        let users = self.users.borrow();
+        let backends = users.iter().flat_map(|upstream| {
+            let at = upstream.spec.backends.iter().filter(|b| b.address == self.address);
+            let texts: Vec<_> = at.map(|backend| Arc::clone(&backend.text)).collect();
+            let addresses = upstream.addresses();
+            let ours = addresses.iter().filter(|a| texts.contains(&a.spec.text));
+            ours.map(|address| address.busy()).collect::<Vec<_>>()
+        });
+        backends.fold(0, u32::saturating_add)
+    }
+}

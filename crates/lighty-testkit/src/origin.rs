@@ -1,0 +1,108 @@
+//! A backend that speaks HTTP/1.1 and answers every request with its name.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// A running backend. Dropping it closes its listener.
+pub struct Origin {
+    address: SocketAddr,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct State {
+    name: String,
+    requests: AtomicUsize,
+    status: AtomicU16,
+    stopped: AtomicBool,
+}
+
+impl Origin {
+    /// Starts one on a port that the kernel chooses.
+    #[must_use]
+    pub fn start(name: &str) -> Self {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name)
+    }
+
+    /// Starts one at an address.
+    ///
+    /// # Panics
+    /// If the address is taken.
+    #[must_use]
+    pub fn start_at(address: SocketAddr, name: &str) -> Self {
+        let listener = TcpListener::bind(address).expect("an address for a backend");
+        let address = listener.local_addr().expect("its address");
+        let state = Arc::new(State {
+            name: name.to_owned(),
+            requests: AtomicUsize::new(0),
+            status: AtomicU16::new(200),
+            stopped: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let state = Arc::clone(&shared);
+                if let Ok(stream) = stream {
+                    std::thread::spawn(move || answer(stream, &state));
+                }
+            }
+        });
+        Self { address, state, thread: Some(thread) }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Requests it has answered.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::SeqCst)
+    }
+
+    /// Answers with this status from now on.
+    pub fn set_status(&self, status: u16) {
+        self.state.status.store(status, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.state.stopped.store(true, Ordering::SeqCst);
+        // Wakes the thread up, which then closes the listener.
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Requests have no body here.
+fn answer(mut stream: TcpStream, state: &State) {
+    let mut heard = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => heard.extend_from_slice(&buffer[..count]),
+        }
+        while let Some(end) = heard.windows(4).position(|four| four == b"\r\n\r\n") {
+            heard.drain(..end + 4);
+            state.requests.fetch_add(1, Ordering::SeqCst);
+            let (status, name) = (state.status.load(Ordering::SeqCst), &state.name);
+            let length = name.len();
+            let text = format!("HTTP/1.1 {status} So\r\nContent-Length: {length}\r\n\r\n{name}");
+            if stream.write_all(text.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}

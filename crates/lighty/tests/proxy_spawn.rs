@@ -1,0 +1,227 @@
+//! Backends that the server starts itself (`bin-path`). The program is this test once more, run
+//! for one "test" that answers HTTP on its standard input, or PHP.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use lighty_testkit::lighty;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::wait_until;
+use rustix::process::{Pid, Signal};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program: answers each request on the socket it was given with its process number. `/exit`
+/// ends it, `/env` tells its environment, `/slow` takes half a second.
+#[test]
+#[ignore = "a backend, not a test"]
+fn backend() {
+    let Ok(fd) = std::io::stdin().as_fd().try_clone_to_owned() else { return };
+    if std::env::var_os("LIGHTY_TEST_BACKEND").is_none() {
+        return;
+    }
+    eprintln!("hello from {}", std::process::id());
+    let listener = UnixListener::from(fd);
+    for stream in listener.incoming() {
+        answer(stream.expect("a connection"));
+    }
+}
+
+/// One connection at a time, one request on each.
+fn answer(mut stream: UnixStream) {
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => head.extend_from_slice(&buffer[..count]),
+            _ => return,
+        }
+    }
+    let target = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
+    let body = match &*target {
+        "/exit" => std::process::exit(7),
+        "/env" => std::env::vars().map(|(name, value)| format!("{name}={value}\n")).collect(),
+        "/slow" => {
+            std::thread::sleep(Duration::from_millis(500));
+            std::process::id().to_string()
+        }
+        _ => std::process::id().to_string(),
+    };
+    let length = body.len();
+    let text =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    let _ = stream.write_all(text.as_bytes());
+}
+
+fn program(keys: &str) -> Setup {
+    let this = std::env::current_exe().expect("this program");
+    let command = format!("{} --exact backend --ignored --nocapture", this.display());
+    lighty!().config(&format!(
+        "proxy.server = ( \"/\" => (( \"bin-path\" => \"{command}\", \"bin-environment\" => \
+         ( \"LIGHTY_TEST_BACKEND\" => \"1\", \"MINE\" => \"a b\" ), {keys} )) )"
+    ))
+}
+
+/// Children of a process.
+fn children(pid: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(list.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
+    }
+    found
+}
+
+fn is_there(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, signal).expect("a signal");
+}
+
+fn answers(server: &Server) -> bool {
+    server.get("/").status == 200
+}
+
+#[test]
+fn processes_run_before_the_first_request_and_end_with_the_server() {
+    let mut server = program("\"socket\" => \"@DIR@/app.socket\", \"max-procs\" => 2").start();
+    let running = children(server.pid());
+    assert_eq!(running.len(), 2, "{}", server.log());
+    assert!(server.root("../app.socket").exists());
+    for _ in 0..8 {
+        let who: u32 = server.get("/").text().parse().expect("a process number");
+        assert!(running.contains(&who), "{who} of {running:?}");
+    }
+    server.await_log(": hello from");
+    server.stop();
+    assert!(running.iter().all(|pid| !is_there(*pid)), "{running:?}");
+    assert!(!server.root("../app.socket").exists());
+}
+
+#[test]
+fn a_process_that_dies_is_started_again_and_costs_no_request() {
+    let server = program("\"max-procs\" => 1").start();
+    let first = children(server.pid());
+    for pid in &first {
+        kill(*pid, Signal::KILL);
+    }
+    // The socket is the server's: the request waits in it.
+    assert!(answers(&server), "{}", server.log());
+    server.await_log("ended: signal 9; started again in 100 ms");
+    let second = children(server.pid());
+    assert!(second.len() == 1 && second.is_disjoint(&first), "{first:?} {second:?}");
+    assert_eq!(server.get("/exit").status, 502);
+    server.await_log("ended: exit code 7; started again in 200 ms");
+    assert!(wait_until(PATIENCE, || answers(&server)), "{}", server.log());
+}
+
+#[test]
+fn a_socket_of_no_name_is_nobody_elses() {
+    let setup = program("\"max-procs\" => 1");
+    let tmp = setup.directory().to_str().expect("a path in UTF-8").to_owned();
+    let mut server = setup.env("TMPDIR", &tmp).start();
+    assert!(answers(&server), "{}", server.log());
+    let private = || {
+        let entries = std::fs::read_dir(&tmp).expect("the directory").flatten();
+        entries.map(|e| e.path()).find(|p| {
+            p.file_name().is_some_and(|name| name.to_string_lossy().starts_with("lighty-"))
+        })
+    };
+    let dir = private().expect("a directory for the socket");
+    let mode = std::fs::metadata(&dir).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert_eq!(std::fs::read_dir(&dir).expect("the sockets").count(), 1);
+    server.stop();
+    assert_eq!(private(), None);
+}
+
+#[test]
+fn no_process_outlives_a_server_that_was_killed() {
+    let mut server = program("\"max-procs\" => 2").start();
+    let running = children(server.pid());
+    assert_eq!(running.len(), 2);
+    server.kill();
+    assert!(wait_until(PATIENCE, || running.iter().all(|pid| !is_there(*pid))), "{running:?}");
+}
+
+#[test]
+fn a_process_that_does_not_heed_its_signal_is_killed() {
+    let mut server = program("\"max-procs\" => 1, \"kill-signal\" => 18").start();
+    let running = children(server.pid());
+    server.signal(Signal::TERM);
+    server.await_exit(PATIENCE);
+    assert!(running.iter().all(|pid| !is_there(*pid)), "{running:?}");
+}
+
+#[test]
+fn a_process_has_the_environment_that_is_asked_for() {
+    let server = program("\"bin-copy-environment\" => ( \"KEPT\" )")
+        .env("KEPT", "yes")
+        .env("LOST", "no")
+        .start();
+    let answer = server.get("/env");
+    let lines: BTreeSet<&str> = answer.text().lines().collect();
+    assert!(lines.contains("MINE=a b") && lines.contains("KEPT=yes"), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.starts_with("LOST=")), "{lines:?}");
+    let all = program("\"max-procs\" => 1").env("LOST", "not").start();
+    assert!(all.get("/env").text().contains("LOST=not\n"));
+}
+
+#[test]
+fn more_requests_bring_more_processes_and_quiet_takes_them_away() {
+    let server = program("\"min-procs\" => 1, \"max-procs\" => 3, \"idle-timeout\" => 1").start();
+    assert_eq!(children(server.pid()).len(), 1);
+    let grown = wait_until(PATIENCE, || {
+        let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send("GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.response().status, 200);
+        }
+        children(server.pid()).len() == 3
+    });
+    assert!(grown, "{}", server.log());
+    assert!(wait_until(PATIENCE, || children(server.pid()).len() == 1), "{}", server.log());
+    assert!(answers(&server));
+}
+
+#[test]
+fn a_program_that_is_not_there_keeps_the_server_from_starting() {
+    let setup = lighty!()
+        .config("fastcgi.server = ( \".php\" => (( \"bin-path\" => \"/nonexistent/php-cgi\" )) )");
+    let (code, _, err) = setup.run(&["-D", "-f", "@CONF@"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("cannot start /nonexistent/php-cgi"), "{err}");
+}
+
+#[test]
+fn php_is_started_and_answers() {
+    let server = lighty!()
+        .file("who.php", "<?php error_log(\"heard\"); echo getmypid(), ' ', $_GET['x'];")
+        .config("index-file.names = ( \"who.php\" )")
+        .config(
+            "fastcgi.server = ( \".php\" => (( \"bin-path\" => \"/usr/bin/php-cgi\", \
+             \"socket\" => \"@DIR@/php.socket\", \"max-procs\" => 2 )) )",
+        )
+        .start();
+    let mut masters = children(server.pid());
+    assert_eq!(masters.len(), 2, "{}", server.log());
+    for round in 0..6 {
+        let answer = server.get(&format!("/who.php?x={round}"));
+        assert_eq!(answer.status, 200, "{answer:?}\n{}", server.log());
+        assert!(answer.text().ends_with(&format!(" {round}")), "{answer:?}");
+    }
+    let victim = masters.pop_first().expect("a process");
+    kill(victim, Signal::KILL);
+    server.await_log("ended: signal 9");
+    assert_eq!(server.get("/who.php?x=again").status, 200);
+}

@@ -43,7 +43,7 @@ install() {
         trap "rm -f '$policy'" EXIT
     fi
     apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$@"
 }
 if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -52,3 +52,24 @@ if [ ${#packages[@]} -gt 0 ]; then
         echo "needs.sh: please install: ${packages[*]}" >&2
     fi
 fi
+
+# Autobahn's test suite of WebSockets runs on Python 2 only, which Debian no longer has: where some
+# is at hand, the suite goes to the target directory; elsewhere its test is left out.
+python2() {
+    local version
+    for version in "${PYENV_VERSION:-}" "$(pyenv versions --bare 2>/dev/null | grep '^2\.7' | tail -1)"; do
+        PYENV_VERSION=$version python2.7 -c 'import sys; print(sys.executable)' 2>/dev/null && return
+    done
+    return 1
+}
+autobahn=${CARGO_TARGET_DIR:-target}/autobahn
+if [ ! -x "$autobahn/wstest" ] && interpreter=$(python2); then
+    mkdir -p "$autobahn"
+    autobahn=$(cd "$autobahn" && pwd)
+    "$interpreter" -m pip install -q --target "$autobahn" autobahntestsuite==25.10.1 &&
+        touch "$autobahn/zope/__init__.py" &&
+        cat >"$autobahn/wstest" <<END && chmod +x "$autobahn/wstest"
+#!/bin/sh
+PYTHONPATH=$autobahn exec $interpreter -c 'from autobahntestsuite.wstest import run; run()' "\$@"
+END
+fi || echo "needs.sh: Autobahn's test suite cannot be had" >&2

@@ -3,6 +3,7 @@
 use lighty_core::Exchange;
 
 use crate::settings::{RewriteTarget, Route, Takes};
+use crate::spec::Protocol;
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
 #[derive(Debug, Default)]
@@ -36,7 +37,11 @@ impl Script {
             self.take_local(ex);
         } else {
             let path = &ex.request.path;
-            let split = split(path, &route.takes, route.request.fix_root_scriptname);
+            let split = match (&route.takes, &route.upstream.protocol) {
+                // What is behind these is one application, and everything is a path within it.
+                (Takes::All, Protocol::Scgi | Protocol::Uwsgi { .. }) => 0,
+                (takes, _) => split(path, takes, route.request.fix_root_scriptname),
+            };
             self.name.extend_from_slice(&path[..split]);
             self.path_info.extend_from_slice(&path[split..]);
         }

@@ -6,7 +6,7 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `peer`, `real`, `transfer`; `shredder` stands alone.
+//! `peer`, `real`, `transfer`, `websocket`; `shredder` stands alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -22,6 +22,7 @@ pub mod server;
 pub mod shredder;
 pub mod stallfs;
 pub mod transfer;
+pub mod websocket;
 
 use std::time::{Duration, Instant};
 

@@ -29,6 +29,9 @@ const INBOX_BYTES_MAX: usize = 256 * 1024;
 /// Bytes to be written above which no more of a body is taken in.
 const OUTBOX_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of a request after which other connections get their turn.
+const TURN_BYTES: usize = 256 * 1024;
+
 /// Capacity in bytes above which a buffer is not kept.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
@@ -176,15 +179,19 @@ impl Courier {
         link: &Link,
         cx: &mut Context<'_>,
     ) -> Result<bool, BodyFault> {
-        let mut moved = false;
+        let mut moved = 0;
         while !self.deaf {
             if self.sent < self.out.len() {
                 match stream.try_write(&self.out[self.sent..]) {
                     Ok(count) => {
                         self.sent += count;
                         self.has_sent |= count > 0;
-                        moved |= count > 0;
-                        continue;
+                        moved += count;
+                        if moved < TURN_BYTES {
+                            continue;
+                        }
+                        // A client and a backend that are both fast would keep everybody waiting.
+                        cx.waker().wake_by_ref();
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         // The client is not to blame while the backend takes nothing.
@@ -201,7 +208,7 @@ impl Courier {
                 break;
             }
         }
-        Ok(moved)
+        Ok(moved > 0)
     }
 
     /// Answers what the backend asked; `false` if it asked nothing.

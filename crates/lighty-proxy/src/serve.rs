@@ -31,6 +31,11 @@ const WHOLE_BYTES_MAX: usize = 16 * 1024;
 /// Tries of one request at most, whatever the number of addresses.
 const TRIES_MAX: usize = 16;
 
+/// How often a request is sent again because a backend ended its connection without an answer. A
+/// backend that restarts is waited for by dialling; one that dies of the request is to die of it no
+/// more often than this.
+const REPEATS_MAX: u32 = 2;
+
 /// A request that is being proxied.
 struct Serving<'a> {
     ex: &'a mut Exchange,
@@ -41,6 +46,8 @@ struct Serving<'a> {
     tried: Vec<AddressId>,
     /// Tries that met a connection which had ended while it rested.
     stale: usize,
+    /// Times that it was sent again.
+    repeats: u32,
 }
 
 /// Why a request is answered by us.
@@ -58,7 +65,8 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
         true => Upload::none(),
         false => Upload::new(std::mem::take(&mut ex.body), route.request.trailers),
     };
-    let mut serving = Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0 };
+    let mut serving =
+        Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0, repeats: 0 };
     match serving.run().await {
         Ok(step) => step,
         Err(failure) => {
@@ -312,17 +320,26 @@ impl Serving<'_> {
         }
         let unheard = !courier.has_sent();
         let again = ended && (unheard || self.may_repeat()) && self.upload.can_rewind();
-        if again && self.tried.len() < TRIES_MAX {
-            if !stale {
-                self.give_up_address(&connection.place);
-            }
+        if again && self.try_again(stale, &connection.place) {
             self.upload.rewind();
-            if stale || self.may_go_on() {
-                return Ok(());
-            }
+            return Ok(());
         }
         let text = &connection.place.address.spec.text;
         Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
+    }
+
+    /// Prepares for sending the request once more; `false` where it was sent often enough.
+    fn try_again(&mut self, stale: bool, place: &Place) -> bool {
+        if stale {
+            return true;
+        }
+        self.repeats += 1;
+        self.tried.push(place.address.id);
+        if !self.may_go_on() {
+            // The others failed it before, or there are none.
+            self.tried.clear();
+        }
+        self.repeats <= REPEATS_MAX && self.may_go_on()
     }
 
     /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.

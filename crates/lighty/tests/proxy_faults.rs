@@ -742,6 +742,34 @@ fn large_bodies_go_both_ways_in_constant_memory() {
 }
 
 #[test]
+fn an_upload_leaves_others_their_turn() {
+    let backend = Backend::start(|peer| {
+        while let Some(asked) = peer.head() {
+            let length = asked.field("Content-Length").map_or(0, |l| l.parse().expect("a length"));
+            peer.skip(length);
+            peer.answer("ok");
+        }
+    });
+    let server = front(&backend, "server.max-request-size = 0");
+    let address = server.address();
+    let upload = std::thread::spawn(move || {
+        let mut client = Client::tcp(address);
+        let piece = vec![b'x'; 1 << 20];
+        client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 268435456\r\n\r\n");
+        (0..256).for_each(|_| client.send(&piece));
+        assert_eq!(client.response().text(), "ok");
+    });
+    let mut worst = Duration::ZERO;
+    while !upload.is_finished() {
+        let start = Instant::now();
+        assert_eq!(server.get("/other").text(), "ok");
+        worst = worst.max(start.elapsed());
+    }
+    upload.join().expect("the upload is answered");
+    assert!(worst < Duration::from_millis(500), "another request took {worst:?}");
+}
+
+#[test]
 fn tunnels_carry_both_ways_with_half_closes() {
     let backend = Backend::start(|peer| {
         let Some(asked) = peer.request() else { return };

@@ -1,0 +1,389 @@
+//! What programs behind FastCGI, SCGI, uwsgi and AJP13 do wrong: the same drills for each protocol
+//! that can express them.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::backend::{Backend, Peer};
+use lighty_testkit::client::{Client, End};
+use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
+
+const SOON: Duration = Duration::from_secs(5);
+
+const READ_LIMIT: &str = "proxy-core.read-timeout = \"600ms\"";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Protocol {
+    Fastcgi,
+    Scgi,
+    Uwsgi,
+    Ajp13,
+}
+
+use Protocol::{Ajp13, Fastcgi, Scgi, Uwsgi};
+
+const ALL: [Protocol; 4] = [Fastcgi, Scgi, Uwsgi, Ajp13];
+
+impl Protocol {
+    fn name(self) -> &'static str {
+        match self {
+            Fastcgi => "fastcgi",
+            Scgi => "scgi",
+            Uwsgi => "uwsgi",
+            Ajp13 => "ajp13",
+        }
+    }
+
+    /// Reads what comes before the body: FastCGI as far as the end of the variables.
+    fn read_request(self, peer: &mut Peer) -> Option<()> {
+        match self {
+            Fastcgi => loop {
+                let head = peer.read_exact(8)?;
+                let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+                peer.read_exact(length + usize::from(head[6]))?;
+                // FCGI_PARAMS, empty: the end of the variables.
+                if head[1] == 4 && length == 0 {
+                    return Some(());
+                }
+            },
+            Scgi => {
+                let mut digits = String::new();
+                loop {
+                    match peer.read_exact(1)?[0] {
+                        b':' => break,
+                        digit => digits.push(char::from(digit)),
+                    }
+                }
+                peer.read_exact(digits.parse::<usize>().expect("a netstring") + 1).map(drop)
+            }
+            Uwsgi => {
+                let head = peer.read_exact(4)?;
+                peer.read_exact(usize::from(u16::from_le_bytes([head[1], head[2]]))).map(drop)
+            }
+            Ajp13 => {
+                let head = peer.read_exact(4)?;
+                assert_eq!(head[..2], [0x12, 0x34]);
+                peer.read_exact(usize::from(u16::from_be_bytes([head[2], head[3]]))).map(drop)
+            }
+        }
+    }
+
+    /// A head, and perhaps a beginning of its body, that is not the end of the answer.
+    fn begun(self, status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
+        if self == Ajp13 {
+            return ajp_answer(status, fields, body);
+        }
+        let mut text = format!("Status: {status} X\r\n");
+        for (name, value) in fields {
+            text += &format!("{name}: {value}\r\n");
+        }
+        self.wrap(format!("{text}\r\n{body}").as_bytes())
+    }
+
+    fn wrap(self, output: &[u8]) -> Vec<u8> {
+        let mut wrapped = Vec::new();
+        if self == Fastcgi {
+            let length = u16::try_from(output.len()).expect("one record");
+            wrapped.extend([1, 6, 0, 1, (length >> 8) as u8, length as u8, 0, 0]);
+        }
+        wrapped.extend(output);
+        wrapped
+    }
+
+    /// What ends an answer properly, besides a close.
+    fn end(self) -> &'static [u8] {
+        match self {
+            Fastcgi => &[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            Ajp13 => &[b'A', b'B', 0, 2, 5, 0],
+            Scgi | Uwsgi => &[],
+        }
+    }
+
+    /// Whether an answer says where it ends though its length was not announced.
+    fn has_end(self) -> bool {
+        !self.end().is_empty()
+    }
+}
+
+fn ajp_string(text: &str, out: &mut Vec<u8>) {
+    out.extend((text.len() as u16).to_be_bytes());
+    out.extend(text.as_bytes());
+    out.push(0);
+}
+
+fn ajp_packet(payload: &[u8], out: &mut Vec<u8>) {
+    out.extend(b"AB");
+    out.extend((payload.len() as u16).to_be_bytes());
+    out.extend(payload);
+}
+
+fn ajp_answer(status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
+    let mut head = vec![4];
+    head.extend(status.to_be_bytes());
+    ajp_string("X", &mut head);
+    head.extend((fields.len() as u16).to_be_bytes());
+    for (name, value) in fields {
+        ajp_string(name, &mut head);
+        ajp_string(value, &mut head);
+    }
+    let mut out = Vec::new();
+    ajp_packet(&head, &mut out);
+    if !body.is_empty() {
+        let mut chunk = vec![3];
+        ajp_string(body, &mut chunk);
+        ajp_packet(&chunk, &mut out);
+    }
+    out
+}
+
+fn front(protocol: Protocol, backend: &Backend, lines: &str) -> Server {
+    let (name, address) = (protocol.name(), backend.address());
+    lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"{name}\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
+        ))
+        .start()
+}
+
+/// A backend that reads each request and then does this; closed where that ends.
+fn after_request(protocol: Protocol, act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Backend {
+    Backend::start(move |peer| {
+        if protocol.read_request(peer).is_some() {
+            act(peer);
+        }
+    })
+}
+
+fn ask(server: &Server) -> Client {
+    let mut client = server.connect();
+    client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    client
+}
+
+#[test]
+fn a_proper_answer_arrives() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            peer.send(protocol.begun(200, &[("X", "y")], "hello"));
+            peer.send(protocol.end());
+        });
+        let server = front(protocol, &backend, "");
+        let got = ask(&server).response();
+        assert_eq!((got.status, got.text(), got.field("X")), (200, "hello", Some("y")));
+    }
+}
+
+#[test]
+fn a_close_or_reset_before_the_head_is_answered_502() {
+    for protocol in ALL {
+        for reset in [false, true] {
+            let backend = after_request(protocol, move |peer| {
+                if reset {
+                    peer.reset();
+                }
+            });
+            let server = front(protocol, &backend, "");
+            let got = ask(&server).response();
+            assert_eq!(got.status, 502, "{protocol:?}, reset: {reset}\n{}", server.log());
+            server.await_log(&backend.address().to_string());
+        }
+    }
+}
+
+#[test]
+fn a_hang_before_the_head_is_answered_504_on_time() {
+    for protocol in ALL {
+        let backend = after_request(protocol, |peer| {
+            peer.hang();
+        });
+        let server = front(protocol, &backend, READ_LIMIT);
+        let start = Instant::now();
+        assert_eq!(ask(&server).response().status, 504, "{protocol:?}\n{}", server.log());
+        let took = start.elapsed();
+        assert!((500..2000).contains(&took.as_millis()), "{protocol:?}: {took:?}");
+        server.await_log("proxy-core.read-timeout");
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_never_ends_cleanly() {
+    for protocol in ALL {
+        for length in [Some("100"), None] {
+            for reset in [false, true] {
+                if length.is_none() && !reset && !protocol.has_end() {
+                    // A close is how such an answer ends.
+                    continue;
+                }
+                let backend = after_request(protocol, move |peer| {
+                    let fields: Vec<_> =
+                        length.map(|l| ("Content-Length", l)).into_iter().collect();
+                    peer.send(protocol.begun(200, &fields, "hello"));
+                    if reset {
+                        std::thread::sleep(Duration::from_millis(30));
+                        peer.reset();
+                    }
+                });
+                let server = front(protocol, &backend, "");
+                let got = ask(&server).try_response(false);
+                assert!(got.is_err(), "{protocol:?}, {length:?}, reset: {reset}: {got:?}");
+                server.await_log("the backend's answer ended early");
+                server.await_log(&backend.address().to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_before_the_announced_length_is_a_cut() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            peer.send(protocol.begun(200, &[("Content-Length", "100")], "hello"));
+            peer.send(protocol.end());
+        });
+        let server = front(protocol, &backend, "");
+        let got = ask(&server).try_response(false);
+        assert!(got.is_err(), "{protocol:?}: {got:?}");
+    }
+}
+
+#[test]
+fn a_hang_in_the_body_is_cut_on_time() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            peer.send(protocol.begun(200, &[("Content-Length", "100")], "hello"));
+            peer.hang();
+        });
+        let server = front(protocol, &backend, READ_LIMIT);
+        let mut client = ask(&server);
+        let start = Instant::now();
+        assert!(client.try_response(false).is_err(), "{protocol:?}");
+        let took = start.elapsed();
+        assert!((450..2000).contains(&took.as_millis()), "{protocol:?}: {took:?}");
+    }
+}
+
+#[test]
+fn hostile_answers_are_answered_502() {
+    for protocol in ALL {
+        let answers: Vec<Vec<u8>> = vec![
+            vec![0xff; 64],
+            protocol.wrap(b"no head at all\r\n\r\n"),
+            protocol.begun(200, &[("Content-Length", "3"), ("Content-Length", "5")], "hello"),
+            protocol.begun(200, &[("Content-Length", "-3")], "hello"),
+            protocol.begun(200, &[("X", "a\rb")], "hello"),
+            protocol.begun(200, &[("X", "a\0b")], "hello"),
+            protocol.begun(200, &[("X y", "a")], "hello"),
+            protocol.begun(99, &[], "hello"),
+        ];
+        for answer in answers {
+            let sent = answer.clone();
+            let backend = after_request(protocol, move |peer| {
+                peer.send(&sent);
+                peer.send(protocol.end());
+            });
+            let server = front(protocol, &backend, READ_LIMIT);
+            let got = ask(&server).try_response(false).expect("an answer");
+            let shown = answer.escape_ascii();
+            assert_eq!(got.status, 502, "{protocol:?}: {shown}: {got:?}\n{}", server.log());
+        }
+    }
+}
+
+#[test]
+fn an_endless_head_is_answered_502() {
+    for protocol in [Fastcgi, Scgi, Uwsgi] {
+        let backend = after_request(protocol, move |peer| {
+            let line = format!("X: {}\r\n", "y".repeat(1000));
+            while peer.send(protocol.wrap(line.as_bytes())) {}
+        });
+        let server = front(protocol, &backend, "");
+        assert_eq!(ask(&server).response().status, 502, "{protocol:?}");
+        assert!(server.peak_resident_kib() < 64 << 10, "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_post_is_sent_once() {
+    for protocol in ALL {
+        for reset in [false, true] {
+            let backend = after_request(protocol, move |peer| {
+                peer.skip(5);
+                if reset {
+                    peer.reset();
+                }
+            });
+            let server = front(protocol, &backend, "");
+            let mut client = server.connect();
+            client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+            assert_eq!(client.response().status, 502, "{protocol:?}");
+            assert_eq!(backend.opened(), 1, "{protocol:?}, reset: {reset}");
+        }
+    }
+}
+
+#[test]
+fn an_early_413_is_passed_on_while_the_client_still_sends() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            peer.send(protocol.begun(413, &[("Content-Length", "3")], "big"));
+            peer.send(protocol.end());
+            peer.hang();
+        });
+        let server = front(
+            protocol,
+            &backend,
+            "server.max-request-size = 0\nserver.stream-request-body = 1",
+        );
+        let mut client = server.connect();
+        client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+        client.send(vec![b'x'; 1000]);
+        client.set_deadline(Duration::from_secs(1));
+        let got = client.try_response(false).map(|got| (got.status, got.body));
+        assert_eq!(got, Ok((413, b"big".to_vec())), "{protocol:?}\n{}", server.log());
+    }
+}
+
+#[test]
+fn a_client_that_closes_its_half_gets_its_answer() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            std::thread::sleep(Duration::from_millis(400));
+            peer.send(protocol.begun(200, &[], "hello"));
+            peer.send(protocol.end());
+        });
+        let server = front(protocol, &backend, "");
+        let mut client = ask(&server);
+        client.half_close();
+        assert_eq!(client.response().text(), "hello", "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_backend_connection_along() {
+    for protocol in ALL {
+        for begun in [false, true] {
+            let (ended, ends) = mpsc::channel();
+            let ended = std::sync::Mutex::new(ended);
+            let (there, arrivals) = mpsc::channel();
+            let there = std::sync::Mutex::new(there);
+            let backend = after_request(protocol, move |peer| {
+                if begun {
+                    peer.send(protocol.begun(200, &[("Content-Length", "100")], "hello"));
+                }
+                let _ = there.lock().expect("nobody panics").send(());
+                let end: End = peer.hang();
+                let _ = ended.lock().expect("nobody panics").send(end);
+            });
+            let server = front(protocol, &backend, "");
+            let client = ask(&server);
+            arrivals.recv_timeout(SOON).expect("the request arrives");
+            std::thread::sleep(Duration::from_millis(100));
+            let left = Instant::now();
+            client.reset();
+            ends.recv_timeout(SOON).unwrap_or_else(|_| panic!("{protocol:?}, begun: {begun}"));
+            let took = left.elapsed();
+            assert!(took < Duration::from_secs(2), "{protocol:?}: {took:?}");
+        }
+    }
+}

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_config::{CaptureSet, Facts, Field};
-use lighty_http::Known;
-use lighty_http::Status;
+use lighty_http::{Fields, Known, Status};
 use lighty_http::uri;
 
 use crate::body::{ClientLink, RequestBody};
@@ -42,6 +41,11 @@ pub struct Exchange {
     pub services: Rc<Services>,
     /// Status that an error handler was called for, while it runs.
     pub error_status: Option<Status>,
+    /// Fields of a handler that let a file or another URL of ours stand for its answer: they join
+    /// that answer, if it is a good one.
+    pub carried: Fields,
+    /// The backend that an answer to this request asked for; empty: none.
+    pub wanted_backend: Vec<u8>,
     /// How often the request was restarted.
     pub restarts: u8,
     /// The fault behind an error answer, for the log.
@@ -69,8 +73,8 @@ pub struct Exchange {
     /// The request's fields were changed as the configuration asks; once is enough.
     pub fields_changed: bool,
     path_known: bool,
-    /// The field that an error answer owes (Allow, Content-Range) while an error handler runs.
-    pub(crate) owed: Option<(Known, Vec<u8>)>,
+    /// The fields that an error answer owes while an error handler runs.
+    pub(crate) owed: Fields,
 }
 
 impl Exchange {
@@ -85,6 +89,8 @@ impl Exchange {
             settings,
             services,
             error_status: None,
+            carried: Fields::default(),
+            wanted_backend: Vec::new(),
             restarts: 0,
             fault: None,
             handler: "",
@@ -99,7 +105,7 @@ impl Exchange {
             rewriting: Rewriting::default(),
             fields_changed: false,
             path_known: false,
-            owed: None,
+            owed: Fields::default(),
         }
     }
 
@@ -112,6 +118,8 @@ impl Exchange {
         self.response.clear();
         self.physical.clear();
         self.error_status = None;
+        self.carried.clear();
+        self.wanted_backend.clear();
         self.restarts = 0;
         self.fault = None;
         self.handler = "";
@@ -124,7 +132,7 @@ impl Exchange {
         self.rewriting = Rewriting::default();
         self.fields_changed = false;
         self.path_known = false;
-        self.owed = None;
+        self.owed.clear();
     }
 
     /// The URL in parts, for replacements.

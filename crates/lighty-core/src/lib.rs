@@ -21,6 +21,7 @@ pub mod filter;
 pub mod limits;
 pub mod log;
 pub mod module;
+mod named_file;
 pub mod physical;
 pub mod pipeline;
 pub mod request;

@@ -16,9 +16,20 @@ pub enum Step<'a> {
     Answered,
     /// The request line was changed (rewrite, error handler): begin again with the new URL.
     Restart,
+    /// The file at the exchange's physical path is the answer, whatever the method: skip the rest
+    /// of the phases and send it.
+    SendFile(FileFate),
     /// Something has to be waited for (disk, backend, script). Boxed, so that the common case
     /// that waits for nothing keeps the connection's future small and allocates nothing.
     Wait(Pin<Box<dyn Future<Output = Step<'static>> + 'a>>),
+}
+
+/// What becomes of a file that a handler named, once it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFate {
+    Stays,
+    /// Its name is removed: it was made for this answer alone.
+    Removed,
 }
 
 /// The phases a module takes part in; the pipeline calls only those.
@@ -30,6 +41,7 @@ pub struct Hooks {
     pub physical: bool,
     pub found: bool,
     pub handle: bool,
+    pub send_file: bool,
     pub response_head: bool,
     pub filter: bool,
     pub done: bool,
@@ -71,6 +83,13 @@ pub trait Module {
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// Sends the file in `physical.entry`, which another handler named ([`Step::SendFile`]). Who
+    /// may have it is settled.
+    fn send_file<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
+
     fn response_head(&self, _ex: &mut Exchange) {}
 
     /// The head is complete: puts a filter before the body, see [`crate::Body::filtered`], and
@@ -100,6 +119,7 @@ pub struct ModuleList {
     pub(crate) physical: Vec<Rc<dyn Module>>,
     pub(crate) found: Vec<Rc<dyn Module>>,
     pub(crate) handle: Vec<Rc<dyn Module>>,
+    pub(crate) send_file: Vec<Rc<dyn Module>>,
     pub(crate) response_head: Vec<Rc<dyn Module>>,
     pub(crate) filter: Vec<Rc<dyn Module>>,
     pub(crate) done: Vec<Rc<dyn Module>>,
@@ -118,6 +138,7 @@ impl ModuleList {
             physical: pick(|h| h.physical),
             found: pick(|h| h.found),
             handle: pick(|h| h.handle),
+            send_file: pick(|h| h.send_file),
             response_head: pick(|h| h.response_head),
             filter: pick(|h| h.filter),
             done: pick(|h| h.done),

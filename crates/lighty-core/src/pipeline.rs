@@ -7,20 +7,21 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_http::{Known, Method, Status};
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::{Entry, Lookup};
 
 use crate::exchange::{Exchange, Rewriting};
 use crate::fault::Fault;
 use crate::limits;
-use crate::module::{Module, Step};
-use crate::trace;
+use crate::module::{FileFate, Module, Step};
+use crate::{named_file, trace};
 
 /// What a pass through the phases came to.
 enum Pass {
     Answered,
     Restart,
+    SendFile(FileFate),
 }
 
 /// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete
@@ -28,7 +29,10 @@ enum Pass {
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
     loop {
-        let passed = pass(ex).await;
+        let passed = match pass(ex).await {
+            Pass::SendFile(fate) => Box::pin(send_file(ex, fate)).await,
+            other => other,
+        };
         trace::pass(ex);
         match passed {
             Pass::Restart => {
@@ -39,9 +43,9 @@ pub async fn respond(ex: &mut Exchange) {
                 }
                 begin_again(ex);
             }
-            Pass::Answered => match wants_error_handler(ex) {
+            Pass::Answered | Pass::SendFile(_) => match wants_error_handler(ex) {
                 Some(handler) => {
-                    ex.owed = owed_field(ex);
+                    keep_owed(&ex.response.fields, &mut ex.owed);
                     if !call_error_handler(ex, &handler) {
                         break;
                     }
@@ -50,6 +54,7 @@ pub async fn respond(ex: &mut Exchange) {
             },
         }
     }
+    named_file::join_carried(ex);
     keep_error_status(ex);
     complete(ex).await;
     trace::response(ex);
@@ -164,6 +169,7 @@ async fn run(
             match step {
                 Step::Next | Step::Wait(_) => continue,
                 Step::Restart => Pass::Restart,
+                Step::SendFile(fate) => Pass::SendFile(fate),
                 Step::Answered => Pass::Answered,
             }
         };
@@ -173,6 +179,20 @@ async fn run(
         return Some(end);
     }
     None
+}
+
+/// Sends the file that a handler named.
+async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
+    if let Err((fault, words)) = named_file::look_up(ex, fate).await {
+        ex.fail_saying(fault, &words);
+        return Pass::Answered;
+    }
+    let services = Rc::clone(&ex.services);
+    let sent = run(&services.modules.send_file, |m, ex| m.send_file(ex), ex).await;
+    if sent.is_none() {
+        ex.fail_saying(Fault::Internal, "no module sends files");
+    }
+    Pass::Answered
 }
 
 /// What is decided before any module is asked.
@@ -419,13 +439,15 @@ fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
     for_404.or_else(|| core.error_handler.clone())
 }
 
-/// The field that belongs to the error itself, whatever page is shown: what a 405 allows (RFC 9110
-/// section 15.5.6), the length that a 416 is about (section 15.5.17).
-fn owed_field(ex: &Exchange) -> Option<(Known, Vec<u8>)> {
-    let fields = &ex.response.fields;
-    [Known::Allow, Known::ContentRange]
-        .into_iter()
-        .find_map(|name| fields.get(name).map(|value| (name, value.to_vec())))
+/// The fields that belong to an error itself, whatever page is shown: what a 405 allows (RFC 9110
+/// section 15.5.6), the length that a 416 is about (section 15.5.17), how a 401 and a 407 are
+/// overcome (sections 15.5.2 and 15.5.8), when a 503 or 429 may be over (section 10.2.3).
+pub fn keep_owed(from: &Fields, to: &mut Fields) {
+    use Known as K;
+    let owed = [K::Allow, K::ContentRange, K::WwwAuthenticate, K::ProxyAuthenticate, K::RetryAfter];
+    for name in owed {
+        from.get_all(name).for_each(|value| to.push_known(name, value));
+    }
 }
 
 /// Restarts the request with the error handler's URL; `false` where that is none.
@@ -451,9 +473,7 @@ fn keep_error_status(ex: &mut Exchange) {
         matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
     if ex.response.status.code() < 300 && (is_static || !by_404) {
         ex.response.status = original;
-        if let Some((name, value)) = ex.owed.take() {
-            ex.response.fields.push_known(name, value);
-        }
+        ex.response.fields.append(&ex.owed);
     }
 }
 

@@ -40,7 +40,7 @@ impl Module for StaticFile {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { handle: true, ..Hooks::default() }
+        Hooks { handle: true, send_file: true, ..Hooks::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -88,24 +88,33 @@ impl Module for StaticFile {
                 return Step::Answered;
             }
         }
-        if let Some(step) = refuse(ex) {
-            return step;
+        match refuse(ex) {
+            Some(step) => step,
+            None => send(ex, entry),
         }
-        let core = &ex.settings.core;
-        match &core.mime_xattr {
-            Some(name) if facts_of(&entry, ex).is_none() => {
-                let name = Arc::clone(name);
-                Step::Wait(Box::pin(handle_with_xattr(ex, entry, name)))
-            }
-            _ => {
-                answer(ex, &entry);
-                Step::Answered
-            }
+    }
+
+    fn send_file<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        match ex.physical.entry.clone() {
+            Some(entry) => send(ex, entry),
+            None => Step::Next,
         }
     }
 }
 
-async fn handle_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) -> Step<'static> {
+fn send(ex: &mut Exchange, entry: Rc<Entry>) -> Step<'_> {
+    match ex.settings.core.mime_xattr.clone() {
+        Some(name) if facts_of(&entry, ex).is_none() => {
+            Step::Wait(Box::pin(send_with_xattr(ex, entry, name)))
+        }
+        _ => {
+            answer(ex, &entry);
+            Step::Answered
+        }
+    }
+}
+
+async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) -> Step<'static> {
     let stored = ex.services.engine.get_xattr(entry.file(), &name).await.ok().flatten();
     let media_type = stored.filter(|value| {
         !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b) || *b == b'\t')
@@ -225,7 +234,13 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
         ex.response.body = whole(entry, size);
         return;
     }
-    match evaluate_conditions(ex, entry, &facts) {
+    // Another method has a file sent only where a handler named it: conditions and ranges are about
+    // what was asked for, not about that file.
+    let outcome = match ex.request.method.is_some_and(Method::is_get_or_head) {
+        false => Outcome::Proceed { ranges: false },
+        true => evaluate_conditions(ex, entry, &facts),
+    };
+    match outcome {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.fields.append(&facts.fields);

@@ -367,6 +367,16 @@ impl FileEngine {
         ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await
     }
 
+    /// Removes the name `rel` beneath the root, of a file or of a link.
+    ///
+    /// # Errors
+    /// As [`FileEngine::open`], and what removing says.
+    pub async fn remove(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<()> {
+        let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
+        let (how, rel) = (self.how(follow, false), rel.to_vec());
+        self.0.pool.run(Lane::Other, move || resolve::remove(dir.as_fd(), &rel, how)).await?
+    }
+
     /// Runs anything else that may block in the pool.
     ///
     /// # Panics

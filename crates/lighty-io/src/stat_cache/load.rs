@@ -79,6 +79,21 @@ impl StatCache {
         Look::Changed
     }
 
+    /// Opens a file that is known to be gone soon: nothing is kept of it, nor asked of what was
+    /// kept under its name.
+    ///
+    /// # Errors
+    /// What opening said.
+    pub async fn open_unkept(
+        &self,
+        root: &Root,
+        rel: &[u8],
+        follow: Follow,
+    ) -> io::Result<Rc<Entry>> {
+        let asked = Asked { root: root.id(), follow, noatime: false, rel };
+        self.open_entry(root, &asked).await.map(Rc::new)
+    }
+
     /// An entry is no better known than its root.
     fn valid_until(&self, root: &Root) -> u64 {
         self.now_ms().min(root.checked_ms()) + TRUST_MS

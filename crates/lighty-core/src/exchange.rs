@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_config::{CaptureSet, Facts, Field};
-use lighty_http::{Fields, Known, Status};
 use lighty_http::uri;
+use lighty_http::{Fields, Known, Status};
 
 use crate::body::{ClientLink, RequestBody};
 use crate::environment::Environment;

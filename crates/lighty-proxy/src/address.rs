@@ -31,6 +31,8 @@ pub struct AddressSpec {
     pub backup: bool,
     /// Connections at most, busy and idle, over all workers.
     pub connections_max: u32,
+    /// The host that a request to it names in place of the client's.
+    pub http_host: Option<Arc<str>>,
 }
 
 /// An address in use.
@@ -154,6 +156,7 @@ mod tests {
             target,
             weight: 1,
             backup: false,
+            http_host: None,
             connections_max,
         };
         Address::new(spec, &HealthSpec::default())

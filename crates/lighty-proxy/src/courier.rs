@@ -154,6 +154,11 @@ impl Courier {
         !self.deaf && self.sent == self.out.len()
     }
 
+    /// Whether bytes of the request wait for the backend to take them.
+    pub fn is_sending(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
     /// What was read and is not used yet.
     pub fn pending(&self) -> &[u8] {
         &self.inbox[self.start..self.end]

@@ -22,6 +22,9 @@ use crate::upload::Upload;
 /// Bytes after which other connections get their turn, when both sides are fast.
 const TURN_BYTES: usize = 256 * 1024;
 
+/// Bytes of a body that nobody wants which are read for the sake of the connection.
+const DROPPED_BYTES_MAX: usize = 64 * 1024;
+
 /// Bytes of a buffer where the worker's pool has none left.
 const SPARE_BYTES: usize = 4 * 1024;
 
@@ -101,6 +104,32 @@ impl Download {
             }
         }
         None
+    }
+
+    /// Reads the body and drops it, so that the connection can be used again. One that is longer
+    /// than this, or while the request is still being sent, ends with its connection.
+    pub fn discard(mut self) {
+        self.link = None;
+        if self.take_whole(DROPPED_BYTES_MAX).is_some() {
+            return;
+        }
+        let is_sent = self.carriage.as_ref().is_some_and(|carriage| {
+            // What is left of the request's body belongs to a client that goes on without us.
+            carriage.upload.is_over() && !carriage.courier.is_sending()
+        });
+        if is_sent && self.length.is_none_or(|length| length <= DROPPED_BYTES_MAX as u64) {
+            tokio::task::spawn_local(self.run_dry());
+        }
+    }
+
+    async fn run_dry(mut self) {
+        let mut dropped = 0;
+        while let Some(Ok(chunk)) = std::future::poll_fn(|cx| self.poll_next(cx)).await {
+            dropped += chunk.len();
+            if dropped > DROPPED_BYTES_MAX as u64 {
+                return;
+            }
+        }
     }
 
     /// The answer is complete: the connection goes to the pool if it can carry another.

@@ -8,8 +8,9 @@ use lighty_http::hop_by_hop::{end_to_end, is_essential};
 use lighty_http::{Fields, Known};
 use lighty_wire::http1::BodyFraming;
 
+use crate::mapping::Mapping;
 use crate::script::Script;
-use crate::settings::{ForwardedRules, RewriteTarget, Route};
+use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 
 /// A request on its way to a backend.
 pub struct Errand<'a> {
@@ -68,17 +69,26 @@ impl Words {
         self.script.clear();
     }
 
-    /// Takes the request as the route's rules have it. `host` stands in for the client's where a
-    /// backend has its own.
-    pub fn take(&mut self, ex: &Exchange, route: &Route, host: Option<&str>) {
+    /// Takes the request as the route's rules have it, whichever backend it goes to.
+    pub fn take(&mut self, ex: &Exchange, route: &Route) {
         self.clear();
         self.take_target(ex, route);
-        self.take_host(ex, route, host);
         self.forward(ex, &route.request.forwarded);
         self.rewrite_fields(ex, route);
         if route.upstream.protocol.is_like_cgi() {
             self.script.take(ex, route);
         }
+    }
+
+    /// Takes what depends on the backend: `own` is its own name, where that stands in for the
+    /// client's.
+    pub fn take_backend(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
+        self.host.clear();
+        self.take_host(ex, route, own);
+        if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host) {
+            self.host = host;
+        }
+        self.take_destination(ex, route);
     }
 
     fn replaces(&self, known: Option<Known>, name: &[u8]) -> bool {
@@ -123,19 +133,15 @@ impl Words {
             self.target.push(b'/');
         }
         self.target.extend_from_slice(target);
-        for rule in rules.rewrite.iter().filter(|rule| rule.target == RewriteTarget::Uri) {
-            if let Some(captures) = rule.pattern.captures(&self.target) {
-                let mut rewritten = Vec::new();
-                captures.expand(rule.replacement.as_bytes(), &mut rewritten);
-                if rewritten.starts_with(b"/") {
-                    self.target = rewritten;
-                }
-            }
+        let mut of_uri = rules.rewrite.iter().filter(|rule| rule.target == RewriteTarget::Uri);
+        let rewritten = of_uri.find_map(|rule| rule.apply(&self.target));
+        if let Some(rewritten) = rewritten.filter(|target| target.starts_with(b"/")) {
+            self.target = rewritten;
         }
     }
 
-    fn take_host(&mut self, ex: &Exchange, route: &Route, host: Option<&str>) {
-        let asked = match host {
+    fn take_host(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
+        let asked = match own {
             Some(host) => host.as_bytes(),
             None => &ex.request.authority,
         };
@@ -170,22 +176,40 @@ impl Words {
     }
 
     fn rewrite_fields(&mut self, ex: &Exchange, route: &Route) {
+        let mut done: Vec<&[u8]> = Vec::new();
         for rule in route.request.rewrite.iter() {
             let RewriteTarget::Field(name) = &rule.target else { continue };
             let name = name.as_bytes();
-            let value = self.extra.get_named(name).or_else(|| ex.request.fields.get_named(name));
-            let Some(captures) = value.and_then(|value| rule.pattern.captures(value)) else {
+            if name.eq_ignore_ascii_case(b"host") || done.contains(&name) {
                 continue;
-            };
-            let mut rewritten = Vec::new();
-            captures.expand(rule.replacement.as_bytes(), &mut rewritten);
-            if name.eq_ignore_ascii_case(b"host") {
-                self.host = rewritten;
-            } else {
+            }
+            let value = self.extra.get_named(name).or_else(|| ex.request.fields.get_named(name));
+            if let Some(rewritten) = value.and_then(|value| rule.apply(value)) {
                 self.extra.set_named(name, &rewritten);
+                done.push(name);
             }
         }
     }
+
+    /// Where a resource is to be copied or moved to (RFC 4918 section 10.3), in the backend's words.
+    fn take_destination(&mut self, ex: &Exchange, route: &Route) {
+        let Some(destination) = ex.request.fields.get(Known::Destination) else { return };
+        let request = &ex.request;
+        let is_https = request.scheme == "https";
+        let mapping = Mapping::of_request(route, &request.authority, &self.host, is_https);
+        if let Some(mapped) = mapping.url(destination) {
+            self.extra.set(Known::Destination, mapped);
+        }
+    }
+}
+
+/// What the first rule that matches makes of a field's value.
+fn first_match(rules: &[RewriteRule], name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    let is_for = |rule: &&RewriteRule| match &rule.target {
+        RewriteTarget::Field(field) => field.as_bytes().eq_ignore_ascii_case(name),
+        _ => false,
+    };
+    rules.iter().filter(is_for).find_map(|rule| rule.apply(value))
 }
 
 /// What earlier proxies said, and then `last`; `None` where they said nothing.

@@ -10,7 +10,8 @@
 //! [`backlog`] (getting a connection) · [`upstream`], [`address`], [`names`], [`pool`], [`health`]
 //! (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · [`balance`] (the
 //! choice, one file each) · [`session`] (what is spoken, one file each) ·
-//! [`courier`] (the way there and back) · [`reply`], [`download`] (the answer).
+//! [`courier`] (the way there and back) · [`reply`], [`mapping`], [`download`] (the answer) ·
+//! [`turn`], [`sendfile`] (what an answer asks for in its place) · [`sticky`], [`greeting`].
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -22,9 +23,11 @@ pub mod deadline;
 pub mod directives;
 pub mod download;
 pub mod errand;
+pub mod greeting;
 pub mod health;
 mod keeper;
 pub mod local;
+pub mod mapping;
 pub mod names;
 pub mod pool;
 pub mod proxy;
@@ -32,9 +35,12 @@ pub mod registry;
 pub mod reply;
 pub mod script;
 pub mod seat;
+pub mod sendfile;
 pub mod serve;
 pub mod session;
 pub mod settings;
 pub mod spec;
+pub mod sticky;
+pub mod turn;
 pub mod upload;
 pub mod upstream;

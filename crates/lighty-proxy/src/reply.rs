@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
+use lighty_core::pipeline::keep_owed;
 use lighty_core::{BodyStream, Exchange, Step, Tunnel};
 use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known, Status, Version};
@@ -18,8 +19,9 @@ use lighty_wire::http1::response::encode_head;
 
 use crate::courier::Courier;
 use crate::local::Local;
+use crate::mapping::{self, Mapping};
 use crate::pool::Connection;
-use crate::settings::{RewriteTarget, Route};
+use crate::settings::Route;
 
 /// Passes an interim answer on (RFC 9110 section 15.2) to a client that knows of them. A 100 is
 /// ours to give: it is sent when the body is asked for.
@@ -47,8 +49,8 @@ impl BodyStream for Untold {
     }
 }
 
-/// Makes the backend's head the answer's.
-pub fn take_head(ex: &mut Exchange, courier: &mut Courier, route: &Route) {
+/// Makes the backend's head the answer's, in the words that the client knows.
+pub fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
     let answer = &courier.answer;
     let response = &mut ex.response;
     response.status = answer.status;
@@ -60,14 +62,20 @@ pub fn take_head(ex: &mut Exchange, courier: &mut Courier, route: &Route) {
         }
         response.fields.push(name, value);
     }
-    for rule in route.response.rewrite.iter() {
-        let RewriteTarget::Field(name) = &rule.target else { continue };
-        let value = response.fields.get_named(name.as_bytes()).unwrap_or_default();
-        let Some(captures) = rule.pattern.captures(value) else { continue };
-        let mut rewritten = Vec::new();
-        captures.expand(rule.replacement.as_bytes(), &mut rewritten);
-        response.fields.set_named(name.as_bytes(), &rewritten);
-    }
+    let request = &ex.request;
+    let (asked, told) = (&*request.authority, &*courier.words.host);
+    let mapping = Mapping::of_answer(route, asked, told, request.scheme == "https");
+    mapping.map_fields(&mut response.fields);
+    mapping::rewrite(&mut response.fields, &route.response.rewrite);
+}
+
+/// Leaves the page of an error to us (`server.error-intercept`): of the backend's answer stay the
+/// status and what belongs to it.
+pub fn intercept(ex: &mut Exchange) {
+    let mut owed = Fields::default();
+    keep_owed(&ex.response.fields, &mut owed);
+    ex.fail_status(ex.response.status);
+    ex.response.fields.append(&owed);
 }
 
 /// What an authorizer wants the request to know: its `Variable-NAME` fields (FastCGI 1.0 section

@@ -67,19 +67,15 @@ impl Script {
     }
 
     fn rewrite(&mut self, route: &Route) {
-        for rule in route.request.rewrite.iter() {
-            let part = match rule.target {
-                RewriteTarget::Docroot => &mut self.docroot,
-                RewriteTarget::PathInfo => &mut self.path_info,
-                RewriteTarget::ScriptName => &mut self.name,
-                RewriteTarget::Uri | RewriteTarget::Field(_) => continue,
-            };
-            if let Some(captures) = rule.pattern.captures(part) {
-                let mut rewritten = Vec::new();
-                captures.expand(rule.replacement.as_bytes(), &mut rewritten);
-                *part = rewritten;
+        let rewritten = |target: RewriteTarget, part: &mut Vec<u8>| {
+            let mut rules = route.request.rewrite.iter().filter(|rule| rule.target == target);
+            if let Some(changed) = rules.find_map(|rule| rule.apply(part)) {
+                *part = changed;
             }
-        }
+        };
+        rewritten(RewriteTarget::Docroot, &mut self.docroot);
+        rewritten(RewriteTarget::PathInfo, &mut self.path_info);
+        rewritten(RewriteTarget::ScriptName, &mut self.name);
     }
 }
 

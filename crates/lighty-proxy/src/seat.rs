@@ -37,6 +37,8 @@ pub struct Ask<'a> {
     pub class: u8,
     /// Addresses that failed this request already.
     pub tried: &'a [AddressId],
+    /// The one backend that may be chosen, where one is asked for by its name.
+    pub only: Option<&'a str>,
     /// Whether a connection that rested may be used.
     pub reuse: bool,
 }
@@ -66,7 +68,7 @@ impl Local {
 
     fn try_seat(&self, ask: &Ask<'_>) -> Result<Seat, Without> {
         let now_ms = self.clock.mono_ms();
-        let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried };
+        let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
         let has_idle = |address: &Address| ask.reuse && self.pool.has(address);
         // Another worker may take the last place between the choice and the taking.
         for _ in 0..3 {

@@ -9,11 +9,11 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::connect::connect;
 use lighty_wire::http1::BodyFraming;
 
-use crate::address::AddressId;
+use crate::address::{Address, AddressId};
 use crate::balance::Key;
 use crate::courier::{Courier, Trouble};
 use crate::download::{Carriage, Download};
-use crate::health::passive::Change;
+use crate::health::passive::{Change, State};
 use crate::local::Local;
 use crate::pool::{Connection, Place};
 use crate::reply;
@@ -21,8 +21,10 @@ use crate::seat::{Ask, Refusal, Seat};
 use crate::session::{Event, SessionFault};
 use crate::settings::Route;
 use crate::spec::Protocol;
+use crate::turn::{self, Turn};
 use crate::upload::Upload;
 use crate::upstream::Upstream;
+use crate::{greeting, sticky};
 use lighty_core::log::Level;
 
 /// Bodies up to this size that came with their head leave with it in one call.
@@ -73,7 +75,8 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
             let words = format!("{}: {}", serving.upstream.spec.name, failure.words);
             serving.ex.fail_saying(failure.fault, &words);
             if failure.fault.verdict().status.is_some_and(|status| status.code() == 503) {
-                serving.ex.response.fields.push_known(Known::RetryAfter, "1");
+                let after_s = serving.retry_after_s(failure.fault).to_string();
+                serving.ex.response.fields.push_known(Known::RetryAfter, after_s);
             }
             Step::Answered
         }
@@ -83,9 +86,10 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
 impl Serving<'_> {
     async fn run(&mut self) -> Result<Step<'static>, Failure> {
         let mut courier = self.local.take_courier(&self.route.upstream.protocol);
-        courier.words.take(self.ex, &self.route, None);
+        courier.words.take(self.ex, &self.route);
+        let only = self.wanted_backend();
         loop {
-            let seat = self.seat(&courier).await?;
+            let seat = self.seat(&courier, only.as_deref()).await?;
             let began_ms = self.local.clock.mono_ms();
             let connection = match self.connect(seat, began_ms).await? {
                 Some(connection) => connection,
@@ -97,7 +101,7 @@ impl Serving<'_> {
                     let after_us = self.local.clock.mono_us().saturating_sub(began_us);
                     connection.place.address.saw_first_byte(after_us);
                     self.note_success(&connection.place, began_ms);
-                    return Ok(self.answer(courier, connection));
+                    return self.answer(courier, connection);
                 }
                 Err(trouble) => {
                     self.judge(trouble, &courier, connection, began_ms)?;
@@ -109,12 +113,28 @@ impl Serving<'_> {
         }
     }
 
-    async fn seat(&self, courier: &Courier) -> Result<Seat, Failure> {
+    /// The backend that an earlier answer to this request asked for (X-Rewrite-Backend).
+    fn wanted_backend(&self) -> Option<String> {
+        let wanted = String::from_utf8_lossy(&self.ex.wanted_backend);
+        if wanted.is_empty() {
+            return None;
+        }
+        let is_known = self.upstream.addresses().iter().any(|a| *a.spec.text == *wanted);
+        if !is_known {
+            let name = &self.upstream.spec.name;
+            let message =
+                format!("{name}: X-Rewrite-Backend: no backend {}", wanted.escape_debug());
+            self.ex.log(Level::Warning, &message);
+        }
+        is_known.then(|| wanted.into_owned())
+    }
+
+    async fn seat(&self, courier: &Courier, only: Option<&str>) -> Result<Seat, Failure> {
         let key = Key {
             authority: &self.ex.request.authority,
             target: &courier.words.target,
             client: self.ex.request.remote_ip(),
-            sticky: None,
+            sticky: sticky::named(self.ex, &self.upstream.spec.balancer),
             random: self.local.random(),
         };
         let ask = Ask {
@@ -122,6 +142,7 @@ impl Serving<'_> {
             key,
             class: self.route.class,
             tried: &self.tried,
+            only,
             reuse: self.upstream.spec.proxy_protocol.is_none() && self.stale < 2,
         };
         if let Some(seat) = self.local.seat_at_once(&ask) {
@@ -161,6 +182,21 @@ impl Serving<'_> {
             1 => format!("backend {}", addresses[0].spec.text),
             several => format!("none of {several} addresses"),
         }
+    }
+
+    /// When it is worth while to ask again: once the first address may be tried again; for what is
+    /// merely busy, as soon as can be said (RFC 9110 section 10.2.3 counts in seconds).
+    fn retry_after_s(&self, fault: Fault) -> u64 {
+        if fault != Fault::BackendsDown {
+            return 1;
+        }
+        let now_ms = self.local.clock.mono_ms();
+        let down_ms = |address: &Arc<Address>| match address.health.state(now_ms) {
+            State::Down { until_ms } => until_ms.saturating_sub(now_ms),
+            State::Up | State::Probing => 0,
+        };
+        let first_ms = self.upstream.addresses().iter().map(down_ms).min().unwrap_or(0);
+        first_ms.div_ceil(1000).max(1)
     }
 
     fn failure(&self, fault: Fault, words: impl Into<String>) -> Failure {
@@ -232,7 +268,8 @@ impl Serving<'_> {
 
     /// Sends the request and brings the head of the answer.
     async fn ask(&mut self, courier: &mut Courier, connection: &Connection) -> Result<(), Trouble> {
-        self.open(courier).map_err(|fault| Trouble::Backend { fault, silent: false })?;
+        self.open(courier, connection)
+            .map_err(|fault| Trouble::Backend { fault, silent: false })?;
         loop {
             let link = &self.ex.link;
             let upload = &mut self.upload;
@@ -247,11 +284,12 @@ impl Serving<'_> {
                 _ => break,
             }
         }
-        self.upload.forget();
         Ok(())
     }
 
-    fn open(&self, courier: &mut Courier) -> Result<(), SessionFault> {
+    fn open(&self, courier: &mut Courier, connection: &Connection) -> Result<(), SessionFault> {
+        let own = connection.place.address.spec.http_host.as_deref();
+        courier.words.take_backend(self.ex, &self.route, own);
         let body = &self.upload;
         let framing = match body.announced() {
             _ if body.is_none() => BodyFraming::None,
@@ -261,6 +299,9 @@ impl Serving<'_> {
         let force_http10 =
             matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
         let (session, words, out) = courier.outbox();
+        if let Some(version) = self.upstream.spec.proxy_protocol {
+            greeting::push(self.ex, version, out);
+        }
         let errand = crate::errand::Errand {
             ex: self.ex,
             route: &self.route,
@@ -368,22 +409,37 @@ impl Serving<'_> {
     }
 
     /// Turns what the courier brought into the answer.
-    fn answer(&mut self, mut courier: Box<Courier>, connection: Connection) -> Step<'static> {
+    fn answer(
+        &mut self,
+        courier: Box<Courier>,
+        connection: Connection,
+    ) -> Result<Step<'static>, Failure> {
         if courier.answer.upgrade {
-            return reply::hand_over(self.ex, courier, connection, &self.local);
+            return Ok(reply::hand_over(self.ex, courier, connection, &self.local));
         }
         if self.route.is_authorizer() && courier.answer.status == Status::OK {
             reply::take_variables(self.ex, &courier.answer.fields);
             let carriage = Carriage { courier, connection, upload: Upload::none() };
             // What comes behind the head means nothing; read, it leaves the connection usable.
-            Download::new(carriage, &self.local, None).take_whole(WHOLE_BYTES_MAX);
-            return Step::Next;
+            Download::new(carriage, &self.local, None).discard();
+            return Ok(Step::Next);
         }
-        reply::take_head(self.ex, &mut courier, &self.route);
+        let turn = turn::asked(&courier.answer, &self.route.response);
+        reply::take_head(self.ex, &courier, &self.route);
         let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
-        let upload = std::mem::take(&mut self.upload);
+        sticky::tell(self.ex, &self.upstream.spec.balancer, &connection.place.address);
+        let mut upload = std::mem::take(&mut self.upload);
+        if let Some(turn) = turn {
+            return self.take_turn(turn, upload, courier, connection);
+        }
+        upload.forget();
         let carriage = Carriage { courier, connection, upload };
         let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
+        if self.route.response.intercept_errors && self.ex.response.status.code() >= 400 {
+            download.discard();
+            reply::intercept(self.ex);
+            return Ok(Step::Answered);
+        }
         let response = &mut self.ex.response;
         response.body = match download.take_whole(WHOLE_BYTES_MAX) {
             Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
@@ -391,7 +447,31 @@ impl Serving<'_> {
             None => Body::Stream(Box::new(download)),
         };
         response.answered = true;
-        Step::Answered
+        Ok(Step::Answered)
+    }
+
+    /// Does what the answer asks for in its own place.
+    fn take_turn(
+        &mut self,
+        turn: Turn,
+        mut upload: Upload,
+        courier: Box<Courier>,
+        connection: Connection,
+    ) -> Result<Step<'static>, Failure> {
+        let text = Arc::clone(&connection.place.address.spec.text);
+        let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
+        if matches!(turn, Turn::Rewrite(_)) {
+            // Whoever comes next is sent what this one was.
+            let was_sent = upload.is_over();
+            self.ex.body = upload.into_body().ok_or_else(|| {
+                let words = "X-Rewrite after a body that cannot be sent again".to_owned();
+                failure(Fault::BackendMalformed, words)
+            })?;
+            upload = if was_sent { Upload::none() } else { Upload::default() };
+        }
+        let carriage = Carriage { courier, connection, upload };
+        Download::new(carriage, &self.local, None).discard();
+        turn.obey(self.ex, &self.route.response).map_err(|(fault, words)| failure(fault, words))
     }
 }
 

@@ -204,8 +204,18 @@ pub struct ResponseRules {
 pub struct RewriteRule {
     pub target: RewriteTarget,
     pub pattern: Regex,
-    /// With `$0` to `$9` from the pattern.
+    /// With `${0}` to `${9}` from the pattern.
     pub replacement: Arc<str>,
+}
+
+impl RewriteRule {
+    /// What a value becomes, if the pattern matches.
+    pub fn apply(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let captures = self.pattern.captures(value)?;
+        let mut rewritten = Vec::new();
+        captures.expand(self.replacement.as_bytes(), &mut rewritten);
+        Some(rewritten)
+    }
 }
 
 /// What a rewrite rule changes.

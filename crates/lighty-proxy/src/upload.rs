@@ -71,6 +71,16 @@ impl Upload {
         self.rest = Bytes::new();
     }
 
+    /// The body as it was before any of it was handed out, for another handler; `None` if too much
+    /// was.
+    pub fn into_body(mut self) -> Option<RequestBody> {
+        if !self.can_rewind() {
+            return None;
+        }
+        self.kept.into_iter().rev().for_each(|piece| self.body.push_back(piece));
+        Some(self.body)
+    }
+
     /// An answer has begun: nothing will be sent twice any more.
     pub fn forget(&mut self) {
         self.kept.drain(..self.at);

@@ -51,6 +51,16 @@ pub struct Wanted<'a> {
     pub now_ms: u64,
     /// Addresses that failed this request already.
     pub tried: &'a [AddressId],
+    /// The one backend that may be chosen, where one is asked for by its name.
+    pub only: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    fn allows(&self, address: &Address) -> bool {
+        self.only.is_none_or(|only| *address.spec.text == *only)
+            && address.spec.weight > 0
+            && !self.tried.contains(&address.id)
+    }
 }
 
 impl Upstream {
@@ -144,7 +154,7 @@ impl Upstream {
             scratch.clear();
             let of_rank = addresses.iter().enumerate().filter(|(_, a)| a.spec.backup == backup);
             for (place, address) in of_rank {
-                if wanted.tried.contains(&address.id) || address.spec.weight == 0 {
+                if !wanted.allows(address) {
                     continue;
                 }
                 if let Some(choice) = seen.judge(place, address, wanted.now_ms, &has_idle) {
@@ -300,6 +310,7 @@ pub fn address_spec(
         target,
         weight: backend.weight,
         backup: backend.backup,
+        http_host: backend.http_host.clone(),
         connections_max: backend.max_connections.map_or(size_max, |own| own.min(size_max)),
     }
 }

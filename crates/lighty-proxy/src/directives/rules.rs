@@ -199,5 +199,25 @@ fn rule(
         let reject = Reject::new("has a control character in a replacement");
         return Err(reject.at(replacement.span));
     }
-    Ok(RewriteRule { target, pattern: regex, replacement: text })
+    Ok(RewriteRule { target, pattern: regex, replacement: groups_in_braces(&text).into() })
+}
+
+/// `$1` is the first group, whatever follows it; any other `$` is a `$`.
+fn groups_in_braces(text: &str) -> String {
+    let mut braced = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(next) = rest.next() {
+        braced.push(next);
+        if next != '$' {
+            continue;
+        }
+        match rest.next_if(char::is_ascii_digit) {
+            Some(digit) => braced.extend(['{', digit, '}']),
+            None => {
+                rest.next_if_eq(&'$');
+                braced.push('$');
+            }
+        }
+    }
+    braced
 }

@@ -1,0 +1,33 @@
+//! The header of the PROXY protocol that opens a connection on behalf of one client.
+
+use std::net::SocketAddr;
+
+use lighty_core::Exchange;
+use lighty_io::transport::Peer;
+use lighty_wire::proxy_protocol::{self, Command, Endpoints, Header, Version};
+
+use crate::spec::ProxyProtocol;
+
+/// Appends the header for the request's client. One without an address is told as our own
+/// connection.
+pub fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
+    let listener = ex.request.local_socket.parse::<SocketAddr>().ok();
+    let ends = match (&ex.request.peer, listener) {
+        (Peer::Inet(source), Some(destination)) => Some((*source, destination)),
+        _ => None,
+    };
+    let header = Header {
+        version: match version {
+            ProxyProtocol::V1 => Version::V1,
+            ProxyProtocol::V2 => Version::V2,
+        },
+        command: if ends.is_some() { Command::Proxy } else { Command::Local },
+        endpoints: ends.map_or(Endpoints::Own, |(source, destination)| Endpoints::Inet {
+            source,
+            destination,
+        }),
+        ..Header::default()
+    };
+    // Only extensions can be too long, and there are none.
+    let _ = proxy_protocol::encode(&header, out);
+}

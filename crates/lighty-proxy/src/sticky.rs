@@ -1,0 +1,31 @@
+//! The cookie by which a client stays with its backend.
+
+use lighty_core::Exchange;
+use lighty_http::Known;
+use lighty_http::fields::trim;
+
+use crate::address::Address;
+use crate::balance;
+use crate::spec::BalancerKind;
+
+/// The backend that the client's cookie names, by its name's hash.
+pub fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
+    let BalancerKind::Sticky { cookie, .. } = kind else { return None };
+    let pairs = ex.request.fields.get_all(Known::Cookie).flat_map(|v| v.split(|b| *b == b';'));
+    pairs
+        .filter_map(|pair| pair.iter().position(|b| *b == b'=').map(|at| pair.split_at(at)))
+        .find(|(name, _)| trim(name) == cookie.as_bytes())
+        .and_then(|(_, value)| balance::parse_cookie_value(trim(&value[1..])))
+}
+
+/// Tells the client which backend it has, unless its cookie says so.
+pub fn tell(ex: &mut Exchange, kind: &BalancerKind, chosen: &Address) {
+    let BalancerKind::Sticky { cookie, .. } = kind else { return };
+    if named(ex, kind) == Some(chosen.name_hash) {
+        return;
+    }
+    let value = balance::cookie_value(chosen.name_hash);
+    let secure = if ex.request.scheme == "https" { "; Secure" } else { "" };
+    let line = format!("{cookie}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
+    ex.response.fields.push_known(Known::SetCookie, line);
+}

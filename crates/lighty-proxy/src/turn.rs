@@ -1,0 +1,241 @@
+//! What a backend's answer asks for in its own place: a file, another URL, another backend.
+
+use lighty_core::module::FileFate;
+use lighty_core::{Exchange, Fault, RequestBody, Step};
+use lighty_http::{Fields, Known, Method, Status, host};
+
+use crate::sendfile;
+use crate::session::Answer;
+use crate::settings::ResponseRules;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// A file: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`.
+    File { path: Vec<u8>, fate: FileFate },
+    /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
+    Accelerate { target: Vec<u8> },
+    /// A URL of ours (RFC 3875 section 6.2.2).
+    Redirect { target: Vec<u8> },
+    /// The same request again, in other words: `X-Rewrite-URI`, `-Host`, `-Backend`.
+    Rewrite(Rewrite),
+}
+
+/// What a request is to be when it begins again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    pub target: Option<Vec<u8>>,
+    pub host: Option<Vec<u8>>,
+    pub backend: Option<Vec<u8>>,
+}
+
+/// Why it is not done.
+pub type Refused = (Fault, String);
+
+const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
+const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
+const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
+const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
+
+/// What an answer asks for, as far as it is listened to.
+pub fn asked(answer: &Answer, rules: &ResponseRules) -> Option<Turn> {
+    let fields = &answer.fields;
+    if answer.local_redirect {
+        let target = fields.get(Known::Location).unwrap_or_default().to_vec();
+        return Some(Turn::Redirect { target });
+    }
+    let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
+    let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();
+    sent().or_else(rewritten)
+}
+
+fn asked_file(fields: &Fields) -> Option<Turn> {
+    if let Some(target) = fields.get(Known::XAccelRedirect) {
+        return Some(Turn::Accelerate { target: target.to_vec() });
+    }
+    if let Some(path) = fields.get_named(SEND_TEMPFILE) {
+        return Some(Turn::File { path: path.to_vec(), fate: FileFate::Removed });
+    }
+    let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile))?;
+    Some(Turn::File { path: path.to_vec(), fate: FileFate::Stays })
+}
+
+fn asked_rewrite(fields: &Fields) -> Option<Turn> {
+    let get = |name| fields.get_named(name).map(<[u8]>::to_vec);
+    let rewrite = Rewrite {
+        target: get(REWRITE_URI),
+        host: get(REWRITE_HOST),
+        backend: get(REWRITE_BACKEND),
+    };
+    (rewrite != Rewrite::default()).then_some(Turn::Rewrite(rewrite))
+}
+
+impl Turn {
+    /// Does it. The answer's head stands in the exchange's response, and is replaced.
+    ///
+    /// # Errors
+    /// What is not allowed, or cannot be.
+    pub fn obey(self, ex: &mut Exchange, rules: &ResponseRules) -> Result<Step<'static>, Refused> {
+        match self {
+            Turn::File { path, fate } => send_file(ex, rules, &path, fate),
+            Turn::Accelerate { target } => {
+                carry(ex, |known, _| known.is_some_and(|name| ACCELERATED.contains(&name)));
+                go_to(ex, &target, "X-Accel-Redirect", Fault::SendfileRefused)
+            }
+            Turn::Redirect { target } => {
+                go_to(ex, &target, "local redirect", Fault::BackendMalformed)
+            }
+            Turn::Rewrite(rewrite) => rewrite.begin(ex),
+        }
+    }
+}
+
+/// What is said of the file by itself, or is about the body that it replaces.
+const OF_THE_BODY: [Known; 10] = [
+    Known::ContentLength,
+    Known::ContentEncoding,
+    Known::ContentRange,
+    Known::AcceptRanges,
+    Known::ETag,
+    Known::LastModified,
+    Known::Date,
+    Known::XSendfile,
+    Known::XLighttpdSendFile,
+    Known::XAccelRedirect,
+];
+
+/// What goes with an answer that comes from elsewhere (as nginx has it).
+const ACCELERATED: [Known; 5] = [
+    Known::ContentType,
+    Known::ContentDisposition,
+    Known::SetCookie,
+    Known::CacheControl,
+    Known::Expires,
+];
+
+fn send_file(
+    ex: &mut Exchange,
+    rules: &ResponseRules,
+    path: &[u8],
+    fate: FileFate,
+) -> Result<Step<'static>, Refused> {
+    let allowed = rules.sendfile_roots.as_deref().unwrap_or_default();
+    let place = match allowed {
+        [] => sendfile::place(path, [&*ex.physical.docroot]),
+        several => sendfile::place(path, several.iter().map(|root| root.as_bytes())),
+    };
+    let Some(place) = place else {
+        return Err((Fault::SendfileRefused, path.escape_ascii().to_string()));
+    };
+    let status = ex.response.status;
+    carry(ex, |known, name| match known {
+        Some(known) => !OF_THE_BODY.contains(&known),
+        None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
+    });
+    if status != Status::OK {
+        // The file is a page that stands for this status, not what was asked for.
+        ex.error_status.get_or_insert(status);
+    }
+    ex.physical.clear();
+    ex.physical.docroot = place.root;
+    ex.physical.rel = place.rel;
+    Ok(Step::SendFile(fate))
+}
+
+/// Takes the fields along that are wanted, and drops the answer.
+fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
+    let fields = std::mem::take(&mut ex.response.fields);
+    ex.response.restart(Status::OK);
+    ex.carried.clear();
+    for (known, name, value) in fields.iter_known().filter(|(known, name, _)| wanted(*known, name))
+    {
+        ex.carried.push_looked_up(known, name, value);
+    }
+}
+
+/// Begins again with another URL; what was sent with the request was for the backend.
+fn go_to(
+    ex: &mut Exchange,
+    target: &[u8],
+    by: &str,
+    fault: Fault,
+) -> Result<Step<'static>, Refused> {
+    let refused = || (fault, format!("{by}: {}", target.escape_ascii()));
+    if target.first() != Some(&b'/') || target.starts_with(b"//") {
+        return Err(refused());
+    }
+    ex.set_target(target).map_err(|_| refused())?;
+    ex.body = RequestBody::default();
+    if !ex.request.is_head() {
+        ex.request.method = Some(Method::Get);
+    }
+    Ok(Step::Restart)
+}
+
+impl Rewrite {
+    fn begin(self, ex: &mut Exchange) -> Result<Step<'static>, Refused> {
+        let refused = |name: &[u8], value: &[u8]| {
+            let words = format!("{}: {}", name.escape_ascii(), value.escape_ascii());
+            (Fault::BackendMalformed, words)
+        };
+        if let Some(host) = &self.host {
+            let mut checked = Vec::new();
+            host::parse_host(host, &ex.settings.server.parse, &mut checked)
+                .map_err(|_| refused(REWRITE_HOST, host))?;
+            ex.request.authority = host.to_ascii_lowercase();
+            ex.request.fields.set(Known::Host, host);
+        }
+        if let Some(target) = &self.target {
+            let is_path = target.first() == Some(&b'/');
+            if !is_path || ex.set_target(target).is_err() {
+                return Err(refused(REWRITE_URI, target));
+            }
+        }
+        ex.wanted_backend = self.backend.unwrap_or_default();
+        Ok(Step::Restart)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn answer(fields: &[(&[u8], &[u8])]) -> Answer {
+        let mut answer = Answer::default();
+        fields.iter().for_each(|(name, value)| answer.fields.push(name, value));
+        answer
+    }
+
+    #[test]
+    fn nothing_is_listened_to_unless_it_is_allowed() {
+        let asks = answer(&[
+            (b"X-Sendfile", b"/a"),
+            (b"X-Accel-Redirect", b"/b"),
+            (b"x-rewrite-uri", b"/c"),
+        ]);
+        assert_eq!(asked(&asks, &ResponseRules::default()), None);
+        let rewrites = ResponseRules { allow_x_rewrite: true, ..ResponseRules::default() };
+        let rewrite = Rewrite { target: Some(b"/c".to_vec()), ..Rewrite::default() };
+        assert_eq!(asked(&asks, &rewrites), Some(Turn::Rewrite(rewrite)));
+    }
+
+    #[test]
+    fn every_spelling_of_a_file_is_read() {
+        let rules =
+            ResponseRules { sendfile_roots: Some(Arc::from([])), ..ResponseRules::default() };
+        let file = |fate| Some(Turn::File { path: b"/a".to_vec(), fate });
+        for (name, fate) in [
+            ("X-Sendfile", FileFate::Stays),
+            ("x-lighttpd-send-file", FileFate::Stays),
+            ("X-LIGHTTPD-Send-Tempfile", FileFate::Removed),
+        ] {
+            let asks = answer(&[(name.as_bytes(), b"/a")]);
+            assert_eq!(asked(&asks, &rules), file(fate), "{name}");
+        }
+        let target = b"/a".to_vec();
+        let asks = answer(&[(b"X-Accel-Redirect", b"/a")]);
+        assert_eq!(asked(&asks, &rules), Some(Turn::Accelerate { target }));
+    }
+}

@@ -1,0 +1,451 @@
+//! What a backend's answer asks for in its own place, and what is changed on the way there and back.
+
+mod backend;
+
+use std::os::unix::fs::symlink;
+
+use backend::{Asked, Backend, answer};
+use lighty_testkit::content::pattern;
+use lighty_testkit::lighty;
+use lighty_testkit::response::Response;
+use lighty_testkit::server::{Server, Setup, write_file};
+
+const HEAD_OF_GET: &str = "Host: www.example.org\r\nConnection: close\r\n";
+
+/// A server that sends everything to a backend, under further lines of configuration.
+fn proxied(setup: Setup, backend: &Backend, lines: &str) -> Server {
+    let config = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )\n{lines}",
+        backend.name()
+    );
+    setup.config(&config).start()
+}
+
+fn ask(server: &Server, request: &str) -> Response {
+    let mut client = server.connect();
+    client.send(request);
+    client.response()
+}
+
+/// Names the file in the query with the field in the path: `/X-Sendfile?/srv/a`.
+fn named_file(asked: &Asked) -> Vec<u8> {
+    let (field, file) = asked.target().split_once('?').expect("a file");
+    let field = field.trim_start_matches('/');
+    let fields = format!(
+        "{field}: {file}\r\nContent-Type: text/x-special\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n\
+         Cache-Control: private\r\nContent-Encoding: gzip\r\nETag: \"of-the-backend\"\r\n"
+    );
+    answer("200 OK", &fields, "what the backend says")
+}
+
+#[test]
+fn a_named_file_is_sent_as_any_other_with_the_backends_fields() {
+    let backend = Backend::start(named_file);
+    let content = pattern(0, 300_000);
+    let setup = lighty!();
+    write_file(&setup.directory().join("files/some file"), &content);
+    let server = proxied(
+        setup,
+        &backend,
+        "proxy-core.allow-x-sendfile = \"enable\"\n\
+         proxy-core.x-sendfile-docroot = ( \"/nowhere\", \"@DIR@/files/\" )",
+    );
+    let file = format!("{}/files//./some%20file", server.directory().display());
+    for field in ["X-Sendfile", "X-LIGHTTPD-send-file"] {
+        let target = format!("/{field}?{file}");
+        let whole = server.get(&target);
+        assert_eq!((whole.status, whole.body.len()), (200, content.len()), "{whole:?}");
+        assert!(whole.body == content);
+        assert_eq!(whole.field("Content-Type"), Some("text/x-special"));
+        assert_eq!(whole.field("Cache-Control"), Some("private"));
+        assert_eq!(whole.all("Set-Cookie").collect::<Vec<_>>(), ["a=1", "b=2"]);
+        assert_eq!((whole.field(field), whole.field("Content-Encoding")), (None, None));
+        let etag = whole.field("ETag").expect("the file's own").to_owned();
+        assert_ne!(etag, "\"of-the-backend\"");
+
+        let part = server.get_with(&target, "Range: bytes=1000-1999\r\n");
+        assert_eq!(part.status, 206);
+        assert!(part.body == content[1000..2000]);
+        let parts = server.get_with(&target, "Range: bytes=0-1,100000-100001\r\n");
+        assert!(parts.field("Content-Type").is_some_and(|t| t.starts_with("multipart/byteranges")));
+        let same = server.get_with(&target, &format!("If-None-Match: {etag}\r\n"));
+        assert_eq!((same.status, same.body.len()), (304, 0));
+        assert_eq!(same.field("Cache-Control"), Some("private"));
+
+        let posted = ask(
+            &server,
+            &format!("POST {target} HTTP/1.1\r\n{HEAD_OF_GET}Content-Length: 3\r\n\r\nabc"),
+        );
+        assert_eq!((posted.status, posted.body == content), (200, true));
+    }
+    assert!(backend.connections() <= 2, "connections are used again: {}", backend.connections());
+}
+
+#[test]
+fn files_outside_of_the_allowed_directories_are_refused() {
+    let backend = Backend::start(named_file);
+    let setup = lighty!().file("inside", "x");
+    write_file(&setup.directory().join("secret"), "secret");
+    symlink("../secret", setup.root("link")).expect("a link");
+    symlink("..", setup.root("up")).expect("a link");
+    symlink("inside", setup.root("fine")).expect("a link");
+    let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let root = server.root("").display().to_string();
+    let get = |file: String| server.get(&format!("/X-Sendfile?{file}"));
+    assert_eq!(get(format!("{root}inside")).text(), "x", "an empty list is the document root");
+    assert_eq!(get(format!("{root}fine")).text(), "x", "links that stay inside are followed");
+    for file in [
+        "/etc/hostname".to_owned(),
+        format!("{root}../secret"),
+        format!("{root}%2e%2e/secret"),
+        format!("{root}link"),
+        format!("{root}up/secret"),
+        format!("{root}up"),
+        root.clone(),
+        "inside".to_owned(),
+    ] {
+        let refused = get(file.clone());
+        assert_eq!(refused.status, 502, "{file}: {refused:?}");
+        assert!(!refused.text().contains("secret"), "{file}");
+        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
+    }
+    server.await_log("x-sendfile-docroot");
+    server.await_log("/etc/hostname");
+    assert_eq!(get(format!("{root}missing")).status, 404);
+}
+
+#[test]
+fn nothing_is_sent_for_a_backend_that_may_not_name_files() {
+    let backend = Backend::start(named_file);
+    let server = proxied(lighty!().file("a", "x"), &backend, "");
+    let file = server.root("a").display().to_string();
+    let get = server.get(&format!("/X-Sendfile?{file}"));
+    assert_eq!(get.text(), "what the backend says");
+}
+
+#[test]
+fn a_temporary_file_is_gone_once_it_is_sent() {
+    let backend = Backend::start(named_file);
+    let setup = lighty!();
+    let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    for round in 0..3 {
+        let content = pattern(round, 200_000);
+        write_file(&server.root("made"), &content);
+        let file = server.root("made").display().to_string();
+        let sent = server.get(&format!("/X-LIGHTTPD-send-tempfile?{file}"));
+        assert!(sent.body == content, "each round its own content");
+        assert!(!server.root("made").exists());
+    }
+    write_file(&server.directory().join("outside"), "x");
+    let outside = server.directory().join("outside");
+    let refused = server.get(&format!("/X-LIGHTTPD-send-tempfile?{}", outside.display()));
+    assert_eq!((refused.status, outside.exists()), (502, true));
+}
+
+#[test]
+fn a_status_of_the_backends_stays_with_its_file() {
+    let backend = Backend::start(|asked| {
+        let file = asked.target().split_once('?').expect("a file").1;
+        answer("403 Forbidden", &format!("X-Sendfile: {file}\r\n"), "")
+    });
+    let setup = lighty!().file("page.html", "not for you");
+    let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let file = server.root("page.html").display().to_string();
+    let page = server.get_with(&format!("/?{file}"), "Range: bytes=0-1\r\n");
+    assert_eq!((page.status, page.text()), (403, "not for you"));
+}
+
+/// Sends everything beneath `/app/` to the backend.
+fn app(setup: Setup, backend: &Backend, lines: &str) -> Server {
+    let config = format!(
+        "$HTTP[\"url\"] =~ \"^/app/\" {{\nproxy-core.protocol = \"http\"\n\
+         proxy-core.backends = ( \"{}\" )\n{lines}\n}}",
+        backend.name()
+    );
+    setup.config(&config).start()
+}
+
+#[test]
+fn an_accelerated_url_is_answered_inside() {
+    let backend = Backend::start(|asked| {
+        let target = asked.target().strip_prefix("/app/?").expect("its own");
+        let fields = format!(
+            "X-Accel-Redirect: {target}\r\nContent-Disposition: attachment\r\n\
+             Content-Type: text/x-special\r\nX-Other: dropped\r\n"
+        );
+        answer("200 OK", &fields, "body of the backend")
+    });
+    let setup = lighty!().file("protected/a b.txt", "0123456789");
+    let server = app(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let sent = server.get_with("/app/?/protected/a%20b.txt", "Range: bytes=2-4\r\n");
+    assert_eq!((sent.status, sent.text()), (206, "234"));
+    assert_eq!(sent.field("Content-Disposition"), Some("attachment"));
+    assert_eq!(sent.field("Content-Type"), Some("text/x-special"));
+    assert_eq!(sent.field("X-Other"), None);
+    assert_eq!(server.get("/app/?etc/passwd").status, 502, "not a path");
+    assert_eq!(server.get("/app/?/nothing").status, 404);
+    assert_eq!(server.get("/app/?/app/?/app/?/protected/a%20b.txt").text(), "0123456789");
+    let posted = ask(
+        &server,
+        &format!(
+            "POST /app/?/protected/a%20b.txt HTTP/1.1\r\n{HEAD_OF_GET}Content-Length: 2\r\n\r\nxy"
+        ),
+    );
+    assert_eq!(posted.text(), "0123456789");
+}
+
+#[test]
+fn a_circle_of_redirects_inside_ends() {
+    let backend = Backend::start(|_| answer("200 OK", "X-Accel-Redirect: /app/again\r\n", "round"));
+    let server = app(lighty!(), &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    assert_eq!(server.get("/app/").status, 500);
+    server.await_log("in a circle");
+    assert!(backend.connections() <= 2, "bodies are read to their end");
+}
+
+#[test]
+fn a_rewritten_request_begins_again_with_its_body() {
+    let backend = Backend::start(|asked| match asked.target() {
+        "/app/first" => answer(
+            "200 OK",
+            "X-Rewrite-URI: /app/second?x=1\r\nX-Rewrite-Host: Other.example\r\n",
+            "",
+        ),
+        "/app/out" => answer("200 OK", "X-Rewrite-URI: /static.txt\r\n", ""),
+        "/app/wrong" => answer("200 OK", "X-Rewrite-Host: a/b\r\n", ""),
+        _ => {
+            let host = asked.field("Host").expect("a host");
+            let body = String::from_utf8_lossy(&asked.body).into_owned();
+            answer(
+                "200 OK",
+                "",
+                &format!("{} {host} {body}", asked.head.split(' ').next().unwrap()),
+            )
+        }
+    });
+    let setup = lighty!().file("static.txt", "a file");
+    let server = app(setup, &backend, "proxy-core.allow-x-rewrite = \"enable\"");
+    let posted = ask(
+        &server,
+        &format!("POST /app/first HTTP/1.1\r\n{HEAD_OF_GET}Content-Length: 5\r\n\r\nhello"),
+    );
+    assert_eq!(posted.text(), "POST other.example hello");
+    assert_eq!(backend.asked().last().expect("two").target(), "/app/second?x=1");
+    assert_eq!(server.get("/app/out").text(), "a file");
+    assert_eq!(server.get("/app/wrong").status, 502);
+}
+
+#[test]
+fn a_rewritten_request_goes_to_the_backend_that_was_asked_for() {
+    let one = Backend::start(|asked| answer("200 OK", "", &format!("one {}", asked.target())));
+    let name = one.name();
+    let two = Backend::start(move |_| {
+        answer("200 OK", &format!("X-Rewrite-Backend: {name}\r\n"), "from the second")
+    });
+    let config = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.allow-x-rewrite = \"enable\"\n\
+         proxy-core.balancer = \"static\"\nproxy-core.backends = ( \"{}\", \"{}\" )",
+        two.name(),
+        one.name()
+    );
+    let server = lighty!().config(&config).start();
+    assert_eq!(server.get("/x").text(), "one /x");
+    assert_eq!((one.asked().len(), two.asked().len()), (1, 1));
+}
+
+#[test]
+fn error_pages_of_ours_stand_in_for_the_backends() {
+    let backend = Backend::start(|asked| {
+        let (status, fields) = match asked.target() {
+            "/401" => ("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n"),
+            "/503" => ("503 Service Unavailable", "Retry-After: 77\r\nSet-Cookie: a=b\r\n"),
+            _ => ("200 OK", ""),
+        };
+        answer(status, fields, "the backend's words")
+    });
+    let setup = lighty!();
+    write_file(&setup.directory().join("error-503.html"), "our words");
+    let lines = "server.error-intercept = \"enable\"\n\
+                 server.errorfile-prefix = \"@DIR@/error-\"";
+    let server = proxied(setup, &backend, lines);
+    let away = server.get("/503");
+    assert_eq!((away.status, away.text()), (503, "our words"));
+    assert_eq!((away.field("Retry-After"), away.field("Set-Cookie")), (Some("77"), None));
+    let unknown = server.get("/401");
+    assert_eq!(unknown.field("WWW-Authenticate"), Some("Basic realm=\"x\""));
+    assert!(unknown.status == 401 && !unknown.text().contains("backend"));
+    assert_eq!(server.get("/200").text(), "the backend's words");
+    assert_eq!(backend.connections(), 1, "the connection outlives the errors");
+}
+
+#[test]
+fn a_backend_that_is_down_is_said_to_be_back_when_it_is_tried_again() {
+    let backend = Backend::start(|_| Vec::new());
+    let name = backend.name();
+    drop(backend);
+    let config = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{name}\" )\n\
+         proxy-core.hold-time = 0\nproxy-core.disable-time = 30"
+    );
+    let server = lighty!().config(&config).start();
+    assert!(server.get("/").status >= 502);
+    let down = server.get("/");
+    assert_eq!(down.status, 503);
+    let after: u32 = down.field("Retry-After").expect("a time").parse().expect("seconds");
+    assert!((25..=30).contains(&after), "{after}");
+}
+
+#[test]
+fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
+    let backend = Backend::start(|asked| {
+        let me = asked.field("Host").expect("a host").to_owned();
+        let fields = format!(
+            "Location: http://{me}/back/x\r\nContent-Location: /back/y\r\n\
+             Set-Cookie: a=b; Domain=inner.example; Path=/back/; HttpOnly\r\n\
+             Link: <http://inner.example/back/>\r\n"
+        );
+        answer("302 Found", &fields, &me)
+    });
+    let (host, port) =
+        backend.name().split_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).unwrap();
+    let config = format!(
+        "proxy.server = ( \"/front/\" => ( ( \"host\" => \"{host}\", \"port\" => {port} ) ) )\n\
+         proxy.header = ( \"map-urlpath\" => ( \"/front/\" => \"/back/\" ),\n\
+         \"map-host-request\" => ( \"-\" => \"inner.example\" ),\n\
+         \"map-host-response\" => ( \"inner.example\" => \"-\" ) )"
+    );
+    let server = lighty!().config(&config).start();
+    let moved = ask(
+        &server,
+        &format!(
+            "MOVE /front/a HTTP/1.1\r\n{HEAD_OF_GET}\
+                  Destination: http://www.example.org/front/b\r\n\r\n"
+        ),
+    );
+    let asked = backend.asked().pop().expect("a request");
+    assert_eq!(asked.target(), "/back/a");
+    assert_eq!(asked.field("Destination"), Some("http://inner.example/back/b"));
+    assert_eq!(moved.text(), "inner.example");
+    assert_eq!(moved.field("Location"), Some("http://www.example.org/front/x"));
+    assert_eq!(moved.field("Content-Location"), Some("/front/y"));
+    let cookie = "a=b; Domain=www.example.org; Path=/front/; HttpOnly";
+    assert_eq!(moved.field("Set-Cookie"), Some(cookie));
+    assert_eq!(moved.field("Link"), Some("<http://inner.example/back/>"));
+}
+
+#[test]
+fn a_backend_may_be_told_its_own_name() {
+    let backend = Backend::start(|asked| answer("200 OK", "", asked.field("Host").unwrap_or("")));
+    let (host, port) =
+        backend.name().split_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).unwrap();
+    let config = format!(
+        "proxy.server = ( \"\" => ( \"inner.example\" => \
+         ( \"host\" => \"{host}\", \"port\" => {port} ) ) )\n\
+         proxy.replace-http-host = \"enable\""
+    );
+    let server = lighty!().config(&config).start();
+    assert_eq!(server.get("/").text(), "inner.example");
+}
+
+#[test]
+fn the_first_rule_that_matches_changes_a_field() {
+    let backend = Backend::start(|asked| {
+        let fields = format!(
+            "X-Told: {} {} {}\r\nLocation: http://internal/x\r\n",
+            asked.target(),
+            asked.field("X-In").unwrap_or("-"),
+            asked.field("Host").unwrap_or("-"),
+        );
+        answer("302 Found", &fields, "")
+    });
+    let server = proxied(
+        lighty!(),
+        &backend,
+        "proxy-core.rewrite-request = (\n\
+         \"_uri\" => ( \"^/a(.*)\" => \"/b$1c\", \"^/b\" => \"/wrong\" ),\n\
+         \"X-In\" => ( \"^one$\" => \"two\", \"^two$\" => \"three\" ),\n\
+         \"Host\" => ( \"^(.*)$\" => \"$1.internal\" ) )\n\
+         proxy-core.rewrite-response = (\n\
+         \"Location\" => ( \"^http://internal/(.*)\" => \"/app/$1\" ),\n\
+         \"X-Absent\" => ( \"\" => \"present\" ) )",
+    );
+    let answer = server.get_with("/a1", "X-In: one\r\n");
+    assert_eq!(answer.field("X-Told"), Some("/b1c two localhost.internal"));
+    assert_eq!(answer.field("Location"), Some("/app/x"));
+    assert_eq!(answer.field("X-Absent"), None);
+}
+
+#[test]
+fn a_client_stays_with_the_backend_that_its_cookie_names() {
+    let backends = ["one", "two"].map(|name| Backend::start(move |_| answer("200 OK", "", name)));
+    let config = format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.balancer = \"sticky:WHO\"\n\
+         proxy-core.backends = ( \"{}\", \"{}\" )",
+        backends[0].name(),
+        backends[1].name()
+    );
+    let server = lighty!().config(&config).start();
+    let first = server.get("/");
+    let cookie = first.field("Set-Cookie").expect("a cookie").to_owned();
+    let (pair, attributes) = cookie.split_once("; ").expect("attributes");
+    assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Lax");
+    for _ in 0..6 {
+        let again = server.get_with("/", &format!("Cookie: other=1; {pair}\r\n"));
+        assert_eq!(again.text(), first.text());
+        assert_eq!(again.field("Set-Cookie"), None);
+    }
+    let strange = server.get_with("/", "Cookie: WHO=0000000000000000\r\n");
+    assert!(strange.field("Set-Cookie").is_some_and(|c| c.starts_with("WHO=")));
+}
+
+#[test]
+fn a_backend_is_told_of_the_client_before_its_request() {
+    for (version, count) in [("v1", 0), ("v2", 28)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let config = format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )\n\
+             proxy-core.proxy-protocol = \"{version}\"",
+            listener.local_addr().expect("its address")
+        );
+        let server = lighty!().config(&config).start();
+        let told = std::thread::spawn(move || {
+            (0..2).map(|_| told_before_request(&listener, count)).collect::<Vec<_>>()
+        });
+        let mut client = server.connect();
+        for _ in 0..2 {
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response().text(), "ok");
+        }
+        for header in told.join().expect("a backend") {
+            let port = server.address().port();
+            match version {
+                "v1" => {
+                    let line = String::from_utf8(header).expect("text");
+                    assert!(line.starts_with("PROXY TCP4 127.0.0.1 127.0.0.1 "), "{line}");
+                    assert!(line.ends_with(&format!(" {port}\r\n")), "{line}");
+                }
+                _ => {
+                    assert_eq!(header[..16], *b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c");
+                    assert_eq!(header[16..24], [127, 0, 0, 1, 127, 0, 0, 1]);
+                    assert_eq!(header[26..28], port.to_be_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// Accepts a connection, answers its request, and returns what came before that: `count` bytes, or
+/// a line.
+fn told_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8> {
+    use std::io::{Read, Write};
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut input = Vec::new();
+    while !input.ends_with(b"\r\n\r\n") || input.len() <= count {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a request");
+        input.push(byte[0]);
+    }
+    stream.write_all(&answer("200 OK", "", "ok")).expect("an answer");
+    let line = || input.iter().position(|b| *b == b'\n').expect("a line") + 1;
+    input[..if count == 0 { line() } else { count }].to_vec()
+}

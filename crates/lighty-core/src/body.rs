@@ -114,6 +114,8 @@ pub enum BodyFault {
     Malformed(&'static str),
     /// `server.max-request-size` was exceeded.
     TooLarge,
+    /// It was stored and cannot be read again.
+    Lost,
     /// `server.max-read-idle` or `server.min-read-rate` ran out.
     TimedOut(&'static str),
 }

@@ -258,6 +258,7 @@ impl Fault {
             BodyFault::Disconnected => Fault::ClientGone,
             BodyFault::Malformed(_) => Fault::BodyMalformed,
             BodyFault::TooLarge => Fault::RequestTooLarge,
+            BodyFault::Lost => Fault::SpoolFull,
             BodyFault::TimedOut("server.min-read-rate") => Fault::ReadRate,
             BodyFault::TimedOut(_) => Fault::ReadTimeout,
         }

@@ -56,4 +56,8 @@ pub const SHED_ENTRIES: usize = 256;
 /// Merged settings (one per set of matching conditions) a worker remembers.
 pub const SETTINGS_VARIANTS_MAX: usize = 4096;
 
+/// Bytes of one answer that are held in `server.upload-dirs` at once, by default: what is beyond
+/// waits with its backend (`server.max-spool-size`).
+pub const SPOOL_BYTES_MAX: u64 = 1 << 30;
+
 const _: () = assert!(FIELD_BYTES_MAX + TARGET_BYTES_MAX < HEAD_BYTES_MAX);

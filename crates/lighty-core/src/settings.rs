@@ -282,6 +282,8 @@ pub struct CoreSettings {
     pub error_intercept: bool,
     pub stream_request_body: StreamBody,
     pub stream_response_body: StreamBody,
+    /// Bytes of one answer that are held on disk at once.
+    pub spool_bytes_max: u64,
     pub follow_symlink: Follow,
     pub force_lowercase_filenames: bool,
     pub range_requests: bool,
@@ -304,6 +306,7 @@ pub struct CoreSettings {
 
 impl Default for CoreSettings {
     fn default() -> Self {
+        use crate::limits;
         Self {
             document_root: "".into(),
             tag: concat!("lighty/", env!("CARGO_PKG_VERSION")).into(),
@@ -324,6 +327,7 @@ impl Default for CoreSettings {
             error_intercept: false,
             stream_request_body: StreamBody::Stream,
             stream_response_body: StreamBody::Stream,
+            spool_bytes_max: limits::SPOOL_BYTES_MAX,
             follow_symlink: Follow::All,
             force_lowercase_filenames: false,
             range_requests: true,

@@ -56,6 +56,8 @@ pub struct Carriage {
 impl Download {
     /// The body behind the head that the courier brought.
     pub fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
+        // The limit for the head, and its patience, end with the head.
+        carriage.courier.moved();
         let early = carriage.courier.session.take_early_body();
         let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
         let input = carriage.courier.take_pending();
@@ -124,12 +126,17 @@ impl Download {
 
     async fn run_dry(mut self) {
         let mut dropped = 0;
-        while let Some(Ok(chunk)) = std::future::poll_fn(|cx| self.poll_next(cx)).await {
-            dropped += chunk.len();
-            if dropped > DROPPED_BYTES_MAX as u64 {
+        while let Some(Ok(piece)) = std::future::poll_fn(|cx| self.poll_piece(cx)).await {
+            dropped += piece.len();
+            if dropped > DROPPED_BYTES_MAX {
                 return;
             }
         }
+    }
+
+    /// Whether the request's client has nothing more to do with it than to take the answer.
+    pub fn is_detached(&self) -> bool {
+        self.carriage.as_ref().is_none_or(|carriage| carriage.upload.is_received())
     }
 
     /// The answer is complete: the connection goes to the pool if it can carry another.
@@ -250,14 +257,13 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
     SessionFault { fault: Fault::BackendCut, words: words.into() }
 }
 
-impl BodyStream for Download {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+impl Download {
+    /// The next piece; `None` at the proper end.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         ready!(self.poll_turn(cx));
         loop {
             match self.next_of_input() {
-                Ok(Some(Next::Piece(piece))) => {
-                    return Poll::Ready(Some(Ok(Chunk::Memory(piece))));
-                }
+                Ok(Some(Next::Piece(piece))) => return Poll::Ready(Some(Ok(piece))),
                 Ok(Some(Next::End)) => return Poll::Ready(None),
                 Ok(None) => {}
                 Err(mut fault) => {
@@ -269,6 +275,12 @@ impl BodyStream for Download {
                 return Poll::Ready(Some(Err(self.broke(fault))));
             }
         }
+    }
+}
+
+impl BodyStream for Download {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
     fn known_length(&self) -> Option<u64> {

@@ -11,7 +11,8 @@
 //! (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · [`balance`] (the
 //! choice, one file each) · [`session`] (what is spoken, one file each) ·
 //! [`courier`] (the way there and back) · [`reply`], [`mapping`], [`download`] (the answer) ·
-//! [`turn`], [`sendfile`] (what an answer asks for in its place) · [`sticky`], [`greeting`].
+//! [`turn`], [`sendfile`] (what an answer asks for in its place) · [`sticky`], [`greeting`] ·
+//! [`spool`] (bodies that wait on disk).
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -40,6 +41,7 @@ pub mod serve;
 pub mod session;
 pub mod settings;
 pub mod spec;
+pub mod spool;
 pub mod sticky;
 pub mod turn;
 pub mod upload;

@@ -19,8 +19,9 @@ use crate::pool::{Connection, Place};
 use crate::reply;
 use crate::seat::{Ask, Refusal, Seat};
 use crate::session::{Event, SessionFault};
-use crate::settings::Route;
+use crate::settings::{Route, StreamBody};
 use crate::spec::Protocol;
+use crate::spool::{SpooledAnswer, StoreFault, StoredBody};
 use crate::turn::{self, Turn};
 use crate::upload::Upload;
 use crate::upstream::Upstream;
@@ -85,6 +86,9 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
 
 impl Serving<'_> {
     async fn run(&mut self) -> Result<Step<'static>, Failure> {
+        if self.needs_whole_body() {
+            Box::pin(self.receive_body()).await?;
+        }
         let mut courier = self.local.take_courier(&self.route.upstream.protocol);
         courier.words.take(self.ex, &self.route);
         let only = self.wanted_backend();
@@ -111,6 +115,26 @@ impl Serving<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the body has to be there before a backend is asked: because the configuration says
+    /// so, or because the protocol wants its length first and the client did not tell it.
+    fn needs_whole_body(&self) -> bool {
+        let unknown = self.upload.announced().is_none();
+        !self.upload.is_none()
+            && (self.route.request.stream == StreamBody::Spool
+                || (unknown && self.route.upstream.protocol.is_like_cgi()))
+    }
+
+    async fn receive_body(&mut self) -> Result<(), Failure> {
+        let mut body = self.upload.take_body();
+        let stored = StoredBody::receive(self.ex, &mut body).await;
+        let stored = stored.map_err(|fault| match fault {
+            StoreFault::Body(fault) => self.failure(Fault::of_body(fault), "request body"),
+            StoreFault::Disk(words) => self.failure(Fault::SpoolFull, words),
+        })?;
+        self.upload = Upload::stored(stored);
+        Ok(())
     }
 
     /// The backend that an earlier answer to this request asked for (X-Rewrite-Backend).
@@ -440,13 +464,16 @@ impl Serving<'_> {
             reply::intercept(self.ex);
             return Ok(Step::Answered);
         }
-        let response = &mut self.ex.response;
-        response.body = match download.take_whole(WHOLE_BYTES_MAX) {
+        let reads_ahead = self.route.response.stream == StreamBody::Spool;
+        self.ex.response.body = match download.take_whole(WHOLE_BYTES_MAX) {
             Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
             Some(whole) => Body::Memory(whole),
+            None if reads_ahead && download.is_detached() => {
+                Body::Stream(Box::new(SpooledAnswer::start(self.ex, download)))
+            }
             None => Body::Stream(Box::new(download)),
         };
-        response.answered = true;
+        self.ex.response.answered = true;
         Ok(Step::Answered)
     }
 
@@ -460,7 +487,7 @@ impl Serving<'_> {
     ) -> Result<Step<'static>, Failure> {
         let text = Arc::clone(&connection.place.address.spec.text);
         let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
-        if matches!(turn, Turn::Rewrite(_)) {
+        if matches!(turn, Turn::Rewrite(_)) && !self.route.is_authorizer() {
             // Whoever comes next is sent what this one was.
             let was_sent = upload.is_over();
             self.ex.body = upload.into_body().ok_or_else(|| {

@@ -1,11 +1,15 @@
 //! A request's body on its way to a backend, of which the beginning is kept so that it can be sent
 //! again.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, RequestBody};
 use lighty_http::Fields;
+
+use crate::spool::StoredBody;
 
 /// Bytes that are kept for a second try; a longer body is sent once.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -18,6 +22,8 @@ pub struct Upload {
     kept_bytes: usize,
     /// How many of the kept pieces were handed out since the last rewind.
     at: usize,
+    /// The whole body, if it was received before it is sent.
+    stored: Option<Rc<RefCell<StoredBody>>>,
     ended: bool,
     forgotten: bool,
     /// Whether what follows the body is passed on (`trailers`).
@@ -32,6 +38,22 @@ impl Upload {
     pub fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         let ended = !body.exists();
         Self { body, ended, keeps_trailers, ..Self::default() }
+    }
+
+    /// A body that was received whole.
+    pub fn stored(body: StoredBody) -> Self {
+        let stored = Rc::new(RefCell::new(body));
+        Self { body: StoredBody::as_body(&stored), stored: Some(stored), ..Self::default() }
+    }
+
+    /// Takes the body as it comes from the client, to store it.
+    pub fn take_body(&mut self) -> RequestBody {
+        std::mem::take(&mut self.body)
+    }
+
+    /// Whether nothing more of it is to come from the client.
+    pub fn is_received(&self) -> bool {
+        self.stored.is_some() || self.is_over()
     }
 
     /// For a request whose body is not passed on.
@@ -69,6 +91,11 @@ impl Upload {
         debug_assert!(self.can_rewind());
         self.at = 0;
         self.rest = Bytes::new();
+        if let Some(stored) = &self.stored {
+            stored.borrow_mut().rewind();
+            self.body = StoredBody::as_body(stored);
+            self.ended = false;
+        }
     }
 
     /// The body as it was before any of it was handed out, for another handler; `None` if too much
@@ -77,6 +104,7 @@ impl Upload {
         if !self.can_rewind() {
             return None;
         }
+        self.rewind();
         self.kept.into_iter().rev().for_each(|piece| self.body.push_back(piece));
         Some(self.body)
     }
@@ -125,7 +153,7 @@ impl Upload {
     }
 
     fn keep(&mut self, piece: &Bytes) {
-        if self.forgotten {
+        if self.forgotten || self.stored.is_some() {
             return;
         }
         self.kept_bytes += piece.len();

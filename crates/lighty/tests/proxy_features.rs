@@ -449,3 +449,30 @@ fn told_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8
     let line = || input.iter().position(|b| *b == b'\n').expect("a line") + 1;
     input[..if count == 0 { line() } else { count }].to_vec()
 }
+
+#[test]
+fn a_local_redirect_of_a_program_is_answered_inside() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let config = format!(
+        "scgi.server = ( \"/app\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {}, \
+         \"check-local\" => \"disable\" ) ) )",
+        listener.local_addr().expect("its address").port()
+    );
+    let server = lighty!().file("page.txt", "a page of ours").config(&config).start();
+    let program = std::thread::spawn(move || {
+        for location in ["/page.txt?x", "http://www.example.org/"] {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut request = [0; 4096];
+            assert!(stream.read(&mut request).expect("a request") > 0);
+            write!(stream, "Location: {location}\r\n\r\n").expect("an answer");
+        }
+    });
+    let posted =
+        ask(&server, &format!("POST /app HTTP/1.1\r\n{HEAD_OF_GET}Content-Length: 2\r\n\r\nab"));
+    assert_eq!((posted.status, posted.text()), (200, "a page of ours"));
+    let elsewhere = server.get("/app");
+    assert_eq!(elsewhere.status, 302);
+    assert_eq!(elsewhere.field("Location"), Some("http://www.example.org/"));
+    program.join().expect("the program");
+}

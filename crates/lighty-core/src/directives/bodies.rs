@@ -27,6 +27,18 @@ pub(super) fn rows() -> Vec<Row> {
                  as possible buffered. lighttpd's own default is 0.",
             )
             .example("server.stream-response-body = 2"),
+        Row::int("server.max-spool-size", 64 << 10..=1 << 50, |s, v| {
+            s.core.spool_bytes_max = v as u64;
+        })
+        .default("1073741824")
+        .since("lighty 0.1")
+        .doc(
+            "Bytes of one answer that `server.stream-response-body = 0` holds on disk at once. \
+             What is beyond stays with the backend until the client has read some; the same goes \
+             for a disk that is full. What the client has is removed from the disk while the rest \
+             follows.",
+        )
+        .example("server.max-spool-size = 67108864"),
         Row::bool("server.error-intercept", |s, on| s.core.error_intercept = on)
             .default("disable")
             .since("1.4")
@@ -43,8 +55,8 @@ pub(super) fn rows() -> Vec<Row> {
         .default("1048576")
         .since("1.4")
         .doc(
-            "Bytes of one temporary file in `server.upload-dirs`; a longer body takes several, \
-             over all the directories in turn.",
+            "Accepted for configurations of 1.4, where a long body takes several files of this \
+             size. Here it is one file without a name, whatever its length.",
         )
         .example("server.upload-temp-file-size = 16777216"),
     ]

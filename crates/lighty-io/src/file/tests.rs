@@ -154,6 +154,28 @@ fn a_read_at_any_offset_and_past_the_end() {
 }
 
 #[test]
+fn a_name_is_removed_where_a_path_may_lead() {
+    on_each_engine(|bed| async move {
+        bed.write("d/file", b"inside");
+        let outside = TempDir::new().expect("a directory");
+        fs::write(outside.path().join("file"), b"outside").expect("written");
+        symlink(outside.path(), bed.path("out")).expect("link");
+        symlink("d/file", bed.path("link")).expect("link");
+        let remove = async |rel: &str| {
+            let removed = bed.engine.remove(&bed.root, rel.as_bytes(), Follow::Beneath).await;
+            removed.err().and_then(|error| error.raw_os_error())
+        };
+        assert_eq!(remove("out/file").await, Some(libc::EXDEV));
+        assert!(outside.path().join("file").exists());
+        assert_eq!(remove("link").await, None, "the link, not what it leads to");
+        assert!(bed.path("d/file").exists() && !bed.path("link").exists());
+        assert_eq!(remove("d/file").await, None);
+        assert_eq!(remove("d/file").await, Some(libc::ENOENT));
+        assert_eq!(remove("d").await, Some(libc::EISDIR));
+    });
+}
+
+#[test]
 fn links_are_followed_as_told() {
     on_each_engine(|bed| async move {
         bed.write("real/file", b"inside");

@@ -43,7 +43,7 @@ What is changed in requests to hosts of `proxy.server`, and in their answers:
 | key | value | meaning |
 |---|---|---|
 | `map-urlpath` | `( \"/front\" => \"/back\" )` | beginnings of a URL's path; the other way round in `Location` and `Set-Cookie` of answers. The first that fits counts |
-| `map-urlpath-resp-host-include`, `map-urlpath-resp-host-exclude` | list of hosts | hosts in `Location` for which that is done, not done |
+| `map-urlpath-resp-host-include`, `map-urlpath-resp-host-exclude` | list of hosts | hosts in `Location` for which that is done, not done; without the first: the client's, the backend's, those of `map-host-response` |
 | `map-host-request` | `( \"front\" => \"back\" )` | the host that a backend is told of; `\"-\"` as a key is whatever the client asked for, as a value it stays |
 | `map-host-response` | `( \"back\" => \"front\" )` | hosts in `Location` and `Set-Cookie`; `\"-\"` as a value is the host that the client asked for |
 | `https-remap` | `\"enable\"` | `https` is told as `http`, and the other way round in answers |

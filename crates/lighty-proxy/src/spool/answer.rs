@@ -1,0 +1,238 @@
+//! A backend's answer that is taken as fast as it comes, so that the backend is free while a slow
+//! client reads.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::log::{Level, Log};
+use lighty_core::{BodyStream, Exchange, Fault};
+use lighty_http::Fields;
+use lighty_io::file::OpenFile;
+use lighty_io::pool::ThreadPool;
+use lighty_io::spool::Spool;
+use tokio::task::AbortHandle;
+
+use super::MEMORY_BYTES_MAX;
+use crate::download::Download;
+
+/// Bytes of a file that are handed out as one piece.
+const PIECE_BYTES: u64 = 1024 * 1024;
+
+/// The body of an answer, read ahead of its client. Where nothing more can be held, the backend
+/// waits for the client, as without it.
+pub struct SpooledAnswer {
+    basin: Rc<RefCell<Basin>>,
+    filling: AbortHandle,
+    length: Option<u64>,
+    trailers: Option<Fields>,
+    fault: Option<(Fault, String)>,
+}
+
+/// What lies between a backend and its client. Its order: memory, then disk; what comes goes to
+/// memory only while nothing is on disk.
+struct Basin {
+    memory: VecDeque<Bytes>,
+    memory_bytes: usize,
+    /// Away while it is being written to.
+    disk: Option<Spool>,
+    /// Bytes of the disk that were handed out.
+    taken_bytes: u64,
+    end: Option<End>,
+    reader: Option<Waker>,
+    filler: Option<Waker>,
+}
+
+/// How the backend's answer ended.
+enum End {
+    Whole(Option<Fields>),
+    Cut(io::Error, Option<(Fault, String)>),
+}
+
+impl SpooledAnswer {
+    /// Begins to read ahead. `download` must not need the client any more: the request's body has
+    /// been sent, or is stored.
+    pub fn start(ex: &Exchange, download: Download) -> Self {
+        let length = download.known_length();
+        let options = super::options(&ex.settings, ex.settings.core.spool_bytes_max);
+        let disk = Spool::new(options, ThreadPool::global().clone());
+        let basin = Rc::new(RefCell::new(Basin::new(disk)));
+        let filler = Filler {
+            download,
+            basin: Rc::clone(&basin),
+            log: ex.services.log.clone(),
+            clock: ex.services.clock.clone(),
+            has_complained: false,
+        };
+        let filling = tokio::task::spawn_local(filler.run()).abort_handle();
+        Self { basin, filling, length, trailers: None, fault: None }
+    }
+}
+
+impl Drop for SpooledAnswer {
+    fn drop(&mut self) {
+        self.filling.abort();
+    }
+}
+
+impl BodyStream for SpooledAnswer {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        let mut basin = self.basin.borrow_mut();
+        basin.give_back();
+        if let Some(chunk) = ready!(basin.poll_take(cx)) {
+            return Poll::Ready(Some(Ok(chunk)));
+        }
+        match basin.end.take() {
+            Some(End::Cut(error, fault)) => {
+                self.fault = fault;
+                Poll::Ready(Some(Err(error)))
+            }
+            Some(End::Whole(trailers)) => {
+                self.trailers = trailers;
+                Poll::Ready(None)
+            }
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn known_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
+    }
+
+    fn fault(&self) -> Option<(Fault, String)> {
+        self.fault.clone()
+    }
+}
+
+impl Basin {
+    fn new(disk: Spool) -> Self {
+        Self {
+            memory: VecDeque::new(),
+            memory_bytes: 0,
+            disk: Some(disk),
+            taken_bytes: 0,
+            end: None,
+            reader: None,
+            filler: None,
+        }
+    }
+
+    /// What was handed out before was sent: its place on the disk is free again.
+    fn give_back(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.release(self.taken_bytes);
+        }
+    }
+
+    /// The next piece; `None` at the end.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Chunk<Rc<OpenFile>>>> {
+        let taken = self.take();
+        if taken.is_none() && self.end.is_none() {
+            self.reader = Some(cx.waker().clone());
+        }
+        // Somebody may wait for room.
+        self.filler.take().into_iter().for_each(Waker::wake);
+        match taken {
+            None if self.end.is_none() => Poll::Pending,
+            taken => Poll::Ready(taken),
+        }
+    }
+
+    fn take(&mut self) -> Option<Chunk<Rc<OpenFile>>> {
+        if let Some(bytes) = self.memory.pop_front() {
+            self.memory_bytes -= bytes.len();
+            return Some(Chunk::Memory(bytes));
+        }
+        let range = self.disk.as_mut()?.take(PIECE_BYTES)?;
+        self.taken_bytes += range.length;
+        Some(Chunk::File(range))
+    }
+
+    fn is_disk_empty(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.available_bytes() == 0)
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.memory_bytes += bytes.len();
+        self.memory.push_back(bytes);
+        self.wake_reader();
+    }
+
+    fn wake_reader(&mut self) {
+        self.reader.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready once all that is held was taken.
+    fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.memory.is_empty() && self.is_disk_empty() {
+            return Poll::Ready(());
+        }
+        self.filler = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Fills the basin.
+struct Filler {
+    download: Download,
+    basin: Rc<RefCell<Basin>>,
+    log: Log,
+    clock: lighty_io::clock::Clock,
+    has_complained: bool,
+}
+
+impl Filler {
+    async fn run(mut self) {
+        let end = loop {
+            match std::future::poll_fn(|cx| self.download.poll_piece(cx)).await {
+                Some(Ok(bytes)) => self.store(bytes).await,
+                Some(Err(error)) => break End::Cut(error, self.download.fault()),
+                None => break End::Whole(self.download.trailers().cloned()),
+            }
+        };
+        let mut basin = self.basin.borrow_mut();
+        basin.end = Some(end);
+        basin.wake_reader();
+    }
+
+    async fn store(&mut self, mut bytes: Bytes) {
+        let disk = {
+            let mut basin = self.basin.borrow_mut();
+            let has_room = basin.memory_bytes + bytes.len() <= MEMORY_BYTES_MAX;
+            if basin.is_disk_empty() && (has_room || basin.memory.is_empty()) {
+                return basin.push(bytes);
+            }
+            basin.disk.take()
+        };
+        let Some(mut disk) = disk else { return };
+        let stored = disk.append(&mut bytes).await;
+        {
+            let mut basin = self.basin.borrow_mut();
+            basin.disk = Some(disk);
+            basin.wake_reader();
+        }
+        if let Err(error) = stored {
+            self.complain(&error.to_string());
+            // What is left of the piece is the last that is taken from the backend for now.
+            std::future::poll_fn(|cx| self.basin.borrow_mut().poll_empty(cx)).await;
+            self.basin.borrow_mut().push(bytes);
+        }
+    }
+
+    fn complain(&mut self, words: &str) {
+        if std::mem::replace(&mut self.has_complained, true) {
+            return;
+        }
+        let message = format!("a backend waits for its client: {words} (server.upload-dirs)");
+        let about = lighty_core::log::About::default();
+        self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
+    }
+}

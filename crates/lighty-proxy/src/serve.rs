@@ -4,15 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_core::{Body, Exchange, Fault, Step};
-use lighty_http::{Known, Method, Status};
+use lighty_core::{Exchange, Fault, Step};
+use lighty_http::{Known, Method};
 use lighty_io::connect::connect;
 use lighty_wire::http1::BodyFraming;
 
 use crate::address::{Address, AddressId};
 use crate::balance::Key;
 use crate::courier::{Courier, Trouble};
-use crate::download::{Carriage, Download};
 use crate::health::passive::{Change, State};
 use crate::local::Local;
 use crate::pool::{Connection, Place};
@@ -21,15 +20,13 @@ use crate::seat::{Ask, Refusal, Seat};
 use crate::session::{Event, SessionFault};
 use crate::settings::{Route, StreamBody};
 use crate::spec::Protocol;
-use crate::spool::{SpooledAnswer, StoreFault, StoredBody};
-use crate::turn::{self, Turn};
+use crate::spool::{StoreFault, StoredBody};
 use crate::upload::Upload;
 use crate::upstream::Upstream;
 use crate::{greeting, sticky};
 use lighty_core::log::Level;
 
-/// Bodies up to this size that came with their head leave with it in one call.
-const WHOLE_BYTES_MAX: usize = 16 * 1024;
+mod answer;
 
 /// Tries of one request at most, whatever the number of addresses.
 const TRIES_MAX: usize = 16;
@@ -430,75 +427,6 @@ impl Serving<'_> {
             let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
             self.local.say(Level::Error, &message);
         }
-    }
-
-    /// Turns what the courier brought into the answer.
-    fn answer(
-        &mut self,
-        courier: Box<Courier>,
-        connection: Connection,
-    ) -> Result<Step<'static>, Failure> {
-        if courier.answer.upgrade {
-            return Ok(reply::hand_over(self.ex, courier, connection, &self.local));
-        }
-        if self.route.is_authorizer() && courier.answer.status == Status::OK {
-            reply::take_variables(self.ex, &courier.answer.fields);
-            let carriage = Carriage { courier, connection, upload: Upload::none() };
-            // What comes behind the head means nothing; read, it leaves the connection usable.
-            Download::new(carriage, &self.local, None).discard();
-            return Ok(Step::Next);
-        }
-        let turn = turn::asked(&courier.answer, &self.route.response);
-        reply::take_head(self.ex, &courier, &self.route);
-        let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
-        sticky::tell(self.ex, &self.upstream.spec.balancer, &connection.place.address);
-        let mut upload = std::mem::take(&mut self.upload);
-        if let Some(turn) = turn {
-            return self.take_turn(turn, upload, courier, connection);
-        }
-        upload.forget();
-        let carriage = Carriage { courier, connection, upload };
-        let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
-        if self.route.response.intercept_errors && self.ex.response.status.code() >= 400 {
-            download.discard();
-            reply::intercept(self.ex);
-            return Ok(Step::Answered);
-        }
-        let reads_ahead = self.route.response.stream == StreamBody::Spool;
-        self.ex.response.body = match download.take_whole(WHOLE_BYTES_MAX) {
-            Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
-            Some(whole) => Body::Memory(whole),
-            None if reads_ahead && download.is_detached() => {
-                Body::Stream(Box::new(SpooledAnswer::start(self.ex, download)))
-            }
-            None => Body::Stream(Box::new(download)),
-        };
-        self.ex.response.answered = true;
-        Ok(Step::Answered)
-    }
-
-    /// Does what the answer asks for in its own place.
-    fn take_turn(
-        &mut self,
-        turn: Turn,
-        mut upload: Upload,
-        courier: Box<Courier>,
-        connection: Connection,
-    ) -> Result<Step<'static>, Failure> {
-        let text = Arc::clone(&connection.place.address.spec.text);
-        let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
-        if matches!(turn, Turn::Rewrite(_)) && !self.route.is_authorizer() {
-            // Whoever comes next is sent what this one was.
-            let was_sent = upload.is_over();
-            self.ex.body = upload.into_body().ok_or_else(|| {
-                let words = "X-Rewrite after a body that cannot be sent again".to_owned();
-                failure(Fault::BackendMalformed, words)
-            })?;
-            upload = if was_sent { Upload::none() } else { Upload::default() };
-        }
-        let carriage = Carriage { courier, connection, upload };
-        Download::new(carriage, &self.local, None).discard();
-        turn.obey(self.ex, &self.route.response).map_err(|(fault, words)| failure(fault, words))
     }
 }
 

@@ -40,7 +40,8 @@ impl Upload {
         Self { body, ended, keeps_trailers, ..Self::default() }
     }
 
-    /// A body that was received whole.
+    /// A body that was received whole. It goes on with its length, so nothing follows it (RFC 9112
+    /// section 7.1.2).
     pub fn stored(body: StoredBody) -> Self {
         let stored = Rc::new(RefCell::new(body));
         Self { body: StoredBody::as_body(&stored), stored: Some(stored), ..Self::default() }

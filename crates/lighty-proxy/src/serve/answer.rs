@@ -1,0 +1,90 @@
+//! From the head of a backend's answer to what the client is given.
+
+use std::sync::Arc;
+
+use lighty_core::{Body, Fault, Step};
+use lighty_http::Status;
+
+use super::{Failure, Serving};
+use crate::courier::Courier;
+use crate::download::{Carriage, Download};
+use crate::pool::Connection;
+use crate::settings::StreamBody;
+use crate::spool::SpooledAnswer;
+use crate::turn::{self, Turn};
+use crate::upload::Upload;
+use crate::{reply, sticky};
+
+/// Bodies up to this size that came with their head leave with it in one call.
+const WHOLE_BYTES_MAX: usize = 16 * 1024;
+
+impl Serving<'_> {
+    /// Turns what the courier brought into the answer.
+    pub(super) fn answer(
+        &mut self,
+        courier: Box<Courier>,
+        connection: Connection,
+    ) -> Result<Step<'static>, Failure> {
+        if courier.answer.upgrade {
+            return Ok(reply::hand_over(self.ex, courier, connection, &self.local));
+        }
+        if self.route.is_authorizer() && courier.answer.status == Status::OK {
+            reply::take_variables(self.ex, &courier.answer.fields);
+            let carriage = Carriage { courier, connection, upload: Upload::none() };
+            // What comes behind the head means nothing; read, it leaves the connection usable.
+            Download::new(carriage, &self.local, None).discard();
+            return Ok(Step::Next);
+        }
+        let turn = turn::asked(&courier.answer, &self.route.response);
+        reply::take_head(self.ex, &courier, &self.route);
+        let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
+        sticky::tell(self.ex, &self.upstream.spec.balancer, &connection.place.address);
+        let mut upload = std::mem::take(&mut self.upload);
+        if let Some(turn) = turn {
+            return self.take_turn(turn, upload, courier, connection);
+        }
+        upload.forget();
+        let carriage = Carriage { courier, connection, upload };
+        let mut download = Download::new(carriage, &self.local, self.ex.link.clone());
+        if self.route.response.intercept_errors && self.ex.response.status.code() >= 400 {
+            download.discard();
+            reply::intercept(self.ex);
+            return Ok(Step::Answered);
+        }
+        let reads_ahead = self.route.response.stream == StreamBody::Spool;
+        self.ex.response.body = match download.take_whole(WHOLE_BYTES_MAX) {
+            Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
+            Some(whole) => Body::Memory(whole),
+            None if reads_ahead && download.is_detached() => {
+                Body::Stream(Box::new(SpooledAnswer::start(self.ex, download)))
+            }
+            None => Body::Stream(Box::new(download)),
+        };
+        self.ex.response.answered = true;
+        Ok(Step::Answered)
+    }
+
+    /// Does what the answer asks for in its own place.
+    fn take_turn(
+        &mut self,
+        turn: Turn,
+        mut upload: Upload,
+        courier: Box<Courier>,
+        connection: Connection,
+    ) -> Result<Step<'static>, Failure> {
+        let text = Arc::clone(&connection.place.address.spec.text);
+        let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
+        if matches!(turn, Turn::Rewrite(_)) && !self.route.is_authorizer() {
+            // Whoever comes next is sent what this one was.
+            let was_sent = upload.is_over();
+            self.ex.body = upload.into_body().ok_or_else(|| {
+                let words = "X-Rewrite after a body that cannot be sent again".to_owned();
+                failure(Fault::BackendMalformed, words)
+            })?;
+            upload = if was_sent { Upload::none() } else { Upload::default() };
+        }
+        let carriage = Carriage { courier, connection, upload };
+        Download::new(carriage, &self.local, None).discard();
+        turn.obey(self.ex, &self.route.response).map_err(|(fault, words)| failure(fault, words))
+    }
+}

@@ -287,8 +287,10 @@ fn is_named(backend: &BackendSpec) -> bool {
 /// The address of a backend that is a name, or one of many.
 pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressSpec {
     let size_max = upstream.pool.size_max;
-    let own = upstream.backends.get(named.backend).and_then(|backend| backend.max_connections);
+    let backend = upstream.backends.get(named.backend);
+    let own = backend.and_then(|backend| backend.max_connections);
     AddressSpec {
+        http_host: backend.and_then(|backend| backend.http_host.clone()),
         text: named.text,
         target: named.target,
         weight: named.weight,

@@ -90,7 +90,7 @@ pub(super) fn remove(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(
     let slash = path.iter().rposition(|byte| *byte == b'/');
     let (way, name) = slash.map_or((&path[..0], path), |at| (&path[..at], &path[at + 1..]));
     let (parent, _) = find(dir, way, how)?;
-    Ok(retry(|| rustix::fs::unlinkat(&parent.fd, name, AtFlags::empty()))?)
+    retry(|| rustix::fs::unlinkat(&parent.fd, name, AtFlags::empty()))
 }
 
 /// The second half of an open whose first half, the look, gave `fd`.

@@ -1,70 +1,40 @@
 //! Why the answer of a backend is refused, in one table.
 
 use super::framing::FramingFault;
+use crate::fault_table::fault_table;
 
-/// Generates the enum and its table of slug and words.
-macro_rules! answer_faults {
-    ($($variant:ident = $slug:literal, $words:literal;)*) => {
-        /// Why a backend's answer head is refused. The backend is to blame (502 for the client),
-        /// and its connection cannot be used any more: where the next answer would begin is not
-        /// certain.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the words of each variant document it")]
-        pub enum AnswerFault {
-            $(#[doc = $words] $variant,)*
-        }
-
-        impl AnswerFault {
-            /// All variants.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// A stable name for logs, counters and the table in the manual.
-            #[must_use]
-            pub const fn slug(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $slug,)*
-                }
-            }
-
-            /// The reason in words.
-            #[must_use]
-            pub const fn words(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $words,)*
-                }
-            }
-        }
-    };
-}
-
-answer_faults! {
-    StatusLine = "answer-status-line", "the answer does not begin with an HTTP/1 status line";
-    Version = "answer-version", "a version other than HTTP/1.0 and HTTP/1.1";
-    StatusCode = "answer-status-code", "a status that is not three digits from 100 to 999";
-    Reason = "answer-reason", "a control character in the reason phrase";
-    HeadTooLarge = "answer-head-too-large",
-        "status line and header fields together exceed their limit";
-    TooManyFields = "answer-too-many-fields", "more header fields than the limit allows";
-    BareLf = "answer-bare-lf", "a line feed without a carriage return ends a line";
-    BareCr = "answer-bare-cr", "a carriage return without a line feed";
-    ObsoleteFolding = "answer-obs-fold", "a header line begins with white space";
-    NoColon = "answer-no-colon", "a header line has no colon";
-    SpaceBeforeColon = "answer-space-before-colon", "white space before the colon";
-    FieldName = "answer-field-name", "a character that no field name may have";
-    FieldValue = "answer-field-value", "a control character in a field value";
-    ContentLengthMalformed = "answer-content-length-malformed", "Content-Length is not a number";
-    ContentLengthConflict = "answer-content-length-conflict",
-        "two different Content-Length values";
-    ContentLengthTooLarge = "answer-content-length-too-large",
-        "Content-Length exceeds what can be counted";
-    LengthAndCoding = "answer-length-and-coding", "both Content-Length and Transfer-Encoding";
-    CodingInHttp10 = "answer-coding-in-http10", "Transfer-Encoding in an HTTP/1.0 answer";
-    CodingMalformed = "answer-coding-malformed",
-        "Transfer-Encoding is empty, or chunked is not the last coding and there once";
-    CodingUnknown = "answer-coding-unknown", "a transfer coding other than chunked";
-    InterimBody = "answer-interim-body", "an interim answer announces a body";
-    Upgrade = "answer-upgrade",
-        "101 without Upgrade and Connection: upgrade, or in an HTTP/1.0 answer";
+fault_table! {
+    /// Why a backend's answer head is refused. The backend is to blame (502 for the client), and
+    /// its connection cannot be used any more: where the next answer would begin is not certain.
+    AnswerFault {
+        StatusLine = "answer-status-line", "the answer does not begin with an HTTP/1 status line";
+        Version = "answer-version", "a version other than HTTP/1.0 and HTTP/1.1";
+        StatusCode = "answer-status-code", "a status that is not three digits from 100 to 999";
+        Reason = "answer-reason", "a control character in the reason phrase";
+        HeadTooLarge = "answer-head-too-large",
+            "status line and header fields together exceed their limit";
+        TooManyFields = "answer-too-many-fields", "more header fields than the limit allows";
+        BareLf = "answer-bare-lf", "a line feed without a carriage return ends a line";
+        BareCr = "answer-bare-cr", "a carriage return without a line feed";
+        ObsoleteFolding = "answer-obs-fold", "a header line begins with white space";
+        NoColon = "answer-no-colon", "a header line has no colon";
+        SpaceBeforeColon = "answer-space-before-colon", "white space before the colon";
+        FieldName = "answer-field-name", "a character that no field name may have";
+        FieldValue = "answer-field-value", "a control character in a field value";
+        ContentLengthMalformed = "answer-content-length-malformed", "Content-Length is not a number";
+        ContentLengthConflict = "answer-content-length-conflict",
+            "two different Content-Length values";
+        ContentLengthTooLarge = "answer-content-length-too-large",
+            "Content-Length exceeds what can be counted";
+        LengthAndCoding = "answer-length-and-coding", "both Content-Length and Transfer-Encoding";
+        CodingInHttp10 = "answer-coding-in-http10", "Transfer-Encoding in an HTTP/1.0 answer";
+        CodingMalformed = "answer-coding-malformed",
+            "Transfer-Encoding is empty, or chunked is not the last coding and there once";
+        CodingUnknown = "answer-coding-unknown", "a transfer coding other than chunked";
+        InterimBody = "answer-interim-body", "an interim answer announces a body";
+        Upgrade = "answer-upgrade",
+            "101 without Upgrade and Connection: upgrade, or in an HTTP/1.0 answer";
+    }
 }
 
 impl From<FramingFault> for AnswerFault {
@@ -80,14 +50,6 @@ impl From<FramingFault> for AnswerFault {
         }
     }
 }
-
-impl core::fmt::Display for AnswerFault {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
-impl core::error::Error for AnswerFault {}
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ pub struct Fields {
     present: u128,
     /// Something was removed or put in between: the buffer is not the section any more.
     altered: bool,
-    /// A name is not among the [`Known`].
+    /// A name may not be a token: it is not among the [`Known`] and nobody has checked it.
     spelled: bool,
     /// A value may hold a control byte.
     suspect: bool,
@@ -242,9 +242,9 @@ impl Fields {
         (!self.altered).then_some(&self.buf)
     }
 
-    /// Whether every name is a [`Known`] one, and so surely a token.
+    /// Whether every name is a [`Known`] one or was received and checked, and so surely a token.
     #[must_use]
-    pub fn all_known(&self) -> bool {
+    pub fn names_are_tokens(&self) -> bool {
         !self.spelled
     }
 
@@ -368,6 +368,14 @@ impl Section<'_> {
         let end = core::mem::take(&mut self.end);
         self.fields.buf.extend_from_slice(&section[..end]);
     }
+
+    /// As [`Section::finish`], for a caller that has checked that names are tokens and is going to
+    /// send the fields on: looks once whether values hold control bytes.
+    pub fn finish_checked(self, section: &[u8]) {
+        self.fields.suspect = control_bytes(&section[..self.end]) != 2 * self.len();
+        self.fields.spelled = false;
+        self.finish(section);
+    }
 }
 
 impl Drop for Section<'_> {
@@ -376,6 +384,17 @@ impl Drop for Section<'_> {
             self.fields.clear();
         }
     }
+}
+
+/// Bytes up to CR, of which a section has two at the end of each line and none elsewhere (a tab
+/// counts too). Counted in bytes and without branches, so that the compiler makes vectors of it.
+#[must_use]
+pub fn control_bytes(section: &[u8]) -> usize {
+    // At most 255 in a chunk: nothing wraps, but a checked sum would not become a vector.
+    let in_chunk = |chunk: &[u8]| -> u8 {
+        chunk.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(u8::from(byte <= b'\r')))
+    };
+    section.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }
 
 /// Members of a comma-separated value, trimmed, empty ones left out: RFC 9110 section 5.6.1.
@@ -449,7 +468,7 @@ mod tests {
         fields.append(&more);
         let all: Vec<_> = sample().iter().chain(more.iter()).map(owned).collect();
         assert_eq!(fields.iter().map(owned).collect::<Vec<_>>(), all);
-        assert!(fields.contains(Known::Vary) && !fields.all_known());
+        assert!(fields.contains(Known::Vary) && !fields.names_are_tokens());
         assert_eq!(fields.as_wire(), None, "what was removed still lies in the buffer");
         let mut fields = Fields::new();
         fields.push_known(Known::Vary, "a");
@@ -486,7 +505,7 @@ mod tests {
             assert_eq!(fields.get(Known::Vary), Some(&b""[..]));
             assert_eq!(fields.iter().nth(1), Some((&b"x-One"[..], &b"1"[..])));
             assert_eq!(fields.as_wire(), wire.then_some(text));
-            assert!(!fields.all_known());
+            assert!(!fields.names_are_tokens());
             fields.push_known(Known::Via, "b");
             assert_eq!(fields.get(Known::Via), Some(&b"b"[..]));
         }

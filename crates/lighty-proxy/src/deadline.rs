@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lighty_io::clock::Clock;
+use lighty_io::ticks::Ticks;
 
 /// How late a limit may be noticed, in milliseconds.
 const TICK_MS: u64 = 100;
@@ -38,10 +39,9 @@ impl Deadlines {
 
     /// Wakes whoever is over its limit, for ever: spawn it on the worker.
     pub async fn tick(self: Rc<Self>) {
-        let mut interval = tokio::time::interval(Duration::from_millis(TICK_MS));
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut ticks = Ticks::every(Duration::from_millis(TICK_MS));
         loop {
-            interval.tick().await;
+            ticks.next().await;
             self.clock.refresh();
             self.wake_overdue();
         }

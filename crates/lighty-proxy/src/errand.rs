@@ -226,6 +226,9 @@ fn chained(fields: &Fields, name: Known, last: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
+    if !(rules.for_ || rules.by || rules.host || rules.proto) {
+        return None;
+    }
     let request = &ex.request;
     let unknown = Node { name: NodeName::Unknown, port: None };
     let listener = request.local_socket.parse::<SocketAddr>().ok();

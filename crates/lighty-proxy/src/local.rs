@@ -9,6 +9,7 @@ use lighty_buf::BufPool;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::connect::ConnectOptions;
+use lighty_io::ticks::Ticks;
 
 use crate::balance::Choice;
 use crate::courier::Courier;
@@ -102,10 +103,9 @@ impl Local {
 
     /// Once a second: what rested too long is ended.
     pub async fn sweep(self: Rc<Self>) {
-        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
         loop {
-            tick.tick().await;
+            ticks.next().await;
             self.pool.sweep(self.clock.mono_ms());
             self.pieces.trim();
         }

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::pipeline::keep_owed;
-use lighty_core::{BodyStream, Exchange, Step, Tunnel};
-use lighty_http::hop_by_hop::end_to_end;
+use lighty_core::{BodyStream, Exchange, Response, Step, Tunnel};
+use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status, Version};
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
@@ -54,14 +54,7 @@ pub fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
     let answer = &courier.answer;
     let response = &mut ex.response;
     response.status = answer.status;
-    for (known, name, value) in end_to_end(&answer.fields) {
-        if matches!(known, Some(Known::ContentLength)) {
-            // What a HEAD or a 304 is told about; elsewhere the body speaks for itself.
-            response.described_length = lighty_http::decimal::parse(value);
-            continue;
-        }
-        response.fields.push(name, value);
-    }
+    take_fields(&answer.fields, response);
     let request = &ex.request;
     let (asked, told) = (&*request.authority, &*courier.words.host);
     let mapping = Mapping::of_answer(route, asked, told, request.scheme == "https");
@@ -76,6 +69,22 @@ pub fn intercept(ex: &mut Exchange) {
     keep_owed(&ex.response.fields, &mut owed);
     ex.fail_status(ex.response.status);
     ex.response.fields.append(&owed);
+}
+
+/// The fields that go further than one hop. Content-Length is what a HEAD or a 304 is told about,
+/// and stays among the fields where it is written as we would; elsewhere the body speaks for
+/// itself.
+fn take_fields(fields: &Fields, response: &mut Response) {
+    append_end_to_end(fields, &mut response.fields);
+    let mut lengths = fields.get_all(Known::ContentLength);
+    let Some(value) = lengths.next() else { return };
+    response.described_length = lighty_http::decimal::parse(value);
+    let is_plain = value == b"0" || matches!(value, [b'1'..=b'9', ..]);
+    if is_plain && lengths.next().is_none() && response.status.allows_content() {
+        response.length_said = response.described_length;
+    } else {
+        response.fields.remove(Known::ContentLength);
+    }
 }
 
 /// What an authorizer wants the request to know: its `Variable-NAME` fields (FastCGI 1.0 section

@@ -1,8 +1,9 @@
 //! The head of an answer as a backend sends it: RFC 9112 sections 4 to 6, read strictly.
 //!
 //! Lines are taken in as they become whole, each byte is looked at once and copied once, however
-//! small the pieces. What a client would be shown passes through here, so nothing is repaired that
-//! two readers could take for two things.
+//! small the pieces; a head that came whole and is written as usual is read in one pass. What a
+//! client would be shown passes through here, so nothing is repaired that two readers could take
+//! for two things.
 
 use alloc::vec::Vec;
 
@@ -14,6 +15,7 @@ pub use super::answer_fault::AnswerFault;
 pub use super::answer_framing::AnswerFraming;
 use super::answer_framing::delimit;
 use super::request::Head;
+use super::whole;
 
 /// How large an answer head may be. What exceeds a limit is refused as soon as the byte that
 /// crosses it arrives.
@@ -113,7 +115,11 @@ pub fn parse_response(
     limits: &AnswerLimits,
     out: &mut AnswerHead,
 ) -> Result<Head, AnswerFault> {
-    let result = out.advance(buf, limits).and_then(|end| match end {
+    let end = match out.take_whole(buf, limits) {
+        None => out.advance(buf, limits),
+        whole => Ok(whole),
+    };
+    let result = end.and_then(|end| match end {
         None => Ok(Head::Partial),
         Some(consumed) => out.finish(asked).map(|()| Head::Complete { consumed }),
     });
@@ -124,6 +130,26 @@ pub fn parse_response(
 }
 
 impl AnswerHead {
+    /// Takes in a head that is there whole and plain. `None`: it is for the exact reader, which
+    /// alone says why a head is refused; this one must only never accept what that one would
+    /// refuse or read otherwise.
+    fn take_whole(&mut self, buf: &[u8], limits: &AnswerLimits) -> Option<usize> {
+        if self.progress.scanned != 0 {
+            return None;
+        }
+        self.clear();
+        let (version, status, reason) = plain_status_line(buf)?;
+        let begin = STATUS_BYTES + reason.len() + 2;
+        let lines = &buf[begin..];
+        let bytes_max = limits.head_bytes_max.checked_sub(begin)?;
+        let fields_max = limits.fields_max as usize;
+        let (section, len) = whole::section(lines, fields_max, bytes_max, &mut self.fields)?;
+        section.finish_checked(lines);
+        (self.version, self.status) = (version, status);
+        self.reason.extend_from_slice(reason);
+        Some(begin + len + 2)
+    }
+
     /// Takes in the lines that arrived since the last call; where the head ends, if it does.
     fn advance(&mut self, buf: &[u8], limits: &AnswerLimits) -> Result<Option<usize>, AnswerFault> {
         if self.progress.scanned == 0 {
@@ -193,6 +219,28 @@ impl AnswerHead {
         (self.keep_alive, self.upgrade) = (delimited.keep_alive, delimited.upgrade);
         Ok(())
     }
+}
+
+/// `HTTP/1.x ddd ` of a status line.
+const STATUS_BYTES: usize = 13;
+
+/// Version, status and reason of a status line that is there whole and has them all.
+fn plain_status_line(buf: &[u8]) -> Option<(Version, Status, &[u8])> {
+    let (head, rest) = buf.split_first_chunk::<STATUS_BYTES>()?;
+    let (version, code) = match head {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1', b' ', code @ .., b' '] => {
+            (Version::Http11, code)
+        }
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0', b' ', code @ .., b' '] => {
+            (Version::Http10, code)
+        }
+        _ => return None,
+    };
+    let [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = *code else { return None };
+    let digit = |byte: u8| u16::from(byte - b'0');
+    let status = Status::new(digit(a) * 100 + digit(b) * 10 + digit(c))?;
+    let reason = &rest[..whole::value_len(rest)];
+    rest[reason.len()..].starts_with(b"\r\n").then_some((version, status, reason))
 }
 
 /// Holds the beginning of the status line, as far as it is there, against its shape and the limit,

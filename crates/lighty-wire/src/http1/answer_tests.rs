@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use super::super::response::encode_head;
 use super::*;
 
-/// What a head in pieces came to: the fault, or how long it was and what it said.
+/// What a head in pieces came to: the fault, or how long it was and what it said, its reason and
+/// fields as one text.
 type Outcome = Result<Option<(usize, Status, Vec<u8>, AnswerFraming)>, AnswerFault>;
 
 fn outcome(pieces: &[&[u8]], limits: &AnswerLimits, head: &mut AnswerHead) -> Outcome {
@@ -18,8 +19,11 @@ fn outcome(pieces: &[&[u8]], limits: &AnswerLimits, head: &mut AnswerHead) -> Ou
     for piece in pieces {
         buf.extend_from_slice(piece);
         if let Head::Complete { consumed } = parse_response(&buf, None, limits, head)? {
-            let reason = head.reason().to_vec();
-            return Ok(Some((consumed, head.status, reason, head.framing)));
+            let mut text = head.reason().to_vec();
+            for (name, value) in head.fields.iter() {
+                text.extend([b"\n", name, b": ", value].concat());
+            }
+            return Ok(Some((consumed, head.status, text, head.framing)));
         }
     }
     Ok(None)
@@ -48,6 +52,45 @@ fn everything_has_its_place() {
     assert_eq!(fields, [(&b"sERVER"[..], &b"a"[..]), (b"X-Z", b"1"), (b"Server", b"b")]);
     assert_eq!(head.framing, AnswerFraming::Length(7));
     assert!(head.keep_alive && !head.upgrade && !head.is_interim());
+}
+
+#[test]
+fn what_is_sent_on_is_checked_as_it_is_read() {
+    let limits = AnswerLimits::default();
+    for (text, is_clean) in [
+        (&b"HTTP/1.1 200 OK\r\nX-Own: a\r\nServer: b\r\n\r\n"[..], true),
+        (b"HTTP/1.1 200 OK\r\nX-Own: a\tb\r\n\r\n", false),
+        (b"HTTP/1.1 200 OK\r\n\r\n", true),
+    ] {
+        assert!(matches!(in_all_cuts(text, &limits), Ok(Some(_))));
+        let mut head = AnswerHead::new();
+        assert!(parse_response(text, None, &limits, &mut head).is_ok());
+        assert!(head.fields.names_are_tokens() && head.fields.as_wire().is_some());
+        assert_eq!(head.fields.values_are_clean(), is_clean);
+    }
+}
+
+#[test]
+fn what_is_not_plain_is_left_to_the_exact_reader() {
+    let limits = AnswerLimits::default();
+    for text in [
+        &b"HTTP/1.1 200\r\nA: b\r\n\r\n"[..],
+        b"HTTP/1.2 200 OK\r\n\r\n",
+        b"HTTP/1.1 099 OK\r\n\r\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"HTTP/1.1 200 O\0K\r\n\r\n",
+        b"HTTP/1.1 200 OK\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n\r",
+        b"",
+    ] {
+        let mut head = AnswerHead::new();
+        assert_eq!(head.take_whole(text, &limits), None, "{:?}", text.escape_ascii());
+        assert!(head.fields.is_empty() && head.reason().is_empty());
+        // Whatever it is, it is the same in pieces.
+        let _ = in_all_cuts(text, &limits);
+    }
 }
 
 #[test]

@@ -7,10 +7,11 @@
 
 use alloc::vec::Vec;
 
+use lighty_http::fields::control_bytes;
 use lighty_http::{Fields, Known, Version, decimal};
 
 use super::framing::BodyFraming;
-use super::response::{EncodeFault, control_bytes, is_token, push_line, push_lines};
+use super::response::{EncodeFault, is_token, push_line, push_lines};
 
 /// What a request asks for, of whom, and how its body is delimited.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ pub fn encode_request_fields(
 ) -> Result<(), EncodeFault> {
     match fields.as_wire() {
         Some(section)
-            if fields.all_known()
+            if fields.names_are_tokens()
                 && !fields.contains_any(&STATED)
                 && control_bytes(section) == 2 * fields.len() =>
         {

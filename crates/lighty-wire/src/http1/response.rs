@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use lighty_http::date::DATE_LEN;
-use lighty_http::fields::is_token_byte;
+use lighty_http::fields::{control_bytes, is_token_byte};
 use lighty_http::{Fields, Known, Status, Version};
 
 /// What a client gets that waits before it sends its body.
@@ -102,7 +102,7 @@ fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
 /// [`EncodeFault`]; what was appended before the fault stays.
 pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     if let Some(section) = fields.as_wire()
-        && fields.all_known()
+        && fields.names_are_tokens()
         && fields.values_are_clean()
     {
         out.extend_from_slice(section);
@@ -151,17 +151,6 @@ pub(super) fn push_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 fn has_whole_lines(section: &[u8], count: usize) -> bool {
     let line_bytes = section.iter().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).count();
     line_bytes == 2 * count
-}
-
-/// Bytes up to CR, of which a section has two at the end of each line and none elsewhere (a tab
-/// only sends it the slow way). Counted in bytes and without branches, so that the compiler makes
-/// vectors of it.
-pub(super) fn control_bytes(section: &[u8]) -> usize {
-    // At most 255 in a chunk: nothing wraps, but a checked sum would not become a vector.
-    let in_chunk = |chunk: &[u8]| -> u8 {
-        chunk.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(u8::from(byte <= b'\r')))
-    };
-    section.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }
 
 pub(super) fn is_token(name: &[u8]) -> bool {

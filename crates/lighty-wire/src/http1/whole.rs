@@ -7,7 +7,7 @@
 //! every refusal has one author, and this reader must only never accept what that one would refuse
 //! or read otherwise; the fuzzer and the shredded corpus compare the two.
 
-use lighty_http::fields::{Fields, Line, is_token_byte};
+use lighty_http::fields::{Fields, Line, Section, is_token_byte};
 use lighty_http::{Method, Version};
 
 use super::request::{FIELDS_CAP, Limits, RequestHead};
@@ -17,12 +17,11 @@ use super::scan::METHOD_BYTES_MAX;
 /// and this head is not for this reader.
 pub(super) fn read(buf: &[u8], limits: &Limits, out: &mut RequestHead) -> Option<usize> {
     let line = request_line(buf, limits)?;
-    let fields_len = section(&buf[line.end..], limits, &mut out.fields)?;
+    let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
+    let bytes_max = limits.field_bytes_max.min(limits.head_bytes_max.checked_sub(line.end)?);
+    let (section, fields_len) = section(&buf[line.end..], fields_max, bytes_max, &mut out.fields)?;
+    section.finish(&buf[line.end..]);
     let end = line.end + fields_len;
-    if end > limits.head_bytes_max {
-        out.fields.clear();
-        return None;
-    }
     out.line.extend_from_slice(&buf[..line.end - LINE_END.len()]);
     (out.method, out.version) = (Some(line.method), line.version);
     (out.method_len, out.raw_target_len) = (line.method_len, line.target_len);
@@ -60,9 +59,13 @@ fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
 /// A space, the version, and the line end.
 const VERSION_BYTES: usize = 11;
 
-/// Takes the field lines up to the empty line that ends them; their length without it.
-fn section(bytes: &[u8], limits: &Limits, fields: &mut Fields) -> Option<usize> {
-    let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
+/// Notes the field lines up to the empty line that ends them; their length without it.
+pub(super) fn section<'a>(
+    bytes: &[u8],
+    fields_max: usize,
+    bytes_max: usize,
+    fields: &'a mut Fields,
+) -> Option<(Section<'a>, usize)> {
     let mut section = fields.section();
     let mut at = 0;
     while *bytes.get(at)? != b'\r' {
@@ -73,11 +76,10 @@ fn section(bytes: &[u8], limits: &Limits, fields: &mut Fields) -> Option<usize> 
         section.push(bytes, line);
         at = line.end;
     }
-    if bytes.get(at + 1) != Some(&b'\n') || at > limits.field_bytes_max {
+    if bytes.get(at + 1) != Some(&b'\n') || at > bytes_max {
         return None;
     }
-    section.finish(bytes);
-    Some(at)
+    Some((section, at))
 }
 
 /// RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`.
@@ -106,7 +108,7 @@ const fn is_blank(byte: u8) -> bool {
 }
 
 /// Bytes of text at the front: neither control nor DEL, but tabs.
-fn value_len(bytes: &[u8]) -> usize {
+pub(super) fn value_len(bytes: &[u8]) -> usize {
     let mut len = 0;
     loop {
         len += run_len(&bytes[len..], b' ', 0);

@@ -57,6 +57,10 @@ pub trait BodyStream {
     /// cleanly towards the client.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
 
+    /// Polled while the client has no room: what else the source has to do, such as passing on what
+    /// the same client still sends. Nothing of the body is produced here.
+    fn poll_meanwhile(&mut self, _cx: &mut Context<'_>) {}
+
     /// Total length in bytes, where the source knows it.
     fn known_length(&self) -> Option<u64> {
         None

@@ -283,6 +283,13 @@ impl BodyStream for Download {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) {
+        if let Some(Carriage { courier, connection, upload }) = &mut self.carriage {
+            // A client that fails to send the rest of its body gets its answer all the same.
+            let _ = courier.push(&connection.stream, upload, &self.link, cx);
+        }
+    }
+
     fn known_length(&self) -> Option<u64> {
         self.length
     }

@@ -433,11 +433,11 @@ impl Serving<'_> {
 /// Whether a fault of a request that began at `began_ms` makes its address suspect. A malformed
 /// answer is still an answer. An address that is slow or breaks off, but answered somebody else
 /// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
-/// from everybody.
+/// from everybody. And where there is no other address, nothing is won by leaving this one alone.
 fn speaks_against(place: &Place, fault: Fault, began_ms: u64) -> bool {
     match fault {
         Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
-            !place.address.has_answered_since(began_ms)
+            place.upstream.addresses().len() > 1 && !place.address.has_answered_since(began_ms)
         }
         _ => false,
     }

@@ -104,7 +104,7 @@ fn one_dead_of_two_costs_milliseconds() {
             let start = Instant::now();
             let response = server.get(&format!("/{index}"));
             assert_eq!((response.status, response.text()), (200, "ok"), "{balancer}");
-            assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
         }
         server.await_log(&format!("backend {} is down", dead.address()));
     }
@@ -121,7 +121,7 @@ fn with_all_dead_the_answer_is_503_at_once() {
             let response = server.get("/x");
             assert_eq!(response.status, 503, "{}", server.log());
             assert!(response.field("Retry-After").is_some());
-            assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
         }
         server.await_log("no backend is up");
         server.await_log(&addresses[0].to_string());
@@ -143,16 +143,16 @@ fn a_post_to_a_dead_backend_goes_to_another() {
 fn a_backend_that_does_not_accept_is_passed_over() {
     let full = FullListener::start();
     let alive = Backend::answering("ok");
-    let lines = "proxy-core.balancer = \"static\"\nproxy-core.connect-timeout = \"300ms\"";
+    let lines = "proxy-core.balancer = \"static\"\nproxy-core.connect-timeout = \"1s\"";
     let server = front(&[full.address(), alive.address()], lines);
     let start = Instant::now();
     assert_eq!(server.get("/x").text(), "ok");
     let took = start.elapsed();
-    assert!((250..1500).contains(&took.as_millis()), "{took:?}");
+    assert!((900..4000).contains(&took.as_millis()), "{took:?}");
     let start = Instant::now();
     assert_eq!(server.get("/x").text(), "ok");
-    assert!(start.elapsed() < Duration::from_millis(200), "it is tried again at once");
-    let alone = front(&[full.address()], "proxy-core.connect-timeout = \"300ms\"");
+    assert!(start.elapsed() < Duration::from_millis(800), "it is tried again at once");
+    let alone = front(&[full.address()], "proxy-core.connect-timeout = \"1s\"");
     let response = alone.get("/x");
     assert_eq!(response.status, 504, "{}", alone.log());
     alone.await_log("proxy-core.connect-timeout");

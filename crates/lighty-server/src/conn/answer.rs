@@ -159,8 +159,29 @@ async fn send_rest(
     worker: &Worker,
 ) -> std::io::Result<()> {
     let result = worker.sender.send(stream, &mut busy.queue, UNLIMITED, &slot.progress).await;
-    busy.exchange.bytes_sent += slot.progress.get();
+    // What else moved meanwhile may have begun the progress anew.
+    busy.exchange.bytes_sent += result.as_ref().map_or_else(|_| slot.progress.get(), |sent| *sent);
     result.map(|_| ())
+}
+
+/// The same, while a source does what else it has to do: a client that sends on before it reads
+/// would wait for us, and we for it.
+async fn send_rest_meanwhile(
+    busy: &mut Busy,
+    stream: &Stream,
+    slot: &Slot,
+    worker: &Worker,
+    source: &mut dyn lighty_core::BodyStream,
+) -> std::io::Result<()> {
+    let mut sending = std::pin::pin!(send_rest(busy, stream, slot, worker));
+    std::future::poll_fn(|cx| {
+        let sent = sending.as_mut().poll(cx);
+        if sent.is_pending() {
+            source.poll_meanwhile(cx);
+        }
+        sent
+    })
+    .await
 }
 
 fn is_throttled(ex: &Exchange) -> bool {
@@ -249,7 +270,7 @@ async fn send_stream(
         if throttled {
             Box::pin(send_throttled(busy, stream, slot, worker)).await?;
         } else if !send_now(busy, stream, &worker.sender)? {
-            send_rest(busy, stream, slot, worker).await?;
+            send_rest_meanwhile(busy, stream, slot, worker, &mut *source).await?;
         }
     }
     if announced.is_some_and(|length| length != produced) {

@@ -1,0 +1,395 @@
+//! What passes through the proxy: interim answers, answers without bodies, trailers, streams, large
+//! bodies both ways, tunnels.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use lighty_testkit::backend::{Backend, Peer};
+use lighty_testkit::client::{Client, End};
+use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
+use lighty_testkit::wait_until;
+
+const SOON: Duration = Duration::from_secs(5);
+
+const UPGRADE: &str = "proxy-core.upgrade = \"enable\"";
+
+/// A server in front of a backend.
+fn front(backend: &Backend, lines: &str) -> Server {
+    let address = backend.address();
+    lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
+        ))
+        .start()
+}
+
+/// A backend that reads each request and then does this.
+fn after_request(act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Backend {
+    Backend::start(move |peer| {
+        if peer.request().is_some() {
+            act(peer);
+        }
+    })
+}
+
+fn ask(client: &mut Client, version: &str) {
+    client.send(format!("GET /x HTTP/{version}\r\nHost: a\r\n\r\n"));
+}
+
+#[test]
+fn interim_answers_are_passed_on_but_not_without_end() {
+    let backend = Backend::start(|peer| {
+        while let Some(asked) = peer.request() {
+            let many = if asked.target() == "/flood" { 1_000_000 } else { 3 };
+            for _ in 0..many {
+                if !peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n") {
+                    return;
+                }
+            }
+            peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+            peer.answer("done");
+        }
+    });
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    ask(&mut client, "1.1");
+    let got = client.response();
+    assert_eq!((got.text(), &got.interim[..]), ("done", &[103; 3][..]));
+    let mut old = server.connect();
+    ask(&mut old, "1.0");
+    let got = old.response();
+    assert_eq!((got.text(), &got.interim[..]), ("done", &[][..]));
+    let mut flooded = server.connect();
+    flooded.send("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(flooded.response().status, 502);
+    server.await_log("interim answers");
+    assert_eq!(server.get("/x").text(), "done");
+}
+
+#[test]
+fn expect_100_is_answered_by_the_server_and_not_passed_on() {
+    let backend = Backend::answering("got it");
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(client.interim(), 100);
+    client.send("hello");
+    assert_eq!(client.response().text(), "got it");
+    let asked = backend.asked();
+    assert_eq!((asked[0].body.as_slice(), asked[0].field("Expect")), (&b"hello"[..], None));
+}
+
+#[test]
+fn answers_without_bodies_keep_both_connections() {
+    let backend = Backend::start(|peer| {
+        while let Some(asked) = peer.request() {
+            peer.send(match asked.target() {
+                "/204" => "HTTP/1.1 204 No Content\r\n\r\n",
+                "/304" => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 7\r\n\r\n",
+                "/length" => "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n",
+                "/chunked" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                _ => "HTTP/1.1 200 OK\r\n\r\n",
+            });
+        }
+    });
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    for target in ["/204", "/304"] {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let got = client.response();
+        assert_eq!(format!("/{}", got.status), target);
+    }
+    for (target, length) in [("/length", Some("7")), ("/chunked", None), ("/neither", None)] {
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let got = client.response_to_head();
+        assert_eq!((got.status, got.field("Content-Length")), (200, length), "{target}");
+    }
+    let mut old = server.connect();
+    old.send("HEAD /neither HTTP/1.0\r\n\r\n");
+    let got = old.response_to_head();
+    assert_eq!((got.field("Content-Length"), got.field("Transfer-Encoding")), (None, None));
+    assert_eq!(backend.opened(), 1, "each answer left a connection for the next");
+}
+
+#[test]
+fn fields_that_the_server_adds_are_not_there_twice() {
+    let backend = after_request(|peer| {
+        peer.send(
+            "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: them\r\n\
+             Connection: close\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n\r\nok",
+        );
+    });
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    ask(&mut client, "1.1");
+    let got = client.response();
+    assert_eq!(got.field("Date"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+    assert_eq!((got.field("Server"), got.field("Connection")), (Some("them"), None));
+    assert_eq!(got.field("Keep-Alive"), None);
+}
+
+#[test]
+fn trailers_go_both_ways() {
+    let backend = Backend::start(|peer| {
+        while peer.request().is_some() {
+            peer.send(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\
+                 X-Sum: 1\r\nContent-Length: 9\r\n\r\n",
+            );
+        }
+    });
+    let server = front(&backend, "proxy-core.trailers = \"enable\"");
+    let mut client = server.connect();
+    client.send(
+        "POST /x HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n\
+         5\r\nhello\r\n0\r\nX-Digest: 7\r\nHost: evil\r\n\r\n",
+    );
+    let got = client.response();
+    assert_eq!((got.text(), got.trailers.join("\n").as_str()), ("ok", "X-Sum: 1"));
+    let asked = backend.asked();
+    assert_eq!(asked[0].trailers, ["X-Digest: 7"]);
+    assert_eq!(
+        (asked[0].field("TE"), asked[0].field("Connection")),
+        (Some("trailers"), Some("TE"))
+    );
+    ask(&mut client, "1.1");
+    let got = client.response();
+    assert_eq!((got.text(), got.trailers.len()), ("ok", 0), "only who asks gets trailers");
+    assert_eq!(backend.opened(), 1);
+}
+
+#[test]
+fn events_arrive_as_they_are_sent() {
+    let (next, turns) = mpsc::channel::<()>();
+    let turns = std::sync::Mutex::new(turns);
+    let backend = after_request(move |peer| {
+        peer.send(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+             Transfer-Encoding: chunked\r\n\r\n",
+        );
+        let turns = turns.lock().expect("nobody panics");
+        while turns.recv_timeout(SOON).is_ok() {
+            if !peer.send("9\r\ndata: 1\n\n\r\n") {
+                return;
+            }
+        }
+    });
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    ask(&mut client, "1.1");
+    assert_eq!(client.response_head().field("Content-Type"), Some("text/event-stream"));
+    for _ in 0..20 {
+        let start = Instant::now();
+        next.send(()).expect("the backend listens");
+        assert_eq!(client.read_exact(14).expect("an event"), b"9\r\ndata: 1\n\n\r\n");
+        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_slow_reader_holds_its_backend_back() {
+    const PIECE: usize = 64 << 10;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let backend = after_request(move |peer| {
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        while peer.send(vec![b'x'; PIECE]) {
+            count.fetch_add(PIECE, Ordering::SeqCst);
+        }
+    });
+    let server = front(&backend, "");
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 16 << 10);
+    ask(&mut client, "1.1");
+    assert_eq!(client.response_head().status, 200);
+    // It stops of itself: what the kernel and the server buffer is bounded.
+    let still = || {
+        let before = sent.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300));
+        sent.load(Ordering::SeqCst) == before
+    };
+    assert!(wait_until(Duration::from_secs(15), still));
+    assert!(sent.load(Ordering::SeqCst) < 64 << 20, "{}", sent.load(Ordering::SeqCst));
+    assert!(server.peak_resident_kib() < 64 << 10, "{} KiB", server.peak_resident_kib());
+    assert_eq!(client.read_exact(1 << 20).expect("it goes on").len(), 1 << 20);
+}
+
+/// How much a large transfer moves: 512 MB, or what `LIGHTY_TEST_TRANSFER_MB` says.
+fn transfer_bytes() -> u64 {
+    let megabytes = std::env::var("LIGHTY_TEST_TRANSFER_MB").ok();
+    megabytes.map_or(512, |text| text.parse().expect("megabytes")) << 20
+}
+
+#[test]
+fn large_bodies_go_both_ways_in_constant_memory() {
+    let bytes = transfer_bytes();
+    let backend = Backend::start(move |peer| {
+        while let Some(asked) = peer.head() {
+            let upload: u64 =
+                asked.field("Content-Length").map_or(0, |l| l.parse().expect("length"));
+            let got = peer.skip(upload);
+            if upload > 0 {
+                peer.answer(&got.to_string());
+                continue;
+            }
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n"));
+            let piece = vec![b'x'; 256 << 10];
+            let mut left = bytes;
+            while left > 0 {
+                let count = left.min(piece.len() as u64);
+                if !peer.send(&piece[..count as usize]) {
+                    return;
+                }
+                left -= count;
+            }
+        }
+    });
+    let server = front(&backend, "server.max-request-size = 0");
+    let mut client = server.connect();
+    ask(&mut client, "1.1");
+    assert_eq!(client.response_head().field("Content-Length"), Some(bytes.to_string().as_str()));
+    let mut left = bytes;
+    while left > 0 {
+        let count = left.min(4 << 20);
+        client.read_exact(count as usize).expect("the body goes on");
+        left -= count;
+    }
+    client.send(format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n"));
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        client.send(&piece);
+    }
+    assert_eq!(client.response().text(), bytes.to_string());
+    assert!(server.peak_resident_kib() < 64 << 10, "{} KiB", server.peak_resident_kib());
+    assert_eq!(backend.opened(), 1);
+}
+
+#[test]
+fn an_upload_leaves_others_their_turn() {
+    let backend = Backend::start(|peer| {
+        while let Some(asked) = peer.head() {
+            let length = asked.field("Content-Length").map_or(0, |l| l.parse().expect("a length"));
+            peer.skip(length);
+            peer.answer("ok");
+        }
+    });
+    let server = front(&backend, "server.max-request-size = 0");
+    let address = server.address();
+    let upload = std::thread::spawn(move || {
+        let mut client = Client::tcp(address);
+        let piece = vec![b'x'; 1 << 20];
+        client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 268435456\r\n\r\n");
+        (0..256).for_each(|_| client.send(&piece));
+        assert_eq!(client.response().text(), "ok");
+    });
+    let mut worst = Duration::ZERO;
+    while !upload.is_finished() {
+        let start = Instant::now();
+        assert_eq!(server.get("/other").text(), "ok");
+        worst = worst.max(start.elapsed());
+    }
+    upload.join().expect("the upload is answered");
+    assert!(worst < Duration::from_millis(500), "another request took {worst:?}");
+}
+
+#[test]
+fn an_upload_goes_on_while_nobody_reads_the_answer() {
+    const UPLOAD: usize = 64 << 20;
+    const ANSWER: usize = 5 << 20;
+    let backend = Backend::start(|peer| {
+        if peer.head().is_none() {
+            return;
+        }
+        // More than the client takes before it has sent everything, less than the kernel buffers
+        // on the way here.
+        peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", ANSWER + 2));
+        peer.send(vec![b'x'; ANSWER]);
+        let got = peer.skip(UPLOAD as u64);
+        peer.send(if got == UPLOAD as u64 { "ok" } else { "no" });
+    });
+    let server = front(&backend, "server.max-request-size = 0");
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 16 << 10);
+    client.send(format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n"));
+    let piece = vec![b'x'; 1 << 20];
+    (0..UPLOAD >> 20).for_each(|_| client.send(&piece));
+    let got = client.response();
+    assert!(got.body.len() == ANSWER + 2 && got.body.ends_with(b"ok"));
+}
+
+#[test]
+fn tunnels_carry_both_ways_with_half_closes() {
+    let backend = Backend::start(|peer| {
+        let Some(asked) = peer.request() else { return };
+        assert_eq!(asked.field("Upgrade"), Some("echo"));
+        assert_eq!(asked.field("Connection"), Some("upgrade"));
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhi",
+        );
+        // The client ends its half; the answer is still to come.
+        let mut got = Vec::new();
+        while let Some(byte) = peer.read_exact(1) {
+            got.extend(byte);
+        }
+        peer.send(got);
+    });
+    let server = front(&backend, UPGRADE);
+    let mut client = server.connect();
+    client.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nearly,");
+    let head = client.response_head();
+    assert_eq!((head.status, head.field("Upgrade")), (101, Some("echo")));
+    assert_eq!(client.read_exact(2).expect("what came with the head"), b"hi");
+    client.send("late");
+    client.half_close();
+    assert_eq!(client.read_to_end(), (b"early,late".to_vec(), End::Closed));
+    assert!(wait_until(SOON, || backend.open() == 0));
+}
+
+#[test]
+fn an_idle_tunnel_is_closed_on_time() {
+    let (ended, ends) = mpsc::channel();
+    let ended = std::sync::Mutex::new(ended);
+    let backend = after_request(move |peer| {
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n",
+        );
+        peer.hang();
+        let _ = ended.lock().expect("nobody panics").send(());
+    });
+    let server = front(&backend, &format!("{UPGRADE}\nproxy-core.tunnel-timeout = 1"));
+    let mut client = server.connect();
+    client.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    assert_eq!(client.response_head().status, 101);
+    let start = Instant::now();
+    client.expect_end();
+    assert!((800..3500).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    ends.recv_timeout(SOON).expect("the backend's side is closed too");
+}
+
+#[test]
+fn a_tunnel_ends_when_either_side_is_lost() {
+    for by_client in [true, false] {
+        let backend = after_request(move |peer| {
+            peer.send(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: e\r\nConnection: Upgrade\r\n\r\n",
+            );
+            if by_client {
+                peer.hang();
+            } else {
+                peer.read_exact(1);
+                peer.reset();
+            }
+        });
+        let server = front(&backend, UPGRADE);
+        let mut client = server.connect();
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: e\r\n\r\n");
+        assert_eq!(client.response_head().status, 101);
+        if by_client {
+            client.reset();
+        } else {
+            client.send("x");
+            client.expect_end();
+        }
+        assert!(wait_until(SOON, || backend.open() == 0), "by the client: {by_client}");
+    }
+}

@@ -24,6 +24,13 @@ pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fa
             Fault::SymlinkRefused | Fault::NotARegularFile => Fault::SendfileRefused,
             other => other,
         };
+        if matches!(fault, Fault::NotFound | Fault::Forbidden | Fault::NameTooLong) {
+            // For the client that is an ordinary refusal; for the operator it is not.
+            ex.log(
+                Level::Warning,
+                &format!("a file to send that a backend named: {error}: {path}"),
+            );
+        }
         (fault, format!("{path}: {error}"))
     })?;
     if entry.meta().kind != FileKind::File {

@@ -453,6 +453,8 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
 /// Restarts the request with the error handler's URL; `false` where that is none.
 fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
     ex.error_status = Some(ex.response.status);
+    // What was to go with a good answer does not go with the error.
+    ex.carried.clear();
     ex.rewriting = Rewriting::default();
     if ex.set_target(handler.as_bytes()).is_err() {
         return false;

@@ -112,6 +112,53 @@ fn files_outside_of_the_allowed_directories_are_refused() {
     server.await_log("x-sendfile-docroot");
     server.await_log("/etc/hostname");
     assert_eq!(get(format!("{root}missing")).status, 404);
+    server.await_log("root/missing");
+}
+
+#[test]
+fn an_error_page_takes_nothing_of_the_answer_that_failed() {
+    let backend = Backend::start(|asked| {
+        let file = asked.target().split_once('?').expect("a file").1;
+        answer("200 OK", &format!("X-Sendfile: {file}\r\nSet-Cookie: a=1\r\n"), "")
+    });
+    let setup =
+        lighty!().file("sorry.html", "our words").config("server.error-handler = \"/sorry.html\"");
+    let server = app(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let missing = server.root("missing").display().to_string();
+    for (file, status) in [(missing.as_str(), 404), ("/etc/x", 502)] {
+        let sorry = server.get(&format!("/app/?{file}"));
+        assert_eq!((sorry.status, sorry.text()), (status, "our words"));
+        assert_eq!(sorry.field("Set-Cookie"), None);
+    }
+}
+
+#[test]
+fn a_body_that_nobody_wants_is_read_up_to_a_limit() {
+    const LIMIT: usize = 64 * 1024;
+    let backend = Backend::start(|asked| {
+        let (length, file) = asked.target()[1..].split_once('?').expect("a file");
+        let body = "x".repeat(length.parse().expect("a length"));
+        answer("200 OK", &format!("X-Sendfile: {file}\r\n"), &body)
+    });
+    let setup = lighty!().file("a", "content");
+    let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let file = server.root("a").display().to_string();
+    let get = |length: usize| {
+        assert_eq!(server.get(&format!("/{length}?{file}")).text(), "content");
+    };
+    get(0);
+    get(LIMIT);
+    // The body may still be on its way when the next request comes: it then takes a connection of
+    // its own, and whichever is there serves all that follow.
+    get(0);
+    let before = backend.connections();
+    assert!(before <= 2, "{before} connections");
+    get(0);
+    assert_eq!(backend.connections(), before, "connections are used again");
+    for _ in 0..4 {
+        get(LIMIT + 1);
+    }
+    assert!(backend.connections() >= before + 2, "{} connections", backend.connections());
 }
 
 #[test]

@@ -265,3 +265,44 @@ fn events_arrive_as_they_are_sent() {
     drop(stream);
     let _ = client.expect_end();
 }
+
+#[test]
+fn programs_that_want_a_length_first_are_given_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let config = format!(
+        "scgi.server = ( \"/app\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {}, \
+         \"check-local\" => \"disable\" ) ) )",
+        listener.local_addr().expect("its address").port()
+    );
+    let server = lighty!().config(&config).start();
+    let content = pattern(5, 100_000);
+    let program = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut request = Vec::new();
+        let is_whole = |request: &[u8]| {
+            let end = request.windows(2).position(|bytes| bytes == b"\0,");
+            end.is_some_and(|end| request.len() >= end + 2 + 100_000)
+        };
+        while !is_whole(&request) {
+            let mut piece = [0; 64 * 1024];
+            let count = stream.read(&mut piece).expect("a request");
+            assert!(count > 0, "the request ends early");
+            request.extend_from_slice(&piece[..count]);
+        }
+        stream.write_all(b"Status: 200 OK\r\n\r\n").expect("an answer");
+        request
+    });
+    let mut client = server.connect();
+    client.send("POST /app HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for chunk in content.chunks(30_000) {
+        client.send(format!("{:x}\r\n", chunk.len()));
+        client.send(chunk);
+        client.send("\r\n");
+    }
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    let request = program.join().expect("the program");
+    let has = |part: &[u8]| request.windows(part.len()).any(|bytes| bytes == part);
+    assert!(has(b":CONTENT_LENGTH\x00100000\0"), "its length comes first");
+    assert!(request.ends_with(&content));
+}

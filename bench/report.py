@@ -165,6 +165,19 @@ def proxied(results, plots):
     return required(checks) + words + hot_table("proxied 44 B", rows, us, plots)
 
 
+def before_php(results, plots):
+    rows = results["servers"]
+    us = {name: rig.median(r["us"]) for name, r in rows.items()}
+    rates = {name: rig.median(r["rps"]) for name, r in rows.items()}
+    calls = rows.get("lighty", {}).get("calls")
+    checks = [at_most("CPU over nginx's with fastcgi_keep_conn",
+                      quotient(us.get("lighty"), us.get("nginx:keep")), 1),
+              at_least("requests/s over nginx's with fastcgi_keep_conn",
+                       quotient(rates.get("lighty"), rates.get("nginx:keep")), 0.98),
+              at_most("system calls per request", calls and hot.io_calls(calls), 4)]
+    return required(checks) + hot_table("44 B from PHP-FPM", rows, us, plots)
+
+
 def balanced(results, _plots):
     whole, speed = balance.speeds(results)
     rows = results["servers"]
@@ -312,7 +325,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("6. Drills", "drills", drilled),
            ("7. A small answer, proxied", "proxy", proxied),
            ("8. Two backends of unequal speed", "balance", balanced),
-           ("9. A backend that dies or is restarted", "failover", failed_over)]
+           ("9. A backend that dies or is restarted", "failover", failed_over),
+           ("10. A small answer from PHP-FPM", "php", before_php)]
 
 
 if __name__ == "__main__":

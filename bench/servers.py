@@ -16,7 +16,10 @@ As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is 
 lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
 in turn.
 
-Configurations are the templates in peers/: BASE.conf, and BASE-proxy.conf for a proxy.
+Before PHP-FPM (Tuning.php) lighty, lighttpd, nginx, and nginx:keep with fastcgi_keep_conn.
+
+Configurations are the templates in peers/: BASE.conf, BASE-proxy.conf for a proxy, and
+BASE-php.conf for PHP.
 """
 import dataclasses
 import os
@@ -37,6 +40,8 @@ class Tuning:
     idle_s: int = 0             # keep-alive idle time; 0: the server's own default
     cache_files: bool = False   # nginx's open_file_cache; the others cache on their own
     backends: tuple = ()        # ports: the servers are proxies before these
+    php: str = ""               # where PHP-FPM has a socket for each of them
+    children: int = 0           # of PHP-FPM
 
 
 def chosen(args, tuning=None, root=None):
@@ -64,6 +69,9 @@ def maker(args, name, tuning, root=None):
         port = rig.free_port()
         values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors}
+        if tuning.php:
+            values["SOCKET"] = php_socket(tuning.php, name)
+            return php(base, binary(args, base), values, variant, tuning), port
         if tuning.backends and base != "floor":
             return proxy(base, binary(args, base), values, variant, tuning), port
         return BASES[base](binary(args, base), values, variant, tuning), port
@@ -222,6 +230,20 @@ def proxy(base, path, values, variant, tuning):
         values["WORKERS"] = 0       # 1 would be a parent and a child
     early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
     return [path, *early, *way.command, configure(values, base + "-proxy")]
+
+
+def php_socket(directory, name):
+    return f"{directory}/{re.sub('[^a-z0-9]+', '-', name)}.sock"
+
+
+def php(base, path, values, variant, tuning):
+    if base not in ("lighty", "nginx", "lighttpd") or variant not in ("", "keep"):
+        raise rig.RigError(f"{base} is not set up for PHP")
+    way = PROXIES[base]
+    values |= {"CHILDREN": tuning.children, "KEEP": "on" if variant else "off"}
+    values["OPTIONS"] = way.idle.format(tuning.idle_s) if tuning.idle_s else ""
+    early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
+    return [path, *early, *way.command, configure(values, base + "-php")]
 
 
 BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,

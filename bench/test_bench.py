@@ -183,6 +183,23 @@ class Processes(unittest.TestCase):
             finally:
                 servers.binary = real
 
+    def test_every_template_for_php_is_filled_in(self):
+        with tempfile.TemporaryDirectory() as out:
+            args = rig.arguments("", "lighty").parse_args(["--out", out])
+            real, servers.binary = servers.binary, lambda _args, base: base
+            tuning = servers.Tuning(idle_s=9, php="/run/php", children=3)
+            try:
+                for name in ("lighty", "nginx", "nginx:keep", "lighttpd"):
+                    argv, _port = servers.maker(args, name, tuning)()
+                    with open(argv[-1]) as f:
+                        text = "".join(x for x in f if x[0] != "#")
+                    self.assertNotRegex(text, "@[A-Z]+@")
+                    self.assertIn("/run/php/" + name.replace(":", "-") + ".sock", text)
+                with self.assertRaises(rig.RigError):
+                    servers.maker(args, "h2o", tuning)()
+            finally:
+                servers.binary = real
+
     def configuration(self, args, name, backends):
         argv, _port = servers.maker(args, name, servers.Tuning(idle_s=9, backends=backends))()
         with open(argv[-1]) as f:

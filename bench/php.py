@@ -23,7 +23,7 @@ import rig
 import servers
 
 PATH = "/small.php"
-SCRIPT = '<?php echo "<html><body><h1>It works!</h1></body></html>";\n'
+SCRIPT = '<?php header("Content-Length: 44"); echo "<html><body><h1>It works!</h1></body></html>";\n'
 
 
 def main():

@@ -101,6 +101,54 @@ fn bodies_go_there_and_back_over_tcp_and_unix_and_php_cgi() {
 }
 
 #[test]
+fn a_body_in_chunks_is_held_until_its_length_is_known() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let setup = setup(fpm.listen(), 2).config("server.upload-dirs = ( \"@DIR@/held\" )");
+    let held = setup.directory().join("held");
+    std::fs::create_dir(&held).expect("a directory");
+    let server = setup.start();
+    let large = pattern(3, 3 << 20);
+    let mut client = server.connect();
+    for length in [0, 1, 70_000, 3 << 20] {
+        client.send("POST /mirror.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for part in large[..length].chunks(50_000) {
+            client.send(format!("{:x}\r\n", part.len()));
+            client.send(part);
+            client.send("\r\n");
+        }
+        client.send("0\r\n\r\n");
+        let response = client.response();
+        assert_eq!(response.status, 200, "{response:?}\n{}", server.log());
+        assert!(response.body == large[..length], "{} of {length} bytes", response.body.len());
+    }
+    assert_eq!(std::fs::read_dir(held).expect("the directory").count(), 0, "something is left");
+}
+
+#[test]
+fn checks_see_php_go_and_come_back() {
+    for check in ["", ", \"uri\" => \"/ping\""] {
+        let Some(mut fpm) = PhpFpm::tcp(2) else { return };
+        let server = lighty!()
+            .config("proxy-core.protocol = \"fastcgi\"")
+            .config(&format!("proxy-core.backends = ( \"{}\" )", fpm.listen().backend()))
+            .config(&format!(
+                "proxy-core.check = ( \"type\" => \"fastcgi\", \"interval\" => \"100ms\", \
+                 \"fall\" => 2, \"rise\" => 1{check} )"
+            ))
+            .file("a.php", ECHO)
+            .start();
+        assert_eq!(server.get("/a.php").status, 200);
+        std::thread::sleep(Duration::from_millis(350));
+        assert!(!server.log().contains("is down"), "{check}: {}", server.log());
+        fpm.stop();
+        server.await_log("is down, its check says");
+        fpm.restart();
+        server.await_log("is up again");
+        assert_eq!(server.get("/a.php").status, 200);
+    }
+}
+
+#[test]
 fn the_spelling_of_1_5_reaches_the_same_php() {
     let Some(fpm) = PhpFpm::tcp(1) else { return };
     let server = lighty!()
@@ -303,7 +351,8 @@ fn under_load(server: &Server, meanwhile: impl FnOnce()) -> usize {
 #[test]
 fn a_restart_of_php_costs_waiting_and_no_errors() {
     let Some(mut fpm) = PhpFpm::unix(4) else { return };
-    let server = setup(fpm.listen(), 4).config("proxy-core.hold-time = \"20s\"").start();
+    let lines = "proxy-core.hold-time = \"20s\"\nserver.max-keep-alive-requests = 1000000";
+    let server = setup(fpm.listen(), 4).config(lines).start();
     let answered = under_load(&server, || {
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(200));

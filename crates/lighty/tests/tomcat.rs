@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
+use lighty_testkit::real::Listen;
 use lighty_testkit::real::tomcat::Tomcat;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::transfer::{self, Framing};
@@ -91,10 +92,10 @@ fn tomcat() -> Option<Arc<Tomcat>> {
     Some(started)
 }
 
-fn setup(tomcat: &Tomcat, secret: &str) -> Setup {
+fn setup(listen: &Listen, secret: &str) -> Setup {
     lighty!()
         .config("proxy-core.protocol = \"ajp13\"")
-        .config(&format!("proxy-core.backends = ( \"{}\" )", tomcat.listen().backend()))
+        .config(&format!("proxy-core.backends = ( \"{}\" )", listen.backend()))
         .config(&format!("proxy-core.ajp-secret = \"{secret}\""))
         .config("proxy-core.max-pool-size = 4")
 }
@@ -111,7 +112,7 @@ fn post(server: &Server, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
 #[test]
 fn a_servlet_is_told_what_was_asked() {
     let Some(tomcat) = tomcat() else { return };
-    let server = setup(&tomcat, "hush").start();
+    let server = setup(tomcat.listen(), "hush").start();
     let response = server.get_with(
         "/where/a%20b?c=d%20e",
         "X-Word: hello\r\nX-Word: again\r\nCookie: a=b\r\nAccept: text/plain\r\n",
@@ -163,7 +164,7 @@ fn the_1_4_spelling_and_every_method_reach_it() {
 fn a_wrong_secret_is_refused_by_the_container() {
     let Some(tomcat) = tomcat() else { return };
     for secret in ["wrong", ""] {
-        let server = setup(&tomcat, secret).start();
+        let server = setup(tomcat.listen(), secret).start();
         assert_eq!(server.get("/").status, 403, "{}", server.log());
     }
 }
@@ -171,7 +172,7 @@ fn a_wrong_secret_is_refused_by_the_container() {
 #[test]
 fn bodies_go_there_and_back_with_a_length_and_in_chunks() {
     let Some(tomcat) = tomcat() else { return };
-    let server = setup(&tomcat, "hush").start();
+    let server = setup(tomcat.listen(), "hush").start();
     let large = pattern(5, 3 << 20);
     // Around what one packet carries, 8186 bytes, and what it asks for next.
     for length in [0, 1, 8185, 8186, 8187, 16_372, 65_536, 3 << 20] {
@@ -193,7 +194,7 @@ fn bodies_go_there_and_back_with_a_length_and_in_chunks() {
 #[test]
 fn a_body_that_nobody_reads_harms_no_later_request() {
     let Some(tomcat) = tomcat() else { return };
-    let server = setup(&tomcat, "hush").start();
+    let server = setup(tomcat.listen(), "hush").start();
     let body = pattern(0, 100_000);
     for _ in 0..20 {
         assert_eq!(post(&server, "/ignores", "Content-Length: 100000", &body), b"not read");
@@ -204,7 +205,7 @@ fn a_body_that_nobody_reads_harms_no_later_request() {
 #[test]
 fn what_the_servlet_decides_is_passed_on() {
     let Some(tomcat) = tomcat() else { return };
-    let server = setup(&tomcat, "hush").start();
+    let server = setup(tomcat.listen(), "hush").start();
     let response = server.get("/cookies");
     assert_eq!((response.status, response.all("X-A").count()), (418, 2), "{response:?}");
     assert_eq!(server.get("/fails").status, 500);
@@ -228,9 +229,17 @@ fn connections_of(server: &Server, port: u16) -> usize {
 }
 
 #[test]
-fn a_connection_carries_one_request_after_another() {
-    let Some(tomcat) = Tomcat::start("It", SERVLET, "") else { return };
-    let server = setup(&tomcat, "").start();
+fn it_is_found_by_its_pong_and_one_connection_carries_many_requests() {
+    let listen = Listen::free_port();
+    let server = setup(&listen, "")
+        .config("proxy-core.check = ( \"type\" => \"ajp13\", \"interval\" => \"100ms\", \"fall\" => 1 )")
+        .start();
+    server.await_log("is down, its check says");
+    assert_eq!(server.get("/").status, 503);
+    let Some(tomcat) = Tomcat::start_at(listen, "It", SERVLET, "") else { return };
+    server.await_log("is up again");
+    drop(server);
+    let server = setup(tomcat.listen(), "").start();
     let before = connections_of(&server, tomcat.listen().address().port());
     let mut client = server.connect();
     for number in 0..200 {
@@ -244,7 +253,7 @@ fn a_connection_carries_one_request_after_another() {
 #[test]
 fn large_bodies_take_no_memory() {
     let Some(tomcat) = tomcat() else { return };
-    let server = setup(&tomcat, "hush").start();
+    let server = setup(tomcat.listen(), "hush").start();
     assert_eq!(server.get("/bulk?10").status, 200);
     let bytes = transfer::large();
     transfer::in_constant_memory(&server, "AJP13, down", || {

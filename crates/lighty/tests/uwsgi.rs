@@ -105,6 +105,17 @@ fn post(server: &Server, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
     response.body
 }
 
+fn chunked(body: &[u8]) -> Vec<u8> {
+    let mut chunked = Vec::new();
+    for part in body.chunks(40_000) {
+        chunked.extend(format!("{:x}\r\n", part.len()).bytes());
+        chunked.extend_from_slice(part);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    chunked
+}
+
 #[test]
 fn the_application_is_told_what_was_asked() {
     for_each(|protocol, server| {
@@ -161,6 +172,8 @@ fn bodies_go_there_and_back() {
             let framing = format!("Content-Length: {}", body.len());
             let back = post(&server, "/mirror", &framing, body);
             assert!(back == body, "{protocol}: {} of {} bytes", back.len(), body.len());
+            let back = post(&server, "/mirror", "Transfer-Encoding: chunked", &chunked(body));
+            assert!(back == body, "{protocol}, chunked: {} of {}", back.len(), body.len());
         }
     });
 }
@@ -177,6 +190,18 @@ fn what_the_application_decides_is_passed_on() {
         assert_eq!(head.status, 200, "{protocol}: {head:?}");
         client.send("GET /else HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.response().text(), "nothing here", "{protocol}");
+    });
+}
+
+#[test]
+fn an_application_that_fails_takes_nobody_with_it() {
+    for_each(|protocol, server| {
+        for _ in 0..3 {
+            // uWSGI says nothing at all where an application fails before its head.
+            let failed = server.get("/fails");
+            assert!([500, 502].contains(&failed.status), "{protocol}: {failed:?}");
+            assert_eq!(server.get("/env").status, 200, "{protocol}: {}", server.log());
+        }
     });
 }
 

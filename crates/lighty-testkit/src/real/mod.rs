@@ -28,10 +28,10 @@ use crate::server::write_file;
 /// How long a backend may take to answer at first; a Java machine on a busy computer is slow.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Starts the program, notes its process id, and kills the whole process group when the test is
-/// gone, however it went: standard input ends with it.
-const KEEPER: &str =
-    "note=$1; shift; \"$@\" </dev/null & echo $! >\"$note\"; read -r _; kill -KILL 0";
+/// Starts the program, notes its process id, and kills all of its process group when the test is
+/// gone, however it went: standard input ends with it. Some programs make a group of their own.
+const KEEPER: &str = "note=$1; shift; \"$@\" </dev/null & child=$!; echo $child >\"$note\"; \
+    read -r _; kill -KILL $child -$child; kill -KILL 0";
 
 /// Where a backend listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,10 +225,8 @@ impl Program {
 
     /// Ends it and all it started, at once.
     pub fn kill(&mut self) {
+        // The keeper does it, itself included, as soon as it hears no more from us.
         drop(self.keeper.stdin.take());
-        let group = Pid::from_child(&self.keeper);
-        // It is gone already where its keeper was quicker.
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
         let _ = self.keeper.wait();
     }
 }

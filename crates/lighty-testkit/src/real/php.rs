@@ -54,6 +54,11 @@ impl PhpFpm {
         &self.listen
     }
 
+    /// Kills it.
+    pub fn stop(&mut self) {
+        self.program.kill();
+    }
+
     /// Kills it and starts another in its place.
     pub fn restart(&mut self) {
         self.program.kill();
@@ -93,7 +98,7 @@ fn configuration(listen: &Listen, children: u32) -> String {
         .collect();
     format!(
         "[global]\nerror_log = /proc/self/fd/2\ndaemonize = no\n[www]\n{user}listen = {at}\n\
-         listen.backlog = 511\npm = static\npm.max_children = {children}\n{settings}"
+         listen.backlog = 511\npm = static\npm.max_children = {children}\nping.path = /ping\n{settings}"
     )
 }
 

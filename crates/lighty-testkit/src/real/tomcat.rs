@@ -19,6 +19,12 @@ impl Tomcat {
     /// Starts one whose servlet, of the class `name` with this source, takes every request.
     #[must_use]
     pub fn start(name: &str, source: &str, secret: &str) -> Option<Self> {
+        Self::start_at(Listen::free_port(), name, source, secret)
+    }
+
+    /// The same on this port.
+    #[must_use]
+    pub fn start_at(listen: Listen, name: &str, source: &str, secret: &str) -> Option<Self> {
         let (java, javac) = (find(&["java"])?, find(&["javac"])?);
         let Some(home) = HOMES.iter().map(Path::new).find(|home| home.join("bin").is_dir()) else {
             missing("tomcat10");
@@ -26,7 +32,6 @@ impl Tomcat {
         };
         let directory = Program::directory();
         let base = directory.path();
-        let listen = Listen::free_port();
         for needed in ["logs", "temp", "work", "webapps/ROOT/WEB-INF/classes"] {
             std::fs::create_dir_all(base.join(needed)).expect("a directory");
         }

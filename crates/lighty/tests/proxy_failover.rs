@@ -79,7 +79,11 @@ fn ask_until(address: SocketAddr, stop: &AtomicBool, done: &AtomicUsize, outcome
         let mut outcome = outcome.lock().expect("nobody panics");
         outcome.took.push(took);
         match got {
-            Ok(response) if response.status == 200 && response.body == b"ok" => {}
+            Ok(response) if response.status == 200 && response.body == b"ok" => {
+                if response.says_close() {
+                    client = Client::tcp(address);
+                }
+            }
             Ok(response) => outcome.wrong.push(format!("{response:?}")),
             Err(error) => {
                 outcome.wrong.push(error);

@@ -346,6 +346,47 @@ fn names_with_underscores_do_not_speak_for_others() {
 }
 
 #[test]
+fn no_field_becomes_a_variable_that_means_something_else() {
+    let backend = Backend::start(|peer| {
+        let mut digits = String::new();
+        while let Some(byte) = peer.read_exact(1) {
+            if byte == b":" {
+                break;
+            }
+            digits.push(char::from(byte[0]));
+        }
+        peer.read_exact(digits.parse::<usize>().expect("a netstring") + 1);
+        peer.send("Status: 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let address = backend.address();
+    let server = lighty!()
+        .config(&format!("proxy-core.protocol = \"scgi\"\nproxy-core.backends = ( \"{address}\" )"))
+        .start();
+    let lines = "Proxy: http://evil/\r\nX_Forwarded_For: 6.6.6.6\r\nContent_Length: 7\r\n\
+                 Content_Type: text/x\r\nX-Plain: 1\r\nX_Plain: 2\r\nRemote-User: root\r\n\
+                 REMOTE_USER: root\r\nSCGI: 2\r\nHTTPS: on\r\nScript_Name: /x\r\n";
+    assert_eq!(server.get_with("/x", lines).status, 200);
+    let heard = backend.heard().concat();
+    let text = String::from_utf8_lossy(&heard);
+    let words: Vec<&str> = text.split('\0').collect();
+    let all = |name: &str| -> Vec<&str> {
+        words.windows(2).filter(|pair| pair[0].ends_with(name)).map(|pair| pair[1]).collect()
+    };
+    assert_eq!(all("HTTP_PROXY"), Vec::<&str>::new());
+    assert!(!words.contains(&"6.6.6.6"), "{words:?}");
+    assert_eq!(all("CONTENT_LENGTH"), ["0"]);
+    assert_eq!(all("HTTP_X_PLAIN"), ["1"]);
+    assert!(!all("CONTENT_TYPE").contains(&"text/x"));
+    for name in ["REMOTE_USER", "HTTPS", "SCRIPT_NAME"] {
+        let bare = words.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1]);
+        assert!(bare.clone().all(|value| value != "root" && value != "on"), "{name}");
+        assert!(bare.count() <= 1, "{name}");
+    }
+    let scgi: Vec<_> = words.windows(2).filter(|p| p[0] == "SCGI").map(|p| p[1]).collect();
+    assert_eq!(scgi, ["1"]);
+}
+
+#[test]
 fn the_proxy_field_reaches_no_program() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "");

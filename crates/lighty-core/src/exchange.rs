@@ -19,6 +19,7 @@ use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::services::Services;
 use crate::settings::Settings;
+use crate::upstream_trace::UpstreamTrace;
 
 /// What rewriting did to a request so far; forgotten when an error handler takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct Exchange {
     pub rewriting: Rewriting,
     /// The request's fields were changed as the configuration asks; once is enough.
     pub fields_changed: bool,
+    /// Its way to a backend, if it was proxied.
+    pub upstream: Option<Box<UpstreamTrace>>,
     path_known: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
@@ -104,6 +107,7 @@ impl Exchange {
             environment: Environment::default(),
             rewriting: Rewriting::default(),
             fields_changed: false,
+            upstream: None,
             path_known: false,
             owed: Fields::default(),
         }
@@ -131,6 +135,7 @@ impl Exchange {
         self.environment.clear();
         self.rewriting = Rewriting::default();
         self.fields_changed = false;
+        self.upstream = None;
         self.path_known = false;
         self.owed.clear();
     }

@@ -31,6 +31,7 @@ pub mod services;
 pub mod settings;
 pub mod throttle;
 pub mod trace;
+pub mod upstream_trace;
 
 pub use body::{Body, BodyFault, BodySource, BodyStream, ClientLink, RequestBody, Tunnel};
 pub use counters::Counters;

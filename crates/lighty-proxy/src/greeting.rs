@@ -12,7 +12,17 @@ use crate::spec::ProxyProtocol;
 /// connection.
 pub fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
     let listener = ex.request.local_socket.parse::<SocketAddr>().ok();
-    let ends = match (&ex.request.peer, listener) {
+    push_for(&ex.request.peer, listener, version, out);
+}
+
+/// Appends the header for whoever connected to `listener`.
+pub fn push_for(
+    peer: &Peer,
+    listener: Option<SocketAddr>,
+    version: ProxyProtocol,
+    out: &mut Vec<u8>,
+) {
+    let ends = match (peer, listener) {
         (Peer::Inet(source), Some(destination)) => Some((*source, destination)),
         _ => None,
     };

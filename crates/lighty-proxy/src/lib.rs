@@ -12,7 +12,8 @@
 //! choice, one file each) · [`session`] (what is spoken, one file each) ·
 //! [`courier`] (the way there and back) · [`reply`], [`mapping`], [`download`] (the answer) ·
 //! [`turn`], [`sendfile`] (what an answer asks for in its place) · [`sticky`], [`greeting`] ·
-//! [`spool`] (bodies that wait on disk).
+//! [`spool`] (bodies that wait on disk) · [`raw`] (connections that are no requests) · [`stats`] (what
+//! all this came to).
 #![forbid(unsafe_code)]
 
 pub mod address;
@@ -32,6 +33,7 @@ pub mod mapping;
 pub mod names;
 pub mod pool;
 pub mod proxy;
+pub mod raw;
 pub mod registry;
 pub mod reply;
 pub mod script;
@@ -42,6 +44,7 @@ pub mod session;
 pub mod settings;
 pub mod spec;
 pub mod spool;
+pub mod stats;
 pub mod sticky;
 pub mod turn;
 pub mod upload;

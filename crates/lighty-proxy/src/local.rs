@@ -14,6 +14,7 @@ use lighty_io::ticks::Ticks;
 use crate::balance::Choice;
 use crate::courier::Courier;
 use crate::deadline::Deadlines;
+use crate::health::passive::Change;
 use crate::pool::{Place, Pool};
 use crate::registry::Registry;
 use crate::session::Session;
@@ -141,6 +142,28 @@ impl Local {
                 line.escape_ascii()
             );
             self.say(Level::Warning, &message);
+        }
+    }
+
+    /// A request that began at an address was answered; a come-back is worth a line in the log.
+    pub(crate) fn note_success(&self, place: &Place, began_ms: u64) {
+        let now_ms = self.clock.mono_ms();
+        place.address.answered(now_ms);
+        if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
+            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
+        }
+    }
+
+    /// An address refused, or failed in a way that is its own fault.
+    pub(crate) fn note_failure(&self, place: &Place, began_ms: u64, words: &str) {
+        let now_ms = self.clock.mono_ms();
+        let change = place.upstream.failed(&place.address, began_ms, now_ms);
+        if let Change::WentDown { until_ms } = change {
+            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            let for_ms = until_ms.saturating_sub(now_ms);
+            let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
+            self.say(Level::Error, &message);
         }
     }
 

@@ -58,6 +58,13 @@ impl Module for ProxyCore {
         directives::all()
     }
 
+    /// Connections that rest are made anew: what they lead to may have changed.
+    fn reopen(&self) {
+        if let Some(local) = self.local.get() {
+            local.pool.clear();
+        }
+    }
+
     /// Before the path is looked up: routes that need no file of ours.
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let routes = ProxySettings::routes(&ex.settings);

@@ -119,26 +119,27 @@ pub fn hand_over(
         response.fields.push_known(Known::Upgrade, protocol);
     }
     let early = courier.take_pending();
-    let idle_ms = connection.place.upstream.spec.timeouts.tunnel_ms;
-    response.tunnel = Some(Box::new(Joined {
-        connection,
-        early,
-        idle_ms,
-        clock: local.clock.clone(),
-        local: Rc::clone(local),
-    }));
+    response.tunnel = Some(Box::new(Joined::new(connection, early, local)));
     response.answered = true;
     Step::Answered
 }
 
 /// A client and a backend that speak with one another.
-struct Joined {
+pub(crate) struct Joined {
     connection: Connection,
     /// What the backend sent right behind its 101.
     early: Bytes,
     idle_ms: u64,
     clock: Clock,
     local: Rc<Local>,
+}
+
+impl Joined {
+    /// With a backend that sent `early` already.
+    pub(crate) fn new(connection: Connection, early: Bytes, local: &Rc<Local>) -> Self {
+        let idle_ms = connection.place.upstream.spec.timeouts.tunnel_ms;
+        Self { connection, early, idle_ms, clock: local.clock.clone(), local: Rc::clone(local) }
+    }
 }
 
 /// How often a tunnel is looked at, in milliseconds: it may be idle for so much longer.

@@ -18,6 +18,16 @@ pub enum Seat {
     Fresh(Place),
 }
 
+impl Seat {
+    /// The place.
+    pub fn place(&self) -> &Place {
+        match self {
+            Seat::Reused(connection) => &connection.place,
+            Seat::Fresh(place) => place,
+        }
+    }
+}
+
 /// Why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

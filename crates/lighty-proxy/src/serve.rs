@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, Step};
 use lighty_http::{Known, Method};
 use lighty_io::connect::connect;
@@ -12,7 +13,7 @@ use lighty_wire::http1::BodyFraming;
 use crate::address::{Address, AddressId};
 use crate::balance::Key;
 use crate::courier::{Courier, Trouble};
-use crate::health::passive::{Change, State};
+use crate::health::passive::State;
 use crate::local::Local;
 use crate::pool::{Connection, Place};
 use crate::reply;
@@ -48,6 +49,7 @@ struct Serving<'a> {
     stale: usize,
     /// Times that it was sent again.
     repeats: u32,
+    trace: UpstreamTrace,
 }
 
 /// Why a request is answered by us.
@@ -58,6 +60,13 @@ pub struct Failure {
 
 /// Answers a request through a route.
 pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
+    if route.upstream.protocol == Protocol::Raw {
+        let name = &route.upstream.name;
+        let words =
+            format!("{name} is for whole connections: it belongs into a $SERVER[\"socket\"]");
+        ex.fail_saying(Fault::Internal, &words);
+        return Step::Answered;
+    }
     let upstream = local.upstream(&route.upstream);
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // The body is for whoever answers.
@@ -65,9 +74,20 @@ pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> St
         true => Upload::none(),
         false => Upload::new(std::mem::take(&mut ex.body), route.request.trailers),
     };
-    let mut serving =
-        Serving { ex, local, route, upstream, upload, tried: Vec::new(), stale: 0, repeats: 0 };
-    match serving.run().await {
+    let mut serving = Serving {
+        ex,
+        local,
+        route,
+        upstream,
+        upload,
+        tried: Vec::new(),
+        stale: 0,
+        repeats: 0,
+        trace: UpstreamTrace::default(),
+    };
+    let outcome = serving.run().await;
+    serving.ex.upstream = Some(Box::new(std::mem::take(&mut serving.trace)));
+    match outcome {
         Ok(step) => step,
         Err(failure) => {
             let words = format!("{}: {}", serving.upstream.spec.name, failure.words);
@@ -90,7 +110,7 @@ impl Serving<'_> {
         courier.words.take(self.ex, &self.route);
         let only = self.wanted_backend();
         loop {
-            let seat = self.seat(&courier, only.as_deref()).await?;
+            let seat = self.timed_seat(&courier, only.as_deref()).await?;
             let began_ms = self.local.clock.mono_ms();
             let connection = match self.connect(seat, began_ms).await? {
                 Some(connection) => connection,
@@ -101,7 +121,8 @@ impl Serving<'_> {
                 Ok(()) => {
                     let after_us = self.local.clock.mono_us().saturating_sub(began_us);
                     connection.place.address.saw_first_byte(after_us);
-                    self.note_success(&connection.place, began_ms);
+                    self.trace.first_byte_us = Some(after_us);
+                    self.local.note_success(&connection.place, began_ms);
                     return self.answer(courier, connection);
                 }
                 Err(trouble) => {
@@ -148,6 +169,19 @@ impl Serving<'_> {
             self.ex.log(Level::Warning, &message);
         }
         is_known.then(|| wanted.into_owned())
+    }
+
+    /// A seat, and how long it took.
+    async fn timed_seat(&mut self, courier: &Courier, only: Option<&str>) -> Result<Seat, Failure> {
+        let began_us = self.local.clock.mono_us();
+        let seat = self.seat(courier, only).await;
+        let took_us = self.local.clock.mono_us().saturating_sub(began_us);
+        self.trace.wait_us = self.trace.wait_us.saturating_add(took_us);
+        if let Ok(seat) = &seat {
+            self.trace.tries += 1;
+            self.trace.address = Some(Arc::clone(&seat.place().address.spec.text));
+        }
+        seat
     }
 
     async fn seat(&self, courier: &Courier, only: Option<&str>) -> Result<Seat, Failure> {
@@ -241,18 +275,21 @@ impl Serving<'_> {
             Seat::Fresh(place) => place,
         };
         let limit_ms = self.upstream.spec.timeouts.connect_ms;
+        let began_us = self.local.clock.mono_us();
         let target = place.address.spec.target.clone();
         let connecting = Box::pin(connect(&target, &self.local.connect));
         let (fault, words) =
             match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
                 Ok(Ok(stream)) => {
                     let now_ms = self.local.clock.mono_ms();
+                    let took_us = self.local.clock.mono_us().saturating_sub(began_us);
+                    self.trace.connect_us = Some(took_us);
                     return Ok(Some(Connection::new(stream, place, now_ms)));
                 }
                 Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
                 Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
             };
-        self.note_failure(&place, began_ms, &words);
+        self.local.note_failure(&place, began_ms, &words);
         self.give_up_address(&place);
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
@@ -376,7 +413,7 @@ impl Serving<'_> {
         if stale {
             self.stale += 1;
         } else if speaks_against(&connection.place, fault.fault, began_ms) {
-            self.note_failure(&connection.place, began_ms, &fault.words);
+            self.local.note_failure(&connection.place, began_ms, &fault.words);
         } else {
             connection.place.address.health.record_abandoned(began_ms);
         }
@@ -407,26 +444,6 @@ impl Serving<'_> {
     /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.
     fn may_repeat(&self) -> bool {
         self.ex.request.method.is_some_and(Method::is_idempotent)
-    }
-
-    fn note_success(&self, place: &Place, began_ms: u64) {
-        let now_ms = self.local.clock.mono_ms();
-        place.address.answered(now_ms);
-        if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
-            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
-            self.local.say(Level::Notice, &format!("{name}: backend {text} is up again"));
-        }
-    }
-
-    fn note_failure(&self, place: &Place, began_ms: u64, words: &str) {
-        let now_ms = self.local.clock.mono_ms();
-        let change = place.upstream.failed(&place.address, began_ms, now_ms);
-        if let Change::WentDown { until_ms } = change {
-            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
-            let for_ms = until_ms.saturating_sub(now_ms);
-            let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
-            self.local.say(Level::Error, &message);
-        }
     }
 }
 

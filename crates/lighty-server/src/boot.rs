@@ -22,6 +22,7 @@ use lighty_proxy::registry::Registry;
 use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
+use crate::counts;
 use crate::listeners::{self, Bound};
 use crate::modules::Shared;
 use crate::thread::{self, Command, Order, Ready, Setup};
@@ -85,10 +86,12 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };
     let fleet = launch(&config, &server, bound, crew, &say);
     let fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
-    wait_for_end(ears, &fleet, &server, &say, || {
+    let reopen = || {
         logs.errors.reopen();
         logs.access.reopen();
-    });
+    };
+    let report = || counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
+    wait_for_end(ears, &fleet, &server, &say, reopen, report);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
@@ -311,6 +314,7 @@ fn wait_for_end(
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
     reopen: impl Fn(),
+    report: impl Fn(),
 ) {
     let Ears { runtime, mut signals } = ears;
     runtime.block_on(async {
@@ -330,7 +334,10 @@ fn wait_for_end(
                     fleet.orders.send_modify(|order| order.reopened += 1);
                     say(Level::Notice, "logs were opened again");
                 }
-                Signal::Report => fleet.orders.send_modify(|order| order.reported += 1),
+                Signal::Report => {
+                    report();
+                    fleet.orders.send_modify(|order| order.reported += 1);
+                }
                 Signal::Reload => {
                     say(Level::Warning, "USR1: reloading the configuration needs a restart");
                 }

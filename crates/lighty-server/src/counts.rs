@@ -2,6 +2,10 @@
 
 use std::cell::Cell;
 
+use lighty_io::clock::Clock;
+use lighty_proxy::registry::Registry;
+use lighty_proxy::stats;
+
 use crate::worker::Worker;
 
 /// Requests and connections, then the network backend's and the file engine's reads. Bytes, and
@@ -14,6 +18,21 @@ pub fn line(index: usize, worker: &Worker) -> String {
         engine(worker),
         cache(worker)
     )
+}
+
+/// What the process's upstreams have done: a line for each, keys and values.
+pub fn upstreams(registry: &Registry) -> Vec<String> {
+    let all = stats::figures(registry, Clock::start().mono_ms());
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("proxy-core.requests: {}", stats::requests(&all))];
+    lines.extend(all.iter().map(|upstream| {
+        let pairs: Vec<_> =
+            upstream.pairs().map(|(key, value)| format!("{key}: {value}")).collect();
+        pairs.join(", ")
+    }));
+    lines
 }
 
 fn requests(worker: &Worker) -> String {

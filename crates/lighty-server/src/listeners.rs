@@ -132,9 +132,14 @@ fn options(server: &ServerSettings, workers: usize) -> BindOptions {
 
 /// What holds for a listener: the global settings, and those of its own block.
 fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
+    settings_at(config, name).server
+}
+
+/// The same, as a whole.
+pub fn settings_at(config: &Config<Settings>, name: &str) -> Settings {
     let mut active = Active::default();
     config.evaluate(&OnlySocket(name), &mut active);
-    config.settings(&active).server
+    config.settings(&active)
 }
 
 /// A request of which nothing is known yet but the listener.

@@ -13,11 +13,14 @@ use lighty_io::log_writer::LogHandle;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_proxy::local::Local;
+use lighty_proxy::raw;
 use tokio::sync::watch;
 
 use crate::counts;
+use crate::listeners;
 use crate::modules;
-use crate::worker::{Door, Worker};
+use crate::worker::{Door, RawDoor, Worker};
 
 /// What the main thread wants of the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -153,17 +156,36 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
     let worker = Rc::new(Worker::new(services, sender, global, setup.connections_max));
     let mut tasks = Vec::new();
-    for (name, socket) in setup.sockets.drain(..) {
+    let mut raw_local = None;
+    for (name, socket) in std::mem::take(&mut setup.sockets) {
         let port = match socket.address() {
             BindSpec::Inet(address) => address.port(),
             BindSpec::Unix(_) => 0,
         };
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
-        let door = Rc::new(Door { name: name.into(), port, scheme: "http" });
+        let raw = raw_door(setup, &worker, &name, &mut raw_local);
+        let door = Rc::new(Door { name: name.into(), port, scheme: "http", raw });
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door)));
     }
     tokio::task::spawn_local(Rc::clone(&worker).sweep());
     Ok((worker, tasks))
+}
+
+/// For a listener whose connections are no requests. Its worker's side of the proxy is made for the
+/// first such one.
+fn raw_door(
+    setup: &Setup,
+    worker: &Worker,
+    name: &str,
+    local: &mut Option<Rc<Local>>,
+) -> Option<RawDoor> {
+    let route = raw::route(&listeners::settings_at(&setup.config, name))?;
+    let local = local.get_or_insert_with(|| {
+        let services = &worker.services;
+        let registry = Arc::clone(&setup.shared.upstreams);
+        Local::start(services.clock.clone(), services.log.clone(), registry)
+    });
+    Some(RawDoor { local: Rc::clone(local), route })
 }
 
 fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_core::log::{About, Level};
 use lighty_core::{Exchange, Fault, Services, Settings, limits};
@@ -10,11 +11,14 @@ use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
 use lighty_io::send::Sender;
 use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
+use lighty_proxy::local::Local;
+use lighty_proxy::raw::{Caller, carry};
+use lighty_proxy::settings::Route;
 use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 
 use crate::conn::{Busy, h1, input::Input};
-use crate::slots::{Slot, Slots};
+use crate::slots::{Slot, Slots, Waits};
 
 /// What a connection needs to know of the listener it came through.
 pub struct Door {
@@ -24,6 +28,14 @@ pub struct Door {
     pub port: u16,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// Where its connections go as they are, if they are no requests (`sockproxy.server`).
+    pub raw: Option<RawDoor>,
+}
+
+/// What carries the connections of a listener to a backend.
+pub struct RawDoor {
+    pub local: Rc<Local>,
+    pub route: Arc<Route>,
 }
 
 /// What the connections of a thread share.
@@ -148,6 +160,18 @@ impl Worker {
     fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
         self.services.counters.connections.add(1);
         let slot = self.slots.enter(stream.kick_handle(), self.now_s());
+        if let Some(raw) = &door.raw {
+            slot.wait_for(Waits::Handler, self.now_s());
+            let caller = Caller { stream: Rc::new(stream), peer };
+            let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
+            let worker = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                let bytes = carry(local, route, caller).await;
+                worker.services.counters.bytes_out.add(bytes);
+                worker.leave(&slot);
+            });
+            return;
+        }
         let peer_text = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string(),
             Peer::Unix => String::new(),

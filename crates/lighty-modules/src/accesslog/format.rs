@@ -53,6 +53,17 @@ pub(super) enum Part {
     ConnectionStatus,
     BytesIn,
     BytesOut,
+    Upstream(OfUpstream),
+}
+
+/// What is told of a request's way to a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfUpstream {
+    Address,
+    Wait,
+    Connect,
+    FirstByte,
+    Tries,
 }
 
 /// Name of a header field.
@@ -99,7 +110,9 @@ pub(super) struct FormatError {
     pub(super) message: String,
 }
 
-const LETTERS: &str = "h l u t r s b i a A B C D e f H m n o p P q T U v V X I O %";
+const LETTERS: &str = "h l u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
+const UPSTREAM_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
+     `upstream-first-byte` or `upstream-tries`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
 impl Format {
@@ -197,6 +210,7 @@ impl Parser<'_> {
             Some(text) => with_argument(letter, text),
         };
         part.ok_or_else(|| match text {
+            _ if letter == 'x' => self.error(start, end, UPSTREAM_WORDS),
             Some(text) if plain(letter).is_some() => {
                 let message = format!("`%{letter}` does not take the argument `{{{text}}}`");
                 self.error(start, end, &message)
@@ -306,6 +320,11 @@ fn with_argument(letter: char, argument: &str) -> Option<Part> {
         ('T', "ms" | "msec") => Part::Elapsed(Unit::Millis),
         ('T', "us" | "usec") => Part::Elapsed(Unit::Micros),
         ('T', "ns" | "nsec") => Part::Elapsed(Unit::Nanos),
+        ('x', "upstream") => Part::Upstream(OfUpstream::Address),
+        ('x', "upstream-wait") => Part::Upstream(OfUpstream::Wait),
+        ('x', "upstream-connect") => Part::Upstream(OfUpstream::Connect),
+        ('x', "upstream-first-byte") => Part::Upstream(OfUpstream::FirstByte),
+        ('x', "upstream-tries") => Part::Upstream(OfUpstream::Tries),
         _ => return None,
     })
 }
@@ -338,7 +357,11 @@ mod tests {
     fn every_letter_of_the_manual_is_known() {
         for letter in LETTERS.split(' ') {
             let with_name = matches!(letter, "i" | "o" | "C" | "e" | "n");
-            let text = if with_name { format!("%{{x}}{letter}") } else { format!("%{letter}") };
+            let text = match letter {
+                "x" => "%{upstream}x".to_owned(),
+                _ if with_name => format!("%{{x}}{letter}"),
+                _ => format!("%{letter}"),
+            };
             assert!(Format::parse(&text).is_ok(), "{text}");
         }
         assert!(Format::parse(DEFAULT).is_ok());
@@ -368,6 +391,8 @@ mod tests {
             ("%h %{Referer", 3, 9, "without its `}`"),
             ("%i", 0, 2, "needs a name"),
             ("%{}i", 0, 4, "needs a name"),
+            ("%x", 0, 2, "takes `upstream`"),
+            ("%{upstream-}x", 0, 13, "takes `upstream`"),
             ("%{x}s", 0, 5, "does not take the argument"),
             ("ab %{begin:%H %Q}t", 14, 2, "unknown time conversion `%Q`"),
             ("a\nb", 1, 1, "control character"),

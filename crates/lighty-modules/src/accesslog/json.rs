@@ -3,6 +3,7 @@
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
 //! What is not known of a request is `null`, never `"-"`.
 
+use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_http::{Fields, Known, json};
 
 use super::format::Unit;
@@ -34,7 +35,25 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
         Connection::Close => "close",
     };
     string("connection", connection.as_bytes(), out);
+    if let Some(trace) = record.upstream {
+        upstream(trace, out);
+    }
     out.extend_from_slice(b"}\n");
+}
+
+fn upstream(trace: &UpstreamTrace, out: &mut Vec<u8>) {
+    string("upstream", trace.address.as_deref().unwrap_or_default().as_bytes(), out);
+    count("upstream_wait_us", trace.wait_us, out);
+    optional("upstream_connect_us", trace.connect_us, out);
+    optional("upstream_first_byte_us", trace.first_byte_us, out);
+    count("upstream_tries", trace.tries.into(), out);
+}
+
+fn optional(name: &str, value: Option<u64>, out: &mut Vec<u8>) {
+    match value {
+        Some(value) => count(name, value, out),
+        None => string(name, b"", out),
+    }
 }
 
 fn first(fields: &Fields, name: Known) -> &[u8] {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
 use lighty_io::local_time::LocalTime;
 
@@ -36,6 +37,8 @@ pub(super) struct Record<'a> {
     pub(super) server_name: Option<&'a str>,
     pub(super) connection: Connection,
     pub(super) elapsed_us: u64,
+    /// The way to a backend, if it was proxied.
+    pub(super) upstream: Option<&'a UpstreamTrace>,
     pub(super) begin: Moment,
     pub(super) end: Moment,
 }

@@ -7,7 +7,7 @@ use lighty_http::Fields;
 use lighty_http::fields::trim;
 
 use super::escape::Escaping;
-use super::format::{FieldName, Format, Part, Show, Unit, When};
+use super::format::{FieldName, Format, OfUpstream, Part, Show, Unit, When};
 use super::record::{Connection, Moment, Record};
 use super::strftime;
 
@@ -46,6 +46,7 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
         Part::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
         // Filled by modules that set variables of a request; none does so yet.
         Part::Environment(_) => out.push(b'-'),
+        Part::Upstream(what) => of_upstream(*what, record, escaping, out),
         Part::FileName => file_name(record, escaping, out),
         Part::ServerName => server_name(record, escaping, out),
         Part::Host => or_dash(record.host, escaping, out),
@@ -63,6 +64,24 @@ fn or_dash(value: &[u8], escaping: Escaping, out: &mut Vec<u8>) {
 
 pub(super) fn number(value: u64, out: &mut Vec<u8>) {
     strftime::number(i64::try_from(value).unwrap_or(i64::MAX), 1, b'0', out);
+}
+
+fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    let Some(trace) = record.upstream else { return out.push(b'-') };
+    let count = match what {
+        OfUpstream::Address => {
+            let text = trace.address.as_deref().unwrap_or_default();
+            return or_dash(text.as_bytes(), escaping, out);
+        }
+        OfUpstream::Wait => Some(trace.wait_us),
+        OfUpstream::Connect => trace.connect_us,
+        OfUpstream::FirstByte => trace.first_byte_us,
+        OfUpstream::Tries => Some(trace.tries.into()),
+    };
+    match count {
+        Some(count) => number(count, out),
+        None => out.push(b'-'),
+    }
 }
 
 fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {

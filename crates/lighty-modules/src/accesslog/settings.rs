@@ -108,7 +108,9 @@ fn what() -> Vec<Row> {
                  are `time` (RFC 3339, when the answer was complete), `client`, `user`, `host`, \
                  `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
                  head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
-                 (`keep-alive`, `close` or `aborted`). What is not known is `null`.",
+                 (`keep-alive`, `close` or `aborted`). What is not known is `null`. A request that \
+                 was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
+                 `upstream_first_byte_us` and `upstream_tries` besides.",
             )
             .example("accesslog.json = \"enable\""),
     ]
@@ -134,6 +136,7 @@ can forge a line or end a quote.
 | `%f` | the file |
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
+| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-first-byte}x` how long the backend took to begin its answer, in microseconds; `%{upstream-tries}x` how often it was given a place |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |
 | `%P` | process id |
 | `%%` | a percent sign |

@@ -37,6 +37,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         server_name: None,
         connection: Connection::KeepAlive,
         elapsed_us: 1_234_567,
+        upstream: None,
         begin: moment(WHEN - 2, 5000),
         end: moment(WHEN, 123_456),
     }

@@ -1,0 +1,128 @@
+//! Connections that are no requests (`sockproxy.server`): bytes both ways, as they come.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_core::Tunnel;
+use lighty_core::log::Level;
+use lighty_io::connect::connect;
+use lighty_io::transport::{Peer, Stream};
+
+use crate::address::AddressId;
+use crate::balance::Key;
+use crate::greeting;
+use crate::local::Local;
+use crate::pool::{Connection, Place};
+use crate::reply::Joined;
+use crate::seat::{Ask, Refusal, Seat};
+use crate::settings::{ProxySettings, Route};
+use crate::spec::{Protocol, ProxyProtocol};
+use crate::upstream::Upstream;
+
+/// Addresses that are tried for one connection.
+const TRIES_MAX: usize = 16;
+
+/// Where the connections of a listener go as they are, if these are its settings.
+pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
+    let routes = ProxySettings::routes(settings);
+    routes.servers.iter().find(|route| route.upstream.protocol == Protocol::Raw).cloned()
+}
+
+/// A connection that was accepted.
+pub struct Caller {
+    pub stream: Rc<Stream>,
+    pub peer: Peer,
+}
+
+/// Joins a connection with a backend until both sides have ended, or nothing moved for
+/// `proxy-core.tunnel-timeout`. Where no backend can be reached it ends, and the log says why.
+/// Returns the bytes that the client got.
+pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
+    let upstream = local.upstream(&route.upstream);
+    upstream.requests.fetch_add(1, Ordering::Relaxed);
+    match reach(&local, &route, &upstream, &caller.peer).await {
+        Ok(connection) => {
+            let greeting = upstream.spec.proxy_protocol.map(|version| greet(version, &caller));
+            let joined = Box::new(Joined::new(connection, Bytes::new(), &local));
+            joined.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
+        }
+        Err(words) => {
+            local.say(Level::Error, &format!("{}: {words}", upstream.spec.name));
+            0
+        }
+    }
+}
+
+async fn reach(
+    local: &Rc<Local>,
+    route: &Route,
+    upstream: &Arc<Upstream>,
+    peer: &Peer,
+) -> Result<Connection, String> {
+    let mut tried = Vec::new();
+    loop {
+        let place = sit_down(local, route, upstream, peer, &tried).await?;
+        let began_ms = local.clock.mono_ms();
+        let limit_ms = upstream.spec.timeouts.connect_ms;
+        let target = place.address.spec.target.clone();
+        let connecting = Box::pin(connect(&target, &local.connect));
+        let words = match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
+            Ok(Ok(stream)) => {
+                local.note_success(&place, began_ms);
+                return Ok(Connection::new(stream, place, local.clock.mono_ms()));
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no connection within {limit_ms} ms (proxy-core.connect-timeout)"),
+        };
+        local.note_failure(&place, began_ms, &words);
+        tried.push(place.address.id);
+        if tried.len() >= TRIES_MAX {
+            return Err(format!("backend {}: {words}", place.address.spec.text));
+        }
+    }
+}
+
+async fn sit_down(
+    local: &Rc<Local>,
+    route: &Route,
+    upstream: &Arc<Upstream>,
+    peer: &Peer,
+    tried: &[AddressId],
+) -> Result<Place, String> {
+    let client = match peer {
+        Peer::Inet(address) => Some(address.ip()),
+        Peer::Unix => None,
+    };
+    let key = Key { authority: b"", target: b"", client, sticky: None, random: local.random() };
+    let ask = Ask { upstream, key, class: route.class, tried, only: None, reuse: false };
+    let seat = match local.seat_at_once(&ask) {
+        Some(seat) => Ok(seat),
+        None => Box::pin(local.wait_for_seat(&ask)).await,
+    };
+    match seat {
+        Ok(Seat::Fresh(place)) => Ok(place),
+        Ok(Seat::Reused(_)) => Err("a connection that was used before".into()),
+        Err(Refusal::Down) => Err("no backend is up".into()),
+        Err(Refusal::BacklogFull) => {
+            Err("the backlog is full (proxy-core.max-backlog-size)".into())
+        }
+        Err(Refusal::BacklogTimeout) => {
+            Err("no place came free in time (proxy-core.backlog-timeout)".into())
+        }
+    }
+}
+
+/// The PROXY protocol's header for the caller.
+fn greet(version: ProxyProtocol, caller: &Caller) -> Bytes {
+    let listener: Option<SocketAddr> = match caller.stream.local() {
+        Ok(Peer::Inet(address)) => Some(address),
+        _ => None,
+    };
+    let mut header = Vec::new();
+    greeting::push_for(&caller.peer, listener, version, &mut header);
+    header.into()
+}

@@ -1,0 +1,182 @@
+//! What upstreams and their addresses have done: for the log, and for whoever shows it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::address::Address;
+use crate::health::passive::State;
+use crate::registry::Registry;
+use crate::upstream::Upstream;
+
+/// The figures of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFigures {
+    /// Its number, in the order in which upstreams came into use.
+    pub index: usize,
+    /// What the log calls it.
+    pub name: Arc<str>,
+    pub requests: u64,
+    /// Requests that wait in the backlog now.
+    pub backlogged: u32,
+    pub addresses: Vec<AddressFigures>,
+}
+
+/// The figures of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressFigures {
+    pub text: Arc<str>,
+    pub state: Standing,
+    pub requests: u64,
+    /// Requests that failed through its fault.
+    pub failed: u64,
+    /// Requests under way.
+    pub load: u32,
+    /// Connections, busy and idle.
+    pub pool_size: u32,
+    pub idle: u32,
+    /// Mean time to the first byte of an answer in microseconds; 0 = not known.
+    pub first_byte_us: u32,
+    pub weight: u32,
+    pub backup: bool,
+}
+
+/// Whether an address is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Up,
+    /// One request may try it.
+    Probing,
+    Down,
+    /// Its weight is 0: it gets no new request.
+    Drained,
+}
+
+impl Standing {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Probing => "probing",
+            Self::Down => "down",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// The figures of all upstreams at a moment of the process's clock.
+pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
+    registry.all().iter().map(|upstream| of_upstream(upstream, now_ms)).collect()
+}
+
+fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
+    UpstreamFigures {
+        index: upstream.index,
+        name: Arc::clone(&upstream.spec.name),
+        requests: upstream.requests.load(Ordering::Relaxed),
+        backlogged: upstream.backlog.len(),
+        addresses: upstream.addresses().iter().map(|a| of_address(a, now_ms)).collect(),
+    }
+}
+
+fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
+    AddressFigures {
+        text: Arc::clone(&address.spec.text),
+        state: match address.health.state(now_ms) {
+            _ if address.spec.weight == 0 => Standing::Drained,
+            State::Up => Standing::Up,
+            State::Probing => Standing::Probing,
+            State::Down { .. } => Standing::Down,
+        },
+        requests: address.requests.load(Ordering::Relaxed),
+        failed: address.failed.load(Ordering::Relaxed),
+        load: address.busy(),
+        pool_size: address.open(),
+        idle: address.idle(),
+        first_byte_us: address.first_byte_us(),
+        weight: address.spec.weight,
+        backup: address.spec.backup,
+    }
+}
+
+/// The requests of all upstreams together: `proxy-core.requests` of lighttpd 1.5.
+pub fn requests(all: &[UpstreamFigures]) -> u64 {
+    all.iter().fold(0, |sum, upstream| sum.saturating_add(upstream.requests))
+}
+
+impl UpstreamFigures {
+    /// Keys and values; `requests`, `backlogged`, and of the backends `requests`,
+    /// `requests_failed`, `load` and `pool_size` are called as in lighttpd 1.5.
+    pub fn pairs(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let index = self.index;
+        let own = [
+            ("name", self.name.to_string()),
+            ("requests", self.requests.to_string()),
+            ("backlogged", self.backlogged.to_string()),
+        ];
+        let own =
+            own.into_iter().map(move |(key, value)| (format!("proxy-core.{index}.{key}"), value));
+        let of_addresses = self.addresses.iter().flat_map(move |address| {
+            let front = format!("proxy-core.{index}.backends.\"{}\"", address.text);
+            address.pairs().into_iter().map(move |(key, value)| (format!("{front}.{key}"), value))
+        });
+        own.chain(of_addresses)
+    }
+}
+
+impl AddressFigures {
+    fn pairs(&self) -> [(&'static str, String); 9] {
+        [
+            ("state", self.state.word().to_owned()),
+            ("requests", self.requests.to_string()),
+            ("requests_failed", self.failed.to_string()),
+            ("load", self.load.to_string()),
+            ("pool_size", self.pool_size.to_string()),
+            ("idle", self.idle.to_string()),
+            ("first_byte_us", self.first_byte_us.to_string()),
+            ("weight", self.weight.to_string()),
+            ("backup", u8::from(self.backup).to_string()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_ancestor_and_more() {
+        let address = AddressFigures {
+            text: "10.0.0.1:80".into(),
+            state: Standing::Down,
+            requests: 7,
+            failed: 2,
+            load: 1,
+            pool_size: 3,
+            idle: 2,
+            first_byte_us: 900,
+            weight: 1,
+            backup: false,
+        };
+        let upstream = UpstreamFigures {
+            index: 4,
+            name: "proxy-core.backends".into(),
+            requests: 9,
+            backlogged: 5,
+            addresses: vec![address],
+        };
+        let pairs: Vec<String> = upstream.pairs().map(|(k, v)| format!("{k}: {v}")).collect();
+        assert_eq!(pairs.len(), 12);
+        for line in [
+            "proxy-core.4.backlogged: 5",
+            "proxy-core.4.requests: 9",
+            "proxy-core.4.backends.\"10.0.0.1:80\".state: down",
+            "proxy-core.4.backends.\"10.0.0.1:80\".requests: 7",
+            "proxy-core.4.backends.\"10.0.0.1:80\".requests_failed: 2",
+            "proxy-core.4.backends.\"10.0.0.1:80\".load: 1",
+            "proxy-core.4.backends.\"10.0.0.1:80\".pool_size: 3",
+        ] {
+            assert!(pairs.iter().any(|pair| pair == line), "{line} of {pairs:?}");
+        }
+        assert_eq!(requests(&[upstream.clone(), upstream]), 18);
+    }
+}

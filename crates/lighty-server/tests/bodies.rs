@@ -74,7 +74,12 @@ fn start(settings: &str) -> SocketAddr {
             let (worker, socket) = worker(&text);
             let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
             let listener = socket.into_listener().expect("a listener");
-            let door = Rc::new(Door { name: "test".into(), port: bound.port(), scheme: "http" });
+            let door = Rc::new(Door {
+                name: "test".into(),
+                port: bound.port(),
+                scheme: "http",
+                raw: None,
+            });
             tokio::task::spawn_local(Rc::clone(&worker).sweep());
             address.send(bound).expect("the test waits");
             worker.accept(listener, door).await;

@@ -6,6 +6,8 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -137,6 +139,17 @@ pub trait BodySource {
     }
 }
 
+/// How much of a request's body has come, for others to see while it comes: also for other workers.
+#[derive(Debug, Default)]
+pub struct BodyMeter(AtomicU64);
+
+impl BodyMeter {
+    /// Bytes received so far, without the framing.
+    pub fn received(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The body of a request, as a handler sees it.
 #[derive(Default)]
 pub struct RequestBody {
@@ -145,6 +158,7 @@ pub struct RequestBody {
     received: u64,
     ended: bool,
     pushed_back: VecDeque<Bytes>,
+    meter: Option<Arc<BodyMeter>>,
 }
 
 impl RequestBody {
@@ -166,6 +180,11 @@ impl RequestBody {
     /// Bytes received so far.
     pub fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Has its bytes counted for others, from now on and whoever reads them.
+    pub fn measure(&mut self, meter: Arc<BodyMeter>) {
+        self.meter = Some(meter);
     }
 
     /// Whether every byte was read.
@@ -198,9 +217,16 @@ impl RequestBody {
         };
         let piece = std::task::ready!(source.borrow_mut().poll_piece(cx));
         match &piece {
-            Some(Ok(bytes)) => self.received += bytes.len() as u64,
+            Some(Ok(bytes)) => self.count(bytes.len() as u64),
             Some(Err(_)) | None => self.ended = true,
         }
         Poll::Ready(piece)
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.received += bytes;
+        if let Some(meter) = &self.meter {
+            meter.0.store(self.received, Ordering::Relaxed);
+        }
     }
 }

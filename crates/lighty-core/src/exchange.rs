@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Facts, Field};
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Status};
 
-use crate::body::{ClientLink, RequestBody};
+use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
 use crate::fault::{Fate, Fault};
 use crate::log::About;
@@ -34,6 +35,8 @@ pub struct Rewriting {
 pub struct Exchange {
     pub request: Request,
     pub body: RequestBody,
+    /// What counts the body, also once a handler has taken it, if anybody asked for that.
+    pub body_meter: Option<Arc<BodyMeter>>,
     /// The way to the client besides the answer; none where nobody waits (tests).
     pub link: Option<Rc<RefCell<dyn ClientLink>>>,
     pub response: Response,
@@ -86,6 +89,7 @@ impl Exchange {
         Self {
             request: Request::default(),
             body: RequestBody::default(),
+            body_meter: None,
             link: None,
             response: Response::default(),
             physical: Physical::default(),
@@ -119,6 +123,7 @@ impl Exchange {
         if self.body.exists() {
             self.body = RequestBody::default();
         }
+        self.body_meter = None;
         self.response.clear();
         self.physical.clear();
         self.error_status = None;

@@ -33,7 +33,9 @@ pub mod throttle;
 pub mod trace;
 pub mod upstream_trace;
 
-pub use body::{Body, BodyFault, BodySource, BodyStream, ClientLink, RequestBody, Tunnel};
+pub use body::{
+    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
+};
 pub use counters::Counters;
 pub use environment::Environment;
 pub use exchange::Exchange;

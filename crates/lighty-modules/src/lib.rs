@@ -19,5 +19,6 @@ pub mod secdownload;
 pub mod setenv;
 pub mod simple_vhost;
 pub mod staticfile;
+pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;

@@ -17,6 +17,7 @@ use lighty_io::log_writer::{self, LogHandle, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
+use lighty_modules::uploadprogress::Uploads;
 use lighty_proxy::configured;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::settings::ProxySettings;
@@ -81,7 +82,11 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         trouble.line(Level::Error, wall_s(), text, About::default());
     });
 
-    let shared = Shared { access_logs: logs.access.clone(), upstreams: Arc::clone(&upstreams) };
+    let shared = Shared {
+        access_logs: logs.access.clone(),
+        uploads: Uploads::default(),
+        upstreams: Arc::clone(&upstreams),
+    };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
     let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };
     let fleet = launch(&config, &server, bound, crew, &say);

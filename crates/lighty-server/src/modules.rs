@@ -10,6 +10,7 @@ use lighty_config::{Config, Directive};
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
+use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::{
     access::Access, alias::Alias, dirlisting::DirListing, evhost::Evhost, expire::Expire,
     flv_streaming::FlvStreaming, indexfile::IndexFile, redirect::Redirect,
@@ -24,6 +25,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_rewrite",
     "mod_redirect",
     "mod_access",
+    "mod_uploadprogress",
     "mod_setenv",
     "mod_simple_vhost",
     "mod_evhost",
@@ -44,6 +46,7 @@ pub const BUILT_IN: &[&str] = &[
 #[derive(Clone)]
 pub struct Shared {
     pub access_logs: Sinks,
+    pub uploads: Uploads,
     pub upstreams: Arc<Registry>,
 }
 
@@ -54,6 +57,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(RewriteIfNotFile::directives());
     rows.extend(Redirect::directives());
     rows.extend(Access::directives());
+    rows.extend(UploadProgress::directives());
     rows.extend(Setenv::directives());
     rows.extend(SimpleVhost::directives());
     rows.extend(Evhost::directives());
@@ -79,6 +83,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Rewrite),
         asked.for_one(Redirect),
         asked.for_one(Access),
+        asked.for_one(UploadProgress::new(&shared.uploads)),
         asked.for_one(Setenv),
         asked.for_one(SimpleVhost),
         asked.for_one(Evhost),

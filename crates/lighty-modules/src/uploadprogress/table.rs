@@ -1,0 +1,193 @@
+//! The uploads of all workers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_core::body::BodyMeter;
+
+/// Uploads that are watched or remembered (`upload-progress.max-uploads`): an id costs its client
+/// one request, and some 100 bytes here.
+pub(super) const UPLOADS_MAX: usize = 4096;
+
+/// The table of uploads, shared by all workers. Clones are the same table.
+#[derive(Clone, Default)]
+pub struct Uploads(Arc<Mutex<Table>>);
+
+impl Uploads {
+    /// For a moment: nobody waits for anything while holding it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Uploads by their ids.
+#[derive(Default)]
+pub(super) struct Table {
+    uploads: HashMap<u128, Upload>,
+    /// Those that have ended, by the time until which they are remembered.
+    ended: BTreeSet<(u64, u128)>,
+}
+
+enum Upload {
+    Running { meter: Arc<BodyMeter>, size: Option<u64> },
+    Ended { outcome: Outcome, until_ms: u64 },
+}
+
+/// How an upload ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done {
+        received: u64,
+    },
+    /// With the status of the answer.
+    Failed(u16),
+}
+
+/// What can be said of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing is known (yet).
+    Starting,
+    Uploading {
+        received: u64,
+        size: Option<u64>,
+    },
+    Ended(Outcome),
+}
+
+/// There is no room for another upload.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Table {
+    /// Forgets what was to be remembered until now.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        while let Some(&(until_ms, id)) = self.ended.first()
+            && until_ms <= now_ms
+        {
+            self.forget(id);
+        }
+    }
+
+    /// An upload begins; whatever had its id before is forgotten.
+    pub(super) fn begin(
+        &mut self,
+        id: u128,
+        meter: &Arc<BodyMeter>,
+        size: Option<u64>,
+        uploads_max: usize,
+    ) -> Result<(), Full> {
+        self.make_room(id, uploads_max)?;
+        self.uploads.insert(id, Upload::Running { meter: Arc::clone(meter), size });
+        Ok(())
+    }
+
+    /// The upload that `meter` counts has ended. Another one of the same id goes on.
+    pub(super) fn end(
+        &mut self,
+        id: u128,
+        meter: &Arc<BodyMeter>,
+        outcome: Outcome,
+        until_ms: u64,
+    ) {
+        if let Some(Upload::Running { meter: known, .. }) = self.uploads.get(&id)
+            && Arc::ptr_eq(known, meter)
+        {
+            self.uploads.insert(id, Upload::Ended { outcome, until_ms });
+            self.ended.insert((until_ms, id));
+        }
+    }
+
+    /// An upload was refused before it began. One of the same id that is under way goes on.
+    pub(super) fn refuse(&mut self, id: u128, outcome: Outcome, until_ms: u64, uploads_max: usize) {
+        let runs = matches!(self.uploads.get(&id), Some(Upload::Running { .. }));
+        if !runs && self.make_room(id, uploads_max).is_ok() {
+            self.uploads.insert(id, Upload::Ended { outcome, until_ms });
+            self.ended.insert((until_ms, id));
+        }
+    }
+
+    pub(super) fn state(&self, id: u128) -> State {
+        match self.uploads.get(&id) {
+            None => State::Starting,
+            Some(Upload::Running { meter, size }) => {
+                State::Uploading { received: meter.received(), size: *size }
+            }
+            Some(Upload::Ended { outcome, .. }) => State::Ended(*outcome),
+        }
+    }
+
+    fn forget(&mut self, id: u128) {
+        if let Some(Upload::Ended { until_ms, .. }) = self.uploads.remove(&id) {
+            self.ended.remove(&(until_ms, id));
+        }
+    }
+
+    /// Of those that have ended, the one that would be forgotten next makes way.
+    fn make_room(&mut self, id: u128, uploads_max: usize) -> Result<(), Full> {
+        self.forget(id);
+        while self.uploads.len() >= uploads_max {
+            let Some(&(_, oldest)) = self.ended.first() else { return Err(Full) };
+            self.forget(oldest);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: Outcome = Outcome::Done { received: 7 };
+
+    fn begin(table: &mut Table, id: u128, uploads_max: usize) -> Result<Arc<BodyMeter>, Full> {
+        let meter = Arc::default();
+        table.begin(id, &meter, Some(9), uploads_max).map(|()| meter)
+    }
+
+    #[test]
+    fn an_upload_starts_runs_ends_and_is_forgotten() {
+        let mut table = Table::default();
+        assert_eq!(table.state(1), State::Starting);
+        let meter = begin(&mut table, 1, 9).expect("room");
+        assert_eq!(table.state(1), State::Uploading { received: 0, size: Some(9) });
+        table.end(1, &meter, DONE, 1000);
+        assert_eq!(table.state(1), State::Ended(DONE));
+        table.expire(999);
+        assert_eq!(table.state(1), State::Ended(DONE));
+        table.expire(1000);
+        assert_eq!(table.state(1), State::Starting);
+        assert!(table.uploads.is_empty() && table.ended.is_empty());
+    }
+
+    #[test]
+    fn n_uploads_are_watched_and_ended_ones_make_room() {
+        let mut table = Table::default();
+        let meters: Vec<_> = (0..4).map(|id| begin(&mut table, id, 4).expect("room")).collect();
+        assert_eq!(begin(&mut table, 4, 4).err(), Some(Full));
+        table.end(2, &meters[2], DONE, 500);
+        table.end(1, &meters[1], DONE, 400);
+        assert!(begin(&mut table, 4, 4).is_ok());
+        assert_eq!((table.state(1), table.state(2)), (State::Starting, State::Ended(DONE)));
+        table.refuse(5, Outcome::Failed(413), 600, 4);
+        assert_eq!(table.state(5), State::Ended(Outcome::Failed(413)));
+        assert_eq!((table.uploads.len(), table.ended.len()), (4, 1));
+        table.expire(u64::MAX);
+        assert_eq!(table.uploads.len(), 3);
+    }
+
+    #[test]
+    fn the_latest_upload_of_an_id_is_told_of() {
+        let mut table = Table::default();
+        let first = begin(&mut table, 1, 2).expect("room");
+        let second = begin(&mut table, 1, 2).expect("room");
+        table.end(1, &first, DONE, 100);
+        table.refuse(1, Outcome::Failed(413), 100, 2);
+        assert!(matches!(table.state(1), State::Uploading { .. }));
+        table.end(1, &second, DONE, 100);
+        assert_eq!(table.state(1), State::Ended(DONE));
+        begin(&mut table, 1, 2).expect("room");
+        table.expire(u64::MAX);
+        assert!(matches!(table.state(1), State::Uploading { .. }));
+    }
+}

@@ -69,6 +69,10 @@ pub enum Fault {
     SendfileRefused,
     SpoolFull,
     LengthRequired,
+    ProgramFailed,
+    ProgramsMax,
+    ProgramReadTimeout,
+    ProgramWriteTimeout,
     RewriteTarget,
     Internal,
 }
@@ -96,7 +100,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 36] = [
+    pub const ALL: [Fault; 40] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -131,6 +135,10 @@ impl Fault {
         Fault::SendfileRefused,
         Fault::SpoolFull,
         Fault::LengthRequired,
+        Fault::ProgramFailed,
+        Fault::ProgramsMax,
+        Fault::ProgramReadTimeout,
+        Fault::ProgramWriteTimeout,
         Fault::RewriteTarget,
         Fault::Internal,
     ];
@@ -248,7 +256,23 @@ impl Fault {
                 Close,
                 "the request body could not be spooled (server.upload-dirs)",
             ),
-            _ => row(Client, 411, Level::Info, Close, "a length is required"),
+            Fault::LengthRequired => row(Client, 411, Level::Info, Close, "a length is required"),
+            other => other.program_verdict(),
+        }
+    }
+
+    /// The rows of programs that are started for a request.
+    fn program_verdict(self) -> Verdict {
+        let error = |status, words| row(Blame::Backend, status, Level::Error, Fate::Keep, words);
+        match self {
+            Fault::ProgramsMax => error(503, "cgi.max-processes is reached"),
+            Fault::ProgramReadTimeout => {
+                error(504, "the program was silent until cgi.limits' read-timeout ran out")
+            }
+            Fault::ProgramWriteTimeout => {
+                error(504, "the program read nothing until cgi.limits' write-timeout ran out")
+            }
+            _ => row(Blame::Operator, 500, Level::Error, Fate::Keep, "a program cannot be started"),
         }
     }
 

@@ -5,8 +5,9 @@
 //! zombies, also when its [`Child`] is dropped: then it is killed.
 //!
 //! Reading order: this file (starting and ending), `exec` (what happens between `fork` and
-//! `exec`), `lines` (what children say).
+//! `exec`), `lines` (what children say), `channel` (talking with them).
 
+mod channel;
 mod exec;
 mod lines;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use tokio::net::unix::pipe;
 
 use crate::privileges::Identity;
 
+pub use channel::Channel;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
 pub use rustix::process::Signal as ChildSignal;
 

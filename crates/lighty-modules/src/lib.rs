@@ -8,6 +8,7 @@
 pub mod access;
 pub mod accesslog;
 pub mod alias;
+pub mod cgi;
 pub mod dirlisting;
 pub mod evhost;
 pub mod expire;

@@ -17,6 +17,7 @@ use lighty_io::log_writer::{self, LogHandle, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
+use lighty_modules::cgi::Places;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_proxy::configured;
 use lighty_proxy::registry::Registry;
@@ -85,6 +86,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let shared = Shared {
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
+        places: Places::default(),
         upstreams: Arc::clone(&upstreams),
     };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;

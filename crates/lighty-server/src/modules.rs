@@ -9,10 +9,11 @@ use std::sync::Arc;
 use lighty_config::{Config, Directive};
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
+use lighty_modules::cgi::Places;
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::{
-    access::Access, alias::Alias, dirlisting::DirListing, evhost::Evhost, expire::Expire,
+    access::Access, alias::Alias, cgi::Cgi, dirlisting::DirListing, evhost::Evhost, expire::Expire,
     flv_streaming::FlvStreaming, indexfile::IndexFile, redirect::Redirect,
     secdownload::Secdownload, setenv::Setenv, simple_vhost::SimpleVhost, staticfile::StaticFile,
     userdir::Userdir, usertrack::Usertrack,
@@ -34,6 +35,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_secdownload",
     "mod_indexfile",
     "mod_proxy_core",
+    "mod_cgi",
     "mod_flv_streaming",
     "mod_staticfile",
     "mod_dirlisting",
@@ -47,6 +49,8 @@ pub const BUILT_IN: &[&str] = &[
 pub struct Shared {
     pub access_logs: Sinks,
     pub uploads: Uploads,
+    /// Of the programs that run.
+    pub places: Places,
     pub upstreams: Arc<Registry>,
 }
 
@@ -65,6 +69,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(Userdir::directives());
     rows.extend(Secdownload::directives());
     rows.extend(IndexFile::directives());
+    rows.extend(Cgi::directives());
     rows.extend(FlvStreaming::directives());
     rows.extend(StaticFile::directives());
     rows.extend(DirListing::directives());
@@ -94,6 +99,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),
         asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
+        asked.for_one(Cgi::new(&shared.places)),
         asked.for_one(FlvStreaming),
         always(StaticFile),
         always(DirListing),

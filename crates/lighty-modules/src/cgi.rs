@@ -1,0 +1,222 @@
+//! `mod_cgi`: a program is started for a request, reads its body and writes the answer (RFC 3875).
+//!
+//! Both ways stream: the program reads the body as the client sends it, and the client reads the
+//! answer as the program writes it. A program whose client left is ended; none is left behind.
+//!
+//! Reading order: `settings`, this file (what is asked for, and the answer's head), `program` (what
+//! is started), `keeper` (how many, and how they end), `talk` (bytes both ways), `output` (the
+//! answer's body).
+
+mod keeper;
+mod output;
+mod program;
+mod settings;
+mod talk;
+
+use std::rc::Rc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_http::{Known, Method, Status};
+use lighty_io::file::FileKind;
+use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
+use lighty_wire::http1::Head;
+
+use keeper::Keeper;
+pub use keeper::Places;
+use output::Output;
+use settings::CgiSettings;
+use talk::{Talk, Trouble};
+
+/// The module.
+pub struct Cgi {
+    places: Places,
+}
+
+impl Cgi {
+    /// For a worker; `places` are those of all of them.
+    pub fn new(places: &Places) -> Self {
+        Self { places: places.clone() }
+    }
+}
+
+impl Module for Cgi {
+    fn name(&self) -> &'static str {
+        "mod_cgi"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { handle: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<CgiSettings>();
+        if own.runs_nothing() {
+            return Step::Next;
+        }
+        let Some(entry) = &ex.physical.entry else { return Step::Next };
+        let meta = entry.meta();
+        let may_run = !own.execute_x_only || meta.mode & 0o111 != 0;
+        if meta.kind != FileKind::File || !may_run {
+            return Step::Next;
+        }
+        match own.interpreter(&ex.physical.rel) {
+            Some(interpreter) => {
+                let interpreter = interpreter.to_owned();
+                Step::Wait(Box::pin(serve(ex, self.places.clone(), settings, interpreter)))
+            }
+            None => Step::Next,
+        }
+    }
+}
+
+/// Why there is no answer of the program's.
+struct Failure {
+    fault: Fault,
+    words: String,
+}
+
+impl Failure {
+    fn new(fault: Fault, words: impl Into<String>) -> Self {
+        Self { fault, words: words.into() }
+    }
+}
+
+async fn serve(
+    ex: &mut Exchange,
+    places: Places,
+    settings: Rc<Settings>,
+    interpreter: String,
+) -> Step<'static> {
+    let own = settings.module::<CgiSettings>();
+    match answer(ex, &places, own, &interpreter).await {
+        Ok(step) => step,
+        Err(failure) => {
+            ex.fail_saying(failure.fault, &failure.words);
+            if failure.fault == Fault::ProgramsMax {
+                ex.response.fields.push_known(Known::RetryAfter, "1");
+            }
+            Step::Answered
+        }
+    }
+}
+
+async fn answer(
+    ex: &mut Exchange,
+    places: &Places,
+    own: &CgiSettings,
+    interpreter: &str,
+) -> Result<Step<'static>, Failure> {
+    let place = places.take(own.processes_max).ok_or_else(|| {
+        Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
+    })?;
+    let upgrade = own.upgrade && ex.request.upgrade;
+    let mut program = program::describe(ex, interpreter, upgrade);
+    let (keeper, channel) = Keeper::start(&mut program, place, own, ex, upgrade).await?;
+    let mut talk = Talk::new(ex, channel, keeper, own.limits);
+    let mut head = CgiHead::new();
+    read_head(&mut talk, &mut head).await?;
+    if head.status == Status::SWITCHING_PROTOCOLS && upgrade {
+        return Ok(hand_over(ex, talk, head));
+    }
+    if head.status.code() < 200 {
+        return Err(Failure::new(Fault::BackendMalformed, "a Status below 200"));
+    }
+    if own.local_redir && head.is_local_redirect {
+        return redirect(ex, talk, &head);
+    }
+    Ok(take(ex, talk, head))
+}
+
+/// Carries the body to the program until the head of its answer is complete.
+async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), Failure> {
+    let limits = HeadLimits::default();
+    loop {
+        let count = talk.more().await.map_err(|trouble| failure(&trouble))?;
+        if count == 0 {
+            let words = "the program ended without the head of an answer";
+            talk.complete();
+            return Err(Failure::new(Fault::BackendMalformed, words));
+        }
+        match parse_head(talk.pending(), &limits, head) {
+            Ok(Head::Partial) => {}
+            Ok(Head::Complete { consumed }) => {
+                talk.consume(consumed);
+                return Ok(());
+            }
+            Err(fault) => return Err(malformed(fault)),
+        }
+    }
+}
+
+fn malformed(fault: CgiFault) -> Failure {
+    Failure::new(Fault::BackendMalformed, fault.words())
+}
+
+fn failure(trouble: &Trouble) -> Failure {
+    let words = trouble.to_string();
+    let fault = match trouble {
+        Trouble::Body(fault) => Fault::of_body(*fault),
+        Trouble::Gone => Fault::ClientGone,
+        Trouble::Silent => Fault::ProgramReadTimeout,
+        Trouble::Deaf => Fault::ProgramWriteTimeout,
+        Trouble::Broken(_) => Fault::BackendCut,
+    };
+    // Nothing was sent yet: the client can be told.
+    let fault = if fault == Fault::BackendCut { Fault::BackendMalformed } else { fault };
+    Failure::new(fault, words)
+}
+
+/// RFC 3875 section 6.2.2: the program means the server to answer with another of its paths.
+fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'static>, Failure> {
+    let target = head.fields.get(Known::Location).unwrap_or_default().to_vec();
+    ex.set_target(&target).map_err(|_| {
+        Failure::new(Fault::BackendMalformed, "a local Location that is no path of a URL")
+    })?;
+    if ex.request.method != Some(Method::Head) {
+        ex.request.method = Some(Method::Get);
+    }
+    talk.read_to_nowhere();
+    Ok(Step::Restart)
+}
+
+/// Makes the program's answer the response.
+fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
+    if head.status.code() >= 400 && ex.settings.core.error_intercept {
+        talk.read_to_nowhere();
+        ex.fail_status(head.status);
+        return Step::Answered;
+    }
+    let bodiless = matches!(head.status, Status::NO_CONTENT | Status::NOT_MODIFIED);
+    let response = &mut ex.response;
+    response.status = head.status;
+    std::mem::swap(&mut response.fields, &mut head.fields);
+    response.answered = true;
+    if ex.request.is_head() || bodiless {
+        response.described_length = head.content_length;
+        talk.read_to_nowhere();
+    } else {
+        response.body = Body::Stream(Box::new(Output::new(talk, head.content_length)));
+    }
+    Step::Answered
+}
+
+/// The program agreed to another protocol: it and the client are joined.
+fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
+    let response = &mut ex.response;
+    response.status = Status::SWITCHING_PROTOCOLS;
+    std::mem::swap(&mut response.fields, &mut head.fields);
+    response.fields.push_known(Known::Connection, "upgrade");
+    if let Some(protocol) = ex.request.fields.get(Known::Upgrade) {
+        response.fields.push_known(Known::Upgrade, protocol);
+    }
+    response.tunnel = talk.into_tunnel().map(|joined| Box::new(joined) as _);
+    response.answered = true;
+    Step::Answered
+}

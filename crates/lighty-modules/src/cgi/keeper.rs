@@ -1,0 +1,155 @@
+//! How many programs run, and how each of them ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lighty_core::log::{About, Level, Log};
+use lighty_core::{Exchange, Fault};
+use lighty_io::clock::Clock;
+use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
+use tokio::sync::oneshot;
+
+use super::Failure;
+use super::settings::{CgiSettings, Limits};
+
+/// Time that a program has to end by itself once it was told to.
+const GRACE_MS: u64 = 2_000;
+
+/// How many programs run for all workers. Clones count together.
+#[derive(Clone, Default)]
+pub struct Places(Arc<AtomicUsize>);
+
+impl Places {
+    /// A place for another program, unless `max` run.
+    pub(super) fn take(&self, max: usize) -> Option<Place> {
+        let more = |taken: usize| (taken < max).then_some(taken + 1);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Place(Arc::clone(&self.0)))
+    }
+}
+
+/// Counts a program for as long as it runs.
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whoever holds it wants the program to run. Dropping it ends the program.
+pub(super) struct Keeper {
+    release: Option<oneshot::Sender<()>>,
+}
+
+impl Keeper {
+    /// Starts a program.
+    pub(super) async fn start(
+        program: &mut Program,
+        place: Place,
+        own: &CgiSettings,
+        ex: &Exchange,
+        upgrade: bool,
+    ) -> Result<(Self, Channel), Failure> {
+        let socket = upgrade.then(|| Channel::of_socket(program)).transpose().map_err(failed)?;
+        let program = std::mem::replace(program, Program::new(""));
+        let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
+        let mut child = Child::spawn(program).await.map_err(failed)?;
+        let channel = match socket {
+            Some(socket) => socket,
+            None => Channel::of_pipes(&mut child).map_err(failed)?,
+        };
+        let words = Words { log: ex.services.log.clone(), clock: ex.services.clock.clone(), path };
+        let (release, released) = oneshot::channel();
+        tokio::task::spawn_local(keep(child, place, own.limits, words, released));
+        Ok((Self { release: Some(release) }, channel))
+    }
+
+    /// The program's answer is complete: it may end as it likes.
+    pub(super) fn release(mut self) {
+        if let Some(release) = self.release.take() {
+            // Without a keeper the program has ended.
+            let _ = release.send(());
+        }
+    }
+}
+
+fn failed(error: std::io::Error) -> Failure {
+    let fault = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
+        _ => Fault::ProgramFailed,
+    };
+    Failure::new(fault, error.to_string())
+}
+
+/// What is said of a program in the error log.
+struct Words {
+    log: Log,
+    clock: Clock,
+    path: String,
+}
+
+impl Words {
+    fn say(&self, level: Level, text: &str) {
+        let message = format!("{}: {text}", self.path);
+        self.log.line(level, self.clock.unix_s(), &message, About::default());
+    }
+}
+
+/// Sees to it that a program ends, and hears what it says until then.
+async fn keep(
+    mut child: Child,
+    place: Place,
+    limits: Limits,
+    words: Words,
+    released: oneshot::Receiver<()>,
+) {
+    let stderr = child.stderr.take();
+    let ending = async {
+        let ended = match released.await {
+            Ok(()) => run_out(&child, limits.exit_ms).await,
+            Err(_) => child.stop(limits.signal, GRACE_MS).await.ok().map(|_| Exit::Code(0)),
+        };
+        match ended {
+            Some(Exit::Code(0)) | None => {}
+            Some(exit) => words.say(Level::Notice, &format!("{exit}")),
+        }
+        drop(place);
+    };
+    let hearing = async {
+        let Some(stderr) = &stderr else { return };
+        let say = |line: &[u8]| words.say(Level::Warning, &line.escape_ascii().to_string());
+        // What cannot be read was not said.
+        let _ = forward_lines(stderr, say).await;
+    };
+    // The end of a program closes its error output.
+    tokio::join!(ending, hearing);
+}
+
+/// Waits for a program to end by itself.
+async fn run_out(child: &Child, exit_ms: u64) -> Option<Exit> {
+    if exit_ms == 0 {
+        return child.wait().await.ok();
+    }
+    match tokio::time::timeout(Duration::from_millis(exit_ms), child.wait()).await {
+        Ok(exit) => exit.ok(),
+        Err(_) => child.stop(lighty_io::spawn::ChildSignal::TERM, GRACE_MS).await.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n_programs_have_a_place() {
+        let places = Places::default();
+        let first = places.take(2);
+        let second = places.clone().take(2);
+        assert!(first.is_some() && second.is_some());
+        assert!(places.take(2).is_none());
+        drop(first);
+        assert!(places.take(2).is_some());
+    }
+}

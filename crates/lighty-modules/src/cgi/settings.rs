@@ -1,0 +1,250 @@
+//! Which files are programs, and what programs may do.
+
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map};
+use lighty_core::{Settings, module_settings};
+use lighty_io::spawn::ChildSignal;
+
+/// Programs that run at a time (`cgi.max-processes`): each has a memory of its own.
+pub(super) const PROCESSES_MAX: usize = 128;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub(super) struct CgiSettings {
+    /// Endings of file names and what runs such files; empty: they run themselves.
+    pub(super) assign: Pairs,
+    pub(super) execute_all: bool,
+    pub(super) execute_x_only: bool,
+    pub(super) local_redir: bool,
+    pub(super) upgrade: bool,
+    pub(super) limits: Limits,
+    pub(super) processes_max: usize,
+}
+
+/// Time limits of a program; 0 = none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// It neither writes nor has anything to read.
+    pub(super) read_ms: u64,
+    /// It does not read its input.
+    pub(super) write_ms: u64,
+    /// It runs on after its output has ended.
+    pub(super) exit_ms: u64,
+    /// Nothing moves after an upgrade.
+    pub(super) upgrade_ms: u64,
+    /// How it is told that its client has left.
+    pub(super) signal: ChildSignal,
+}
+
+impl Default for CgiSettings {
+    fn default() -> Self {
+        Self {
+            assign: Arc::from([]),
+            execute_all: false,
+            execute_x_only: false,
+            local_redir: false,
+            upgrade: false,
+            limits: Limits::default(),
+            processes_max: PROCESSES_MAX,
+        }
+    }
+}
+module_settings!(CgiSettings);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_ms: 60_000,
+            write_ms: 60_000,
+            exit_ms: 60_000,
+            upgrade_ms: 3_600_000,
+            signal: ChildSignal::TERM,
+        }
+    }
+}
+
+impl CgiSettings {
+    /// Whether no file is a program.
+    pub(super) fn runs_nothing(&self) -> bool {
+        self.assign.is_empty() && !self.execute_all
+    }
+
+    /// What runs a file; empty: it runs itself. `None`: it is no program.
+    pub(super) fn interpreter(&self, path: &[u8]) -> Option<&str> {
+        let assigned = self.assign.iter().find(|(end, _)| path.ends_with(end.as_bytes()));
+        assigned.map(|(_, interpreter)| &**interpreter).or(self.execute_all.then_some(""))
+    }
+}
+
+fn own(s: &mut Settings) -> &mut CgiSettings {
+    s.module_mut()
+}
+
+fn row(directive: Directive<Settings>) -> Directive<Settings> {
+    directive.module("mod_cgi")
+}
+
+pub(super) fn rows() -> Vec<Directive<Settings>> {
+    let mut rows = what_runs();
+    rows.extend(how_it_runs());
+    rows
+}
+
+fn what_runs() -> Vec<Directive<Settings>> {
+    vec![
+        row(Directive::map("cgi.assign", |s, v| own(s).assign = v))
+            .default("()")
+            .since("1.4")
+            .doc(
+                "Endings of file names, and the programs that such files are handed to; the first \
+                 that matches counts. With an empty program the file is executed itself and needs \
+                 the permission for that. The program gets the variables of RFC 3875 and those \
+                 that were set for the request, is started in the file's directory, reads the \
+                 request's body as it comes and is read as it writes. What it writes to its \
+                 standard error goes to the error log.",
+            )
+            .example("cgi.assign = ( \".pl\" => \"/usr/bin/perl\", \".cgi\" => \"\" )"),
+        row(Directive::bool("cgi.execute-all", |s, on| own(s).execute_all = on))
+            .default("disable")
+            .since("1.5")
+            .doc("Whether files that `cgi.assign` does not name are executed, too.")
+            .example("$HTTP[\"url\"] =^ \"/cgi-bin/\" { cgi.execute-all = \"enable\" }"),
+        row(Directive::bool("cgi.execute-x-only", |s, on| own(s).execute_x_only = on))
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Whether only files that may be executed are programs. Others are sent as they \
+                 are, unless `static-file.exclude-extensions` forbids it.",
+            )
+            .example("cgi.execute-x-only = \"enable\""),
+        row(Directive::int("cgi.max-processes", 1..=65_536, |s, v| {
+            own(s).processes_max = usize::try_from(v).unwrap_or(1);
+        }))
+        .scope(Scope::Server)
+        .default("128")
+        .since("lighty 0.1")
+        .doc(
+            "Programs that may run at a time, for all workers together. A request beyond that is \
+             answered 503 with `Retry-After`.",
+        )
+        .example("cgi.max-processes = 32"),
+    ]
+}
+
+fn how_it_runs() -> Vec<Directive<Settings>> {
+    vec![
+        row(Directive::bool("cgi.local-redir", |s, on| own(s).local_redir = on))
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Whether a `Location` that is a path, without a `Status`, is followed by the \
+                 server: the client is answered with what is there (RFC 3875 section 6.2.2). \
+                 Otherwise it is a redirection like any other.",
+            )
+            .example("cgi.local-redir = \"enable\""),
+        row(Directive::bool("cgi.upgrade", |s, on| own(s).upgrade = on))
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Whether a program may agree to another protocol by `Status: 101`, if the client \
+                 asked for one: from then on its input and output, which are a socket then, are \
+                 joined with the client's connection.",
+            )
+            .example("cgi.upgrade = \"enable\""),
+        row(Directive::parsed(
+            "cgi.limits",
+            Kind::Map,
+            |v, _: &CompileCtx| parse_limits(v),
+            |s: &mut Settings, limits| own(s).limits = *limits,
+        ))
+        .default_prose("60 s each, 3600 s for `upgrade-timeout`, `SIGTERM`")
+        .since("1.4")
+        .doc(
+            "Limits of programs, in seconds, 0 for none: `read-timeout`, for which a program may \
+             be silent; `write-timeout`, for which it may leave its input unread; `exit-timeout`, \
+             for which it may run on after its answer; `upgrade-timeout`, for which nothing may \
+             move after an upgrade. `tcp-fin-propagate` is the signal that ends a program whose \
+             client has left; one that is still there two seconds later is killed.",
+        )
+        .example("cgi.limits = ( \"read-timeout\" => 10, \"tcp-fin-propagate\" => \"SIGINT\" )"),
+    ]
+}
+
+const SIGNALS: [(&str, ChildSignal); 6] = [
+    ("SIGTERM", ChildSignal::TERM),
+    ("SIGINT", ChildSignal::INT),
+    ("SIGHUP", ChildSignal::HUP),
+    ("SIGQUIT", ChildSignal::QUIT),
+    ("SIGUSR1", ChildSignal::USR1),
+    ("SIGKILL", ChildSignal::KILL),
+];
+
+const KEYS: [&str; 5] =
+    ["read-timeout", "write-timeout", "exit-timeout", "upgrade-timeout", "tcp-fin-propagate"];
+
+fn parse_limits(value: &Value) -> Result<Limits, Reject> {
+    let mut limits = Limits::default();
+    for (key, text) in parse_map(value)?.iter() {
+        let place = match &**key {
+            "read-timeout" => &mut limits.read_ms,
+            "write-timeout" => &mut limits.write_ms,
+            "exit-timeout" => &mut limits.exit_ms,
+            "upgrade-timeout" => &mut limits.upgrade_ms,
+            "tcp-fin-propagate" => {
+                limits.signal = parse_signal(text)?;
+                continue;
+            }
+            other => {
+                let reject = Reject::new(format!("has no limit \"{other}\""));
+                return Err(reject.did_you_mean(other, KEYS));
+            }
+        };
+        *place = parse_seconds(key, text)?;
+    }
+    Ok(limits)
+}
+
+fn parse_seconds(key: &str, text: &str) -> Result<u64, Reject> {
+    let seconds = text.parse::<u32>().ok().map(u64::from);
+    let seconds = seconds.ok_or_else(|| Reject::new(format!("needs seconds for \"{key}\"")))?;
+    Ok(seconds * 1000)
+}
+
+fn parse_signal(text: &str) -> Result<ChildSignal, Reject> {
+    let found = SIGNALS.iter().find(|(name, _)| *name == text || name[3..] == *text);
+    found.map(|(_, signal)| *signal).ok_or_else(|| {
+        let names = SIGNALS.map(|(name, _)| name);
+        Reject::new(format!("does not know the signal \"{text}\"")).did_you_mean(text, names)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ending_that_matches_names_the_interpreter() {
+        let mut own = CgiSettings::default();
+        assert!(own.runs_nothing());
+        own.assign = Arc::from([
+            (Arc::from(".pl"), Arc::from("/usr/bin/perl")),
+            (Arc::from("l"), Arc::from("")),
+        ]);
+        assert_eq!(own.interpreter(b"a/b.pl"), Some("/usr/bin/perl"));
+        assert_eq!(own.interpreter(b"tool"), Some(""));
+        assert_eq!(own.interpreter(b"a.pl.txt"), None);
+        own.execute_all = true;
+        assert_eq!(own.interpreter(b"a.txt"), Some(""));
+    }
+
+    #[test]
+    fn signals_have_names() {
+        assert_eq!(parse_signal("SIGINT").ok(), Some(ChildSignal::INT));
+        assert_eq!(parse_signal("KILL").ok(), Some(ChildSignal::KILL));
+        assert!(parse_signal("SIGNAL").is_err());
+        assert_eq!(parse_seconds("k", "4294967295").ok(), Some(4_294_967_295_000));
+        assert!(parse_seconds("k", "4294967296").is_err());
+        assert!(parse_seconds("k", "-1").is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! Bytes both ways between a client and a program.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use lighty_core::{BodyFault, ClientLink, Exchange, RequestBody};
+use lighty_io::clock::Clock;
+use lighty_io::spawn::Channel;
+use tokio::time::Sleep;
+
+use super::keeper::Keeper;
+use super::output::Joined;
+use super::settings::Limits;
+
+/// Bytes read from a program at once: as many as a pipe holds.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Why talking ended.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The client's body could not be read.
+    Body(BodyFault),
+    /// The client has left.
+    Gone,
+    /// The program says nothing.
+    Silent,
+    /// The program does not read.
+    Deaf,
+    /// The system says so.
+    Broken(io::Error),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body(_) => f.write_str("request body"),
+            Self::Gone => f.write_str("while the program worked"),
+            Self::Silent => f.write_str("the program was ended"),
+            Self::Deaf => f.write_str("the program was ended, its input unread"),
+            Self::Broken(error) => write!(f, "reading from the program: {error}"),
+        }
+    }
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The client is to send more of its body.
+    Client,
+    /// The program is to read.
+    Reader,
+    /// The program is to write.
+    Writer,
+}
+
+/// A request and the program that answers it.
+pub(super) struct Talk {
+    channel: Channel,
+    body: RequestBody,
+    /// A piece of the body that the program is to read.
+    piece: Bytes,
+    input_open: bool,
+    link: Option<Rc<RefCell<dyn ClientLink>>>,
+    buffer: Vec<u8>,
+    /// Where what was read and not consumed begins, and ends.
+    start: usize,
+    end: usize,
+    limits: Limits,
+    clock: Clock,
+    moved_ms: u64,
+    alarm: Option<Pin<Box<Sleep>>>,
+    keeper: Option<Keeper>,
+}
+
+impl Talk {
+    /// Takes the request's body.
+    pub(super) fn new(ex: &mut Exchange, channel: Channel, keeper: Keeper, limits: Limits) -> Self {
+        let clock = ex.services.clock.clone();
+        Self {
+            channel,
+            body: std::mem::take(&mut ex.body),
+            piece: Bytes::new(),
+            input_open: true,
+            link: ex.link.clone(),
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            limits,
+            moved_ms: clock.mono_ms(),
+            clock,
+            alarm: None,
+            keeper: Some(keeper),
+        }
+    }
+
+    /// What was read and not consumed.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Consumes bytes.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Takes all that was read.
+    pub(super) fn take_pending(&mut self) -> Bytes {
+        let taken = Bytes::copy_from_slice(self.pending());
+        self.consume(taken.len());
+        taken
+    }
+
+    /// Reads more behind what is pending; 0 at the end of the output.
+    pub(super) async fn more(&mut self) -> Result<usize, Trouble> {
+        std::future::poll_fn(|cx| self.poll_more(cx)).await
+    }
+
+    /// Polling form of [`Talk::more`].
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Trouble>> {
+        let turn = self.poll_body(cx).map_err(Trouble::Body)?;
+        if self.buffer.len() < self.end + READ_BYTES {
+            self.buffer.resize(self.end + READ_BYTES, 0);
+        }
+        if let Poll::Ready(read) = self.channel.poll_read(cx, &mut self.buffer[self.end..]) {
+            let count = read.map_err(Trouble::Broken)?;
+            self.end += count;
+            self.moved_ms = self.clock.mono_ms();
+            return Poll::Ready(Ok(count));
+        }
+        let gone = |link: &Rc<RefCell<dyn ClientLink>>, cx: &mut Context<'_>| {
+            link.borrow_mut().poll_gone(cx).is_ready()
+        };
+        if self.link.as_ref().is_some_and(|link| gone(link, cx)) {
+            return Poll::Ready(Err(Trouble::Gone));
+        }
+        self.poll_limit(turn, cx).map(Err)
+    }
+
+    /// Carries the body on as far as it goes now.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyFault> {
+        while self.input_open {
+            if self.piece.is_empty() {
+                match self.body.poll_next(cx) {
+                    Poll::Ready(Some(piece)) => self.piece = piece?,
+                    Poll::Ready(None) => self.close_input(),
+                    Poll::Pending => return Ok(Turn::Client),
+                }
+                continue;
+            }
+            match self.channel.poll_write(cx, &self.piece) {
+                Poll::Ready(Ok(count)) => {
+                    self.piece.advance(count);
+                    self.moved_ms = self.clock.mono_ms();
+                }
+                // It has read what it wanted.
+                Poll::Ready(Err(_)) => self.close_input(),
+                Poll::Pending => {
+                    if let Some(link) = &self.link {
+                        link.borrow_mut().rests();
+                    }
+                    return Ok(Turn::Reader);
+                }
+            }
+        }
+        Ok(Turn::Writer)
+    }
+
+    fn close_input(&mut self) {
+        self.input_open = false;
+        self.piece = Bytes::new();
+        self.channel.close_input();
+    }
+
+    /// Ready when whoever's turn it is has taken too long. A client has limits of its own.
+    fn poll_limit(&mut self, turn: Turn, cx: &mut Context<'_>) -> Poll<Trouble> {
+        let (limit_ms, trouble) = match turn {
+            Turn::Client => (0, Trouble::Silent),
+            Turn::Reader => (self.limits.write_ms, Trouble::Deaf),
+            Turn::Writer => (self.limits.read_ms, Trouble::Silent),
+        };
+        if turn == Turn::Client {
+            self.moved_ms = self.clock.mono_ms();
+        }
+        if limit_ms == 0 {
+            return Poll::Pending;
+        }
+        loop {
+            let due_ms = self.moved_ms.saturating_add(limit_ms);
+            let now_ms = self.clock.mono_ms();
+            if now_ms >= due_ms {
+                return Poll::Ready(trouble);
+            }
+            let alarm = self.alarm.get_or_insert_with(|| {
+                Box::pin(tokio::time::sleep(Duration::from_millis(due_ms - now_ms)))
+            });
+            ready!(alarm.as_mut().poll(cx));
+            self.alarm = None;
+        }
+    }
+
+    /// The answer is complete.
+    pub(super) fn complete(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.release();
+        }
+    }
+
+    /// Lets the program end as it likes, without its client: nobody wants what it still writes.
+    pub(super) fn read_to_nowhere(mut self) {
+        // The connection goes on to its next request.
+        self.body = RequestBody::default();
+        self.link = None;
+        self.close_input();
+        tokio::task::spawn_local(async move {
+            loop {
+                self.consume(self.pending().len());
+                match self.more().await {
+                    Ok(0) => return self.complete(),
+                    Ok(_) => {}
+                    Err(_) => return,
+                }
+            }
+        });
+    }
+
+    /// Client and program from now on speak with one another; `None` where pipes join them.
+    pub(super) fn into_tunnel(mut self) -> Option<Joined> {
+        let early = self.take_pending();
+        let keeper = self.keeper.take()?;
+        match self.channel {
+            Channel::Socket(program) => {
+                Some(Joined::new(program, early, keeper, self.limits.upgrade_ms, self.clock))
+            }
+            Channel::Pipes { .. } => None,
+        }
+    }
+}

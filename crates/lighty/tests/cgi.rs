@@ -1,0 +1,363 @@
+//! Programs that are started for a request: what they are told, what becomes of what they say, and
+//! that none is left behind.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::client::Client;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::transfer::{self, Framing};
+use lighty_testkit::{lighty, wait_until};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A server that runs files that end in `.sh`, with these programs.
+fn with(programs: &[(&str, &str)]) -> Setup {
+    let setup = lighty!().config("cgi.assign = ( \".sh\" => \"/bin/sh\", \".cgi\" => \"\" )");
+    programs.iter().fold(setup, |setup, (name, text)| setup.file(name, text))
+}
+
+fn post(server: &Server, target: &str, body: &str) -> Client {
+    let mut client = server.connect();
+    client.send(format!(
+        "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client
+}
+
+/// Whether a process of this number is there and no zombie.
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.starts_with(" Z"))
+}
+
+/// Waits for a program to note its number.
+fn noted_pid(path: &Path) -> String {
+    let read = || std::fs::read_to_string(path).unwrap_or_default();
+    assert!(wait_until(SOON, || read().ends_with('\n')), "no program came to {}", path.display());
+    read().trim().to_owned()
+}
+
+/// Children of the server that have ended and that nobody waited for.
+fn zombies(server: &Server) -> usize {
+    let parent = format!(" Z {} ", server.pid());
+    let entries = std::fs::read_dir("/proc").expect("/proc");
+    let stats = entries.flatten().map(|entry| entry.path().join("stat"));
+    stats.filter(|path| std::fs::read_to_string(path).is_ok_and(|s| s.contains(&parent))).count()
+}
+
+#[test]
+fn a_program_is_told_of_its_request() {
+    let server = with(&[(
+        "dir/env.sh",
+        "printf 'Content-Type: text/plain\\n\\n'; env; echo cwd=$(pwd); cat",
+    )])
+    .config("setenv.add-environment = ( \"SET_FOR\" => \"this request\" )")
+    .start();
+    let mut client = server.connect();
+    client.send(
+        "POST /dir/env.sh/more/info?a=b&c HTTP/1.1\r\nHost: www.example.org:81\r\n\
+         Content-Type: text/x\r\nContent-Length: 4\r\nX-Own: field\r\nProxy: evil\r\n\
+         X_Own: forged\r\n\r\nbody",
+    );
+    let answer = client.response();
+    assert_eq!((answer.status, answer.field("Content-Type")), (200, Some("text/plain")));
+    let root = server.root("");
+    let root = root.to_str().expect("UTF-8").trim_end_matches('/');
+    for line in [
+        "GATEWAY_INTERFACE=CGI/1.1".to_owned(),
+        "REQUEST_METHOD=POST".to_owned(),
+        "REQUEST_URI=/dir/env.sh/more/info?a=b&c".to_owned(),
+        "QUERY_STRING=a=b&c".to_owned(),
+        "SCRIPT_NAME=/dir/env.sh".to_owned(),
+        "PATH_INFO=/more/info".to_owned(),
+        format!("PATH_TRANSLATED={root}/more/info"),
+        format!("SCRIPT_FILENAME={root}/dir/env.sh"),
+        format!("DOCUMENT_ROOT={root}"),
+        format!("cwd={root}/dir"),
+        "SERVER_NAME=www.example.org".to_owned(),
+        "SERVER_PROTOCOL=HTTP/1.1".to_owned(),
+        "SERVER_ADDR=127.0.0.1".to_owned(),
+        format!("SERVER_PORT={}", server.address().port()),
+        "REMOTE_ADDR=127.0.0.1".to_owned(),
+        "CONTENT_LENGTH=4".to_owned(),
+        "CONTENT_TYPE=text/x".to_owned(),
+        "HTTP_X_OWN=field".to_owned(),
+        "REDIRECT_STATUS=200".to_owned(),
+        "SET_FOR=this request".to_owned(),
+    ] {
+        assert!(answer.text().lines().any(|known| known == line), "{line}:\n{}", answer.text());
+    }
+    assert!(!answer.text().contains("HTTP_PROXY"));
+    assert!(answer.text().ends_with("\nbody"));
+}
+
+#[test]
+fn heads_become_ours() {
+    let server = with(&[
+        ("status.sh", "printf 'Status: 404 Gone fishing\\nX-A: b\\n\\nnot here'"),
+        ("nph-raw.sh", "printf 'HTTP/1.1 203 Fine\\r\\nX-A: b\\r\\n\\r\\nraw'"),
+        ("found.sh", "printf 'Location: http://example.org/\\n\\n'"),
+        ("length.sh", "printf 'Content-Length: 5\\n\\n12345 and more'"),
+        ("torn.sh", "printf 'Content-Length: 50\\n\\nonly this'"),
+        ("none.sh", "echo 'to the log' >&2; exit 3"),
+        ("bad.sh", "printf 'no colon\\n\\n'"),
+        ("early.sh", "printf 'Status: 103\\n\\n'"),
+        ("empty.sh", "printf 'Status: 204\\n\\n'"),
+    ])
+    .start();
+    let answer = server.get("/status.sh");
+    assert_eq!((answer.status, answer.field("X-A"), answer.text()), (404, Some("b"), "not here"));
+    let answer = server.get("/nph-raw.sh");
+    assert_eq!((answer.status, answer.text()), (203, "raw"));
+    let answer = server.get("/found.sh");
+    assert_eq!((answer.status, answer.field("Location")), (302, Some("http://example.org/")));
+    let answer = server.get("/length.sh");
+    assert_eq!((answer.field("Content-Length"), answer.text()), (Some("5"), "12345"));
+    assert_eq!(server.get("/empty.sh").status, 204);
+    for (target, words) in [
+        ("/none.sh", "the program ended without the head of an answer"),
+        ("/bad.sh", "has no colon"),
+        ("/early.sh", "a Status below 200"),
+    ] {
+        assert_eq!(server.get(target).status, 502, "{target}");
+        server.await_log(words);
+    }
+    server.await_log("none.sh: to the log");
+    server.await_log("none.sh: exit code 3");
+    let mut client = server.connect();
+    client.send("GET /torn.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response(false).is_err(), "an answer that is not whole never looks whole");
+    server.await_log("before its Content-Length was reached");
+}
+
+#[test]
+fn a_head_request_runs_the_program_to_its_end() {
+    let server = with(&[(
+        "slow.sh",
+        "printf 'Content-Length: 12\\n\\n'; sleep 0.3; printf 'twelve bytes'; touch ended",
+    )])
+    .start();
+    let mut client = server.connect();
+    client.send("HEAD /slow.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    let answer = client.response_to_head();
+    assert_eq!(answer.field("Content-Length"), Some("12"));
+    assert!(wait_until(SOON, || server.root("ended").exists()), "it was not cut short");
+    client.send("GET /slow.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "twelve bytes");
+}
+
+#[test]
+fn files_run_themselves_where_they_may() {
+    let setup = with(&[
+        ("run.cgi", "#!/bin/sh\nprintf 'X: y\\n\\nran'"),
+        ("data.cgi", "data"),
+        ("bin/all", "#!/bin/sh\nprintf 'X: y\\n\\nall'"),
+    ])
+    .config(
+        "$HTTP[\"url\"] =^ \"/bin/\" { cgi.execute-all = \"enable\" }\n\
+         $HTTP[\"host\"] == \"x-only\" { cgi.execute-x-only = \"enable\" }",
+    );
+    for name in ["run.cgi", "bin/all"] {
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(setup.root(name), mode).expect("a mode");
+    }
+    let server = setup.start();
+    assert_eq!(server.get("/run.cgi").text(), "ran");
+    assert_eq!(server.get("/bin/all").text(), "all");
+    assert_eq!(server.get("/data.cgi").status, 403, "it may not be executed");
+    let mut client = server.connect();
+    client.send("GET /data.cgi HTTP/1.1\r\nHost: x-only\r\n\r\n");
+    assert_eq!(client.response().text(), "data", "it is no program then");
+}
+
+#[test]
+fn an_interpreter_that_is_not_there_is_the_operators_fault() {
+    let server =
+        lighty!().file("a.x", "").config("cgi.assign = ( \".x\" => \"/no/such/program\" )").start();
+    assert_eq!(server.get("/a.x").status, 500);
+    server.await_log("a program cannot be started: cannot start /no/such/program");
+}
+
+#[test]
+fn both_ways_stream() {
+    let server =
+        with(&[("echo.sh", "printf 'X: y\\n\\n'; while read -r line; do echo \"<$line>\"; done")])
+            .start();
+    let mut client = server.connect();
+    client.send("POST /echo.sh HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\none\n");
+    let head = client.response_head();
+    assert_eq!(head.status, 200);
+    assert_eq!(client.read_exact(11).expect("a chunk"), b"6\r\n<one>\n\r\n");
+    client.send("two\n");
+    assert_eq!(client.read_exact(11).expect("a chunk"), b"6\r\n<two>\n\r\n");
+    assert_eq!(client.read_exact(5).expect("the end"), b"0\r\n\r\n");
+}
+
+#[test]
+fn large_bodies_pass_in_constant_memory() {
+    let server = with(&[
+        ("count.sh", "printf 'X: y\\n\\n'; wc -c"),
+        ("all.sh", "printf 'X: y\\n\\n'; head -c 67108864 /dev/zero"),
+        ("deaf.sh", "printf 'X: y\\n\\ndid not read'"),
+    ])
+    .start();
+    const BYTES: u64 = 64 << 20;
+    for framing in [Framing::Length, Framing::Chunked] {
+        transfer::in_constant_memory(&server, "64 MB up", || {
+            let answer = transfer::upload(&server, "/count.sh", BYTES, framing);
+            assert_eq!(answer.text().trim(), BYTES.to_string());
+        });
+    }
+    let answer = server.get("/all.sh");
+    assert_eq!(answer.body.len() as u64, BYTES);
+    assert_eq!(post(&server, "/deaf.sh", "a body").response().text(), "did not read");
+}
+
+#[test]
+fn a_program_whose_client_left_is_ended() {
+    let server = with(&[
+        ("before.sh", "echo $$ > before.pid; exec sleep 60"),
+        ("within.sh", "printf 'X: y\\n\\nbegun'; echo $$ > within.pid; exec sleep 60"),
+        ("stubborn.sh", "trap '' TERM; echo $$ > stubborn.pid; while :; do sleep 1; done"),
+    ])
+    .start();
+    for name in ["before", "within", "stubborn"] {
+        let mut client = server.connect();
+        client.send(format!("GET /{name}.sh HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let pid = noted_pid(&server.root(&format!("{name}.pid")));
+        assert!(is_alive(&pid), "{name}");
+        client.reset();
+        assert!(wait_until(SOON, || !is_alive(&pid)), "{name} lives on");
+    }
+    assert!(wait_until(SOON, || zombies(&server) == 0));
+}
+
+#[test]
+fn programs_end_with_the_server() {
+    let mut server = with(&[("long.sh", "echo $$ > long.pid; exec sleep 60")]).start();
+    let mut client = server.connect();
+    client.send("GET /long.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    let pid = noted_pid(&server.root("long.pid"));
+    server.stop();
+    assert!(wait_until(SOON, || !is_alive(&pid)));
+}
+
+#[test]
+fn time_limits_hold() {
+    let server = with(&[
+        ("silent.sh", "exec sleep 60"),
+        ("stalls.sh", "printf 'Content-Length: 9\\n\\nbegun'; exec sleep 60"),
+        ("deaf.sh", "exec sleep 60"),
+        (
+            "lingers.sh",
+            "printf 'X: y\\n\\nanswered'; echo $$ > lingers.pid; exec >&- 2>&-; sleep 60",
+        ),
+    ])
+    .config("cgi.limits = ( \"read-timeout\" => 1, \"write-timeout\" => 1, \"exit-timeout\" => 1 )")
+    .start();
+    let start = Instant::now();
+    assert_eq!(server.get("/silent.sh").status, 504);
+    server.await_log("cgi.limits' read-timeout ran out");
+    assert!(start.elapsed() >= Duration::from_millis(900));
+    let mut client = server.connect();
+    client.send("GET /stalls.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response(false).is_err());
+    let deaf = post(&server, "/deaf.sh", &"x".repeat(1 << 20)).response();
+    assert_eq!(deaf.status, 504);
+    server.await_log("cgi.limits' write-timeout ran out");
+    assert_eq!(server.get("/lingers.sh").text(), "answered");
+    let pid = noted_pid(&server.root("lingers.pid"));
+    assert!(wait_until(SOON, || !is_alive(&pid)), "it runs on");
+    assert!(wait_until(SOON, || zombies(&server) == 0));
+}
+
+#[test]
+fn n_programs_run_and_one_more_is_refused() {
+    let server = with(&[
+        (
+            "waits.sh",
+            "printf 'X: y\\n\\n'; echo $$ > $QUERY_STRING.pid; read -r line; echo \"$line\"",
+        ),
+        ("quick.sh", "printf 'X: y\\n\\nquick'"),
+    ])
+    .config("cgi.max-processes = 2\nserver.max-worker = 2")
+    .start();
+    let begin = |name: &str| {
+        let mut client = server.connect();
+        client.send(format!(
+            "POST /waits.sh?{name} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"
+        ));
+        noted_pid(&server.root(&format!("{name}.pid")));
+        client
+    };
+    let (mut first, _second) = (begin("first"), begin("second"));
+    let refused = server.get("/quick.sh");
+    assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+    server.await_log("cgi.max-processes is reached: 2 programs run");
+    first.send("go\n");
+    assert_eq!(first.response().text(), "go\n");
+    let freed = wait_until(SOON, || server.get("/quick.sh").status == 200);
+    assert!(freed, "the place is free again");
+}
+
+#[test]
+fn local_redirections_are_followed_where_that_is_asked_for() {
+    let server = with(&[
+        ("to.sh", "printf 'Location: /a.txt\\n\\n'"),
+        ("circle.sh", "printf 'Location: /circle.sh\\n\\n'"),
+    ])
+    .file("a.txt", "A")
+    .config("$HTTP[\"host\"] == \"follow\" { cgi.local-redir = \"enable\" }")
+    .start();
+    let plain = server.get("/to.sh");
+    assert_eq!((plain.status, plain.field("Location")), (302, Some("/a.txt")));
+    let follow = |target: &str| {
+        let mut client = server.connect();
+        client
+            .send(format!("POST {target} HTTP/1.1\r\nHost: follow\r\nContent-Length: 1\r\n\r\nx"));
+        client.response()
+    };
+    assert_eq!(follow("/to.sh").text(), "A");
+    assert_eq!(follow("/circle.sh").status, 500);
+    server.await_log("rewritten in a circle");
+}
+
+#[test]
+fn a_program_may_agree_to_another_protocol() {
+    let server = with(&[
+        (
+            "chat.sh",
+            "printf 'Status: 101\\nX-A: b\\n\\n'; \
+             while read -r line; do echo \"heard $line\"; done; echo bye",
+        ),
+        ("no.sh", "printf 'Status: 101\\n\\n'"),
+    ])
+    .config("$HTTP[\"url\"] == \"/chat.sh\" { cgi.upgrade = \"enable\" }")
+    .start();
+    let ask = |target: &str| {
+        let mut client = server.connect();
+        client.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\nearly\n"
+        ));
+        client
+    };
+    let mut client = ask("/chat.sh");
+    let wanted: &[u8] = b"heard early\n";
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.read_exact(1).expect("a head"));
+    }
+    let head = String::from_utf8(head).expect("text");
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let lower = head.to_ascii_lowercase();
+    assert!(lower.contains("connection: upgrade\r\n") && lower.contains("upgrade: lines\r\n"));
+    assert_eq!(client.read_exact(wanted.len()).expect("an echo"), wanted);
+    client.send("more\n");
+    assert_eq!(client.read_exact(11).expect("an echo"), b"heard more\n");
+    client.half_close();
+    assert_eq!(client.read_to_end().0, b"bye\n");
+    assert_eq!(ask("/no.sh").response().status, 502, "nobody allowed that");
+}

@@ -14,6 +14,8 @@ cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 # A C compiler, for the memory allocator.
 packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
+# A client that can be slow.
+command -v curl >/dev/null || packages+=(curl)
 # A name server, to resolve backends by.
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 # The ancestor, which some tests run side by side with lighty; without it they are skipped.

@@ -125,6 +125,7 @@ async fn answer(
     if head.status == Status::SWITCHING_PROTOCOLS && upgrade {
         return Ok(hand_over(ex, talk, head));
     }
+    talk.stays();
     if head.status.code() < 200 {
         return Err(Failure::new(Fault::BackendMalformed, "a Status below 200"));
     }

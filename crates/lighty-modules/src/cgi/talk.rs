@@ -67,6 +67,8 @@ pub(super) struct Talk {
     /// A piece of the body that the program is to read.
     piece: Bytes,
     input_open: bool,
+    /// The program may agree to another protocol: its input stays open until it says what it does.
+    may_upgrade: bool,
     link: Option<Rc<RefCell<dyn ClientLink>>>,
     buffer: Vec<u8>,
     /// Where what was read and not consumed begins, and ends.
@@ -84,10 +86,11 @@ impl Talk {
     pub(super) fn new(ex: &mut Exchange, channel: Channel, keeper: Keeper, limits: Limits) -> Self {
         let clock = ex.services.clock.clone();
         Self {
-            channel,
             body: std::mem::take(&mut ex.body),
             piece: Bytes::new(),
             input_open: true,
+            may_upgrade: matches!(channel, Channel::Socket(_)),
+            channel,
             link: ex.link.clone(),
             buffer: Vec::new(),
             start: 0,
@@ -178,7 +181,16 @@ impl Talk {
     fn close_input(&mut self) {
         self.input_open = false;
         self.piece = Bytes::new();
-        self.channel.close_input();
+        if !self.may_upgrade {
+            self.channel.close_input();
+        }
+    }
+
+    /// The program answers by HTTP: nothing follows the request's body.
+    pub(super) fn stays(&mut self) {
+        if std::mem::take(&mut self.may_upgrade) && !self.input_open {
+            self.channel.close_input();
+        }
     }
 
     /// Ready when whoever's turn it is has taken too long. A client has limits of its own.

@@ -15,7 +15,7 @@ use lighty_io::file::OpenFile;
 use crate::courier::{Courier, Link, Trouble};
 use crate::local::Local;
 use crate::pool::Connection;
-use crate::session::{Event, SessionFault};
+use crate::session::{Event, SessionFault, Step};
 use crate::spec::UpstreamSpec;
 use crate::upload::Upload;
 
@@ -84,11 +84,7 @@ impl Download {
             let carriage = self.carriage.as_mut()?;
             // What is wrong with it is found once more when it is read in earnest.
             let step = carriage.courier.session.read_body(&self.input).ok()?;
-            let piece = match &step.event {
-                Event::Data(range) => self.input.slice(range.clone()),
-                _ => Bytes::new(),
-            };
-            drop(self.input.split_to(step.consumed));
+            let piece = self.take_step(&step);
             if self.early.is_empty() {
                 self.early = piece;
             } else if !piece.is_empty() {
@@ -106,6 +102,21 @@ impl Download {
             }
         }
         None
+    }
+
+    /// Takes what a step through the input found, and what it dealt with. Where that is one thing
+    /// and all there is, the buffer goes with it.
+    fn take_step(&mut self, step: &Step) -> Bytes {
+        let Event::Data(range) = &step.event else {
+            drop(self.input.split_to(step.consumed));
+            return Bytes::new();
+        };
+        if *range == (0..self.input.len()) && step.consumed == range.end {
+            return std::mem::take(&mut self.input);
+        }
+        let piece = self.input.slice(range.clone());
+        drop(self.input.split_to(step.consumed));
+        piece
     }
 
     /// Reads the body and drops it, so that the connection can be used again. One that is longer
@@ -171,12 +182,8 @@ impl Download {
         while let Some(carriage) = &mut self.carriage {
             let step = carriage.courier.session.read_body(&self.input)?;
             self.local.hear(&carriage.connection.place, &mut *carriage.courier.session);
-            let piece = match &step.event {
-                Event::Data(range) => self.input.slice(range.clone()),
-                _ => Bytes::new(),
-            };
-            let read_on = step.consumed > 0 && !self.input.is_empty();
-            drop(self.input.split_to(step.consumed));
+            let read_on = step.consumed > 0;
+            let piece = self.take_step(&step);
             match step.event {
                 Event::Data(_) if !piece.is_empty() => return Ok(Some(Next::Piece(piece))),
                 Event::Done => {

@@ -21,6 +21,9 @@ pub struct Response {
     /// What a Content-Length among `fields` says. It stays where it is true of the body that is
     /// sent; a length that nobody answers for is replaced.
     pub length_said: Option<u64>,
+    /// A body of unknown length ends with the connection, though the client knows of chunks; HEAD
+    /// is told nothing of its length.
+    pub unchunked: bool,
     /// Who takes the connection over behind a 101.
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
@@ -35,6 +38,7 @@ impl Response {
         self.answered = false;
         self.described_length = None;
         self.length_said = None;
+        self.unchunked = false;
         self.tunnel = None;
     }
 

@@ -36,24 +36,29 @@ pub fn encoding_quality(accept_encoding: Option<&[u8]>, coding: &str) -> Quality
     let is_identity = coding == "identity";
     let default = if is_identity { QUALITY_FULL } else { 0 };
     let Some(value) = accept_encoding else { return default };
-    let mut star = None;
-    for item in list_items(value) {
-        let (name, quality) = split_quality(item);
-        let plain = name.strip_prefix(b"x-").unwrap_or(name);
-        if name.eq_ignore_ascii_case(coding.as_bytes())
-            || plain.eq_ignore_ascii_case(coding.as_bytes())
-        {
-            return quality;
-        }
-        if name == b"*" {
-            star = Some(quality);
-        }
+    if let Some(quality) = named_encoding_quality(value, coding) {
+        return quality;
     }
-    match star {
+    match named_encoding_quality(value, "*") {
         Some(0) => 0,
         Some(quality) if !is_identity => quality,
         _ => default,
     }
+}
+
+/// The weight that an `Accept-Encoding` gives a coding by its name, with or without `x-` before it.
+#[must_use]
+pub fn named_encoding_quality(accept_encoding: &[u8], coding: &str) -> Option<Quality> {
+    list_items(accept_encoding).find_map(|item| {
+        let (name, quality) = split_quality(item);
+        let plain = match name {
+            [b'x' | b'X', b'-', plain @ ..] => plain,
+            _ => name,
+        };
+        let is_meant = name.eq_ignore_ascii_case(coding.as_bytes())
+            || plain.eq_ignore_ascii_case(coding.as_bytes());
+        is_meant.then_some(quality)
+    })
 }
 
 /// 3 for the type itself, 2 for `type/*`, 1 for `*/*`, 0 for no match. Parameters of the range are

@@ -136,7 +136,10 @@ fn validate(ex: &mut Exchange, meta: &Meta, form: Form) -> bool {
     }
     match outcome {
         Outcome::Proceed { .. } => return false,
-        Outcome::NotModified => ex.response.status = Status::NOT_MODIFIED,
+        Outcome::NotModified => {
+            ex.response.status = Status::NOT_MODIFIED;
+            set_media_type(ex, form);
+        }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
     }
     true
@@ -173,6 +176,8 @@ async fn answer(ex: &mut Exchange, entry: Rc<Entry>, form: Form) -> Step<'static
     match list(ex, &entry, form).await {
         Ok(body) => {
             set_fields(ex, form);
+            // Whether GET would make the page at once, and so know its length, is not known.
+            ex.response.unchunked = ex.request.is_head() && matches!(body, Body::Stream(_));
             ex.response.body = body;
         }
         Err(error) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
@@ -411,18 +416,25 @@ async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
+fn set_media_type(ex: &mut Exchange, form: Form) {
+    let settings = Rc::clone(&ex.settings);
+    let fields = &mut ex.response.fields;
+    match form {
+        Form::Json => fields.push_known(Known::ContentType, "application/json"),
+        Form::Html => {
+            let encoding = &settings.module::<ListingSettings>().encoding;
+            fields.push_known(Known::ContentType, page::media_type(encoding));
+        }
+    }
+}
+
 fn set_fields(ex: &mut Exchange, form: Form) {
     let settings = Rc::clone(&ex.settings);
     let listing = settings.module::<ListingSettings>();
+    set_media_type(ex, form);
     let fields = &mut ex.response.fields;
     fields.push_known(Known::XContentTypeOptions, "nosniff");
-    if form == Form::Json {
-        fields.push_known(Known::ContentType, "application/json");
-        return;
-    }
-    let media_type = page::media_type(&listing.encoding);
-    fields.push_known(Known::ContentType, media_type);
-    if listing.auto_layout {
+    if form == Form::Html && listing.auto_layout {
         let style = csp::Origin::of(listing.external_css.as_deref());
         let script = csp::Origin::of(listing.external_js.as_deref());
         let policy = csp::policy(style, script, listing.has_raw_html());

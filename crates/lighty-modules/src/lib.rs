@@ -9,6 +9,8 @@ pub mod access;
 pub mod accesslog;
 pub mod alias;
 pub mod cgi;
+pub mod chunked;
+pub mod deflate;
 pub mod dirlisting;
 pub mod evhost;
 pub mod expire;

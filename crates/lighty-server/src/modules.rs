@@ -13,10 +13,10 @@ use lighty_modules::cgi::Places;
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::{
-    access::Access, alias::Alias, cgi::Cgi, dirlisting::DirListing, evhost::Evhost, expire::Expire,
-    flv_streaming::FlvStreaming, indexfile::IndexFile, redirect::Redirect,
-    secdownload::Secdownload, setenv::Setenv, simple_vhost::SimpleVhost, staticfile::StaticFile,
-    userdir::Userdir, usertrack::Usertrack,
+    access::Access, alias::Alias, cgi::Cgi, chunked::Chunked, deflate::Deflate,
+    dirlisting::DirListing, evhost::Evhost, expire::Expire, flv_streaming::FlvStreaming,
+    indexfile::IndexFile, redirect::Redirect, secdownload::Secdownload, setenv::Setenv,
+    simple_vhost::SimpleVhost, staticfile::StaticFile, userdir::Userdir, usertrack::Usertrack,
 };
 use lighty_proxy::proxy::ProxyCore;
 use lighty_proxy::registry::Registry;
@@ -41,6 +41,9 @@ pub const BUILT_IN: &[&str] = &[
     "mod_dirlisting",
     "mod_expire",
     "mod_usertrack",
+    "mod_deflate",
+    "mod_compress",
+    "mod_chunked",
     "mod_accesslog",
 ];
 
@@ -75,6 +78,8 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(DirListing::directives());
     rows.extend(Expire::directives());
     rows.extend(Usertrack::directives());
+    rows.extend(Deflate::directives());
+    rows.extend(Chunked::directives());
     rows.extend(AccessLog::directives());
     rows.extend(ProxyCore::directives());
     rows
@@ -105,6 +110,9 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         always(DirListing),
         asked.for_one(Expire),
         asked.for_one(Usertrack),
+        // Filters: what comes later filters what comes out of those before.
+        asked.for_one(Deflate::default()),
+        asked.for_one(Chunked),
         asked.for_one(AccessLog::new(&shared.access_logs)),
     ];
     ModuleList::new(all.into_iter().flatten().collect())

@@ -377,10 +377,11 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     let response = &mut ex.response;
     let length = response.body.known_length();
     let bodiless = !response.status.allows_content() || ex.request.is_head();
+    let in_chunks = ex.request.version == Version::Http11 && !response.unchunked;
     let framing = match length {
         _ if bodiless => Framing::None,
         Some(_) => Framing::Length,
-        None if ex.request.version == Version::Http11 => Framing::Chunked,
+        None if in_chunks => Framing::Chunked,
         None => Framing::Close,
     };
     if framing == Framing::Close || response.close {
@@ -389,7 +390,7 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
         response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
     }
-    push_framing(response, ex.request.version, framing, length, scratch);
+    push_framing(response, framing, length, in_chunks, scratch);
     let fields = &mut response.fields;
     match (ex.keep_alive, ex.request.version) {
         // `Connection: upgrade` stands there already.
@@ -401,12 +402,13 @@ fn frame(ex: &mut Exchange, scratch: &mut Vec<u8>) -> Framing {
     framing
 }
 
-/// Content-Length or Transfer-Encoding. `length` is the body's.
+/// Content-Length or Transfer-Encoding. `length` is the body's; `in_chunks`, how one without it
+/// is sent.
 fn push_framing(
     response: &mut Response,
-    version: Version,
     framing: Framing,
     length: Option<u64>,
+    in_chunks: bool,
     scratch: &mut Vec<u8>,
 ) {
     if !response.status.allows_content() {
@@ -425,12 +427,10 @@ fn push_framing(
         }
         fields.remove(Known::ContentLength);
     }
-    match (told, framing) {
-        (Some(length), _) => push_length(length, fields, scratch),
-        (None, Framing::Chunked | Framing::None) if version == Version::Http11 => {
-            fields.push_known(Known::TransferEncoding, "chunked");
-        }
-        (None, _) => {}
+    match told {
+        Some(length) => push_length(length, fields, scratch),
+        None if in_chunks => fields.push_known(Known::TransferEncoding, "chunked"),
+        None => {}
     }
 }
 

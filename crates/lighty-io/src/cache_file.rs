@@ -1,0 +1,146 @@
+//! Files that are kept because making them again would cost time: written beside, then renamed.
+//!
+//! To be used on a thread of the pool. Whatever goes wrong (no room, no permission) means that the
+//! file is not kept, and nothing else: who writes it serves what it writes all the same.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file that is not there before it is whole.
+#[derive(Debug)]
+pub struct CacheFile {
+    directory: PathBuf,
+    name: PathBuf,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing was written yet.
+    New,
+    Open(File, PathBuf),
+    Failed,
+}
+
+impl CacheFile {
+    /// A file to be: `name` beneath `directory`, which must exist; directories between them are
+    /// made. Touches nothing before the first byte.
+    pub fn new(directory: &Path, name: &Path) -> Self {
+        let name = directory.join(name);
+        Self { directory: directory.to_owned(), name, state: State::New }
+    }
+
+    /// Adds bytes.
+    pub fn append(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() || matches!(self.state, State::Failed) {
+            return;
+        }
+        if let Err(error) = self.try_append(bytes) {
+            self.fail(&error);
+        }
+    }
+
+    /// The file is whole: it gets its name.
+    pub fn commit(mut self) {
+        if let State::Open(_, temporary) = &self.state {
+            let made = self.name.parent().map_or(Ok(()), fs::create_dir_all);
+            match made.and_then(|()| fs::rename(temporary, &self.name)) {
+                // Nothing is left to be removed.
+                Ok(()) => self.state = State::New,
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if let State::New = self.state {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".{}-{number}.tmp", std::process::id());
+            let temporary = self.directory.join(name);
+            let file = File::create_new(&temporary)?;
+            self.state = State::Open(file, temporary);
+        }
+        match &mut self.state {
+            State::Open(file, _) => file.write_all(bytes),
+            State::New | State::Failed => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        note_failure(&self.directory, error);
+        self.remove();
+        self.state = State::Failed;
+    }
+
+    fn remove(&self) {
+        if let State::Open(_, temporary) = &self.state {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+impl Drop for CacheFile {
+    /// Who was to read it has gone: half a file is of no use.
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// What went wrong last, until somebody asks.
+static FAILURE: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
+
+fn note_failure(directory: &Path, error: &io::Error) {
+    let words = format!("{}: {error}", directory.display());
+    *FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(words);
+}
+
+/// What went wrong since this was last asked, for the log.
+pub fn take_failure() -> Option<String> {
+    FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("a directory");
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = Path::new("a/b/page-gzip-1");
+        let mut file = CacheFile::new(dir.path(), name);
+        assert!(names(dir.path()).is_empty());
+        file.append(b"one ");
+        file.append(b"two");
+        assert!(!dir.path().join(name).exists());
+        file.commit();
+        assert_eq!(fs::read(dir.path().join(name)).expect("it is there"), b"one two");
+        let mut given_up = CacheFile::new(dir.path(), Path::new("other"));
+        given_up.append(b"half");
+        drop(given_up);
+        assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn failures_are_told_and_leave_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut nowhere = CacheFile::new(&dir.path().join("missing"), Path::new("x"));
+        nowhere.append(b"bytes");
+        nowhere.append(b"more");
+        nowhere.commit();
+        assert!(take_failure().expect("said").contains("missing"));
+        // A directory stands where the file should be.
+        fs::create_dir_all(dir.path().join("taken/below")).expect("directories");
+        let mut taken = CacheFile::new(dir.path(), Path::new("taken"));
+        taken.append(b"bytes");
+        taken.commit();
+        assert_eq!(names(dir.path()), ["taken"]);
+    }
+}

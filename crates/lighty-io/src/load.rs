@@ -1,0 +1,17 @@
+//! How busy the machine is.
+
+/// The load average of the last minute: how many processes ran or wanted to. Never blocks.
+pub fn load_average() -> f64 {
+    // In 65536ths (`SI_LOAD_SHIFT`).
+    rustix::system::sysinfo().loads[0] as f64 / 65536.0
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_is_a_sensible_number() {
+        let said = std::fs::read_to_string("/proc/loadavg").expect("procfs");
+        let said: f64 = said.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        assert!((super::load_average() - said).abs() <= 1.0 + said / 4.0);
+    }
+}

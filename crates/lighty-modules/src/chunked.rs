@@ -1,0 +1,74 @@
+//! `mod_chunked`: whether a body of unknown length may be sent in chunks.
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module};
+use lighty_core::{Exchange, Level, Settings, module_settings};
+use lighty_http::Version;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct ChunkedSettings {
+    encoding: bool,
+    debug: bool,
+}
+
+impl Default for ChunkedSettings {
+    fn default() -> Self {
+        Self { encoding: true, debug: false }
+    }
+}
+module_settings!(ChunkedSettings);
+
+/// The module. The framing itself is the connection's business.
+pub struct Chunked;
+
+impl Module for Chunked {
+    fn name(&self) -> &'static str {
+        "mod_chunked"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { filter: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        vec![
+            Directive::bool("chunked.encoding", |s: &mut Settings, on| {
+                s.module_mut::<ChunkedSettings>().encoding = on;
+            })
+            .module("mod_chunked")
+            .default("enable")
+            .since("1.5")
+            .doc(
+                "Sends a body whose length is not known beforehand with `Transfer-Encoding: \
+                 chunked` to clients that speak HTTP/1.1. Disabled, and with HTTP/1.0 always, \
+                 such a body ends with the connection. `mod_chunked` need not be loaded.",
+            )
+            .example("chunked.encoding = \"disable\""),
+            Directive::bool("chunked.debug", |s: &mut Settings, on| {
+                s.module_mut::<ChunkedSettings>().debug = on;
+            })
+            .module("mod_chunked")
+            .default("disable")
+            .since("1.5")
+            .doc("Logs how the end of each answer's body is marked.")
+            .example("chunked.debug = \"enable\""),
+        ]
+    }
+
+    fn filter<'a>(&'a self, ex: &'a mut Exchange) -> lighty_core::Step<'a> {
+        let own = ex.settings.module::<ChunkedSettings>();
+        let length = ex.response.described_length.or(ex.response.body.known_length());
+        let chunks = own.encoding && ex.request.version == Version::Http11;
+        if own.debug {
+            let how = match length {
+                Some(length) => format!("{length} bytes"),
+                None if chunks => "in chunks".to_owned(),
+                None => "until the connection ends".to_owned(),
+            };
+            ex.log(Level::Notice, &format!("mod_chunked: {how}"));
+        }
+        ex.response.unchunked |= !chunks;
+        lighty_core::Step::Next
+    }
+}

@@ -1,0 +1,364 @@
+//! `mod_deflate`: answers compressed for clients that accept it.
+//!
+//! Whatever made an answer, it is compressed on its way out, by a filter. Reading order:
+//! `coding` (which one), `settings`, `params`, then this file (whether), `tags` (conditions),
+//! `kept` (files that need not be compressed), `encoder`, `squeeze` (the filter), `budget`.
+
+mod budget;
+mod coding;
+mod encoder;
+mod kept;
+mod params;
+mod settings;
+mod squeeze;
+mod tags;
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Body, BodyStream, Exchange, Level, Response, Settings};
+use lighty_http::{Fields, Known, Status};
+use lighty_io::cache_file::CacheFile;
+use lighty_io::file::OpenFile;
+use lighty_io::stat_cache::Entry;
+
+use budget::Budget;
+use coding::{Coding, Wanted};
+use encoder::{Encoder, Op};
+use settings::DeflateSettings;
+use squeeze::{Plan, Squeeze};
+
+/// The module.
+#[derive(Default)]
+pub struct Deflate {
+    budget: Budget,
+    /// The load average, and the second in which it was read.
+    load: Cell<(i64, f64)>,
+}
+
+impl Module for Deflate {
+    fn name(&self) -> &'static str {
+        "mod_deflate"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { found: true, filter: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    /// Before anybody evaluates the request's conditions.
+    fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let own = ex.settings.module::<DeflateSettings>();
+        let fields = &mut ex.request.fields;
+        if own.enabled && fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch]) {
+            let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
+            tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
+        }
+        Step::Next
+    }
+
+    fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<DeflateSettings>();
+        if !own.enabled || !may_be_encoded(ex, own) {
+            return Step::Next;
+        }
+        let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
+        if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
+            return Step::Wait(Box::pin(async move {
+                self.answer_with_file(ex, settings.module::<DeflateSettings>(), &wanted).await;
+                Step::Next
+            }));
+        }
+        self.encode(ex, own, &wanted, None);
+        Step::Next
+    }
+}
+
+/// `Accept-Encoding`, its lines as one.
+fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
+    let mut lines = fields.get_all(Known::AcceptEncoding);
+    let mut whole = lines.next()?.to_vec();
+    for line in lines {
+        whole.extend_from_slice(b", ");
+        whole.extend_from_slice(line);
+    }
+    Some(whole)
+}
+
+/// Whether such an answer is encoded for whoever wants it.
+fn may_be_encoded(ex: &Exchange, own: &DeflateSettings) -> bool {
+    let fields = &ex.response.fields;
+    let is_bound = fields.contains(Known::ContentEncoding)
+        || fields.list_contains(Known::CacheControl, "no-transform")
+        || [&b"Content-MD5"[..], b"Content-Digest", b"Repr-Digest"]
+            .iter()
+            .any(|digest| fields.get_named(digest).is_some());
+    !is_bound && (own.types.is_empty() || has_type(ex, own))
+}
+
+/// Whether the media type is one of those in the configuration.
+fn has_type(ex: &Exchange, own: &DeflateSettings) -> bool {
+    let Some(media_type) = ex.response.fields.get(Known::ContentType) else {
+        // A backend's 304 need not say it; the client's tag tells that it was encoded.
+        return held_tag(ex).is_some();
+    };
+    own.types.iter().any(|prefix| {
+        let prefix = prefix.strip_suffix('*').unwrap_or(prefix).as_bytes();
+        media_type.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+    })
+}
+
+/// The tag that a 304 owes to a client that has the encoded form.
+fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
+    let response = &ex.response;
+    let tag =
+        response.fields.get(Known::ETag).filter(|_| response.status == Status::NOT_MODIFIED)?;
+    tags::held(&ex.request.fields, tag)
+}
+
+impl Deflate {
+    /// Sets what every answer owes that could have been encoded, and says in what this one can be.
+    fn negotiate(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
+        let status = ex.response.status;
+        if status == Status::NOT_MODIFIED {
+            if let Some(tag) = held_tag(ex) {
+                ex.response.fields.set(Known::ETag, tag);
+            }
+            add_vary(&mut ex.response.fields);
+            return None;
+        }
+        let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
+        if !has_fit_body(&ex.response, own, wanted.refuses_identity) {
+            return None;
+        }
+        add_vary(&mut ex.response.fields);
+        let asks_not = ex.request.fields.list_contains(Known::CacheControl, "no-transform");
+        (!is_part(&ex.response) && !asks_not && !wanted.codings.is_empty()).then_some(wanted)
+    }
+
+    /// Answers a whole file with one that is encoded already, or else encodes it.
+    async fn answer_with_file(&self, ex: &mut Exchange, own: &DeflateSettings, wanted: &Wanted) {
+        if own.precompressed
+            && let Some((coding, entry)) = kept::find_beside(ex, &wanted.codings).await
+        {
+            return self.replace(ex, own, coding, &entry, "compressed beforehand");
+        }
+        let first = wanted.codings.first();
+        let name = first.and_then(|coding| kept::cached_name(ex, *coding));
+        let (Some(coding), Some(directory), Some(name)) = (first, &own.cache_dir, name) else {
+            return self.encode(ex, own, wanted, None);
+        };
+        if let Some(failure) = lighty_io::cache_file::take_failure() {
+            ex.log(Level::Warning, &format!("deflate.cache-dir cannot be written: {failure}"));
+        }
+        match kept::find_cached(ex, directory, &name).await {
+            Some(entry) => self.replace(ex, own, *coding, &entry, "cached"),
+            None => self.encode(ex, own, wanted, Some((directory, name))),
+        }
+    }
+
+    fn replace(
+        &self,
+        ex: &mut Exchange,
+        own: &DeflateSettings,
+        coding: Coding,
+        entry: &Rc<Entry>,
+        how: &str,
+    ) {
+        ex.response.body = kept::body_of(entry);
+        set_fields(ex, coding);
+        note(ex, own, coding, how);
+    }
+
+    /// Encodes the answer, unless it is a bad moment for that.
+    fn encode(
+        &self,
+        ex: &mut Exchange,
+        own: &DeflateSettings,
+        wanted: &Wanted,
+        cached: Option<(&str, Vec<u8>)>,
+    ) {
+        let is_event_stream = media_type_is(&ex.response.fields, b"text/event-stream");
+        let fits = |coding: &&Coding| !(is_event_stream && **coding == Coding::Bzip2);
+        let Some(coding) = wanted.codings.iter().find(fits).copied() else { return };
+        if own.load_max.is_some_and(|most| self.load_average(ex) >= most) {
+            return note(ex, own, coding, "not: deflate.max-loadavg");
+        }
+        let inline_bytes_max = own.params.inline_bytes_max(coding);
+        let short = in_memory(&ex.response).filter(|bytes| bytes.len() <= inline_bytes_max);
+        let done = match short.filter(|_| cached.is_none()) {
+            Some(bytes) => encode_whole(coding, &own.params, &bytes).map(|encoded| {
+                ex.response.body = Body::Memory(encoded);
+                "at once"
+            }),
+            None => {
+                let copy = cached.map(|(directory, name)| kept::new_cached(directory, &name));
+                let sync_flush = own.sync_flush || is_event_stream;
+                self.put_encoder(ex, own, coding, sync_flush, copy).map(|()| "on its way")
+            }
+        };
+        match done {
+            Ok(how) => {
+                set_fields(ex, coding);
+                note(ex, own, coding, how);
+            }
+            // An encoder that cannot be had is no reason not to answer.
+            Err(why) => note(ex, own, coding, &format!("not: {why}")),
+        }
+    }
+
+    /// Puts an encoder before the body; an error leaves it as it was.
+    fn put_encoder(
+        &self,
+        ex: &mut Exchange,
+        own: &DeflateSettings,
+        coding: Coding,
+        sync_flush: bool,
+        copy: Option<CacheFile>,
+    ) -> io::Result<()> {
+        let params = &own.params;
+        let memory = params.memory_bytes(coding).saturating_add(own.block_bytes as u64);
+        let Some(lease) = self.budget.lend(memory, own.memory_bytes_max) else {
+            return Err(io::Error::other("deflate.max-memory"));
+        };
+        let response = &mut ex.response;
+        if ex.request.is_head() {
+            // Of a body that is not at hand nobody knows whether it would be short enough to be
+            // encoded at once: then nothing is said of its length.
+            response.unchunked = response.described_length.is_some()
+                || matches!(response.body, Body::Empty | Body::Stream(_));
+            response.body = Body::Stream(Box::new(Unread));
+            return Ok(());
+        }
+        let plan = Plan {
+            encoder: Encoder::new(coding, params, body_length(response))?,
+            block_bytes: own.block_bytes,
+            out_bytes: if own.out_bytes == 0 { squeeze::OUT_BYTES } else { own.out_bytes },
+            inline_bytes_max: params.inline_bytes_max(coding),
+            sync_flush,
+            copy,
+            lease,
+        };
+        let engine = &ex.services.engine;
+        let body = std::mem::take(&mut response.body);
+        response.body = body.filtered(Box::new(Squeeze::new(plan, engine)), engine);
+        Ok(())
+    }
+
+    fn load_average(&self, ex: &Exchange) -> f64 {
+        let now_s = ex.services.clock.unix_s();
+        if self.load.get().0 != now_s {
+            self.load.set((now_s, lighty_io::load::load_average()));
+        }
+        self.load.get().1
+    }
+}
+
+/// Whether there is a body whose length is worth the effort.
+fn has_fit_body(response: &Response, own: &DeflateSettings, whatever_it_is: bool) -> bool {
+    let status = response.status;
+    if !status.allows_content() || status.code() == 205 || response.tunnel.is_some() {
+        return false;
+    }
+    match body_length(response) {
+        Some(0) => false,
+        _ if is_part(response) => true,
+        Some(length) => {
+            let is_large = own.max_bytes > 0 && length > own.max_bytes;
+            (length >= own.min_bytes || whatever_it_is) && !is_large
+        }
+        None => true,
+    }
+}
+
+/// A part of something, counted in bytes of its plain form.
+fn is_part(response: &Response) -> bool {
+    response.status == Status::PARTIAL_CONTENT || response.fields.contains(Known::ContentRange)
+}
+
+/// Length of the body that is sent, or that a HEAD request is told about.
+fn body_length(response: &Response) -> Option<u64> {
+    response.described_length.or(response.body.known_length())
+}
+
+/// The body, if it is at hand.
+fn in_memory(response: &Response) -> Option<Bytes> {
+    if response.described_length.is_some() {
+        return None;
+    }
+    match &response.body {
+        Body::Memory(bytes) => Some(bytes.clone()),
+        Body::Cached(entry) => entry.small().cloned(),
+        _ => None,
+    }
+}
+
+/// Encodes a body that is short.
+fn encode_whole(coding: Coding, params: &params::Params, bytes: &[u8]) -> io::Result<Bytes> {
+    let mut encoder = Encoder::new(coding, params, Some(bytes.len() as u64))?;
+    let mut out = Vec::with_capacity(bytes.len() / 2 + 64);
+    encoder.run(bytes, Op::Finish, &mut out, usize::MAX)?;
+    Ok(out.into())
+}
+
+fn media_type_is(fields: &Fields, wanted: &[u8]) -> bool {
+    let media_type = fields.get(Known::ContentType).unwrap_or_default();
+    let bare = media_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    bare.trim_ascii().eq_ignore_ascii_case(wanted)
+}
+
+/// The answer depends on what the client accepts, whether or not it is encoded: RFC 9110 section
+/// 12.5.5.
+fn add_vary(fields: &mut Fields) {
+    let names_it = |name| fields.list_contains(Known::Vary, name);
+    if names_it("*") || names_it("Accept-Encoding") {
+        return;
+    }
+    let vary = match fields.get(Known::Vary) {
+        Some(vary) if !vary.is_empty() => [vary, b", Accept-Encoding"].concat(),
+        _ => b"Accept-Encoding".to_vec(),
+    };
+    fields.set(Known::Vary, vary);
+}
+
+/// Fields of an answer that is encoded now. Its ranges would be those of the encoded form, which
+/// may come out differently another time.
+fn set_fields(ex: &mut Exchange, coding: Coding) {
+    let response = &mut ex.response;
+    let fields = &mut response.fields;
+    fields.remove(Known::ContentLength);
+    fields.set(Known::ContentEncoding, coding.name());
+    if fields.contains(Known::AcceptRanges) {
+        fields.set(Known::AcceptRanges, "none");
+    }
+    if let Some(tag) = fields.get(Known::ETag).and_then(|tag| tags::with_coding(tag, coding)) {
+        fields.set(Known::ETag, tag);
+    }
+    response.length_said = None;
+    response.described_length = None;
+}
+
+fn note(ex: &Exchange, own: &DeflateSettings, coding: Coding, how: &str) {
+    if own.debug {
+        ex.log(Level::Notice, &format!("mod_deflate: {}: {how}", coding.name()));
+    }
+}
+
+/// What a HEAD request is told of: a body whose length nobody knows before it is made.
+struct Unread;
+
+impl BodyStream for Unread {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        Poll::Ready(None)
+    }
+}

@@ -1,0 +1,131 @@
+//! The content codings, and which of them a client gets.
+
+use lighty_http::accept::{encoding_quality, named_encoding_quality};
+
+/// A content coding (RFC 9110 section 8.4.1; RFC 7932, RFC 8878; bzip2 by custom).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Brotli,
+    Zstd,
+    Gzip,
+    Deflate,
+    Bzip2,
+}
+
+impl Coding {
+    /// Those that a client gets if it likes several equally, in this order: smallest first among
+    /// those that are fast enough to be made while the client waits.
+    pub(super) const ALL: [Coding; 5] =
+        [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
+
+    /// As in `Content-Encoding`, in entity tags and in names of cached files.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+            Coding::Gzip => "gzip",
+            Coding::Deflate => "deflate",
+            Coding::Bzip2 => "bzip2",
+        }
+    }
+
+    /// The ending of a file that was compressed beforehand.
+    pub(super) fn ending(self) -> Option<&'static str> {
+        match self {
+            Coding::Brotli => Some(".br"),
+            Coding::Zstd => Some(".zst"),
+            Coding::Gzip => Some(".gz"),
+            Coding::Bzip2 => Some(".bz2"),
+            Coding::Deflate => None,
+        }
+    }
+
+    /// From `deflate.allowed-encodings`; `x-gzip` and `x-bzip2` are what clients of old say.
+    pub(super) fn from_name(name: &str) -> Option<Coding> {
+        let plain = name.strip_prefix("x-").unwrap_or(name);
+        match plain {
+            "brotli" => Some(Coding::Brotli),
+            _ => Coding::ALL.into_iter().find(|coding| coding.name() == plain),
+        }
+    }
+}
+
+/// What a client says about codings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Those to choose from, the best first.
+    pub(super) codings: Vec<Coding>,
+    /// The client refuses what is not encoded (`identity;q=0`).
+    pub(super) refuses_identity: bool,
+}
+
+impl Wanted {
+    /// RFC 9110 section 12.5.3: by weight, then in the order of `allowed`. A coding that the client
+    /// likes less than a plain answer it named itself is not taken.
+    pub(super) fn of(accept_encoding: Option<&[u8]>, allowed: &[Coding]) -> Self {
+        let Some(accept) = accept_encoding else { return Self::default() };
+        let plain = named_encoding_quality(accept, "identity").unwrap_or(0);
+        let quality = |coding: Coding| encoding_quality(Some(accept), coding.name());
+        let mut codings: Vec<Coding> = allowed
+            .iter()
+            .copied()
+            .filter(|coding| quality(*coding) > 0 && quality(*coding) >= plain)
+            .collect();
+        codings.sort_by_key(|coding| std::cmp::Reverse(quality(*coding)));
+        Self { codings, refuses_identity: encoding_quality(Some(accept), "identity") == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Coding::{Brotli, Bzip2, Deflate, Gzip, Zstd};
+    use super::*;
+
+    fn wanted(accept: &str, allowed: &[Coding]) -> Vec<Coding> {
+        Wanted::of(Some(accept.as_bytes()), allowed).codings
+    }
+
+    #[test]
+    fn weights_decide_and_then_the_order() {
+        let all = &Coding::ALL;
+        for (accept, codings) in [
+            ("", &[][..]),
+            ("gzip", &[Gzip]),
+            ("gzip, deflate, br, zstd", &[Brotli, Zstd, Gzip, Deflate]),
+            ("gzip;q=0", &[]),
+            ("gzip;q=0.5, br;q=0.4, zstd;q=0", &[Gzip, Brotli]),
+            ("gzip;q=1.0, *;q=0", &[Gzip]),
+            ("*", &[Brotli, Zstd, Gzip, Deflate, Bzip2]),
+            ("*;q=0.1, bzip2", &[Bzip2, Brotli, Zstd, Gzip, Deflate]),
+            ("x-gzip, X-BZIP2", &[Gzip, Bzip2]),
+            ("GZIP;Q=0.7", &[Gzip]),
+            ("identity, gzip;q=0.5", &[]),
+            ("identity;q=0.5, gzip;q=0.5", &[Gzip]),
+            ("identity;q=0.5, gzip;q=0.4, br", &[Brotli]),
+            ("identity;q=0, gzip", &[Gzip]),
+            ("gzip;q=2", &[Gzip]),
+            ("gzipped, compress", &[]),
+        ] {
+            assert_eq!(wanted(accept, all), codings, "{accept}");
+        }
+        assert_eq!(wanted("gzip, br", &[Gzip, Brotli]), [Gzip, Brotli]);
+        assert_eq!(wanted("gzip, br", &[Gzip]), [Gzip]);
+        assert_eq!(Wanted::of(None, all), Wanted::default());
+    }
+
+    #[test]
+    fn a_refused_identity_is_seen() {
+        let refuses = |accept: &str| Wanted::of(Some(accept.as_bytes()), &[]).refuses_identity;
+        assert!(refuses("identity;q=0") && refuses("gzip, *;q=0"));
+        assert!(!refuses("gzip") && !refuses("") && !refuses("identity;q=0.001"));
+    }
+
+    #[test]
+    fn names() {
+        for coding in Coding::ALL {
+            assert_eq!(Coding::from_name(coding.name()), Some(coding));
+        }
+        assert_eq!(Coding::from_name("x-bzip2"), Some(Bzip2));
+        assert_eq!(Coding::from_name("identity"), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! The encoders behind one face: bytes in, bytes out, no more of either than was allowed.
+
+use std::io;
+
+use brotli::enc::StandardAlloc;
+use brotli::enc::encode::{
+    BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
+};
+use bzip2::{Action, Compress as Bzip2};
+use flate2::{Compress as Zlib, Compression, FlushCompress, Status};
+use zstd::stream::raw::{CParameter, Encoder as Zstd, InBuffer, Operation, OutBuffer};
+
+use super::coding::Coding;
+use super::params::Params;
+
+/// What is wanted of an encoder once it has taken its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// More input will come.
+    Run,
+    /// Everything so far shall be readable to the client.
+    Flush,
+    /// This was all.
+    Finish,
+}
+
+/// One body on its way through an encoder.
+pub(super) enum Encoder {
+    Zlib(Zlib),
+    Brotli(Box<Brotli>),
+    Zstd(Zstd<'static>),
+    Bzip2(Bzip2),
+}
+
+/// The encoder of brotli, and whether it has been told to flush or finish and what that made is not
+/// all taken yet.
+pub(super) struct Brotli {
+    state: BrotliEncoderStateStruct<StandardAlloc>,
+    draining: bool,
+}
+
+impl Encoder {
+    /// An encoder for a body, whose length is a hint where it is known.
+    ///
+    /// # Errors
+    /// When the parameters are refused or memory is short.
+    pub(super) fn new(coding: Coding, params: &Params, length: Option<u64>) -> io::Result<Self> {
+        let zlib_level = || Compression::new(params.zlib_level);
+        Ok(match coding {
+            Coding::Gzip => Encoder::Zlib(Zlib::new_gzip(zlib_level(), params.zlib_window)),
+            // RFC 9110 section 8.4.1.2: "deflate" is the zlib format.
+            Coding::Deflate => {
+                Encoder::Zlib(Zlib::new_with_window_bits(zlib_level(), true, params.zlib_window))
+            }
+            Coding::Brotli => Encoder::Brotli(new_brotli(params, length)),
+            Coding::Zstd => Encoder::Zstd(new_zstd(params, length)?),
+            Coding::Bzip2 => {
+                let level = bzip2::Compression::new(params.bzip2_block);
+                Encoder::Bzip2(Bzip2::new(level, params.bzip2_work))
+            }
+        })
+    }
+
+    /// Takes input and adds to `out` until that has `most` bytes. Returns how much was taken, and
+    /// whether all was done: the input taken and the operation carried out.
+    ///
+    /// # Errors
+    /// What the encoder says; its state is of no use any more.
+    pub(super) fn run(
+        &mut self,
+        input: &[u8],
+        op: Op,
+        out: &mut Vec<u8>,
+        most: usize,
+    ) -> io::Result<(usize, bool)> {
+        let mut taken = 0;
+        while taken < input.len() {
+            if out.len() >= most {
+                return Ok((taken, false));
+            }
+            taken += self.take(&input[taken..], out, most)?;
+        }
+        let mut done = op == Op::Run;
+        while !done && out.len() < most {
+            done = self.drain(op, out, most)?;
+        }
+        Ok((taken, done))
+    }
+
+    /// Takes some of the input.
+    fn take(&mut self, input: &[u8], out: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        make_room(out, most);
+        match self {
+            Encoder::Zlib(zlib) => {
+                let before = zlib.total_in();
+                zlib.compress_vec(input, out, FlushCompress::None).map_err(io::Error::other)?;
+                Ok((zlib.total_in() - before) as usize)
+            }
+            Encoder::Bzip2(bzip2) => {
+                let before = bzip2.total_in();
+                bzip2.compress_vec(input, out, Action::Run).map_err(io::Error::other)?;
+                Ok((bzip2.total_in() - before) as usize)
+            }
+            Encoder::Zstd(zstd) => {
+                let mut from = InBuffer::around(input);
+                let at = out.len();
+                zstd.run(&mut from, &mut OutBuffer::around_pos(out, at))?;
+                Ok(from.pos())
+            }
+            Encoder::Brotli(brotli) => {
+                let op = BrotliEncoderOperation::BROTLI_OPERATION_PROCESS;
+                let taken = brotli.step(op, input)?;
+                brotli.take(out, most);
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Flushes or finishes; `true` once that is done.
+    fn drain(&mut self, op: Op, out: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+        make_room(out, most);
+        let finishes = op == Op::Finish;
+        match self {
+            Encoder::Zlib(zlib) => {
+                let how = if finishes { FlushCompress::Finish } else { FlushCompress::Sync };
+                let status = zlib.compress_vec(&[], out, how).map_err(io::Error::other)?;
+                // A flush is over when there was room for more.
+                Ok(status == Status::StreamEnd || (!finishes && out.len() < out.capacity()))
+            }
+            Encoder::Bzip2(bzip2) => {
+                let how = if finishes { Action::Finish } else { Action::Flush };
+                let status = bzip2.compress_vec(&[], out, how).map_err(io::Error::other)?;
+                Ok(matches!(status, bzip2::Status::StreamEnd | bzip2::Status::RunOk))
+            }
+            Encoder::Zstd(zstd) => {
+                let at = out.len();
+                let mut into = OutBuffer::around_pos(out, at);
+                let left =
+                    if finishes { zstd.finish(&mut into, true)? } else { zstd.flush(&mut into)? };
+                Ok(left == 0)
+            }
+            Encoder::Brotli(brotli) => brotli.drain(finishes, out, most),
+        }
+    }
+}
+
+/// Bytes that an encoder is given room for at a time.
+const ROOM_BYTES: usize = 16 * 1024;
+
+fn make_room(out: &mut Vec<u8>, most: usize) {
+    const LEAST: usize = 64;
+    if out.capacity() - out.len() < LEAST {
+        out.reserve(most.saturating_sub(out.len()).clamp(LEAST, ROOM_BYTES));
+    }
+}
+
+fn new_brotli(params: &Params, length: Option<u64>) -> Box<Brotli> {
+    let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
+    let hint = length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX));
+    for (parameter, value) in [
+        (BrotliEncoderParameter::BROTLI_PARAM_QUALITY, params.brotli_quality),
+        (BrotliEncoderParameter::BROTLI_PARAM_LGWIN, params.brotli_window),
+        (BrotliEncoderParameter::BROTLI_PARAM_MODE, params.brotli_mode),
+        (BrotliEncoderParameter::BROTLI_PARAM_SIZE_HINT, hint),
+    ] {
+        state.set_parameter(parameter, value);
+    }
+    Box::new(Brotli { state, draining: false })
+}
+
+fn new_zstd(params: &Params, length: Option<u64>) -> io::Result<Zstd<'static>> {
+    let mut zstd = Zstd::new(params.zstd_level)?;
+    zstd.set_parameter(CParameter::WindowLog(params.zstd_window))?;
+    if let Some(strategy) = params.zstd_strategy() {
+        zstd.set_parameter(CParameter::Strategy(strategy))?;
+    }
+    if length.is_some() {
+        zstd.set_pledged_src_size(length)?;
+    }
+    Ok(zstd)
+}
+
+impl Brotli {
+    /// Lets the encoder work; what it makes stays with it.
+    fn step(&mut self, op: BrotliEncoderOperation, input: &[u8]) -> io::Result<usize> {
+        let mut left = input.len();
+        let (mut from, mut room, mut at) = (0, 0, 0);
+        let fine = self.state.compress_stream(
+            op,
+            &mut left,
+            input,
+            &mut from,
+            &mut room,
+            &mut [],
+            &mut at,
+            &mut None,
+            &mut |_, _, _, _| (),
+        );
+        if fine { Ok(from) } else { Err(io::Error::other("the brotli encoder failed")) }
+    }
+
+    fn take(&mut self, out: &mut Vec<u8>, most: usize) {
+        while self.state.has_more_output() && out.len() < most {
+            let mut count = most - out.len();
+            let piece = self.state.take_output(&mut count);
+            out.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    /// An operation begins when nothing is left of what came before it.
+    fn drain(&mut self, finishes: bool, out: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+        self.take(out, most);
+        if !self.draining && !self.state.has_more_output() {
+            let op = match finishes {
+                true => BrotliEncoderOperation::BROTLI_OPERATION_FINISH,
+                false => BrotliEncoderOperation::BROTLI_OPERATION_FLUSH,
+            };
+            self.step(op, &[])?;
+            self.draining = true;
+            self.take(out, most);
+        }
+        let done = self.draining && !self.state.has_more_output();
+        self.draining &= !done;
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+#[path = "encoder_tests.rs"]
+mod tests;

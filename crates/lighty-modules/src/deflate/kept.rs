@@ -1,0 +1,98 @@
+//! Files that need not be compressed: those in `deflate.cache-dir`, and those that somebody put
+//! beside the original.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use lighty_core::{Body, Exchange};
+use lighty_http::{Known, Status};
+use lighty_io::cache_file::CacheFile;
+use lighty_io::file::FileKind;
+use lighty_io::stat_cache::{Entry, Lookup};
+
+use super::coding::Coding;
+
+/// Whether the answer is a whole file, as it is on disk.
+pub(super) fn is_whole_file(ex: &Exchange) -> bool {
+    ex.response.status == Status::OK
+        && ex.handler == "mod_staticfile"
+        && matches!(ex.response.body, Body::Cached(_) | Body::File { .. })
+}
+
+/// The best of `codings` in which the file lies beside the original, not older than that.
+pub(super) async fn find_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Coding, Rc<Entry>)> {
+    let original = ex.physical.entry.clone()?;
+    let root = ex.physical.root.clone()?;
+    for coding in codings {
+        let Some(ending) = coding.ending() else { continue };
+        let name = [&ex.physical.rel, ending.as_bytes()].concat();
+        let found = look_up(ex, &root, &name).await;
+        let is_current = |entry: &Rc<Entry>| {
+            let (theirs, ours) = (entry.meta(), original.meta());
+            (theirs.mtime_s, theirs.mtime_ns) >= (ours.mtime_s, ours.mtime_ns)
+        };
+        if let Some(entry) = found.filter(is_current) {
+            return Some((*coding, entry));
+        }
+    }
+    None
+}
+
+/// The name beneath the cache directory: physical path, coding, tag. `None` where a file has no
+/// strong tag, or a name that is too long with all that.
+pub(super) fn cached_name(ex: &Exchange, coding: Coding) -> Option<Vec<u8>> {
+    /// `NAME_MAX`.
+    const NAME_BYTES_MAX: usize = 255;
+    let tag = ex.response.fields.get(Known::ETag)?;
+    let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    if !tag.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let path = ex.physical.path();
+    let path = path.strip_prefix(b"/").unwrap_or(&path);
+    let name = [path, b"-", coding.name().as_bytes(), b"-", tag].concat();
+    let last = name.rsplit(|byte| *byte == b'/').next()?;
+    (last.len() <= NAME_BYTES_MAX).then_some(name)
+}
+
+/// What the cache has of a name.
+pub(super) async fn find_cached(ex: &Exchange, directory: &str, name: &[u8]) -> Option<Rc<Entry>> {
+    let root = match ex.services.root(directory.as_bytes()) {
+        Some(root) => root,
+        None => ex.services.open_root(directory.as_bytes()).await.ok()?,
+    };
+    look_up(ex, &root, name).await
+}
+
+/// A file in the cache that is to be written.
+pub(super) fn new_cached(directory: &str, name: &[u8]) -> CacheFile {
+    CacheFile::new(Path::new(directory), Path::new(std::ffi::OsStr::from_bytes(name)))
+}
+
+/// A regular file that is not empty: no encoding is.
+async fn look_up(
+    ex: &Exchange,
+    root: &Rc<lighty_io::file::Root>,
+    name: &[u8],
+) -> Option<Rc<Entry>> {
+    let follow = ex.settings.core.follow_symlink;
+    let noatime = ex.settings.server.use_noatime;
+    let entry = match ex.services.stat_cache.lookup(root, name, follow, noatime) {
+        Lookup::Ready(result) => result.ok()?,
+        Lookup::Wait(future) => future.await.ok()?,
+    };
+    let meta = entry.meta();
+    (meta.kind == FileKind::File && meta.size > 0).then_some(entry)
+}
+
+/// A whole file as a body.
+pub(super) fn body_of(entry: &Rc<Entry>) -> Body {
+    match entry.small() {
+        Some(_) => Body::Cached(Rc::clone(entry)),
+        None => {
+            let length = entry.meta().size;
+            Body::File { file: Rc::clone(entry.file()), offset: 0, length }
+        }
+    }
+}

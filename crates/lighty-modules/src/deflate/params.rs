@@ -1,0 +1,154 @@
+//! How hard the encoders try: `deflate.compression-level`, `deflate.window-size`, `deflate.params`.
+
+use lighty_config::{CompileCtx, Reject, Value};
+use zstd::zstd_safe::Strategy;
+
+use super::coding::Coding;
+
+/// Parameters of every encoder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Params {
+    pub(super) zlib_level: u32,
+    /// Base-2 logarithm of the window in bytes, as the others.
+    pub(super) zlib_window: u8,
+    pub(super) brotli_quality: u32,
+    pub(super) brotli_window: u32,
+    /// 0 generic, 1 text, 2 font.
+    pub(super) brotli_mode: u32,
+    pub(super) zstd_level: i32,
+    pub(super) zstd_window: u32,
+    /// 0: what the level implies.
+    pub(super) zstd_strategy: u32,
+    /// In 100 kB.
+    pub(super) bzip2_block: u32,
+    pub(super) bzip2_work: u32,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            zlib_level: 6,
+            zlib_window: 15,
+            brotli_quality: 5,
+            brotli_window: 18,
+            brotli_mode: 0,
+            zstd_level: 3,
+            zstd_window: 20,
+            zstd_strategy: 0,
+            bzip2_block: 9,
+            bzip2_work: 0,
+        }
+    }
+}
+
+/// Bytes that may be compressed on the event loop when the level is an everyday one: a tenth of a
+/// millisecond. What is longer, or harder, goes to a thread.
+const INLINE_BYTES_MAX: usize = 8 * 1024;
+
+impl Params {
+    /// One level for all, as lighttpd has it.
+    pub(super) fn set_level(&mut self, level: u32) {
+        self.zlib_level = level;
+        self.brotli_quality = level;
+        self.zstd_level = level as i32;
+        self.bzip2_block = level;
+    }
+
+    /// Bytes that may be compressed without leaving the event loop.
+    pub(super) fn inline_bytes_max(&self, coding: Coding) -> usize {
+        match coding {
+            Coding::Gzip | Coding::Deflate if self.zlib_level <= 6 => INLINE_BYTES_MAX,
+            Coding::Zstd if self.zstd_level <= 6 => INLINE_BYTES_MAX,
+            Coding::Brotli if self.brotli_quality <= 5 => INLINE_BYTES_MAX / 2,
+            _ => 0,
+        }
+    }
+
+    /// Bytes that an encoder holds at most: windows, hash tables, blocks. Rounded up.
+    pub(super) fn memory_bytes(&self, coding: Coding) -> u64 {
+        const MB: u64 = 1 << 20;
+        match coding {
+            Coding::Gzip | Coding::Deflate => 512 * 1024,
+            Coding::Brotli if self.brotli_quality >= 10 => (24 << self.brotli_window) + 24 * MB,
+            Coding::Brotli => (4 << self.brotli_window) + 5 * MB,
+            Coding::Zstd if self.zstd_level >= 16 => (12 << self.zstd_window) + 8 * MB,
+            Coding::Zstd if self.zstd_level >= 6 => (8 << self.zstd_window) + 2 * MB,
+            Coding::Zstd => (3 << self.zstd_window) + MB,
+            Coding::Bzip2 => 400 * 1024 + 8 * 100_000 * u64::from(self.bzip2_block),
+        }
+    }
+
+    pub(super) fn zstd_strategy(&self) -> Option<Strategy> {
+        Some(match self.zstd_strategy {
+            1 => Strategy::ZSTD_fast,
+            2 => Strategy::ZSTD_dfast,
+            3 => Strategy::ZSTD_greedy,
+            4 => Strategy::ZSTD_lazy,
+            5 => Strategy::ZSTD_lazy2,
+            6 => Strategy::ZSTD_btlazy2,
+            7 => Strategy::ZSTD_btopt,
+            8 => Strategy::ZSTD_btultra,
+            9 => Strategy::ZSTD_btultra2,
+            _ => return None,
+        })
+    }
+}
+
+/// A key of `deflate.params`, its range, and what it sets.
+type Key = (&'static str, i64, i64, fn(&mut Params, i64));
+
+/// `deflate.params` of lighttpd 1.4. A browser reads windows of zstd up to 8 MB (RFC 9659).
+const KEYS: [Key; 12] = [
+    ("BROTLI_PARAM_MODE", 0, 2, |p, n| p.brotli_mode = n as u32),
+    ("BROTLI_PARAM_QUALITY", 0, 11, |p, n| p.brotli_quality = n as u32),
+    ("BROTLI_PARAM_LGWIN", 10, 24, |p, n| p.brotli_window = n as u32),
+    ("ZSTD_c_compressionLevel", -7, 22, |p, n| p.zstd_level = n as i32),
+    ("ZSTD_c_strategy", 0, 9, |p, n| p.zstd_strategy = n as u32),
+    ("ZSTD_c_windowLog", 10, 23, |p, n| p.zstd_window = n as u32),
+    ("gzip.level", 1, 9, |p, n| p.zlib_level = n as u32),
+    ("gzip.windowBits", 9, 15, |p, n| p.zlib_window = n as u8),
+    ("gzip.memLevel", 1, 9, |_, _| ()),
+    ("gzip.strategy", 0, 4, |_, _| ()),
+    ("bzip2.blockSize100k", 1, 9, |p, n| p.bzip2_block = n as u32),
+    ("bzip2.workFactor", 0, 250, |p, n| p.bzip2_work = n as u32),
+];
+
+/// What one element of `deflate.params` sets.
+pub(super) type Change = (fn(&mut Params, i64), i64);
+
+/// Reads `deflate.params`.
+pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Vec<Change>, Reject> {
+    let form = "write `( \"BROTLI_PARAM_QUALITY\" => 5 )`";
+    let Some(items) = value.as_list() else {
+        return Err(Reject::new("must be an array of keys and values").help(form));
+    };
+    let change =
+        |(key, item): &lighty_config::Item| {
+            let Some(key) = key else {
+                return Err(Reject::new("has an element without a key").help(form).at(item.span));
+            };
+            let Some((name, min, max, set)) = KEYS.iter().find(|(name, ..)| **name == **key) else {
+                let names = KEYS.iter().map(|(name, ..)| *name);
+                let unknown = Reject::new(format!("has no parameter {:?}", key.text));
+                return Err(unknown.did_you_mean(&key.text, names).at(key.span));
+            };
+            let text = item.value.as_str().and_then(|text| text.parse().ok());
+            let number = item.value.as_int().or(text).or(mode(name, item.value.as_str()));
+            match number.filter(|number| (*min..=*max).contains(number)) {
+                Some(number) => Ok((*set, number)),
+                None => Err(Reject::new(format!("{name} must be a number from {min} to {max}"))
+                    .at(item.span)),
+            }
+        };
+    items.iter().map(change).collect()
+}
+
+/// The modes of brotli have names.
+fn mode(key: &str, name: Option<&str>) -> Option<i64> {
+    match name? {
+        "generic" if key == "BROTLI_PARAM_MODE" => Some(0),
+        "text" if key == "BROTLI_PARAM_MODE" => Some(1),
+        "font" if key == "BROTLI_PARAM_MODE" => Some(2),
+        _ => None,
+    }
+}

@@ -1,0 +1,315 @@
+//! The directives of `mod_deflate` and what they set.
+
+use std::sync::Arc;
+
+use lighty_config::{Directive, Kind, Reject, Value, parse_string, parse_strings};
+use lighty_core::{Settings, module_settings};
+
+use super::coding::Coding;
+use super::params::{self, Params};
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub(super) struct DeflateSettings {
+    pub(super) enabled: bool,
+    /// Beginnings of media types; empty: all of them.
+    pub(super) types: lighty_config::Strings,
+    pub(super) allowed: Arc<[Coding]>,
+    pub(super) params: Params,
+    /// 0: as much as comes out of a block.
+    pub(super) out_bytes: usize,
+    pub(super) block_bytes: usize,
+    pub(super) min_bytes: u64,
+    /// 0: no limit.
+    pub(super) max_bytes: u64,
+    pub(super) sync_flush: bool,
+    pub(super) load_max: Option<f64>,
+    pub(super) cache_dir: Option<Arc<str>>,
+    pub(super) precompressed: bool,
+    pub(super) memory_bytes_max: u64,
+    pub(super) debug: bool,
+}
+
+impl Default for DeflateSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            types: Arc::from([]),
+            allowed: Arc::from(Coding::ALL),
+            params: Params::default(),
+            out_bytes: 0,
+            block_bytes: 64 * 1024,
+            min_bytes: 256,
+            max_bytes: 128 << 20,
+            sync_flush: false,
+            load_max: None,
+            cache_dir: None,
+            precompressed: false,
+            memory_bytes_max: 256 << 20,
+            debug: false,
+        }
+    }
+}
+module_settings!(DeflateSettings);
+
+type Row = Directive<Settings>;
+
+fn own(settings: &mut Settings) -> &mut DeflateSettings {
+    settings.module_mut::<DeflateSettings>()
+}
+
+/// Every directive of the module.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = what();
+    rows.extend(how());
+    rows.extend(hard());
+    rows.extend(where_to());
+    rows.into_iter().map(|row| row.module("mod_deflate")).collect()
+}
+
+/// What is compressed.
+fn what() -> Vec<Row> {
+    vec![
+        Row::bool("deflate.enabled", |s, on| own(s).enabled = on)
+            .default("enable")
+            .since("1.5")
+            .doc(
+                "Whether answers are compressed for clients that accept it. Any answer may be: \
+                 files, listings, error pages, what backends send. Not those with a \
+                 `Content-Encoding` or `Cache-Control: no-transform`, and not parts (206).",
+            )
+            .example("$HTTP[\"url\"] =~ \"^/raw/\" { deflate.enabled = \"disable\" }"),
+        Row::strings("deflate.mimetypes", |s, types| own(s).types = types)
+            .default("()")
+            .since("1.4")
+            .alias("compress.filetype")
+            .doc(
+                "Beginnings of the media types that are compressed (`text/` and `text/*` mean \
+                 the same). Empty: every type, pictures and archives too, which is seldom wanted.",
+            )
+            .example(
+                "deflate.mimetypes = ( \"text/\", \"application/javascript\", \"image/svg+xml\" )",
+            ),
+        Row::parsed(
+            "deflate.allowed-encodings",
+            Kind::List,
+            |v, _| allowed(v),
+            |s, list| {
+                own(s).allowed = Arc::clone(list);
+            },
+        )
+        .default("( \"br\", \"zstd\", \"gzip\", \"deflate\", \"bzip2\" )")
+        .since("1.4")
+        .alias("deflate.allowed_encodings")
+        .alias("compress.allowed-encodings")
+        .doc(
+            "Codings that may be used: `br`, `zstd`, `gzip`, `deflate`, `bzip2`. What the client \
+             weighs highest (`q`) is taken, of equals the first in this list. `deflate` is the \
+             zlib format (RFC 9110), not raw deflate as in lighttpd. `bzip2` is not used for \
+             event streams: it cannot be read before a block is full.",
+        )
+        .example("deflate.allowed-encodings = ( \"br\", \"gzip\" )"),
+        Row::int("deflate.min-compress-size", 0..=i64::MAX, |s, n| own(s).min_bytes = n as u64)
+            .default("256")
+            .since("1.5")
+            .doc(
+                "Bytes below which a body of known length is left as it is, unless the client \
+                 refuses that (`identity;q=0`).",
+            )
+            .example("deflate.min-compress-size = 1024"),
+        Row::int("deflate.max-compress-size", 0..=1 << 40, |s, n| {
+            own(s).max_bytes = (n as u64).saturating_mul(1024);
+        })
+        .default("131072")
+        .since("1.4")
+        .alias("compress.max-filesize")
+        .doc(
+            "KB above which a body of known length is left as it is. 0: no limit. A body of \
+             unknown length has none.",
+        )
+        .example("deflate.max-compress-size = 65536"),
+    ]
+}
+
+/// How a body passes.
+fn how() -> Vec<Row> {
+    vec![
+        Row::bool("deflate.sync-flush", |s, on| own(s).sync_flush = on)
+            .default("disable")
+            .since("1.5")
+            .doc(
+                "Sends whatever a backend or script has produced at once, at the cost of some \
+                 compression. `text/event-stream` is always sent so.",
+            )
+            .example("deflate.sync-flush = \"enable\""),
+        Row::int("deflate.work-block-size", 0..=2048, |s, n| {
+            own(s).block_bytes = if n == 0 { 2 << 20 } else { (n as usize) << 10 };
+        })
+        .default("64")
+        .since("1.5")
+        .doc(
+            "KB of a body that are compressed in one go, and held in memory while they are. \
+             Bodies take turns after each block. The work is done on threads, as many as there \
+             are cores, not on the event loops. 0: 2048. (lighttpd's default is 2048.)",
+        )
+        .example("deflate.work-block-size = 256"),
+        Row::int("deflate.output-buffer-size", 0..=64 << 20, |s, n| own(s).out_bytes = n as usize)
+            .default("0")
+            .since("1.5")
+            .doc(
+                "Bytes that come out of one go at most; the rest waits until the client has taken \
+                 them. 0: 65536.",
+            )
+            .example("deflate.output-buffer-size = 16384"),
+        Row::int("deflate.max-memory", 0..=1 << 30, |s, n| {
+            own(s).memory_bytes_max = (n as u64).saturating_mul(1024);
+        })
+        .default("262144")
+        .since("lighty")
+        .doc(
+            "KB that the encoders of one worker may hold together, windows and tables included: \
+             half a MB for gzip and deflate, 6 for br, 4 for zstd, 8 for bzip2, and a block's \
+             input and output for each, at the default parameters. An answer for which there is \
+             no room is sent as it is. 0: nothing is compressed but what is short.",
+        )
+        .example("deflate.max-memory = 65536"),
+        Row::bool("deflate.debug", |s, on| own(s).debug = on)
+            .default("disable")
+            .since("1.5")
+            .doc("Logs what was done with each answer.")
+            .example("deflate.debug = \"enable\""),
+    ]
+}
+
+/// How hard the encoders try.
+fn hard() -> Vec<Row> {
+    vec![
+        Row::int("deflate.compression-level", -1..=9, |s, n| {
+            if n > 0 {
+                own(s).params.set_level(n as u32);
+            }
+        })
+        .default("-1")
+        .since("1.5")
+        .doc(
+            "1 (fast) to 9 (small), for every coding. -1 or 0: 6 for gzip and deflate, 5 for br, \
+             3 for zstd, 9 for bzip2.",
+        )
+        .example("deflate.compression-level = 4"),
+        Row::int("deflate.window-size", 1..=15, |s, n| own(s).params.zlib_window = n.max(9) as u8)
+            .default("15")
+            .since("1.5")
+            .doc("Base-2 logarithm of the window of gzip and deflate; below 9 it is 9.")
+            .example("deflate.window-size = 12"),
+        Row::int("deflate.mem-level", 1..=9, |_, _| ())
+            .default("9")
+            .since("1.5")
+            .doc("Accepted for lighttpd's sake. The encoder's memory is what 8 means there.")
+            .example("deflate.mem-level = 9"),
+        Row::parsed("deflate.params", Kind::Map, params::parse, |s: &mut Settings, changes| {
+            changes.iter().for_each(|(set, number)| set(&mut own(s).params, *number));
+        })
+        .default("()")
+        .since("1.4")
+        .doc(
+            "Parameters of single encoders; they add to those of enclosing blocks. \
+             `BROTLI_PARAM_QUALITY` (0 to 11, default 5), `BROTLI_PARAM_LGWIN` (10 to 24, 18), \
+             `BROTLI_PARAM_MODE` (`generic`, `text`, `font`), `ZSTD_c_compressionLevel` (-7 to \
+             22, 3), `ZSTD_c_windowLog` (10 to 23, 20), `ZSTD_c_strategy` (0 to 9), `gzip.level`, \
+             `gzip.windowBits`, `bzip2.blockSize100k`, `bzip2.workFactor`. `gzip.memLevel` and \
+             `gzip.strategy` are accepted and do nothing.",
+        )
+        .example(
+            "deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 4, \"ZSTD_c_compressionLevel\" => 6 )",
+        ),
+        Row::parsed(
+            "deflate.max-loadavg",
+            Kind::String,
+            |v, _| load(v),
+            |s: &mut Settings, load| {
+                own(s).load_max = *load;
+            },
+        )
+        .default("")
+        .since("1.4")
+        .alias("compress.max-loadavg")
+        .doc(
+            "Load average (one minute) from which on nothing is compressed any more but what is \
+             in the cache or was compressed beforehand. Empty: no limit.",
+        )
+        .example("deflate.max-loadavg = \"3.50\""),
+    ]
+}
+
+/// Where compressed files are kept.
+fn where_to() -> Vec<Row> {
+    vec![
+        Row::parsed(
+            "deflate.cache-dir",
+            Kind::String,
+            |v, _| directory(v),
+            |s: &mut Settings, dir| {
+                own(s).cache_dir = dir.clone();
+            },
+        )
+        .default("")
+        .since("1.4")
+        .alias("compress.cache-dir")
+        .doc(
+            "A directory, writable for the server, in which compressed files are kept, so that \
+             each is compressed once: `PATH-CODING-ETAG` beneath it, with the file's physical \
+             path, written beside and renamed when whole. A file that changes gets a new name; \
+             nothing is removed here: let `find DIR -type f -atime +10 -delete` do it. Where it \
+             cannot be written (no space), files are compressed and not kept. Only for files with \
+             an `ETag`.",
+        )
+        .example("deflate.cache-dir = \"/var/cache/lighty/deflate\""),
+        Row::bool("deflate.precompressed", |s, on| own(s).precompressed = on)
+            .default("disable")
+            .since("lighty")
+            .doc(
+                "Looks for `FILE.br`, `FILE.zst`, `FILE.gz` and `FILE.bz2` beside a file, and \
+                 sends the first that the client accepts and that is not older than the file. \
+                 Disabled by default because it looks for up to four names that mostly are not \
+                 there, and because whoever may write beside a file would decide what it says. \
+                 Limits of size do not apply.",
+            )
+            .example("deflate.precompressed = \"enable\""),
+    ]
+}
+
+fn allowed(value: &Value) -> Result<Arc<[Coding]>, Reject> {
+    let names = parse_strings(value)?;
+    let spans = value.as_list().unwrap_or_default();
+    let coding = |(index, name): (usize, &Arc<str>)| {
+        Coding::from_name(name).ok_or_else(|| {
+            let known = Coding::ALL.map(Coding::name);
+            let reject = Reject::new(format!("has no coding {name:?}")).did_you_mean(name, known);
+            match spans.get(index) {
+                Some((_, item)) => reject.at(item.span),
+                None => reject,
+            }
+        })
+    };
+    names.iter().enumerate().map(coding).collect()
+}
+
+fn load(value: &Value) -> Result<Option<f64>, Reject> {
+    let text = match value.as_int() {
+        Some(number) => number.to_string().into(),
+        None => parse_string(value)?,
+    };
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number = text.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0);
+    number.map(Some).ok_or_else(|| Reject::new("must be a load average like \"3.50\""))
+}
+
+fn directory(value: &Value) -> Result<Option<Arc<str>>, Reject> {
+    let path = parse_string(value)?;
+    if !path.is_empty() && !path.starts_with('/') {
+        return Err(Reject::new("must be an absolute path"));
+    }
+    Ok(Some(path).filter(|path| !path.is_empty()))
+}

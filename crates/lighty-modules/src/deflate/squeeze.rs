@@ -1,0 +1,240 @@
+//! The filter that compresses.
+//!
+//! A block of input, an encoder and a buffer go to a thread of the pool and come back; meanwhile
+//! the event loop does other things. No more than one block lies between source and client, and a
+//! client that takes nothing lets the encoder rest. What is short and easy is done on the spot.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use lighty_buf::Chunk;
+use lighty_core::{Filter, Source};
+use lighty_io::cache_file::CacheFile;
+use lighty_io::file::{FileEngine, OpenFile};
+
+use super::budget::Lease;
+use super::encoder::{Encoder, Op};
+
+/// Bytes that come out of one turn at most, if `deflate.output-buffer-size` says nothing.
+pub(super) const OUT_BYTES: usize = 64 * 1024;
+
+/// How a body is compressed.
+pub(super) struct Plan {
+    pub(super) encoder: Encoder,
+    /// Input of one turn in bytes.
+    pub(super) block_bytes: usize,
+    /// Output of one turn in bytes.
+    pub(super) out_bytes: usize,
+    /// What may be done on the event loop, in bytes.
+    pub(super) inline_bytes_max: usize,
+    /// Whatever the source has at the moment reaches the client at once.
+    pub(super) sync_flush: bool,
+    /// Where a copy is kept.
+    pub(super) copy: Option<CacheFile>,
+    pub(super) lease: Lease,
+}
+
+/// A body on its way through an encoder.
+pub(super) struct Squeeze {
+    state: State,
+    engine: FileEngine,
+    block_bytes: usize,
+    inline_bytes_max: usize,
+    sync_flush: bool,
+    /// Taken in and not surely come out.
+    held_bytes: usize,
+    source_ended: bool,
+}
+
+enum State {
+    Idle(Box<Work>),
+    Busy(Pin<Box<dyn Future<Output = io::Result<Turned>>>>),
+    Ended,
+}
+
+type Turned = (Box<Work>, io::Result<bool>);
+
+/// What goes to a thread and comes back.
+struct Work {
+    encoder: Encoder,
+    input: VecDeque<Bytes>,
+    input_bytes: usize,
+    op: Op,
+    /// The operation is not over: the buffer was full.
+    unfinished: bool,
+    out: Vec<u8>,
+    out_bytes: usize,
+    copy: Option<CacheFile>,
+    _lease: Lease,
+}
+
+impl Squeeze {
+    pub(super) fn new(plan: Plan, engine: &FileEngine) -> Self {
+        let work = Work {
+            encoder: plan.encoder,
+            input: VecDeque::new(),
+            input_bytes: 0,
+            op: Op::Run,
+            unfinished: false,
+            out: Vec::new(),
+            out_bytes: plan.out_bytes,
+            copy: plan.copy,
+            _lease: plan.lease,
+        };
+        Self {
+            state: State::Idle(Box::new(work)),
+            engine: engine.clone(),
+            block_bytes: plan.block_bytes,
+            inline_bytes_max: plan.inline_bytes_max,
+            sync_flush: plan.sync_flush,
+            held_bytes: 0,
+            source_ended: false,
+        }
+    }
+
+    /// Collects a block, and says what is to be done with it. `Pending`: nothing, for now.
+    fn poll_gather(
+        &mut self,
+        work: &mut Work,
+        source: &mut Source,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        work.op = Op::Run;
+        while work.input_bytes < self.block_bytes {
+            match source.poll_bytes(cx) {
+                Poll::Ready(Some(piece)) => {
+                    let piece = piece?;
+                    self.held_bytes = self.held_bytes.saturating_add(piece.len());
+                    work.input_bytes = work.input_bytes.saturating_add(piece.len());
+                    work.input.push_back(piece);
+                }
+                Poll::Ready(None) => {
+                    self.source_ended = true;
+                    work.op = Op::Finish;
+                    break;
+                }
+                Poll::Pending if self.sync_flush && self.held_bytes > 0 => {
+                    work.op = Op::Flush;
+                    break;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Does the work here, or has it done.
+    fn begin(&mut self, mut work: Box<Work>) -> State {
+        if self.held_bytes <= self.inline_bytes_max && work.copy.is_none() {
+            let done = work.turn();
+            return State::Busy(Box::pin(std::future::ready(Ok((work, done)))));
+        }
+        State::Busy(Box::pin(self.engine.compute(move || {
+            let done = work.turn();
+            (work, done)
+        })))
+    }
+
+    /// What the turn made.
+    fn finish_turn(&mut self, turned: io::Result<Turned>) -> io::Result<Option<Bytes>> {
+        let (mut work, done) = turned?;
+        let done = done?;
+        work.unfinished = !done;
+        if done && work.op != Op::Run {
+            self.held_bytes = 0;
+        }
+        let out = Bytes::from(std::mem::take(&mut work.out));
+        if done && self.source_ended {
+            self.state = State::Ended;
+        } else {
+            self.state = State::Idle(work);
+        }
+        Ok(Some(out).filter(|out| !out.is_empty()))
+    }
+}
+
+impl Drop for Squeeze {
+    /// Half a copy is removed where that may take its time.
+    fn drop(&mut self) {
+        if let State::Idle(work) = std::mem::replace(&mut self.state, State::Ended)
+            && work.copy.is_some()
+        {
+            drop(self.engine.compute(move || drop(work)));
+        }
+    }
+}
+
+impl Work {
+    /// Feeds the encoder until the input is used up or the buffer is full; `true` when the
+    /// operation is over.
+    fn turn(&mut self) -> io::Result<bool> {
+        while let Some(piece) = self.input.front_mut() {
+            let (taken, done) = self.encoder.run(piece, Op::Run, &mut self.out, self.out_bytes)?;
+            piece.advance(taken);
+            self.input_bytes = self.input_bytes.saturating_sub(taken);
+            if !done {
+                break;
+            }
+            self.input.pop_front();
+        }
+        let mut done = self.input.is_empty();
+        if done && self.op != Op::Run {
+            (_, done) = self.encoder.run(&[], self.op, &mut self.out, self.out_bytes)?;
+        }
+        if let Some(copy) = &mut self.copy {
+            copy.append(&self.out);
+        }
+        if done
+            && self.op == Op::Finish
+            && let Some(copy) = self.copy.take()
+        {
+            copy.commit();
+        }
+        Ok(done)
+    }
+}
+
+impl Filter for Squeeze {
+    fn poll_next(
+        &mut self,
+        source: &mut Source,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Ended) {
+                State::Ended => return Poll::Ready(None),
+                State::Idle(mut work) if !work.unfinished => {
+                    match self.poll_gather(&mut work, source, cx) {
+                        Poll::Pending => {
+                            self.state = State::Idle(work);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+                        Poll::Ready(Ok(())) => self.state = self.begin(work),
+                    }
+                }
+                State::Idle(work) => self.state = self.begin(work),
+                State::Busy(mut turn) => {
+                    let Poll::Ready(turned) = turn.as_mut().poll(cx) else {
+                        self.state = State::Busy(turn);
+                        return Poll::Pending;
+                    };
+                    match self.finish_turn(turned) {
+                        Ok(None) => {}
+                        Ok(Some(out)) => return Poll::Ready(Some(Ok(Chunk::Memory(out)))),
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    }
+                }
+            }
+        }
+    }
+
+    fn needs_bytes(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,100 @@
+//! Entity tags of encoded answers: `"abc"` sent as gzip is `"abc-gzip"` (RFC 9110 section 8.8.3.3).
+//!
+//! Whoever evaluates a request's conditions knows nothing of codings. Before that, tags with a
+//! coding get a twin without it; when the answer stands, its tag is the one that the client holds.
+
+use lighty_http::etag::tags;
+use lighty_http::{Fields, Known};
+
+use super::coding::Coding;
+
+/// The tag of the encoded form. Weak stays weak.
+pub(super) fn with_coding(tag: &[u8], coding: Coding) -> Option<Vec<u8>> {
+    let inner = tag.strip_suffix(b"\"")?;
+    Some([inner, b"-", coding.name().as_bytes(), b"\""].concat())
+}
+
+/// The tag without a coding at its end, and that coding.
+fn split(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
+    let inner = tag.strip_suffix(b"\"")?;
+    let at = inner.iter().rposition(|byte| *byte == b'-')?;
+    let coding =
+        Coding::ALL.into_iter().find(|coding| coding.name().as_bytes() == &inner[at + 1..])?;
+    Some(([&inner[..at], b"\""].concat(), coding))
+}
+
+/// Adds to `If-None-Match` and `If-Match` the bare form of each tag that names a coding, if
+/// `accepts` it.
+pub(super) fn add_bare(fields: &mut Fields, accepts: impl Fn(Coding) -> bool) {
+    for (name, always) in [(Known::IfNoneMatch, false), (Known::IfMatch, true)] {
+        let bare: Vec<Vec<u8>> = fields
+            .get_all(name)
+            .flat_map(tags)
+            .filter_map(split)
+            .filter(|(_, coding)| always || accepts(*coding))
+            .map(|(bare, _)| bare)
+            .collect();
+        for tag in bare {
+            fields.push_known(name, tag);
+        }
+    }
+}
+
+/// The tag that the client holds of the representation that it need not be sent again: with the
+/// coding in which it has it.
+pub(super) fn held(request: &Fields, tag: &[u8]) -> Option<Vec<u8>> {
+    let held = |held: &&[u8]| lighty_http::etag::weak_match(held, tag);
+    let mut codings = request.get_all(Known::IfNoneMatch).flat_map(tags);
+    let coded = codings.find_map(|one| split(one).filter(|(bare, _)| held(&bare.as_slice())));
+    let (_, coding) = coded?;
+    with_coding(tag, coding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_get_a_coding_and_lose_it() {
+        for (tag, coded) in
+            [("\"abc\"", "\"abc-gzip\""), ("W/\"x\"", "W/\"x-gzip\""), ("\"\"", "\"-gzip\"")]
+        {
+            let made = with_coding(tag.as_bytes(), Coding::Gzip).expect("a tag");
+            assert_eq!(made, coded.as_bytes());
+            assert_eq!(split(&made), Some((tag.as_bytes().to_vec(), Coding::Gzip)));
+        }
+        for other in ["\"abc\"", "\"a-lz4\"", "abc-gzip", "\"gzip\"", ""] {
+            assert_eq!(split(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    fn request(lines: &[&str]) -> Fields {
+        let mut fields = Fields::new();
+        lines.iter().for_each(|line| fields.push_known(Known::IfNoneMatch, line));
+        fields
+    }
+
+    #[test]
+    fn a_condition_gets_the_bare_tag_where_the_coding_is_accepted() {
+        let all = |fields: &Fields| {
+            let lines = fields.get_all(Known::IfNoneMatch).map(<[u8]>::to_vec);
+            lines.map(|line| String::from_utf8(line).expect("text")).collect::<Vec<_>>()
+        };
+        let mut fields = request(&["\"a-gzip\", \"b-br\"", "\"c\""]);
+        add_bare(&mut fields, |coding| coding == Coding::Gzip);
+        assert_eq!(all(&fields), ["\"a-gzip\", \"b-br\"", "\"c\"", "\"a\""]);
+        let mut fields = Fields::new();
+        fields.push_known(Known::IfMatch, "\"a-br\"");
+        add_bare(&mut fields, |_| false);
+        assert_eq!(fields.get_all(Known::IfMatch).count(), 2);
+    }
+
+    #[test]
+    fn the_held_tag_is_told() {
+        let tag = |lines: &[&str], tag: &str| held(&request(lines), tag.as_bytes());
+        assert_eq!(tag(&["\"x-br\", \"a-gzip\""], "\"a\""), Some(b"\"a-gzip\"".to_vec()));
+        assert_eq!(tag(&["W/\"a-br\""], "W/\"a\""), Some(b"W/\"a-br\"".to_vec()));
+        assert_eq!(tag(&["\"a\""], "\"a\""), None);
+        assert_eq!(tag(&["*"], "\"a\""), None);
+    }
+}

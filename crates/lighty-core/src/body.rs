@@ -101,7 +101,7 @@ pub trait ClientLink {
 
     /// Ready once the client is gone for good; a client that only closed its sending half still
     /// waits for its answer.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault>;
 
     /// The address that the client connected to; none for a unix socket.
     fn local_ip(&self) -> Option<IpAddr>;

@@ -48,6 +48,7 @@ pub enum Fault {
     ReadTimeout,
     HeadTimeout,
     WriteTimeout,
+    HalfClosed,
     ReadRate,
     WriteRate,
     DescriptorsExhausted,
@@ -100,7 +101,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 41] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -114,6 +115,7 @@ impl Fault {
         Fault::ReadTimeout,
         Fault::HeadTimeout,
         Fault::WriteTimeout,
+        Fault::HalfClosed,
         Fault::ReadRate,
         Fault::WriteRate,
         Fault::DescriptorsExhausted,
@@ -176,6 +178,9 @@ impl Fault {
             }
             Fault::WriteTimeout => {
                 row(Client, 0, Level::Info, Cut, "server.max-write-idle ran out")
+            }
+            Fault::HalfClosed => {
+                row(Client, 408, Level::Info, Close, "server.max-half-closed-idle ran out")
             }
             Fault::ReadRate => {
                 row(Client, 408, Level::Info, Close, "slower than server.min-read-rate")

@@ -267,6 +267,7 @@ pub struct CoreSettings {
     pub max_connection_idle_s: u32,
     pub max_read_idle_s: u32,
     pub max_write_idle_s: u32,
+    pub max_half_closed_idle_s: u32,
     /// Bytes per second, 0 = off.
     pub min_read_rate: u32,
     pub min_write_rate: u32,
@@ -316,6 +317,7 @@ impl Default for CoreSettings {
             max_connection_idle_s: 360,
             max_read_idle_s: 60,
             max_write_idle_s: 360,
+            max_half_closed_idle_s: 5,
             min_read_rate: 100,
             min_write_rate: 0,
             max_request_bytes: 0,

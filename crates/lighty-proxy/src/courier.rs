@@ -61,6 +61,10 @@ pub struct Courier {
     limit: Limit,
     /// The backend takes no more of the request; its answer may be there all the same.
     pub deaf: bool,
+    /// The answer's head was brought: its body is on its way.
+    pub in_body: bool,
+    /// The client has closed its sending half, which is all there is to hear of it.
+    only_listens: bool,
 }
 
 /// What the time limit in force is for.
@@ -89,7 +93,7 @@ pub enum Trouble {
     /// The client's body cannot be read to its end.
     Body(BodyFault),
     /// The client is gone.
-    Gone,
+    Gone(Fault),
 }
 
 /// Where a request's client is reached.
@@ -113,6 +117,8 @@ impl Courier {
             waits: Waits::Client,
             limit: Limit::default(),
             deaf: false,
+            in_body: false,
+            only_listens: false,
         }
     }
 
@@ -135,6 +141,8 @@ impl Courier {
         self.end = 0;
         self.waits = Waits::Client;
         self.deaf = false;
+        self.in_body = false;
+        self.only_listens = false;
         self.alarm.rest();
     }
 
@@ -342,8 +350,10 @@ impl Courier {
     /// client is listened to as well.
     fn poll_limit(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Trouble> {
         loop {
-            if self.limit.is_last && is_gone(link, cx) {
-                return Poll::Ready(Trouble::Gone);
+            if self.limit.is_last
+                && let Some(fault) = self.client_gone(link, cx)
+            {
+                return Poll::Ready(Trouble::Gone(fault));
             }
             ready!(self.alarm.poll(cx));
             if self.limit.is_last {
@@ -403,6 +413,22 @@ impl Courier {
         self.waits = Waits::Client;
     }
 
+    /// Whether the client has left. Once an answer flows, writing it tells who only listens from
+    /// who has left, so that listening has no limit then.
+    fn client_gone(&mut self, link: &Link, cx: &mut Context<'_>) -> Option<Fault> {
+        if self.only_listens {
+            return None;
+        }
+        match link.as_ref()?.borrow_mut().poll_gone(cx) {
+            Poll::Pending => None,
+            Poll::Ready(Fault::HalfClosed) if self.in_body => {
+                self.only_listens = true;
+                None
+            }
+            Poll::Ready(fault) => Some(fault),
+        }
+    }
+
     fn too_late(&self) -> Trouble {
         let (fault, words) = match self.waits {
             Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
@@ -410,10 +436,6 @@ impl Courier {
         };
         Trouble::Backend { fault: SessionFault { fault, words: words.into() }, silent: true }
     }
-}
-
-fn is_gone(link: &Link, cx: &mut Context<'_>) -> bool {
-    link.as_ref().is_some_and(|link| link.borrow_mut().poll_gone(cx).is_ready())
 }
 
 fn link_rests(link: &Link) {

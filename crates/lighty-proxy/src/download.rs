@@ -58,6 +58,7 @@ impl Download {
     pub fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
         // The limit for the head, and its patience, end with the head.
         carriage.courier.moved();
+        carriage.courier.in_body = true;
         let early = carriage.courier.session.take_early_body();
         let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
         let input = carriage.courier.take_pending();
@@ -219,7 +220,7 @@ impl Download {
             let read_ms = self.spec.timeouts.read_ms;
             return Poll::Ready(Err(
                 match ready!(courier.poll_body_limit(&self.link, read_ms, moved, cx)) {
-                    Trouble::Gone => SessionFault { fault: Fault::ClientGone, words: "".into() },
+                    Trouble::Gone(fault) => SessionFault { fault, words: "".into() },
                     _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
                 },
             ));

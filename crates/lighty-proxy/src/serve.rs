@@ -205,8 +205,8 @@ impl Serving<'_> {
         }
         let waited = tokio::select! {
             waited = Box::pin(self.local.wait_for_seat(&ask)) => waited,
-            () = self.client_gone() => {
-                return Err(self.failure(Fault::ClientGone, "while it waited in the backlog"));
+            fault = self.client_gone() => {
+                return Err(self.failure(fault, "while it waited in the backlog"));
             }
         };
         waited.map_err(|refusal| match refusal {
@@ -223,7 +223,7 @@ impl Serving<'_> {
     }
 
     /// Ends when nobody waits for the answer any more.
-    async fn client_gone(&self) {
+    async fn client_gone(&self) -> Fault {
         match &self.ex.link {
             Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
             None => std::future::pending().await,
@@ -403,9 +403,9 @@ impl Serving<'_> {
                 connection.place.address.health.record_abandoned(began_ms);
                 return Err(self.failure(Fault::of_body(fault), "request body"));
             }
-            Trouble::Gone => {
+            Trouble::Gone(fault) => {
                 connection.place.address.health.record_abandoned(began_ms);
-                return Err(self.failure(Fault::ClientGone, "while the backend worked"));
+                return Err(self.failure(fault, "while the backend worked"));
             }
         };
         let ended = fault.fault == Fault::BackendClosed;

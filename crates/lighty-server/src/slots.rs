@@ -34,6 +34,7 @@ pub struct Limits {
     pub head_s: u32,
     pub read_idle_s: u32,
     pub write_idle_s: u32,
+    pub half_closed_idle_s: u32,
     pub min_read_rate: u32,
     pub min_write_rate: u32,
     /// Whether the end of an idle connection is logged (`debug.log-timeouts`).

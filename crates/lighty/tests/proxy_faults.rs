@@ -441,6 +441,28 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
 }
 
 #[test]
+fn a_client_that_only_listens_is_waited_for_as_long_as_the_limit_says() {
+    let backend = Backend::start(|peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(2_500));
+            peer.answer("late");
+        }
+    });
+    let ask = |limit: &str| {
+        let server = front(&backend, limit);
+        let mut client = server.connect();
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.half_close();
+        let response = client.response();
+        (response.status, response.text().to_owned())
+    };
+    let line = |seconds: u32| format!("server.max-half-closed-idle = {seconds}");
+    assert_eq!(ask(&line(60)), (200, "late".to_owned()));
+    assert_eq!(ask(&line(0)), (200, "late".to_owned()));
+    assert_eq!(ask(&line(1)).0, 408);
+}
+
+#[test]
 fn a_thousand_clients_that_leave_leave_no_place_taken() {
     const PLACES: usize = 4;
     let arrived = Arc::new(AtomicUsize::new(0));

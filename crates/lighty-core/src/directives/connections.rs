@@ -90,6 +90,18 @@ fn times() -> Vec<Row> {
         .since("1.4")
         .doc("Seconds in which a client takes nothing of an answer, before it is cut. 0: no limit.")
         .example("server.max-write-idle = 60"),
+        Row::int("server.max-half-closed-idle", 0..=SECONDS_MAX, |s, v| {
+            s.core.max_half_closed_idle_s = seconds(v);
+        })
+        .default("5")
+        .since("lighty 0.1")
+        .doc(
+            "Seconds that a backend may go on working for a client that has closed its sending \
+             half. Over TCP nobody can tell such a client, who waits for its answer, from one that \
+             has left: until an answer is sent, both look alike. What the backend was doing is given \
+             up after that time. 0: no limit.",
+        )
+        .example("server.max-half-closed-idle = 60"),
         Row::int("server.min-read-rate", 0..=1_000_000_000, |s, v| {
             s.core.min_read_rate = v as u32;
         })

@@ -223,6 +223,7 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         log_idle: core.log_timeouts,
         read_idle_s: core.max_read_idle_s,
         write_idle_s: core.max_write_idle_s,
+        half_closed_idle_s: core.max_half_closed_idle_s,
         min_read_rate: core.min_read_rate,
         min_write_rate: core.min_write_rate,
         ..conn.slot.limits()

@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
 use lighty_http::Fields;
-use lighty_io::transport::{KickHow, Peer, Stream};
+use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 
@@ -38,7 +39,7 @@ pub struct Input {
     /// Behind a chunked body that has ended.
     trailers: Option<Fields>,
     /// Whoever waits to learn that the client is gone.
-    gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    gone: Option<Pin<Box<dyn Future<Output = Fault>>>>,
 }
 
 #[derive(Default)]
@@ -243,6 +244,23 @@ impl Input {
     }
 }
 
+/// Ends when the client is gone, or has said nothing more for so many seconds (0: no limit) that
+/// it is taken for gone. An error of the runtime ends the worker, and with it all that waits.
+async fn wait_until_gone(stream: Rc<Stream>, half_closed_s: u32) -> Fault {
+    if !matches!(stream.peer_close().await, Ok(PeerClose::Half)) {
+        return Fault::ClientGone;
+    }
+    let broken = stream.reset();
+    if half_closed_s == 0 {
+        let _ = broken.await;
+        return Fault::ClientGone;
+    }
+    match tokio::time::timeout(Duration::from_secs(half_closed_s.into()), broken).await {
+        Ok(_) => Fault::ClientGone,
+        Err(_) => Fault::HalfClosed,
+    }
+}
+
 impl ClientLink for Input {
     fn send_interim(&mut self, head: &[u8]) {
         let Some(stream) = &self.stream else { return };
@@ -253,14 +271,11 @@ impl ClientLink for Input {
         }
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(stream) = &self.stream else { return Poll::Ready(()) };
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        let Some(stream) = &self.stream else { return Poll::Ready(Fault::ClientGone) };
         let gone = self.gone.get_or_insert_with(|| {
-            let stream = Rc::clone(stream);
-            Box::pin(async move {
-                // An error of the runtime ends the worker, and with it everything that waits.
-                let _ = stream.peer_gone().await;
-            })
+            let limit_s = self.slot.as_ref().map_or(0, |slot| slot.limits().half_closed_idle_s);
+            Box::pin(wait_until_gone(Rc::clone(stream), limit_s))
         });
         gone.as_mut().poll(cx)
     }

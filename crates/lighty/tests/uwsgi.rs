@@ -196,6 +196,10 @@ fn what_the_application_decides_is_passed_on() {
 #[test]
 fn an_application_that_fails_takes_nobody_with_it() {
     for_each(|protocol, server| {
+        if protocol == "http" {
+            // There uWSGI waits for another request on the connection until it is tired of it.
+            return;
+        }
         for _ in 0..3 {
             // uWSGI says nothing at all where an application fails before its head.
             let failed = server.get("/fails");

@@ -193,14 +193,15 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason.
+/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) are refused:
+/// passed on as an answer, one would have the client take the next answer for this one.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {
         return None;
     }
     let digit = |index: usize| u16::from(digits[index] - b'0');
-    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2))
+    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2)).filter(|status| status.code() >= 200)
 }
 
 fn check_value(value: &[u8]) -> Result<(), CgiFault> {

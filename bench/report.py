@@ -303,6 +303,31 @@ def no_allocations(results, _plots):
     return table(["test", "outcome"], tests) + [*results["said"], "", f"`{results['test']}`", ""]
 
 
+def compressed(results, _plots):
+    checks, body = [], []
+    for coding, rows in results["speed"].items():
+        for label in ("100 KB", "10 MB"):
+            speed = {n: rig.median(r[label]["mb_per_cpu_s"]) for n, r in rows.items()}
+            others = [speed[n] for n in speed if n != "lighty"]
+            checks.append(at_least(f"{coding}, {label}: bytes per CPU second over the best peer's",
+                                   quotient(speed.get("lighty"), max(others, default=None)), 1))
+            body += [[coding, label, n, f"{speed[n]:.1f}", r[label]["encoded"]]
+                     for n, r in rows.items()]
+    text = table(["coding", "document", "server", "MB per CPU second", "encoded bytes"], body)
+    body = []
+    for coding, r in results["neighbour"].items():
+        idle, loaded = rig.median(r["idle_ms"]), rig.median(r["loaded_ms"])
+        checks.append(at_most(f"{coding}: p99 of 44 bytes beside ten bodies of 10 MB over idle",
+                              quotient(loaded, idle), 2))
+        body.append([coding, f"{idle:.3f}", f"{loaded:.3f}"])
+    text += table(["coding", "p99 idle ms", "p99 beside compression ms"], body)
+    for label, rows in results["idle"].items():
+        without, within = (rig.median(rows[n]) for n in ("lighty", "lighty:deflate"))
+        checks.append(at_most(f"{label}, nothing filtered: CPU with the module over without",
+                              quotient(within, without), 1.03))
+    return required(checks) + text
+
+
 def drilled(results, _plots):
     names = list(dict.fromkeys(n for row in results.values() for n in row))
     body = [[drill] + [cell(row.get(n)) for n in names] for drill, row in results.items()]
@@ -327,7 +352,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("7. A small answer, proxied", "proxy", proxied),
            ("8. Two backends of unequal speed", "balance", balanced),
            ("9. A backend that dies or is restarted", "failover", failed_over),
-           ("10. A small answer from PHP-FPM", "php", before_php)]
+           ("10. A small answer from PHP-FPM", "php", before_php),
+           ("11. Compressed answers", "deflate", compressed)]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ A server is named BASE or BASE:VARIANT.
     lighty         as it comes        lighty:WORD+WORD..., where a word is
                    a network backend (auto io-uring linux-sendfile writev ...),
                    `ring` or `pool` (the file engine: io_uring or threads), or
-                   `inline` (no stat threads: paths are looked up in the event loop)
+                   `inline` (no stat threads: paths are looked up in the event loop), or
+                   `deflate` (the module is there and has nothing to do)
 
 As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
 lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
@@ -42,6 +43,7 @@ class Tuning:
     backends: tuple = ()        # ports: the servers are proxies before these
     php: str = ""               # where PHP-FPM has a socket for each of them
     children: int = 0           # of PHP-FPM
+    deflate: str = ""           # the coding to compress text/html with: gzip (level 6), br (5)
 
 
 def chosen(args, tuning=None, root=None):
@@ -147,6 +149,8 @@ def nginx(path, values, variant, tuning):
     if tuning.cache_files:
         options.append("open_file_cache max=10000 inactive=60s; open_file_cache_valid 30s;"
                        " open_file_cache_min_uses 1;")
+    if tuning.deflate:
+        options.append("gzip on; gzip_comp_level 6;")
     values["MASTER"] = "master_process off;" if values["WORKERS"] == 1 else ""
     values["OPTIONS"] = "\n".join(" " * 4 + o for o in options)
     return [path, "-e", values["DIR"] + "/nginx.err", "-c", configure(values, "nginx")]
@@ -165,6 +169,9 @@ def h2o(path, values, variant, tuning):
         raise rig.RigError(f"h2o has no variant {variant}")
     if tuning.idle_s:
         values["OPTIONS"] = f"http1-request-timeout: {tuning.idle_s}"
+    if tuning.deflate:
+        level = {"gzip": 6, "br": 5}[tuning.deflate]
+        values["OPTIONS"] = f"compress: {{ {tuning.deflate}: {level} }}"
     return [path, "-c", configure(values, "h2o")]
 
 
@@ -175,10 +182,15 @@ def lighty(path, values, variant, tuning):
             options.append(f'server.io-engine = "{ENGINES[word]}"')
         elif word == "inline":
             options.append("server.max-stat-threads = 0")
+        elif word == "deflate":
+            options.append('deflate.mimetypes = ( "text/x-nothing" )')
         else:
             options.append(f'server.network-backend = "{word}"')
     if tuning.idle_s:
         options.append(f"server.max-keep-alive-idle = {tuning.idle_s}")
+    if tuning.deflate:
+        options.append(f'deflate.mimetypes = ( "text/html" )\n'
+                       f'deflate.allowed-encodings = ( "{tuning.deflate}" )')
     values["OPTIONS"] = "\n".join(options)
     return [path, "-D", "-f", configure(values, "lighty")]
 

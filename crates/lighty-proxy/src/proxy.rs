@@ -91,7 +91,7 @@ impl Module for ProxyCore {
 fn taking(ex: &Exchange, check_local: bool) -> impl Iterator<Item = &Arc<Route>> {
     let routes = ProxySettings::routes(&ex.settings);
     let all = routes.servers.iter().chain(&routes.core);
-    all.filter(move |route| route.check_local == check_local && takes(&route.takes, ex))
+    all.filter(move |route| route.check_local == check_local && takes(route, ex))
 }
 
 /// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
@@ -114,10 +114,16 @@ async fn serve_after_leave(
     }
 }
 
-fn takes(what: &Takes, ex: &Exchange) -> bool {
-    match what {
+fn takes(route: &Route, ex: &Exchange) -> bool {
+    match &route.takes {
         Takes::All => true,
         Takes::Prefix(prefix) => ex.request.path.starts_with(prefix.as_bytes()),
+        // The file that is there decides, not what was written behind its name: of `/image.jpg/x.php`
+        // a program must not be told that the image is a script.
+        Takes::Suffix(suffixes) if route.check_local => {
+            let file = &ex.physical.rel;
+            suffixes.iter().any(|suffix| file.ends_with(suffix.as_bytes()))
+        }
         Takes::Suffix(suffixes) => {
             let path = &ex.request.path;
             suffixes.iter().any(|suffix| ends_segment(path, suffix.as_bytes()))

@@ -202,6 +202,20 @@ fn index_files_heads_and_validators() {
 }
 
 #[test]
+fn what_is_written_behind_a_files_name_makes_no_script_of_it() {
+    let Some(fpm) = PhpFpm::unix(1) else { return };
+    let image = "<?php echo 'executed';";
+    let server =
+        setup(fpm.listen(), 1).file("image.jpg", image).file("dir.php/image.jpg", image).start();
+    for target in ["/image.jpg/x.php", "/image.jpg%2fx.php", "/dir.php/image.jpg"] {
+        let response = server.get(target);
+        assert_eq!((response.status, response.text()), (200, image), "{target}");
+    }
+    let script = server.get("/echo.php/image.jpg/x.php");
+    assert_eq!(line(script.text(), "SCRIPT_NAME"), Some("/echo.php"), "{script:?}");
+}
+
+#[test]
 fn what_php_decides_is_passed_on_and_what_it_says_is_logged() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
     let server = setup(fpm.listen(), 1)

@@ -16,6 +16,8 @@ packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 # A client that can be slow.
 command -v curl >/dev/null || packages+=(curl)
+# A browser, for pages of ours.
+command -v chromedriver >/dev/null || packages+=(chromium chromium-driver)
 # A name server, to resolve backends by.
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 # The ancestor, which some tests run side by side with lighty; without it they are skipped.

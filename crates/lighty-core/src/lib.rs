@@ -7,10 +7,11 @@
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
-//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`,
+//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`, `board`,
 //! `rules`, `throttle`.
 #![forbid(unsafe_code)]
 
+pub mod board;
 pub mod body;
 pub mod counters;
 pub mod directives;

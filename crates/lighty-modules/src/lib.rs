@@ -22,6 +22,7 @@ pub mod secdownload;
 pub mod setenv;
 pub mod simple_vhost;
 pub mod staticfile;
+pub mod status;
 pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;

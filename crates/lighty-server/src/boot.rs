@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lighty_config::{Active, Config};
+use lighty_core::board::Board;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_core::{Settings, limits};
@@ -28,6 +29,7 @@ use crate::counts;
 use crate::listeners::{self, Bound};
 use crate::modules::Shared;
 use crate::thread::{self, Command, Order, Ready, Setup};
+use crate::upstreams::UpstreamFigures;
 
 /// Why the server did not start, in words for the operator.
 #[derive(Debug)]
@@ -83,7 +85,11 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         trouble.line(Level::Error, wall_s(), text, About::default());
     });
 
+    let board = Board::default();
+    board.add(Arc::new(UpstreamFigures(Arc::clone(&upstreams))));
     let shared = Shared {
+        board,
+        started_s: wall_s(),
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
         places: Places::default(),

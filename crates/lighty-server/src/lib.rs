@@ -3,7 +3,7 @@
 //!
 //! Read in this order: `boot` (what happens at start), `worker` (one thread's loop), `conn`
 //! (a connection's life), `slots` (time-outs and limits over all connections of a worker),
-//! `counts` (what a worker reports), `modules` (THE list).
+//! `counts` and `report` (what a worker tells of itself), `modules` (THE list).
 #![forbid(unsafe_code)]
 
 pub mod boot;
@@ -13,6 +13,8 @@ pub mod counts;
 pub mod listeners;
 pub mod manual;
 pub mod modules;
+pub mod report;
 pub mod slots;
 pub mod thread;
+pub mod upstreams;
 pub mod worker;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
+use lighty_core::board::Board;
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::cgi::Places;
@@ -16,7 +17,8 @@ use lighty_modules::{
     access::Access, alias::Alias, cgi::Cgi, chunked::Chunked, deflate::Deflate,
     dirlisting::DirListing, evhost::Evhost, expire::Expire, flv_streaming::FlvStreaming,
     indexfile::IndexFile, redirect::Redirect, secdownload::Secdownload, setenv::Setenv,
-    simple_vhost::SimpleVhost, staticfile::StaticFile, userdir::Userdir, usertrack::Usertrack,
+    simple_vhost::SimpleVhost, staticfile::StaticFile, status::Status, userdir::Userdir,
+    usertrack::Usertrack,
 };
 use lighty_proxy::proxy::ProxyCore;
 use lighty_proxy::registry::Registry;
@@ -26,6 +28,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_rewrite",
     "mod_redirect",
     "mod_access",
+    "mod_status",
     "mod_uploadprogress",
     "mod_setenv",
     "mod_simple_vhost",
@@ -51,6 +54,9 @@ pub const BUILT_IN: &[&str] = &[
 #[derive(Clone)]
 pub struct Shared {
     pub access_logs: Sinks,
+    pub board: Board,
+    /// Wall-clock seconds of the start.
+    pub started_s: i64,
     pub uploads: Uploads,
     /// Of the programs that run.
     pub places: Places,
@@ -64,6 +70,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(RewriteIfNotFile::directives());
     rows.extend(Redirect::directives());
     rows.extend(Access::directives());
+    rows.extend(Status::directives());
     rows.extend(UploadProgress::directives());
     rows.extend(Setenv::directives());
     rows.extend(SimpleVhost::directives());
@@ -93,6 +100,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Rewrite),
         asked.for_one(Redirect),
         asked.for_one(Access),
+        asked.for_one(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
         asked.for_one(Setenv),
         asked.for_one(SimpleVhost),

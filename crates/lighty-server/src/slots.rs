@@ -61,6 +61,17 @@ pub struct Slot {
     /// Place in the order in which connections became idle.
     idle_order: Cell<u64>,
     index: Cell<usize>,
+    client: Rc<str>,
+    asked: RefCell<Option<Box<Asked>>>,
+}
+
+/// What a connection asked for last, for whoever looks at the server.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    pub method: &'static str,
+    pub host: Vec<u8>,
+    /// As it came.
+    pub target: Vec<u8>,
 }
 
 impl Slot {
@@ -90,6 +101,32 @@ impl Slot {
     /// The limits in force.
     pub fn limits(&self) -> Limits {
         self.limits.get()
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Since when it waits, in seconds of the sweep.
+    pub fn since_s(&self) -> u32 {
+        self.since_s.get()
+    }
+
+    /// Remembers a request.
+    pub fn note(&self, method: &'static str, host: &[u8], target: &[u8]) {
+        let mut asked = self.asked.borrow_mut();
+        let asked = asked.get_or_insert_default();
+        asked.method = method;
+        asked.host.clear();
+        asked.host.extend_from_slice(host);
+        asked.target.clear();
+        asked.target.extend_from_slice(target);
+    }
+
+    /// The latest request that was remembered.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked.borrow().as_deref().cloned()
     }
 
     /// What it waits for.
@@ -165,7 +202,7 @@ pub struct Slots {
 
 impl Slots {
     /// Enters a connection.
-    pub fn enter(&self, kick: Kick, now_s: u32) -> Rc<Slot> {
+    pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<Slot> {
         let slot = Rc::new(Slot {
             kick,
             waits: Cell::new(Waits::Idle),
@@ -179,6 +216,8 @@ impl Slots {
             bucket: RefCell::default(),
             idle_order: Cell::new(self.next_idle_order()),
             index: Cell::new(0),
+            client,
+            asked: RefCell::default(),
         });
         let mut table = self.table.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -218,6 +257,11 @@ impl Slots {
     pub fn idle(&self) -> usize {
         let table = self.table.borrow();
         table.iter().flatten().filter(|s| s.waits.get() == Waits::Idle).count()
+    }
+
+    /// Calls `see` with each open connection.
+    pub fn for_each(&self, see: impl FnMut(&Slot)) {
+        self.table.borrow().iter().flatten().map(|slot| &**slot).for_each(see);
     }
 
     /// Once a second: ends connections whose wait exceeded its limit. Calls `report` for each.

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::counts;
 use crate::listeners;
 use crate::modules;
+use crate::report;
 use crate::worker::{Door, RawDoor, Worker};
 
 /// What the main thread wants of the workers.
@@ -168,6 +169,9 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door)));
     }
     tokio::task::spawn_local(Rc::clone(&worker).sweep());
+    let (told, index) = (Rc::clone(&worker), setup.index);
+    let desk = setup.shared.board.join();
+    tokio::task::spawn_local(desk.answer(move || report::report(index, &told)));
     Ok((worker, tasks))
 }
 

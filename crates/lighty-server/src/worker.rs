@@ -18,6 +18,7 @@ use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 
 use crate::conn::{Busy, h1, input::Input};
+use crate::report::Paces;
 use crate::slots::{Slot, Slots, Waits};
 
 /// What a connection needs to know of the listener it came through.
@@ -52,6 +53,10 @@ pub struct Worker {
     date: RefCell<(i64, [u8; 29])>,
     room: Notify,
     stopping: Cell<bool>,
+    /// What was done in the latest seconds.
+    pub paces: RefCell<Paces>,
+    /// Whether somebody may ask what connections ask for.
+    pub is_watched: bool,
 }
 
 /// What a request head is held to.
@@ -68,8 +73,10 @@ impl Worker {
         global: Settings,
         connections_max: usize,
     ) -> Self {
+        let is_watched = services.modules.iter().any(|module| module.name() == "mod_status");
         Self {
             rules: rules(&global),
+            is_watched,
             services,
             sender,
             slots: Slots::default(),
@@ -79,6 +86,7 @@ impl Worker {
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
             stopping: Cell::new(false),
+            paces: RefCell::default(),
         }
     }
 
@@ -159,7 +167,11 @@ impl Worker {
 
     fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
         self.services.counters.connections.add(1);
-        let slot = self.slots.enter(stream.kick_handle(), self.now_s());
+        let peer_text: Rc<str> = match peer {
+            Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
+            Peer::Unix => "".into(),
+        };
+        let slot = self.slots.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
         if let Some(raw) = &door.raw {
             slot.wait_for(Waits::Handler, self.now_s());
             let caller = Caller { stream: Rc::new(stream), peer };
@@ -172,17 +184,8 @@ impl Worker {
             });
             return;
         }
-        let peer_text = match peer {
-            Peer::Inet(address) => address.ip().to_canonical().to_string(),
-            Peer::Unix => String::new(),
-        };
-        let conn = h1::Conn {
-            stream: Rc::new(stream),
-            peer,
-            peer_text: peer_text.into(),
-            slot,
-            door: Rc::clone(door),
-        };
+        let conn =
+            h1::Conn { stream: Rc::new(stream), peer, peer_text, slot, door: Rc::clone(door) };
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
 
@@ -230,6 +233,8 @@ impl Worker {
             self.services.clock.refresh();
             self.services.stat_cache.sweep();
             self.sender.trim();
+            let counters = &self.services.counters;
+            self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.slots.sweep(self.now_s(), |_, fault| {
                 if fault != Fault::ClientGone {
                     self.services.counters.timed_out.add(1);

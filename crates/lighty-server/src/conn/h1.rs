@@ -199,6 +199,11 @@ async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
 fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     let ex = &mut busy.exchange;
     take_head(ex, &mut busy.head, conn);
+    if worker.is_watched {
+        let request = &ex.request;
+        let method = request.method.map_or("", |method| method.as_str());
+        conn.slot.note(method, &request.authority, &request.target_raw);
+    }
     ex.ordinal = ordinal;
     ex.started_ms = worker.services.clock.mono_ms();
     ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();

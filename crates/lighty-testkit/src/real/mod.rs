@@ -5,6 +5,7 @@
 //! set, the test says so and passes.
 
 pub mod apache;
+pub mod chromium;
 pub mod nginx;
 pub mod php;
 pub mod tomcat;

@@ -1,0 +1,257 @@
+//! Where workers tell one another, and whoever asks, what they are doing.
+//!
+//! A worker counts in cells of its own, which nobody else may read. Whoever wants to know asks every
+//! worker, and each answers between two turns of its loop.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+/// How long a worker may take to answer before it is reported as missing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Questions that may lie before a worker; more are not asked.
+const QUESTIONS_MAX: usize = 16;
+
+/// Connections that one worker tells of in full; the rest is only counted.
+pub const TOLD_CONNECTIONS_MAX: usize = 1000;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Waits for a request.
+    Idle,
+    /// Its request is being read.
+    Head,
+    /// Its request's body is being read.
+    Body,
+    /// Its request is being answered.
+    Handler,
+    /// Its answer is being sent.
+    Write,
+}
+
+impl Doing {
+    /// All, in the order of a request's life.
+    pub const ALL: [Doing; 5] =
+        [Doing::Idle, Doing::Head, Doing::Body, Doing::Handler, Doing::Write];
+
+    /// The letter on a score board (lighttpd 1.5, mod_status).
+    pub fn letter(self) -> char {
+        match self {
+            Doing::Idle => '_',
+            Doing::Head => 'r',
+            Doing::Body => 'R',
+            Doing::Handler => 'h',
+            Doing::Write => 'W',
+        }
+    }
+
+    /// The same in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Doing::Idle => "idle",
+            Doing::Head => "read head",
+            Doing::Body => "read body",
+            Doing::Handler => "handle request",
+            Doing::Write => "write answer",
+        }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub doing: Doing,
+    /// For how many seconds.
+    pub for_s: u32,
+    /// The client's address.
+    pub client: Arc<str>,
+    pub method: &'static str,
+    pub host: String,
+    /// The target of the present or latest request, as it came.
+    pub target: String,
+    /// Bytes moved since it began what it is doing.
+    pub bytes: u64,
+}
+
+/// What a worker did in its latest seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    pub seconds: u64,
+    pub requests: u64,
+    pub bytes_out: u64,
+}
+
+/// What one worker says.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub worker: usize,
+    pub requests: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub pace: Pace,
+    /// Name of the file engine, and why it is this one.
+    pub engine: (String, String),
+    pub network_backend: String,
+    /// Open connections by what they do, in the order of [`Doing::ALL`].
+    pub doing: [u64; Doing::ALL.len()],
+    /// Some or all of them.
+    pub connections: Vec<Connection>,
+    /// Figures under names of their own; those of all workers are summed.
+    pub figures: Vec<(String, u64)>,
+}
+
+impl Report {
+    /// Open connections.
+    pub fn open(&self) -> u64 {
+        self.doing.iter().sum()
+    }
+
+    /// Those that wait for a request.
+    pub fn idle(&self) -> u64 {
+        self.doing[0]
+    }
+}
+
+/// Figures that belong to the process, not to a worker.
+pub trait Statistics: Send + Sync {
+    /// Adds names and values.
+    fn collect(&self, figures: &mut Vec<(String, String)>);
+}
+
+type Question = oneshot::Sender<Report>;
+
+/// The board of a process. Clones are the same board.
+#[derive(Clone, Default)]
+pub struct Board(Arc<Desks>);
+
+#[derive(Default)]
+struct Desks {
+    workers: Mutex<Vec<mpsc::Sender<Question>>>,
+    statistics: Mutex<Vec<Arc<dyn Statistics>>>,
+}
+
+/// Where a worker hears what it is asked.
+pub struct Desk(mpsc::Receiver<Question>);
+
+impl Desk {
+    /// Answers questions for as long as it is polled.
+    pub async fn answer(mut self, mut report: impl FnMut() -> Report) {
+        while let Some(question) = self.0.recv().await {
+            // Whoever asked may have lost patience.
+            let _ = question.send(report());
+        }
+    }
+}
+
+impl Board {
+    /// A place for another worker.
+    pub fn join(&self) -> Desk {
+        let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
+        self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        Desk(questions)
+    }
+
+    /// Adds figures of the process.
+    pub fn add(&self, statistics: Arc<dyn Statistics>) {
+        self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
+    }
+
+    /// Asks every worker. Those that do not answer in time are missing; how many there are stands
+    /// beside the reports, which are in the order of the workers.
+    pub async fn ask(&self) -> (Vec<Report>, usize) {
+        let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let asked: Vec<_> = desks.iter().map(ask_one).collect();
+        let mut reports = Vec::with_capacity(desks.len());
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        for answer in asked.into_iter().flatten() {
+            if let Ok(Ok(report)) = tokio::time::timeout_at(deadline, answer).await {
+                reports.push(report);
+            }
+        }
+        reports.sort_by_key(|report| report.worker);
+        (reports, desks.len())
+    }
+
+    /// The figures of all workers, summed, and those of the process, sorted by name.
+    pub fn figures(&self, reports: &[Report]) -> Vec<(String, String)> {
+        let mut sums: Vec<(String, u64)> = Vec::new();
+        for (name, value) in reports.iter().flat_map(|report| &report.figures) {
+            match sums.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(*value),
+                None => sums.push((name.clone(), *value)),
+            }
+        }
+        let mut all: Vec<_> = sums.into_iter().map(|(name, sum)| (name, sum.to_string())).collect();
+        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sources.iter().for_each(|source| source.collect(&mut all));
+        all.sort();
+        all
+    }
+}
+
+fn ask_one(desk: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Report>> {
+    let (answer, answered) = oneshot::channel();
+    desk.try_send(answer).is_ok().then_some(answered)
+}
+
+/// The letters of some connections.
+pub fn score(reports: &[Report]) -> String {
+    let mut text = String::new();
+    for connection in reports.iter().flat_map(|report| &report.connections) {
+        // Writing to a string does not fail.
+        let _ = text.write_char(connection.doing.letter());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl Statistics for Two {
+        fn collect(&self, figures: &mut Vec<(String, String)>) {
+            figures.push(("a.process".to_owned(), "up".to_owned()));
+        }
+    }
+
+    fn report(worker: usize) -> Report {
+        let figures = vec![("b.sum".to_owned(), 3), (format!("c.{worker}"), 1)];
+        Report { worker, figures, ..Report::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn workers_are_asked_and_one_that_hangs_is_missing() {
+        let board = Board::default();
+        board.add(Arc::new(Two));
+        let (first, second) = (board.join(), board.join());
+        let _hangs = board.join();
+        let (reports, workers) = tokio::select! {
+            asked = board.ask() => asked,
+            () = second.answer(|| report(1)) => unreachable!("it answers for ever"),
+            () = first.answer(|| report(0)) => unreachable!("it answers for ever"),
+        };
+        assert_eq!((reports.len(), workers), (2, 3));
+        assert_eq!((reports[0].worker, reports[1].worker), (0, 1));
+        let figures = board.figures(&reports);
+        let text: Vec<_> = figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(text, ["a.process=up", "b.sum=6", "c.0=1", "c.1=1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_is_asked_no_more_than_n_times_at_once() {
+        let board = Board::default();
+        let mut desk = board.join();
+        let asked: Vec<_> = (0..=QUESTIONS_MAX)
+            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0]))
+            .collect();
+        assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
+        assert!(asked[QUESTIONS_MAX].is_none());
+        assert!(desk.0.recv().await.is_some());
+    }
+}

@@ -1,0 +1,173 @@
+//! What the server is doing, for programs.
+
+use lighty_core::board::{Connection, Report, score};
+use lighty_http::json::push_string;
+
+use super::Facts;
+
+pub(super) const PLAIN: &str = "text/plain";
+pub(super) const JSON: &str = "application/json";
+
+/// Lines as Apache's and lighttpd's status modules have them. Traffic is in bytes per second.
+pub(super) fn auto(facts: &Facts) -> String {
+    format!(
+        "Total Accesses: {}\nTotal kBytes: {}\nUptime: {}\nBusyServers: {}\nIdleServers: {}\n\
+         Traffic: {}\nTraffic5s: {}\nScoreboard: {}\n",
+        facts.sum(|report| report.requests),
+        facts.sum(|report| report.bytes_out) / 1024,
+        facts.uptime_s(),
+        facts.busy(),
+        facts.idle(),
+        facts.mean(|report| report.bytes_out),
+        facts.recent(|report| report.pace.bytes_out),
+        score(&facts.reports),
+    )
+}
+
+/// Sorted lines of names and values.
+pub(super) fn statistics(facts: &Facts) -> String {
+    facts.figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+}
+
+/// An object; the names of its first members are those of lighttpd 1.4.
+pub(super) fn json(facts: &Facts) -> String {
+    let mut out = Vec::new();
+    let head = format!(
+        "{{\"TotalRequests\":{},\"TotalKBytes\":{},\"Uptime\":{},\"BusyServers\":{},\
+         \"IdleServers\":{},\"RequestAverage5s\":{},\"KBytesAverage5s\":{},\n\
+         \"version\":\"{}\",\"workers_expected\":{},\n\"workers\":[",
+        facts.sum(|report| report.requests),
+        facts.sum(|report| report.bytes_out) / 1024,
+        facts.uptime_s(),
+        facts.busy(),
+        facts.idle(),
+        facts.recent(|report| report.pace.requests),
+        facts.recent(|report| report.pace.bytes_out) / 1024,
+        facts.version,
+        facts.workers,
+    );
+    out.extend_from_slice(head.as_bytes());
+    for (index, report) in facts.reports.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push_worker(report, &mut out);
+    }
+    out.extend_from_slice(b"],\n\"statistics\":{");
+    for (index, (name, value)) in facts.figures.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push_string(name.as_bytes(), &mut out);
+        out.push(b':');
+        match value.parse::<u64>() {
+            Ok(_) => out.extend_from_slice(value.as_bytes()),
+            Err(_) => push_string(value.as_bytes(), &mut out),
+        }
+    }
+    out.extend_from_slice(b"},\n\"connections\":[");
+    let all = facts.reports.iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
+    for (index, (worker, connection)) in all.enumerate() {
+        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push_connection(worker, connection, &mut out);
+    }
+    out.extend_from_slice(b"]}\n");
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn push_worker(report: &Report, out: &mut Vec<u8>) {
+    let numbers = format!(
+        "{{\"worker\":{},\"requests\":{},\"bytes_in\":{},\"bytes_out\":{},\"open\":{},\"idle\":{}",
+        report.worker,
+        report.requests,
+        report.bytes_in,
+        report.bytes_out,
+        report.open(),
+        report.idle(),
+    );
+    out.extend_from_slice(numbers.as_bytes());
+    for (name, text) in [
+        ("file_engine", &report.engine.0),
+        ("file_engine_reason", &report.engine.1),
+        ("network_backend", &report.network_backend),
+    ] {
+        push_member(name, text, out);
+    }
+    out.push(b'}');
+}
+
+fn push_connection(worker: usize, connection: &Connection, out: &mut Vec<u8>) {
+    let numbers = format!(
+        "{{\"worker\":{worker},\"seconds\":{},\"bytes\":{}",
+        connection.for_s, connection.bytes
+    );
+    out.extend_from_slice(numbers.as_bytes());
+    for (name, text) in [
+        ("state", connection.doing.words()),
+        ("client", &connection.client),
+        ("method", connection.method),
+        ("host", &connection.host),
+        ("url", &connection.target),
+    ] {
+        push_member(name, text, out);
+    }
+    out.push(b'}');
+}
+
+fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+    push_string(text.as_bytes(), out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lighty_core::board::{Doing, Pace};
+
+    fn facts() -> Facts {
+        let connection = Connection {
+            doing: Doing::Write,
+            for_s: 3,
+            client: "127.0.0.1".into(),
+            method: "GET",
+            host: "a".into(),
+            target: "/<\"\u{1}".into(),
+            bytes: 9,
+        };
+        let report = Report {
+            requests: 10,
+            bytes_out: 5120,
+            pace: Pace { seconds: 5, requests: 5, bytes_out: 2560 },
+            doing: [2, 0, 0, 0, 1],
+            connections: vec![connection],
+            ..Report::default()
+        };
+        Facts {
+            reports: vec![report.clone(), Report { worker: 1, ..report }],
+            workers: 2,
+            figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
+            started_s: 100,
+            now_s: 110,
+            version: "1",
+            modules: Vec::new(),
+            sort: true,
+            refresh_s: None,
+            host: String::new(),
+        }
+    }
+
+    #[test]
+    fn lines_are_those_of_lighttpd() {
+        assert_eq!(
+            auto(&facts()),
+            "Total Accesses: 20\nTotal kBytes: 10\nUptime: 10\nBusyServers: 2\nIdleServers: 4\n\
+             Traffic: 1024\nTraffic5s: 1024\nScoreboard: WW\n"
+        );
+        assert_eq!(statistics(&facts()), "a.b: up\nc: 2\n");
+    }
+
+    #[test]
+    fn json_is_json() {
+        let value: serde_json::Value = serde_json::from_str(&json(&facts())).expect("JSON");
+        assert_eq!(value["TotalRequests"], 20);
+        assert_eq!(value["workers"][1]["worker"], 1);
+        assert_eq!(value["connections"][0]["url"], "/<\"\u{1}");
+        assert_eq!(value["statistics"]["c"], 2);
+    }
+}

@@ -1,0 +1,144 @@
+//! What a worker tells on the board, see [`lighty_core::board`].
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use lighty_core::board::{Connection, Doing, Pace, Report, TOLD_CONNECTIONS_MAX};
+
+use crate::slots::{Slot, Waits};
+use crate::worker::Worker;
+
+/// Seconds over which a pace is measured (lighttpd's Traffic5s).
+const PACE_S: usize = 5;
+
+/// Requests and bytes at each of the latest seconds.
+#[derive(Default)]
+pub struct Paces(VecDeque<(u64, u64)>);
+
+impl Paces {
+    /// Once a second: what has been counted so far.
+    pub fn note(&mut self, requests: u64, bytes_out: u64) {
+        self.0.push_back((requests, bytes_out));
+        if self.0.len() > PACE_S + 1 {
+            self.0.pop_front();
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
+            return Pace::default();
+        };
+        Pace {
+            seconds: self.0.len() as u64 - 1,
+            requests: last.0.wrapping_sub(first.0),
+            bytes_out: last.1.wrapping_sub(first.1),
+        }
+    }
+}
+
+/// All of it.
+pub fn report(index: usize, worker: &Worker) -> Report {
+    let counters = &worker.services.counters;
+    let engine = worker.services.engine.report();
+    let mut report = Report {
+        worker: index,
+        requests: counters.requests.get(),
+        bytes_in: counters.bytes_in.get(),
+        bytes_out: counters.bytes_out.get(),
+        pace: worker.paces.borrow().pace(),
+        engine: (engine.name.to_owned(), engine.why.clone()),
+        network_backend: worker.global().server.network_backend.to_string(),
+        figures: figures(worker),
+        ..Report::default()
+    };
+    let now_s = worker.now_s();
+    worker.slots.for_each(|slot| {
+        let doing = doing(slot.waits());
+        let place = Doing::ALL.iter().position(|known| *known == doing).unwrap_or(0);
+        report.doing[place] += 1;
+        if report.connections.len() < TOLD_CONNECTIONS_MAX {
+            report.connections.push(connection(slot, doing, now_s));
+        }
+    });
+    report
+}
+
+fn doing(waits: Waits) -> Doing {
+    match waits {
+        Waits::Idle => Doing::Idle,
+        Waits::Head => Doing::Head,
+        Waits::Body => Doing::Body,
+        Waits::Handler => Doing::Handler,
+        Waits::Write => Doing::Write,
+    }
+}
+
+fn connection(slot: &Slot, doing: Doing, now_s: u32) -> Connection {
+    let asked = slot.asked();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Connection {
+        doing,
+        for_s: now_s.saturating_sub(slot.since_s()),
+        client: slot.client().into(),
+        method: asked.as_ref().map_or("", |asked| asked.method),
+        host: asked.as_ref().map_or_else(String::new, |asked| text(&asked.host)),
+        target: asked.as_ref().map_or_else(String::new, |asked| text(&asked.target)),
+        bytes: slot.progress.get(),
+    }
+}
+
+fn figures(worker: &Worker) -> Vec<(String, u64)> {
+    let counters = &worker.services.counters;
+    let send = worker.sender.counters();
+    let engine = worker.services.engine.counters();
+    let cache = worker.services.stat_cache.counters();
+    let cell = |cell: &Cell<u64>| cell.get();
+    let figures = [
+        ("server.requests", counters.requests.get()),
+        ("server.connections", counters.connections.get()),
+        ("server.connections.open", worker.slots.open() as u64),
+        ("server.bytes-in", counters.bytes_in.get()),
+        ("server.bytes-out", counters.bytes_out.get()),
+        ("server.refused", counters.refused.get()),
+        ("server.cut", counters.cut.get()),
+        ("server.timed-out", counters.timed_out.get()),
+        ("server.reaped", counters.reaped.get()),
+        ("server.accept-pauses", counters.accept_pauses.get()),
+        ("send.async-reads", cell(&send.async_reads)),
+        ("send.sync-reads", cell(&send.sync_reads)),
+        ("send.bytes", cell(&send.bytes)),
+        ("send.sendfile-bytes", cell(&send.sendfile_bytes)),
+        ("send.read-wait-us", cell(&send.read_wait_us)),
+        ("files.opens", cell(&engine.opens)),
+        ("files.stats", cell(&engine.stats)),
+        ("files.lookups-cached", cell(&engine.lookups_cached)),
+        ("files.async-reads", cell(&engine.async_reads)),
+        ("files.sync-reads", cell(&engine.sync_reads)),
+        ("files.bytes", cell(&engine.bytes)),
+        ("files.open-wait-us", cell(&engine.open_wait_us)),
+        ("files.stat-wait-us", cell(&engine.stat_wait_us)),
+        ("files.read-wait-us", cell(&engine.read_wait_us)),
+        ("stat-cache.hits", cell(&cache.hits)),
+        ("stat-cache.revalidated", cell(&cache.revalidated)),
+        ("stat-cache.loads", cell(&cache.loads)),
+        ("stat-cache.joined", cell(&cache.joined)),
+        ("stat-cache.invalidated", cell(&cache.invalidated)),
+        ("stat-cache.evicted", cell(&cache.evicted)),
+    ];
+    figures.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_that_of_the_latest_seconds() {
+        let mut paces = Paces::default();
+        assert_eq!(paces.pace(), Pace::default());
+        for second in 0..20 {
+            paces.note(second * 10, second * 100);
+        }
+        assert_eq!(paces.pace(), Pace { seconds: 5, requests: 50, bytes_out: 500 });
+    }
+}

@@ -1,0 +1,88 @@
+//! Pages of ours in a real browser.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::real::chromium::Chromium;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::{lighty, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that shows a copy of the example site's page of this name.
+fn showing(page: &str, config: &str) -> Server {
+    let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/site/root");
+    let mut setup: Setup = lighty!().config(config);
+    for directory in ["", page] {
+        let entries = std::fs::read_dir(site.join(directory)).expect("the example site");
+        for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+            let name = entry.file_name().into_string().expect("UTF-8");
+            let path = Path::new(directory).join(name);
+            let content = std::fs::read(entry.path()).expect("a file");
+            setup = setup.file(path.to_str().expect("UTF-8"), content);
+        }
+    }
+    setup.start()
+}
+
+#[test]
+fn a_browser_watches_its_upload() {
+    let Some(browser) = Chromium::start() else { return };
+    let server = showing(
+        "upload",
+        "server.max-worker = 2\n\
+         upload-progress.progress-url = \"/progress\"\n\
+         $HTTP[\"url\"] =^ \"/upload/\" { cgi.assign = ( \".sh\" => \"/bin/sh\" ) }",
+    );
+    browser.open(&format!("http://{}/upload/", server.address()));
+    assert_eq!(browser.run("return document.title"), "Upload · lighty");
+    // A program that is slow to read makes an upload that takes a while, however fast the machine.
+    let slow = "bytes=0\nwhile piece=$(head -c 4194304 | wc -c) && [ \"$piece\" -gt 0 ]; do\n\
+                bytes=$((bytes + piece))\nsleep 0.1\ndone\nprintf 'X: y\\n\\n%s' \"$bytes\"\n";
+    std::fs::write(server.root("upload/receive.sh"), slow).expect("a file");
+    let begun = Instant::now();
+    let _ = browser.run("document.getElementById('sample').click(); return 'clicked'");
+    let state = || {
+        browser.run(
+            "const row = document.querySelector('.upload'); \
+             return [row.dataset.state, row.dataset.seen || 0, \
+             row.querySelector('progress').value, \
+             row.querySelector('.numbers').textContent].join('|')",
+        )
+    };
+    let done = wait_until(PATIENCE, || state().starts_with("done|"));
+    assert!(done, "{} after {:?}\n{}", state(), begun.elapsed(), server.log());
+    let state = state();
+    let fields: Vec<&str> = state.split('|').collect();
+    let seen: u32 = fields[1].parse().expect("a number");
+    assert!(seen >= 2, "the bar was seen on its way: {state}");
+    assert_eq!(fields[2..], ["1", "67.1 MB"], "{state}");
+}
+
+#[test]
+fn the_status_page_sorts_its_connections() {
+    let Some(browser) = Chromium::start() else { return };
+    let server = showing("", "status.status-url = \"/server-status\"\nserver.max-worker = 2");
+    let _idle: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    let mut asks = server.connect();
+    asks.send("GET /<b>bold</b> HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(asks.response().status, 404);
+    browser.open(&format!("http://{}/server-status", server.address()));
+    let rows = "return String(document.querySelectorAll('#connections tbody tr').length)";
+    let listed = wait_until(PATIENCE, || {
+        let count: u32 = browser.run(rows).parse().expect("a number");
+        if count < 5 {
+            browser.open(&format!("http://{}/server-status", server.address()));
+        }
+        count >= 5
+    });
+    assert!(listed, "{}", browser.run(rows));
+    let sorted = browser.run(
+        "document.querySelectorAll('th button')[1].click(); \
+         const states = Array.from(document.querySelectorAll('#connections tbody tr'), \
+         (row) => row.cells[1].textContent); \
+         return String(states.join() === states.toSorted().join())",
+    );
+    assert_eq!(sorted, "true");
+    assert_eq!(browser.run("return String(document.querySelectorAll('td b').length)"), "0");
+}

@@ -1,0 +1,117 @@
+//! What the server tells of itself.
+
+use std::time::Duration;
+
+use lighty_testkit::backend::Backend;
+use lighty_testkit::{lighty, wait_until};
+
+const SOON: Duration = Duration::from_secs(10);
+
+const URLS: &str = "status.status-url = \"/server-status\"\n\
+                    status.config-url = \"/server-config\"\n\
+                    status.statistics-url = \"/server-counters\"\n";
+
+fn line<'a>(text: &'a str, name: &str) -> &'a str {
+    let found = text.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    found.unwrap_or_else(|| panic!("no {name} in:\n{text}"))
+}
+
+#[test]
+fn figures_are_those_of_all_workers() {
+    let server =
+        lighty!().file("a", "0123456789").config(URLS).config("server.max-worker = 3").start();
+    for _ in 0..60 {
+        assert_eq!(server.get("/a").status, 200);
+    }
+    // A request is counted when its answer is out, which its client may know first.
+    let mut asked = 0;
+    let total = || server.get("/server-status?auto");
+    let counted = wait_until(SOON, || {
+        asked += 1;
+        line(total().text(), "Total Accesses") == (59 + asked).to_string()
+    });
+    assert!(counted, "{}", total().text());
+    let auto = server.get("/server-status?auto");
+    assert_eq!(auto.field("Content-Type"), Some("text/plain"));
+    for name in ["Total kBytes", "Uptime", "BusyServers", "IdleServers", "Traffic", "Traffic5s"] {
+        let value: Result<u64, _> = line(auto.text(), name).parse();
+        assert!(value.is_ok(), "{name}:\n{}", auto.text());
+    }
+    assert!(line(auto.text(), "Scoreboard").contains('h'), "the one that asks: {}", auto.text());
+
+    let counters = server.get("/server-counters").text().to_owned();
+    let requests: u64 = line(&counters, "server.requests").parse().expect("a number");
+    assert!(requests >= 60, "{counters}");
+    let names: Vec<_> = counters.lines().map(|line| line.split(": ").next()).collect();
+    assert!(names.is_sorted(), "{counters}");
+
+    for (target, accept) in [("?json", ""), ("", "Accept: application/json\r\n")] {
+        let json = server.get_with(&format!("/server-status{target}"), accept);
+        assert_eq!(json.field("Content-Type"), Some("application/json"));
+        assert_eq!(json.field("Cache-Control"), Some("no-store"));
+        assert!(json.text().contains("\"workers_expected\":3,"), "{}", json.text());
+        assert!(json.text().contains("\"worker\":2,"), "{}", json.text());
+        assert!(json.text().contains("\"file_engine\":"), "{}", json.text());
+    }
+}
+
+#[test]
+fn connections_are_told_of_with_what_they_ask() {
+    let backend = Backend::start(|peer| {
+        while peer.head().is_some() {
+            // Answered when the connection ends.
+            peer.hang();
+        }
+    });
+    let server = lighty!()
+        .config(URLS)
+        .config(&format!(
+            "$HTTP[\"url\"] =^ \"/hang\" {{\n  proxy-core.protocol = \"http\"\n  \
+             proxy-core.backends = ( \"{}\" )\n}}",
+            backend.address()
+        ))
+        .start();
+    let mut waits = server.connect();
+    waits.send("GET /hang/<there>?q=1 HTTP/1.1\r\nHost: Some.Host\r\n\r\n");
+    let mut sends = server.connect();
+    sends.send("POST /hang/up HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+    let idle = server.connect();
+    let page = || server.get("/server-status?json").text().to_owned();
+    let wanted = |page: &str| {
+        page.contains(
+            "\"state\":\"handle request\",\"client\":\"127.0.0.1\",\"method\":\"GET\",\
+                       \"host\":\"some.host\",\"url\":\"/hang/\\u003cthere>?q=1\"",
+        ) && page.contains("\"state\":\"read body\"")
+            && page.contains("\"bytes\":5,\"state\":\"read body\"")
+            && page.contains("\"state\":\"idle\"")
+    };
+    assert!(wait_until(SOON, || wanted(&page())), "{}", page());
+    drop(idle);
+    let html = server.get("/server-status?refresh=7");
+    assert_eq!(html.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert!(html.text().contains("<meta http-equiv=\"refresh\" content=\"7\">"));
+    assert!(html.text().contains("GET /hang/&lt;there&gt;?q=1"), "{}", html.text());
+    assert!(html.text().contains("<script>"));
+    let counters = server.get("/server-counters").text().to_owned();
+    assert_eq!(line(&counters, "proxy-core.requests"), "2");
+}
+
+#[test]
+fn paths_are_others_without_a_setting_or_another_method() {
+    let server = lighty!()
+        .config("server.modules += ( \"mod_status\" )\n\
+                 $HTTP[\"host\"] == \"on\" { status.status-url = \"/s\"\nstatus.enable-sort = \"disable\" }")
+        .start();
+    assert_eq!(server.get("/s").status, 404);
+    let ask = |request: &str| lighty_testkit::peer::ask(server.connect(), request);
+    let on = ask("GET /s HTTP/1.1\r\nHost: on\r\n\r\n");
+    assert_eq!(on.status, 200);
+    assert!(!on.text().contains("<script>"), "{}", on.text());
+    assert_eq!(ask("POST /s HTTP/1.1\r\nHost: on\r\nContent-Length: 0\r\n\r\n").status, 404);
+    let head = ask("HEAD /s HTTP/1.1\r\nHost: on\r\n\r\n");
+    assert_eq!(head.status, 200);
+    let config = lighty!().config(URLS).start();
+    let page = config.get("/server-config");
+    assert!(page.text().contains("<code>mod_status</code>"), "{}", page.text());
+    assert!(page.text().contains("File engine"), "{}", page.text());
+}

@@ -30,7 +30,7 @@ fn a_browser_watches_its_upload() {
     let Some(browser) = Chromium::start() else { return };
     let server = showing(
         "upload",
-        "server.max-worker = 2\n\
+        "server.max-worker = 2\nindex-file.names = ( \"index.html\" )\n\
          upload-progress.progress-url = \"/progress\"\n\
          $HTTP[\"url\"] =^ \"/upload/\" { cgi.assign = ( \".sh\" => \"/bin/sh\" ) }",
     );

@@ -225,7 +225,7 @@ mod tests {
         Report { worker, figures, ..Report::default() }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn workers_are_asked_and_one_that_hangs_is_missing() {
         let board = Board::default();
         board.add(Arc::new(Two));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(text, ["a.process=up", "b.sum=6", "c.0=1", "c.1=1"]);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_worker_is_asked_no_more_than_n_times_at_once() {
         let board = Board::default();
         let mut desk = board.join();

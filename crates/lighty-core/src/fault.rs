@@ -239,11 +239,9 @@ impl Fault {
                 error(502, "the backend closed the connection before its answer")
             }
             Fault::BackendMalformed => error(502, "the backend's answer is malformed"),
-            Fault::BackendHeadTooLarge => error(
-                502,
-                "the head of the backend's answer is larger than \
-                            proxy-core.max-response-field-size",
-            ),
+            Fault::BackendHeadTooLarge => {
+                error(502, "the head of the backend's answer exceeds 64 KB or its number of fields")
+            }
             Fault::BackendCut => {
                 row(Backend, 0, Level::Error, Cut, "the backend's answer ended early")
             }

@@ -375,7 +375,10 @@ impl Serving<'_> {
     /// A body that is under way when a tunnel begins would be cut in the middle by it, so the wish of
     /// a request that has one is ignored (RFC 9110 section 7.8 leaves that to us).
     fn may_upgrade(&self) -> bool {
-        self.ex.request.upgrade && self.route.request.upgrade && self.upload.is_none()
+        let request = &self.ex.request;
+        // A tunnel of HTTP/2 would carry requests past every condition and rule there is here.
+        let is_http2 = request.fields.list_contains(Known::Upgrade, "h2c");
+        request.upgrade && self.route.request.upgrade && self.upload.is_none() && !is_http2
     }
 
     /// Whether the connection may carry further requests. Not behind the body of a GET or its like:

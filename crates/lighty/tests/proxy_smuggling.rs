@@ -237,6 +237,22 @@ fn an_upgrade_with_a_body_is_no_upgrade() {
 }
 
 #[test]
+fn a_tunnel_of_http_2_is_never_asked_for() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "proxy-core.upgrade = \"enable\"");
+    for protocol in ["h2c", "H2C", "websocket, h2c"] {
+        let bytes = format!(
+            "GET /first HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+             Upgrade: {protocol}\r\nHTTP2-Settings: AAMAAABkAAQ\r\n\r\n"
+        );
+        assert_eq!(statuses(&server, bytes.as_bytes(), 1), [200]);
+    }
+    let asked = backend.asked();
+    assert!(asked.iter().all(|asked| asked.field("Upgrade").is_none()));
+    assert!(asked.iter().all(|asked| asked.field("HTTP2-Settings").is_none()));
+}
+
+#[test]
 fn a_connect_does_not_reach_a_backend() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "");

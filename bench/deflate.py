@@ -29,9 +29,9 @@ def main():
     args = ap.parse_args()
     write_documents(args.out)
     results = {"speed": {}, "neighbour": {}, "idle": {}}
-    seen = {}
+    seen, asked = {}, args.servers.split(",")
     for coding in CODINGS:
-        names = [n for n in PEERS[coding].split(",") if n in args.servers.split(",")]
+        names = [n for n in PEERS[coding].split(",") if n in asked]
         results["speed"][coding] = measure_speed(args, coding, names, seen)
         results["neighbour"][coding] = measure_neighbour(args, coding)
     results["idle"] = measure_untouched(args)

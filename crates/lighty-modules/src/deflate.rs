@@ -97,13 +97,17 @@ fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
 
 /// Whether such an answer is encoded for whoever wants it.
 fn may_be_encoded(ex: &Exchange, own: &DeflateSettings) -> bool {
-    let fields = &ex.response.fields;
-    let is_bound = fields.contains(Known::ContentEncoding)
+    // Mostly the type decides, and it is the cheapest to ask.
+    (own.types.is_empty() || has_type(ex, own)) && !is_bound(&ex.response.fields)
+}
+
+/// Whether an answer with these fields has to stay as it is.
+fn is_bound(fields: &Fields) -> bool {
+    fields.contains(Known::ContentEncoding)
         || fields.list_contains(Known::CacheControl, "no-transform")
         || [&b"Content-MD5"[..], b"Content-Digest", b"Repr-Digest"]
             .iter()
-            .any(|digest| fields.get_named(digest).is_some());
-    !is_bound && (own.types.is_empty() || has_type(ex, own))
+            .any(|digest| fields.get_named(digest).is_some())
 }
 
 /// Whether the media type is one of those in the configuration.

@@ -120,7 +120,7 @@ fn heads_become_ours() {
     for (target, words) in [
         ("/none.sh", "the program ended without the head of an answer"),
         ("/bad.sh", "has no colon"),
-        ("/early.sh", "a Status below 200"),
+        ("/early.sh", "Status is neither 101 nor a code from 200 to 999"),
     ] {
         assert_eq!(server.get(target).status, 502, "{target}");
         server.await_log(words);

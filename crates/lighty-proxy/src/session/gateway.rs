@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use lighty_core::Fault;
-use lighty_http::Fields;
+use lighty_http::{Fields, Status};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
 use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
@@ -66,12 +66,17 @@ impl GatewaySession {
     }
 
     /// The head is complete: it becomes the answer's.
-    fn take_head(&mut self, answer: &mut Answer) {
+    fn take_head(&mut self, answer: &mut Answer) -> Result<(), SessionFault> {
+        // None of these protocols can carry what would follow.
+        if self.head.status == Status::SWITCHING_PROTOCOLS {
+            return Err(malformed("101 without having been asked to upgrade"));
+        }
         answer.status = self.head.status;
         std::mem::swap(&mut answer.fields, &mut self.head.fields);
         answer.length = self.head.content_length;
         answer.local_redirect = self.head.is_local_redirect;
         self.left = self.head.content_length;
+        Ok(())
     }
 
     /// Counts bytes of body against what was announced; more than that are dropped.
@@ -101,7 +106,7 @@ impl GatewaySession {
                     let limits = HeadLimits::default();
                     let head = parse_head(&self.output, &limits, &mut self.head).map_err(blame)?;
                     if let Head::Complete { consumed } = head {
-                        self.take_head(answer);
+                        self.take_head(answer)?;
                         let body = self.output.split_off(consumed);
                         let counted = self.count(body.len());
                         self.early = Bytes::from(body).slice(..counted);
@@ -244,7 +249,7 @@ impl Session for GatewaySession {
         match parse_head(input, &HeadLimits::default(), &mut self.head).map_err(blame)? {
             Head::Partial => Ok(Step { consumed: 0, event: Event::More }),
             Head::Complete { consumed } => {
-                self.take_head(answer);
+                self.take_head(answer)?;
                 Ok(Step { consumed, event: Event::Head })
             }
         }

@@ -193,7 +193,7 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) are refused:
+/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) but 101 are refused:
 /// passed on as an answer, one would have the client take the next answer for this one.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
@@ -201,7 +201,8 @@ fn read_code(text: &[u8]) -> Option<Status> {
         return None;
     }
     let digit = |index: usize| u16::from(digits[index] - b'0');
-    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2)).filter(|status| status.code() >= 200)
+    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2))
+        .filter(|status| status.code() >= 200 || *status == Status::SWITCHING_PROTOCOLS)
 }
 
 fn check_value(value: &[u8]) -> Result<(), CgiFault> {

@@ -127,7 +127,7 @@ fn statuses() {
         assert_eq!(accept(&format!("Status: {value}\n\n")).status.code(), code);
     }
     for value in
-        ["", "20", "2000", "99 x", "099", "+20", "OK", "200OK", "-1", "100", "101 Go", "199"]
+        ["", "20", "2000", "99 x", "099", "+20", "OK", "200OK", "-1", "100", "102 Go", "199"]
     {
         refuse(CgiFault::Status, &[&format!("Status: {value}\n\n")]);
     }

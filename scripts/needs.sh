@@ -35,6 +35,9 @@ backend javac default-jdk-headless
 [ -d /usr/share/tomcat10/lib ] || packages+=(tomcat10-common)
 backend nginx nginx
 backend apache2 apache2-bin
+# Files of users, and a client that is not ours.
+backend htpasswd apache2-utils
+backend curl curl
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
 
 # Installs without starting what a package calls its service.

@@ -75,6 +75,15 @@ pub enum Fault {
     ProgramReadTimeout,
     ProgramWriteTimeout,
     RewriteTarget,
+    NotAuthenticated,
+    BadCredentials,
+    AuthMalformed,
+    AuthBusy,
+    AuthBroken,
+    ForwarderIllegible,
+    RequestRate,
+    ConnectionsPerKey,
+    ConnectionsPerIp,
     Internal,
 }
 
@@ -101,7 +110,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 41] = [
+    pub const ALL: [Fault; 50] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -142,6 +151,15 @@ impl Fault {
         Fault::ProgramReadTimeout,
         Fault::ProgramWriteTimeout,
         Fault::RewriteTarget,
+        Fault::NotAuthenticated,
+        Fault::BadCredentials,
+        Fault::AuthMalformed,
+        Fault::AuthBusy,
+        Fault::AuthBroken,
+        Fault::ForwarderIllegible,
+        Fault::RequestRate,
+        Fault::ConnectionsPerKey,
+        Fault::ConnectionsPerIp,
         Fault::Internal,
     ];
 
@@ -207,8 +225,44 @@ impl Fault {
             }
             Fault::RewriteTarget => row(Operator, 500, Level::Error, Keep, NO_SLASH),
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
-            other => other.backend_verdict(),
+            other => other.gate_verdict().unwrap_or_else(|| other.backend_verdict()),
         }
+    }
+
+    /// The rows of those who are not let in, or not now.
+    fn gate_verdict(self) -> Option<Verdict> {
+        use Blame::{Client, Machine, Operator};
+        use Fate::{Close, Keep};
+        Some(match self {
+            Fault::NotAuthenticated => {
+                row(Client, 401, Level::Debug, Keep, "credentials are needed")
+            }
+            Fault::BadCredentials => row(Client, 401, Level::Notice, Keep, "wrong credentials"),
+            Fault::AuthMalformed => row(Client, 400, Level::Info, Keep, "malformed credentials"),
+            Fault::AuthBusy => {
+                row(Machine, 503, Level::Error, Keep, "auth.max-pending passwords wait already")
+            }
+            Fault::AuthBroken => {
+                row(Operator, 500, Level::Error, Keep, "users cannot be authenticated")
+            }
+            Fault::ForwarderIllegible => row(
+                Client,
+                400,
+                Level::Notice,
+                Close,
+                "a trusted proxy passed on an illegible or hidden address of its client",
+            ),
+            Fault::RequestRate => {
+                row(Client, 429, Level::Info, Keep, "more requests than limit.requests")
+            }
+            Fault::ConnectionsPerKey => {
+                row(Client, 429, Level::Info, Close, "more at a time than limit.connections")
+            }
+            Fault::ConnectionsPerIp => {
+                row(Client, 403, Level::Info, Close, "more than evasive.max-conns-per-ip")
+            }
+            _ => return None,
+        })
     }
 
     /// The rows of what goes wrong behind a proxy. A client that gets one of these answers may ask

@@ -8,11 +8,12 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`, `board`,
-//! `rules`, `throttle`.
+//! `rules`, `cidr`, `throttle`.
 #![forbid(unsafe_code)]
 
 pub mod board;
 pub mod body;
+pub mod cidr;
 pub mod counters;
 pub mod directives;
 pub mod environment;

@@ -39,6 +39,8 @@ pub struct Request {
     pub upgrade: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
+    /// Realm in which that user has shown a password here.
+    pub auth_realm: Option<std::sync::Arc<str>>,
     /// Bytes of the head as received, for the access log.
     pub head_bytes: u64,
 }
@@ -62,6 +64,7 @@ impl Default for Request {
             peer_text: "".into(),
             upgrade: false,
             remote_user: Vec::new(),
+            auth_realm: None,
             head_bytes: 0,
         }
     }
@@ -80,6 +83,7 @@ impl Request {
         self.fields.clear();
         self.upgrade = false;
         self.remote_user.clear();
+        self.auth_realm = None;
         self.head_bytes = 0;
     }
 

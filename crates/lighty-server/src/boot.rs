@@ -18,6 +18,7 @@ use lighty_io::log_writer::{self, LogHandle, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
+use lighty_modules::auth::Keeper;
 use lighty_modules::cgi::Places;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_proxy::configured;
@@ -94,6 +95,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         uploads: Uploads::default(),
         places: Places::default(),
         upstreams: Arc::clone(&upstreams),
+        keeper: Keeper::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
     };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
     let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };

@@ -14,10 +14,24 @@ use lighty_modules::cgi::Places;
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::{
-    access::Access, alias::Alias, cgi::Cgi, chunked::Chunked, deflate::Deflate,
-    dirlisting::DirListing, evhost::Evhost, expire::Expire, flv_streaming::FlvStreaming,
-    indexfile::IndexFile, redirect::Redirect, secdownload::Secdownload, setenv::Setenv,
-    simple_vhost::SimpleVhost, staticfile::StaticFile, status::Status, userdir::Userdir,
+    access::Access,
+    alias::Alias,
+    auth::{Auth, Keeper},
+    cgi::Cgi,
+    chunked::Chunked,
+    deflate::Deflate,
+    dirlisting::DirListing,
+    evhost::Evhost,
+    expire::Expire,
+    flv_streaming::FlvStreaming,
+    indexfile::IndexFile,
+    redirect::Redirect,
+    secdownload::Secdownload,
+    setenv::Setenv,
+    simple_vhost::SimpleVhost,
+    staticfile::StaticFile,
+    status::Status,
+    userdir::Userdir,
     usertrack::Usertrack,
 };
 use lighty_proxy::proxy::ProxyCore;
@@ -28,6 +42,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_rewrite",
     "mod_redirect",
     "mod_access",
+    "mod_auth",
     "mod_status",
     "mod_uploadprogress",
     "mod_setenv",
@@ -61,6 +76,7 @@ pub struct Shared {
     /// Of the programs that run.
     pub places: Places,
     pub upstreams: Arc<Registry>,
+    pub keeper: Arc<Keeper>,
 }
 
 /// Every directive of this build.
@@ -70,6 +86,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(RewriteIfNotFile::directives());
     rows.extend(Redirect::directives());
     rows.extend(Access::directives());
+    rows.extend(Auth::directives());
     rows.extend(Status::directives());
     rows.extend(UploadProgress::directives());
     rows.extend(Setenv::directives());
@@ -100,6 +117,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Rewrite),
         asked.for_one(Redirect),
         asked.for_one(Access),
+        asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
         asked.for_one(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
         asked.for_one(Setenv),

@@ -3,11 +3,6 @@
 
 /// Directives that are not available yet, with what they belong to.
 pub const PLANNED: &[(&str, &str)] = &[
-    ("auth.backend", "mod_auth"),
-    ("auth.backend.plain.userfile", "mod_auth"),
-    ("auth.backend.plain.groupfile", "mod_auth"),
-    ("auth.backend.htpasswd.userfile", "mod_auth"),
-    ("auth.backend.htdigest.userfile", "mod_auth"),
     ("auth.backend.ldap.url", "mod_auth"),
     ("auth.backend.ldap.base-dn", "mod_auth"),
     ("auth.backend.ldap.filter", "mod_auth"),
@@ -27,10 +22,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.gssapi.store-creds", "mod_auth"),
     ("auth.backend.pam.opts", "mod_auth"),
     ("auth.backend.sasl.opts", "mod_auth"),
-    ("auth.require", "mod_auth"),
-    ("auth.debug", "mod_auth"),
-    ("auth.cache", "mod_auth"),
-    ("auth.extern-authn", "mod_auth"),
     ("cgi.x-sendfile", "mod_cgi"),
     ("cgi.x-sendfile-docroot", "mod_cgi"),
     ("evasive.max-conns-per-ip", "mod_evasive"),

@@ -1,0 +1,571 @@
+//! `mod_auth`: names and passwords.
+//!
+//! Reading order: `require` (who may have what) · `users` and `store` (the files, read again when
+//! they change) · `password` with `md5_crypt` and `sha_crypt` (how they keep passwords) ·
+//! `verified` (what was right lately) · `digest` and `nonce` (RFC 7616). Whatever reads a file or
+//! hashes a password does so beside the event loops, and no more than `auth.max-pending` at a time.
+
+mod digest;
+mod md5_crypt;
+mod nonce;
+mod password;
+mod require;
+mod settings;
+mod sha_crypt;
+mod store;
+mod users;
+mod verified;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Fault, Level, Settings};
+use lighty_http::Known;
+use lighty_io::entropy::random_bytes;
+use lighty_io::pool::{Lane, ThreadPool};
+
+use digest::Answer;
+use nonce::{Nonces, Use};
+use password::is_same;
+use require::Rule;
+pub use settings::AuthSettings;
+use store::{Loaded, Look, Store};
+use users::{Groups, Kind, Users};
+use verified::Verified;
+
+/// How late wrong credentials are answered.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// What the workers share: files, and what was right lately.
+pub struct Keeper {
+    users: Mutex<HashMap<(Kind, Arc<str>), Arc<Store<Users>>>>,
+    groups: Mutex<HashMap<Arc<str>, Arc<Store<Groups>>>>,
+    verified: Verified,
+    nonces: Nonces,
+    pending: Arc<AtomicUsize>,
+}
+
+impl Keeper {
+    /// Knows nobody yet. Nonces of other processes count from `now_s` on.
+    ///
+    /// # Errors
+    /// When the kernel has no random bytes.
+    pub fn start(now_s: u64) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            users: Mutex::default(),
+            groups: Mutex::default(),
+            verified: Verified::new(random_bytes()?),
+            nonces: Nonces::new(random_bytes()?, now_s),
+            pending: Arc::default(),
+        }))
+    }
+
+    fn users(&self, kind: Kind, path: &Arc<str>) -> Arc<Store<Users>> {
+        let mut stores = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let make =
+            || Store::new(Arc::clone(path), kind, |store, text| Users::parse(store.kind, text));
+        Arc::clone(stores.entry((kind, Arc::clone(path))).or_insert_with(|| Arc::new(make())))
+    }
+
+    fn groups(&self, path: &Arc<str>) -> Arc<Store<Groups>> {
+        let mut stores = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || Store::new(Arc::clone(path), Kind::Plain, |_, text| Groups::parse(text));
+        Arc::clone(stores.entry(Arc::clone(path)).or_insert_with(|| Arc::new(make())))
+    }
+
+    /// A place among those that wait for a thread; given back when it is dropped.
+    fn enter(&self, most: usize) -> Option<Ticket> {
+        let enter = |pending: usize| (pending < most).then_some(pending + 1);
+        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).ok()?;
+        Some(Ticket(Arc::clone(&self.pending)))
+    }
+}
+
+struct Ticket(Arc<AtomicUsize>);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The module.
+pub struct Auth {
+    keeper: Arc<Keeper>,
+}
+
+impl Auth {
+    /// A worker's instance.
+    pub fn new(keeper: Arc<Keeper>) -> Self {
+        Self { keeper }
+    }
+}
+
+/// What a client says of itself.
+enum Claim {
+    None,
+    Basic { name: Vec<u8>, password: Vec<u8> },
+    Digest(Box<Answer>),
+    Malformed(&'static str),
+}
+
+/// What is found.
+enum Verdict {
+    /// The password is right.
+    Known {
+        name: Vec<u8>,
+        scheme: &'static str,
+    },
+    Wrong {
+        name: Vec<u8>,
+    },
+    /// The password is right, but the nonce has to be another.
+    Stale,
+    Malformed(&'static str),
+    /// `auth.max-pending` is reached.
+    Busy,
+    /// The configuration or its files make it impossible to tell.
+    Broken(String),
+}
+
+impl Module for Auth {
+    fn name(&self) -> &'static str {
+        "mod_auth"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::directives()
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // The page of an error is not what was asked for.
+        if ex.error_status.is_some() {
+            return Step::Next;
+        }
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<AuthSettings>();
+        let fold_case = settings.core.force_lowercase_filenames;
+        let Some(rule) = own.rule(&ex.request.path, fold_case) else { return Step::Next };
+        let rule = Arc::clone(rule);
+        match claim(ex, &rule) {
+            Claim::Basic { name, password } if self.is_known(ex, own, &rule, &name, &password) => {
+                grant(ex, &rule, &name, "Basic")
+            }
+            claim => Step::Wait(Box::pin(self.examine(ex, settings, rule, claim))),
+        }
+    }
+}
+
+/// What the request says, as far as the rule asks for it.
+fn claim(ex: &Exchange, rule: &Rule) -> Claim {
+    let mut lines = ex.request.fields.get_all(Known::Authorization);
+    let Some(line) = lines.next() else { return Claim::None };
+    if lines.next().is_some() {
+        return Claim::Malformed("more than one Authorization");
+    }
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let (scheme, rest) = line.split_at(end);
+    if rule.basic && scheme.eq_ignore_ascii_case(b"basic") {
+        return claim_basic(rest.trim_ascii());
+    }
+    if !rule.algorithms.is_empty() && scheme.eq_ignore_ascii_case(b"digest") {
+        return match Answer::parse(rest.trim_ascii()) {
+            Ok(answer) if !rule.algorithms.contains(&answer.algorithm) => {
+                Claim::Malformed("an algorithm that was not offered")
+            }
+            Ok(answer) => Claim::Digest(Box::new(answer)),
+            Err(words) => Claim::Malformed(words),
+        };
+    }
+    Claim::None
+}
+
+/// RFC 7617 section 2.
+fn claim_basic(text: &[u8]) -> Claim {
+    let Some(pair) = password::decode_base64(text) else { return Claim::Malformed("no Base64") };
+    let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
+        return Claim::Malformed("no colon behind the user's name");
+    };
+    let (name, password) = (pair[..colon].to_vec(), pair[colon + 1..].to_vec());
+    if pair.iter().any(u8::is_ascii_control) {
+        return Claim::Malformed("a control character");
+    }
+    Claim::Basic { name, password }
+}
+
+impl Auth {
+    /// Whether a password was right lately: all without waiting.
+    fn is_known(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        name: &[u8],
+        password: &[u8],
+    ) -> bool {
+        let Some((kind, path)) = own.users() else { return false };
+        let now_ms = ex.services.clock.mono_ms();
+        let Some(users) = self.keeper.users(kind, path).peek(now_ms) else { return false };
+        let key = self.key(path, rule, name, password);
+        if !self.keeper.verified.contains(&key, users.generation, now_ms, own.cache_ms) {
+            return false;
+        }
+        let groups = match rule.needs_groups() {
+            false => None,
+            true => match self.keeper.groups(&own.plain_groups).peek(now_ms) {
+                None => return false,
+                groups => groups,
+            },
+        };
+        rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|groups| &groups.table))
+    }
+
+    fn key(&self, path: &str, rule: &Rule, name: &[u8], password: &[u8]) -> verified::Key {
+        self.keeper.verified.key(&[path.as_bytes(), rule.realm.as_bytes(), name, password])
+    }
+
+    async fn examine(
+        &self,
+        ex: &mut Exchange,
+        settings: Rc<Settings>,
+        rule: Arc<Rule>,
+        claim: Claim,
+    ) -> Step<'static> {
+        let own = settings.module::<AuthSettings>();
+        if is_vouched_for(ex, own, &rule) {
+            let name = ex.request.remote_user.clone();
+            if self.admits(ex, own, &rule, &name).await == Ok(true) {
+                return Step::Next;
+            }
+        }
+        let verdict = match claim {
+            Claim::None => {
+                challenge(ex, &rule, &self.keeper.nonces, Fault::NotAuthenticated, "", false);
+                return Step::Answered;
+            }
+            Claim::Malformed(words) => Verdict::Malformed(words),
+            Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
+            Claim::Digest(answer) => self.digest(ex, own, &rule, *answer).await,
+        };
+        self.conclude(ex, own, &rule, verdict).await
+    }
+
+    async fn conclude(
+        &self,
+        ex: &mut Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        verdict: Verdict,
+    ) -> Step<'static> {
+        let nonces = &self.keeper.nonces;
+        match verdict {
+            Verdict::Known { name, scheme } => {
+                let admitted = self.admits(ex, own, rule, &name).await;
+                match admitted {
+                    Ok(true) => return grant(ex, rule, &name, scheme),
+                    Ok(false) => {
+                        let words = format!("user {} is not among those required", shown(&name));
+                        challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
+                    }
+                    Err(words) => ex.fail_saying(Fault::AuthBroken, &words),
+                }
+            }
+            Verdict::Wrong { name } => {
+                if own.delay {
+                    rest(ex).await;
+                }
+                let words = format!("user {}", shown(&name));
+                challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
+            }
+            Verdict::Stale => {
+                challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);
+            }
+            Verdict::Malformed(words) => ex.fail_saying(Fault::AuthMalformed, words),
+            Verdict::Busy => ex.fail(Fault::AuthBusy),
+            Verdict::Broken(words) => ex.fail_saying(Fault::AuthBroken, &words),
+        }
+        Step::Answered
+    }
+
+    async fn basic(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        name: Vec<u8>,
+        password: Vec<u8>,
+    ) -> Verdict {
+        let Some((kind, path)) = own.users() else { return no_users() };
+        let store = self.keeper.users(kind, path);
+        let users = match self.load(ex, own, &store).await {
+            Ok(users) => users,
+            Err(verdict) => return verdict,
+        };
+        let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
+        let Some(ticket) = self.keeper.enter(own.pending_max) else { return Verdict::Busy };
+        let (realm, who) = (Arc::clone(&rule.realm), name.clone());
+        let hashed = ex.services.engine.compute(move || {
+            let _ticket = ticket;
+            users.table.verify(&who, &realm, &password)
+        });
+        match hashed.await {
+            Ok(true) => {
+                let now_ms = ex.services.clock.mono_ms();
+                if own.cache_ms > 0 {
+                    self.keeper.verified.insert(key, generation, now_ms, own.cache_ms);
+                }
+                Verdict::Known { name, scheme: "Basic" }
+            }
+            Ok(false) => Verdict::Wrong { name },
+            Err(_) => Verdict::Busy,
+        }
+    }
+
+    async fn digest(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        answer: Answer,
+    ) -> Verdict {
+        let Some((kind, path)) = own.users() else { return no_users() };
+        if kind == Kind::Htpasswd {
+            let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
+            return Verdict::Broken(words.to_owned());
+        }
+        if answer.realm != rule.realm.as_bytes() || !is_target(ex, &answer.uri) {
+            return Verdict::Malformed("realm or uri are not those of the request");
+        }
+        let store = self.keeper.users(kind, path);
+        let users = match self.load(ex, own, &store).await {
+            Ok(users) => users,
+            Err(verdict) => return verdict,
+        };
+        let Some(name) = self.real_name(ex, own, rule, &users, &answer).await else {
+            return Verdict::Busy;
+        };
+        // Nobody's takes as long as somebody's.
+        let known = users.table.ha1(&name, &rule.realm, answer.algorithm);
+        let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
+        let method = ex.request.method.map_or("", |method| method.as_str());
+        let expected = answer.expected(ha1, method.as_bytes());
+        if !is_same(expected.as_bytes(), answer.response.as_bytes()) || known.is_none() {
+            return Verdict::Wrong { name };
+        }
+        match self.judge(rule, &answer, ex.services.clock.unix_s()) {
+            Use::First => Verdict::Known { name, scheme: "Digest" },
+            Use::Stale => Verdict::Stale,
+        }
+    }
+
+    fn judge(&self, rule: &Rule, answer: &Answer, now_s: i64) -> Use {
+        let (nonces, secret, realm) = (&self.keeper.nonces, &rule.nonce_secret, &rule.realm);
+        let opaque = nonces.opaque(secret, realm);
+        if answer.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
+            return Use::Stale;
+        }
+        let now_s = u64::try_from(now_s).unwrap_or(0);
+        nonces.judge(secret, realm, &answer.nonce, answer.count, now_s)
+    }
+
+    /// The name behind a hashed one, which takes a hash for every user; `None` when too many wait.
+    async fn real_name(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        users: &Arc<Loaded<Users>>,
+        answer: &Answer,
+    ) -> Option<Vec<u8>> {
+        if !answer.userhash {
+            return Some(answer.username.clone());
+        }
+        let hash = String::from_utf8_lossy(&answer.username).to_ascii_lowercase();
+        let ticket = self.keeper.enter(own.pending_max)?;
+        let (users, realm) = (Arc::clone(users), Arc::clone(&rule.realm));
+        let algorithm = answer.algorithm;
+        let found = ex.services.engine.compute(move || {
+            let _ticket = ticket;
+            users.table.unhash(&hash, &realm, algorithm).ok_or(hash)
+        });
+        Some(found.await.ok()?.unwrap_or_else(String::into_bytes))
+    }
+
+    async fn admits(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        rule: &Rule,
+        name: &[u8],
+    ) -> Result<bool, String> {
+        let mut groups = None;
+        if rule.needs_groups() {
+            if own.plain_groups.is_empty() {
+                return Err("auth.backend.plain.groupfile is not set".to_owned());
+            }
+            let store = self.keeper.groups(&own.plain_groups);
+            groups = match self.load(ex, own, &store).await {
+                Ok(groups) => Some(groups),
+                Err(Verdict::Broken(words)) => return Err(words),
+                Err(_) => return Err("auth.max-pending is reached".to_owned()),
+            };
+        }
+        Ok(rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|g| &g.table)))
+    }
+
+    /// Contents of a file, read where that may block.
+    async fn load<T: Send + Sync + 'static>(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        store: &Arc<Store<T>>,
+    ) -> Result<Arc<Loaded<T>>, Verdict> {
+        let now_ms = ex.services.clock.mono_ms();
+        if let Look::Fresh(loaded) = store.look(now_ms) {
+            return Ok(loaded);
+        }
+        let ticket = self.keeper.enter(own.pending_max).ok_or(Verdict::Busy)?;
+        let (reader, now_s) = (Arc::clone(store), ex.services.clock.unix_s());
+        let read = ThreadPool::global().run(Lane::Other, move || {
+            let _ticket = ticket;
+            reader.refresh(now_ms, now_s)
+        });
+        match read.await {
+            Ok(Ok((loaded, complaints))) => {
+                for words in complaints {
+                    ex.log(Level::Warning, &words);
+                }
+                Ok(loaded)
+            }
+            Ok(Err(words)) => Err(Verdict::Broken(words)),
+            Err(_) => Err(Verdict::Busy),
+        }
+    }
+}
+
+fn no_users() -> Verdict {
+    Verdict::Broken("auth.backend, or its file of users, is not set".to_owned())
+}
+
+/// Whether somebody else has authenticated the user, or we have when the request went through here
+/// before: a nonce counts only once.
+fn is_vouched_for(ex: &Exchange, own: &AuthSettings, rule: &Rule) -> bool {
+    let request = &ex.request;
+    match &request.auth_realm {
+        Some(realm) => *realm == rule.realm,
+        None => own.extern_authn && !request.remote_user.is_empty(),
+    }
+}
+
+/// RFC 7616 section 3.4.6: whether the response was made for what is asked for.
+fn is_target(ex: &Exchange, uri: &[u8]) -> bool {
+    let target = &*ex.request.target_raw;
+    let is_absolute = !target.starts_with(b"/");
+    target == uri || is_absolute && uri.starts_with(b"/") && target.ends_with(uri)
+}
+
+fn grant(ex: &mut Exchange, rule: &Rule, name: &[u8], scheme: &'static str) -> Step<'static> {
+    if ex.settings.module::<AuthSettings>().debug {
+        ex.log(Level::Notice, &format!("auth.debug: user {} by {scheme}", shown(name)));
+    }
+    ex.request.remote_user.clear();
+    ex.request.remote_user.extend_from_slice(name);
+    ex.request.auth_realm = Some(Arc::clone(&rule.realm));
+    ex.environment.set(b"REMOTE_USER", name);
+    ex.environment.set(b"AUTH_TYPE", scheme.as_bytes());
+    Step::Next
+}
+
+/// Answers 401 with a challenge for each way to get in, the best first.
+fn challenge(
+    ex: &mut Exchange,
+    rule: &Rule,
+    nonces: &Nonces,
+    fault: Fault,
+    words: &str,
+    is_stale: bool,
+) {
+    if ex.settings.module::<AuthSettings>().debug {
+        let words = if words.is_empty() { "no credentials" } else { words };
+        ex.log(Level::Notice, &format!("auth.debug: 401: {words}"));
+    }
+    ex.fail_saying(fault, words);
+    let realm = digest::quote(&rule.realm);
+    for algorithm in &rule.algorithms {
+        let now_s = u64::try_from(ex.services.clock.unix_s()).unwrap_or(0);
+        let nonce = nonces.make(&rule.nonce_secret, &rule.realm, now_s);
+        let opaque = nonces.opaque(&rule.nonce_secret, &rule.realm);
+        let mut text = format!(
+            "Digest realm={realm}, nonce=\"{nonce}\", opaque=\"{opaque}\", algorithm={}, \
+             qop=\"auth\", charset=UTF-8",
+            algorithm.name()
+        );
+        if rule.userhash {
+            text.push_str(", userhash=true");
+        }
+        if is_stale {
+            text.push_str(", stale=true");
+        }
+        ex.response.fields.push_known(Known::WwwAuthenticate, text);
+    }
+    if rule.basic {
+        let text = format!("Basic realm={realm}, charset=\"UTF-8\"");
+        ex.response.fields.push_known(Known::WwwAuthenticate, text);
+    }
+}
+
+/// A name for the log.
+fn shown(name: &[u8]) -> String {
+    format!("\"{}\"", name.escape_ascii())
+}
+
+/// Lets a second pass, unless the client goes before.
+async fn rest(ex: &Exchange) {
+    let link = ex.link.clone();
+    let gone = std::future::poll_fn(|cx| match &link {
+        Some(link) => link.borrow_mut().poll_gone(cx),
+        None => std::task::Poll::Pending,
+    });
+    tokio::select! {
+        () = tokio::time::sleep(DELAY) => {}
+        () = gone => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_may_wait_and_no_more() {
+        let keeper = Keeper::start(0).expect("random bytes");
+        let first = keeper.enter(2);
+        let second = keeper.enter(2);
+        assert!(first.is_some() && second.is_some());
+        assert!(keeper.enter(2).is_none());
+        drop(first);
+        assert!(keeper.enter(2).is_some());
+    }
+
+    #[test]
+    fn basic_credentials_have_a_form() {
+        let claim = |text: &str| claim_basic(text.as_bytes());
+        let Claim::Basic { name, password } = claim("QWxhZGRpbjpvcGVuOnNlc2FtZQ==") else {
+            panic!("it is well-formed");
+        };
+        assert_eq!((&name[..], &password[..]), (&b"Aladdin"[..], &b"open:sesame"[..]));
+        // No colon, a line break, no Base64.
+        for bad in ["QWxhZGRpbg==", "YTpiCg==", "QWxh Z", "!"] {
+            assert!(matches!(claim(bad), Claim::Malformed(_)), "{bad}");
+        }
+    }
+}

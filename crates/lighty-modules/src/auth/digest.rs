@@ -1,0 +1,275 @@
+//! What a client says with `Authorization: Digest`: RFC 7616.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use md5::{Digest, Md5};
+use sha2::Sha256;
+
+/// The hash that a response is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Md5,
+    Sha256,
+}
+
+impl Algorithm {
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        match () {
+            () if name.eq_ignore_ascii_case("MD5") => Some(Self::Md5),
+            () if name.eq_ignore_ascii_case("SHA-256") => Some(Self::Sha256),
+            () => None,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Md5 => "MD5",
+            Self::Sha256 => "SHA-256",
+        }
+    }
+
+    pub(super) fn is_sha256(self) -> bool {
+        self == Self::Sha256
+    }
+}
+
+/// The hash of parts with colons between them, in hexadecimal digits.
+pub(super) fn hex_digest(algorithm: Algorithm, parts: &[&[u8]]) -> String {
+    match algorithm {
+        Algorithm::Md5 => hex(&join::<Md5>(parts)),
+        Algorithm::Sha256 => hex(&join::<Sha256>(parts)),
+    }
+}
+
+fn join<D: Digest>(parts: &[&[u8]]) -> Vec<u8> {
+    let mut sum = D::new();
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            sum.update(b":");
+        }
+        sum.update(part);
+    }
+    sum.finalize().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The parameters of a response, quotes and escapes removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) username: Vec<u8>,
+    /// Whether `username` is a hash.
+    pub(super) userhash: bool,
+    pub(super) realm: Vec<u8>,
+    pub(super) nonce: Vec<u8>,
+    pub(super) uri: Vec<u8>,
+    pub(super) response: String,
+    pub(super) cnonce: Vec<u8>,
+    /// As written: it is part of what is hashed.
+    pub(super) nc: Vec<u8>,
+    pub(super) count: u64,
+    pub(super) algorithm: Algorithm,
+    /// `-sess`: the first hash is that of a session.
+    pub(super) session: bool,
+    pub(super) opaque: Option<Vec<u8>>,
+}
+
+impl Answer {
+    /// Reads what stands behind `Digest`.
+    ///
+    /// # Errors
+    /// Words for the log on what is missing, there twice or not well-formed. The one answer to it
+    /// is 400.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        let given = Parameters::parse(text)?;
+        let (algorithm, session) = given.algorithm()?;
+        let nc = given.need(b"nc")?.into_owned();
+        let count = std::str::from_utf8(&nc).ok().filter(|nc| nc.len() == 8);
+        let count = count.and_then(|nc| u64::from_str_radix(nc, 16).ok());
+        let (username, userhash) = given.username()?;
+        if given.need(b"qop")?.as_ref() != b"auth" {
+            return Err("qop is not auth");
+        }
+        let response = given.need(b"response")?;
+        Ok(Self {
+            username,
+            userhash,
+            realm: given.need(b"realm")?.into_owned(),
+            nonce: given.need(b"nonce")?.into_owned(),
+            uri: given.need(b"uri")?.into_owned(),
+            response: String::from_utf8_lossy(&response).to_ascii_lowercase(),
+            cnonce: given.need(b"cnonce")?.into_owned(),
+            count: count.ok_or("nc is not eight hexadecimal digits")?,
+            nc,
+            algorithm,
+            session,
+            opaque: given.find(b"opaque").map(Cow::into_owned),
+        })
+    }
+
+    /// The response that a client with this first hash would give: RFC 7616 section 3.4.1.
+    pub(super) fn expected(&self, ha1: &str, method: &[u8]) -> String {
+        let hash = |parts: &[&[u8]]| hex_digest(self.algorithm, parts);
+        let session = self.session.then(|| hash(&[ha1.as_bytes(), &self.nonce, &self.cnonce]));
+        let ha1 = session.as_deref().unwrap_or(ha1);
+        let ha2 = hash(&[method, &self.uri]);
+        let (nonce, nc, cnonce) = (&*self.nonce, &*self.nc, &*self.cnonce);
+        hash(&[ha1.as_bytes(), nonce, nc, cnonce, b"auth", ha2.as_bytes()])
+    }
+}
+
+/// Names and values as they stand there.
+struct Parameters<'a>(Vec<(&'a [u8], Value<'a>)>);
+
+#[derive(Clone, Copy)]
+struct Value<'a> {
+    inner: &'a [u8],
+    quoted: bool,
+}
+
+impl Value<'_> {
+    fn text(&self) -> Cow<'_, [u8]> {
+        if !self.quoted || !self.inner.contains(&b'\\') {
+            return Cow::Borrowed(self.inner);
+        }
+        let mut text = Vec::with_capacity(self.inner.len());
+        let mut bytes = self.inner.iter();
+        while let Some(&byte) = bytes.next() {
+            text.push(if byte == b'\\' { *bytes.next().unwrap_or(&byte) } else { byte });
+        }
+        Cow::Owned(text)
+    }
+}
+
+impl<'a> Parameters<'a> {
+    /// `#auth-param`: RFC 9110 section 11.2.
+    fn parse(text: &'a [u8]) -> Result<Self, &'static str> {
+        let mut all: Vec<(&[u8], Value<'_>)> = Vec::with_capacity(12);
+        let mut rest = text;
+        loop {
+            let skip = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b',')).count();
+            rest = &rest[skip..];
+            if rest.is_empty() {
+                return Ok(Self(all));
+            }
+            let equals = rest.iter().position(|byte| *byte == b'=').ok_or(NO_PARAMETER)?;
+            let name = rest[..equals].trim_ascii_end();
+            if name.is_empty() || !name.iter().all(|byte| is_name(*byte)) {
+                return Err(NO_PARAMETER);
+            }
+            let (value, behind) = split_value(rest[equals + 1..].trim_ascii_start())?;
+            if all.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                return Err("a parameter occurs twice");
+            }
+            all.push((name, value));
+            rest = behind.trim_ascii_start();
+            if !matches!(rest.first(), None | Some(b',')) {
+                return Err(NO_PARAMETER);
+            }
+        }
+    }
+
+    fn get(&self, name: &[u8]) -> Option<&Value<'a>> {
+        self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn find(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.get(name).map(Value::text)
+    }
+
+    fn need(&self, name: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
+        self.find(name).ok_or("a parameter is missing")
+    }
+
+    fn algorithm(&self) -> Result<(Algorithm, bool), &'static str> {
+        let Some(name) = self.find(b"algorithm") else { return Ok((Algorithm::Md5, false)) };
+        let name = String::from_utf8_lossy(&name);
+        let end = name.len().saturating_sub("-sess".len());
+        let tail = name.get(end..).filter(|tail| tail.eq_ignore_ascii_case("-sess"));
+        let plain = tail.and(name.get(..end)).unwrap_or(&name);
+        let algorithm = Algorithm::of_name(plain).ok_or("an algorithm that was not offered")?;
+        Ok((algorithm, tail.is_some()))
+    }
+
+    /// RFC 7616 section 3.4: `username`, or `username*` in the form of RFC 8187.
+    fn username(&self) -> Result<(Vec<u8>, bool), &'static str> {
+        let hashed = self.find(b"userhash").is_some_and(|v| v.eq_ignore_ascii_case(b"true"));
+        match (self.find(b"username"), self.find(b"username*")) {
+            (Some(name), None) => Ok((name.into_owned(), hashed)),
+            (None, Some(_)) if hashed => Err("username* and userhash exclude each other"),
+            (None, Some(name)) => {
+                let name = decode_extended(&name).ok_or("username* is not UTF-8''...")?;
+                Ok((name, false))
+            }
+            _ => Err("not one username"),
+        }
+    }
+}
+
+const NO_PARAMETER: &str = "a parameter is not well-formed";
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'*' | b'-' | b'_')
+}
+
+fn split_value(text: &[u8]) -> Result<(Value<'_>, &[u8]), &'static str> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let end = text.iter().position(|byte| matches!(byte, b',' | b' ' | b'\t' | b'"'));
+        let (inner, behind) = text.split_at(end.unwrap_or(text.len()));
+        if inner.is_empty() {
+            return Err(NO_PARAMETER);
+        }
+        return Ok((Value { inner, quoted: false }, behind));
+    };
+    let mut at = 0;
+    loop {
+        match quoted.get(at).ok_or("a quote is not closed")? {
+            b'"' => return Ok((Value { inner: &quoted[..at], quoted: true }, &quoted[at + 1..])),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+fn decode_extended(text: &[u8]) -> Option<Vec<u8>> {
+    let (charset, rest) = text.split_at_checked("UTF-8'".len())?;
+    charset.eq_ignore_ascii_case(b"UTF-8'").then_some(())?;
+    let language = rest.iter().position(|byte| *byte == b'\'')?;
+    let mut name = Vec::new();
+    let mut rest = &rest[language + 1..];
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        if *byte != b'%' {
+            name.push(*byte);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        name.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = behind;
+    }
+    std::str::from_utf8(&name).is_ok().then_some(name)
+}
+
+/// Puts a text between quotes: RFC 9110 section 5.6.4.
+pub(super) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        if matches!(character, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+#[path = "digest_tests.rs"]
+mod tests;

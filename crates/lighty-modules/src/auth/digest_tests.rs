@@ -1,0 +1,97 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// RFC 7616 section 3.9.1.
+const SHA256: &str = "username=\"Mufasa\", realm=\"http-auth@example.org\", uri=\"/dir/index.html\", \
+    algorithm=SHA-256, nonce=\"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v\", nc=00000001, \
+    cnonce=\"f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ\", qop=auth, \
+    response=\"753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1\", \
+    opaque=\"FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS\"";
+
+#[test]
+fn the_examples_of_the_document_come_out_right() {
+    let answer = Answer::parse(SHA256.as_bytes()).expect("well-formed");
+    assert_eq!((answer.count, answer.algorithm, answer.session), (1, Algorithm::Sha256, false));
+    let ha1 = |algorithm| {
+        hex_digest(algorithm, &[b"Mufasa", b"http-auth@example.org", b"Circle of Life"])
+    };
+    assert_eq!(answer.expected(&ha1(Algorithm::Sha256), b"GET"), answer.response);
+    let md5 = SHA256.replace("SHA-256", "MD5");
+    let answer = Answer::parse(md5.as_bytes()).expect("well-formed");
+    let expected = "8ca523f5e9506fed4657c9700eebdbec";
+    assert_eq!(answer.expected(&ha1(Algorithm::Md5), b"GET"), expected);
+    assert_ne!(answer.expected(&ha1(Algorithm::Md5), b"POST"), expected);
+}
+
+#[test]
+fn sessions_hash_once_more() {
+    let text = SHA256.replace("SHA-256", "md5-SESS");
+    let answer = Answer::parse(text.as_bytes()).expect("well-formed");
+    assert!(answer.session && answer.algorithm == Algorithm::Md5);
+    let plain = Answer { session: false, ..answer.clone() };
+    let session = hex_digest(Algorithm::Md5, &[b"h", &answer.nonce, &answer.cnonce]);
+    assert_eq!(answer.expected("h", b"GET"), plain.expected(&session, b"GET"));
+}
+
+#[test]
+fn names_come_in_three_forms() {
+    let with = |name: &str| Answer::parse(SHA256.replace("username=\"Mufasa\"", name).as_bytes());
+    assert_eq!(with("username=\"a\\\"b\"").expect("quoted").username, b"a\"b");
+    let extended = with("username*=UTF-8''J%C3%A4s%C3%B8n%20Doe").expect("extended");
+    assert_eq!(extended.username, "Jäsøn Doe".as_bytes());
+    let hashed = with("userhash=true, username=\"488869477bf2\"").expect("hashed");
+    assert!(hashed.userhash);
+    for bad in [
+        "username*=ISO-8859-1''a",
+        "username*=UTF-8''%zz",
+        "username*=UTF-8''%ff",
+        "username*=UTF-8''%4",
+        "username*=UTF-8''a, userhash=true",
+        "username=a, username*=UTF-8''a",
+        "x=y",
+    ] {
+        assert!(with(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_is_not_well_formed_is_refused() {
+    for (from, to) in [
+        ("nc=00000001", "nc=1"),
+        ("nc=00000001", "nc=0000000g"),
+        ("nc=00000001", "x=1"),
+        ("qop=auth", "qop=auth-int"),
+        ("qop=auth, ", ""),
+        ("algorithm=SHA-256", "algorithm=SHA-512"),
+        ("algorithm=SHA-256", "algorithm=SHA-256, Algorithm=MD5"),
+        ("qop=auth, ", "qop=auth cnonce=b, "),
+        ("uri=\"/dir/index.html\"", "uri=\"/dir/index.html"),
+        ("uri=\"/dir/index.html\", ", ""),
+        ("realm=", "re(lm="),
+        ("realm=\"http-auth@example.org\"", "realm"),
+    ] {
+        let text = SHA256.replace(from, to);
+        assert_ne!(text, SHA256, "{from}");
+        assert!(Answer::parse(text.as_bytes()).is_err(), "{to}");
+    }
+    for end in 0..SHA256.len() {
+        // The end of an opaque value is all that may be missing.
+        let parsed = Answer::parse(&SHA256.as_bytes()[..end]);
+        assert!(parsed.is_err() || end > SHA256.find(", opaque").expect("there") - 1, "{end}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Answer::parse(&text);
+    }
+
+    #[test]
+    fn nothing_like_it_makes_it_panic(at in 0..SHA256.len(), byte in any::<u8>()) {
+        let mut text = SHA256.as_bytes().to_vec();
+        text[at] = byte;
+        let _ = Answer::parse(&text);
+    }
+}

@@ -1,0 +1,173 @@
+//! Passwords as files keep them: in plain text, or as what `htpasswd` and `crypt(3)` make of them.
+
+use lighty_http::base64;
+use md5::Digest;
+use sha1::Sha1;
+
+use super::{md5_crypt, sha_crypt};
+
+/// Bytes of a password that are looked at: hashing takes time for each of them, and a client may
+/// send thousands. A longer one is wrong.
+pub(super) const PASSWORD_BYTES_MAX: usize = 512;
+
+/// How one user's password is kept.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Password {
+    Plain(Box<[u8]>),
+    /// `$apr1$` and `$1$`.
+    Md5Crypt(Box<str>),
+    /// `$5$` and `$6$`.
+    ShaCrypt(Box<str>),
+    /// `$2a$`, `$2b$`, `$2y$`.
+    Bcrypt(Box<str>),
+    /// `{SHA}`.
+    Sha1([u8; 20]),
+}
+
+impl Password {
+    /// Reads what stands behind the name in an htpasswd file.
+    ///
+    /// # Errors
+    /// Words for the log on a form that is not supported, or not well-formed.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
+        if begins(&["$apr1$", "$1$"]) {
+            return keep(md5_crypt::is_well_formed(text), Self::Md5Crypt(text.into()));
+        }
+        if begins(&["$5$", "$6$"]) {
+            return keep(sha_crypt::is_well_formed(text), Self::ShaCrypt(text.into()));
+        }
+        if begins(&["$2a$", "$2b$", "$2y$"]) {
+            return keep(is_bcrypt(text), Self::Bcrypt(text.into()));
+        }
+        if let Some(sum) = text.strip_prefix("{SHA}") {
+            let sum = decode_base64(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
+            return sum.map(Self::Sha1).ok_or(TORN);
+        }
+        if text.starts_with('$') || text.starts_with('{') {
+            return Err("a kind of hash that is not supported (use `htpasswd -B`)");
+        }
+        Err("neither a hash of a supported kind nor a safe one: the crypt of old, cut after eight \
+             characters, and plain text are refused (use `htpasswd -B`)")
+    }
+
+    /// Whether it is the password. Takes as long for a wrong one as for another.
+    pub(super) fn verify(&self, password: &[u8]) -> bool {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
+        match self {
+            Self::Plain(kept) => is_same(&digest(kept), &digest(password)),
+            Self::Md5Crypt(kept) => md5_crypt::verify(kept, password),
+            Self::ShaCrypt(kept) => sha_crypt::verify(kept, password),
+            Self::Bcrypt(kept) => bcrypt::verify(password, kept).unwrap_or(false),
+            Self::Sha1(kept) => is_same(kept, &Sha1::digest(password)),
+        }
+    }
+}
+
+const TORN: &str = "a hash that is not well-formed";
+
+fn keep(is_well_formed: bool, password: Password) -> Result<Password, &'static str> {
+    if is_well_formed { Ok(password) } else { Err(TORN) }
+}
+
+/// `$2y$`, two digits of cost, `$`, 53 characters.
+fn is_bcrypt(text: &str) -> bool {
+    let cost = text.get(4..6).and_then(|cost| cost.parse::<u32>().ok());
+    let rest = text.get(6..).and_then(|rest| rest.strip_prefix('$'));
+    let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
+    cost.is_some_and(|cost| (4..=31).contains(&cost))
+        && rest.is_some_and(|rest| rest.len() == 53 && rest.bytes().all(alphabet))
+}
+
+/// So that comparing does not tell how long the password is.
+fn digest(text: &[u8]) -> impl std::ops::Deref<Target = [u8]> {
+    sha2::Sha256::digest(text).to_vec()
+}
+
+/// Compares in a time that tells nothing but the lengths.
+pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let differences = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && std::hint::black_box(differences) == 0
+}
+
+/// RFC 4648 section 4: the alphabet with `+` and `/`, padding optional.
+pub(super) fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let to_url = |byte: &u8| match byte {
+        b'+' => Some(b'-'),
+        b'/' => Some(b'_'),
+        b'-' | b'_' => None,
+        other => Some(*other),
+    };
+    base64::decode_url(&text.iter().map(to_url).collect::<Option<Vec<u8>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_other_tools_are_understood() {
+        // Made with `htpasswd -nbm`, `-nbB` and `-nbs`.
+        for (text, password) in [
+            ("$apr1$o.1UC/GR$XTX5HBpkeupRogvBveYtl/", "myPassword"),
+            ("$2y$05$uXxvzSnLkWN6jRgDuLXQguUSz6yVdnLwKGyIjh3M7mFBdtdQbz.lG", "U*U"),
+            ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=", "test"),
+        ] {
+            let parsed = Password::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert!(parsed.verify(password.as_bytes()), "{text}");
+            assert!(!parsed.verify(b"other"), "{text}");
+            assert!(!parsed.verify(b""), "{text}");
+        }
+    }
+
+    #[test]
+    fn bcrypt_of_its_authors() {
+        // From the test vectors of crypt_blowfish.
+        for (text, password) in [
+            ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", "U*U"),
+            ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.VGOzA784oUp/Z0DY336zx7pLYAy0lwK", "U*U*"),
+            ("$2a$05$XXXXXXXXXXXXXXXXXXXXXOAcXxm9kjPGEMsLznoKqmqw7tc8WCx4a", "U*U*U"),
+            ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.7uG0VCzI2bS7j6ymqJi9CdcdxiRTWNy", ""),
+        ] {
+            let parsed = Password::parse(text).expect("well-formed");
+            assert!(parsed.verify(password.as_bytes()), "{text}");
+            assert!(!parsed.verify(b"U*V"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_unsafe_and_the_torn_are_refused_with_words() {
+        for (text, word) in [
+            ("rqXexS6ZhobKA", "of old"),
+            ("secret", "plain text"),
+            ("", "plain text"),
+            ("$y$j9T$abc$def", "not supported"),
+            ("{SSHA}abc", "not supported"),
+            ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9", "well-formed"),
+            ("$2y$99$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe", "well-formed"),
+            ("$2y$05$short", "well-formed"),
+            ("$apr1$salt$short", "well-formed"),
+            ("$6$salt$short", "well-formed"),
+        ] {
+            let words = Password::parse(text).err().unwrap_or_default();
+            assert!(words.contains(word), "{text}: {words}");
+        }
+    }
+
+    #[test]
+    fn a_password_has_a_length() {
+        for (length, good) in [(PASSWORD_BYTES_MAX, true), (PASSWORD_BYTES_MAX + 1, false)] {
+            let password = vec![b'x'; length];
+            assert_eq!(Password::Plain(password.clone().into()).verify(&password), good);
+        }
+    }
+
+    #[test]
+    fn base64_has_one_alphabet() {
+        assert_eq!(decode_base64(b"Pz8/Pj4+"), Some(b"???>>>".to_vec()));
+        assert_eq!(decode_base64(b"YQ=="), Some(b"a".to_vec()));
+        assert_eq!(decode_base64(b"Pz8_Pj4-"), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! `auth.require`: who may have what, and how that is asked for.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_bool, parse_string};
+
+use lighty_core::cidr::Cidr;
+
+use super::digest::Algorithm;
+use super::users::Groups;
+
+/// One path and what it takes to get what is beneath it.
+#[derive(Clone)]
+pub(super) struct Rule {
+    /// What paths begin with.
+    pub(super) prefix: Arc<str>,
+    pub(super) realm: Arc<str>,
+    pub(super) basic: bool,
+    /// Those that are offered, in this order; empty: no digest.
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) userhash: bool,
+    pub(super) nonce_secret: Arc<str>,
+    require: Vec<Require>,
+}
+
+/// One of these must be true of whoever has shown a password.
+#[derive(Clone, Debug)]
+enum Require {
+    ValidUser,
+    User(Arc<str>),
+    Group(Arc<str>),
+    Host(Cidr),
+}
+
+/// Without the secret.
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule")
+            .field("prefix", &self.prefix)
+            .field("realm", &self.realm)
+            .field("basic", &self.basic)
+            .field("algorithms", &self.algorithms)
+            .field("userhash", &self.userhash)
+            .field("has_nonce_secret", &!self.nonce_secret.is_empty())
+            .field("require", &self.require)
+            .finish()
+    }
+}
+
+impl Rule {
+    /// Whether somebody who has shown a password may pass.
+    pub(super) fn admits(
+        &self,
+        name: &[u8],
+        host: Option<IpAddr>,
+        groups: Option<&Groups>,
+    ) -> bool {
+        self.require.iter().any(|require| match require {
+            Require::ValidUser => true,
+            Require::User(user) => user.as_bytes() == name,
+            Require::Group(group) => groups.is_some_and(|groups| groups.contains(group, name)),
+            Require::Host(net) => host.is_some_and(|host| net.contains(host)),
+        })
+    }
+
+    /// Whether groups are asked for.
+    pub(super) fn needs_groups(&self) -> bool {
+        self.require.iter().any(|require| matches!(require, Require::Group(_)))
+    }
+}
+
+const FORM: &str = "write `( \"/prefix\" => ( \"method\" => \"basic\", \"realm\" => \"name\", \
+                    \"require\" => \"valid-user\" ) )`";
+
+const KEYS: &[&str] = &["method", "realm", "require", "algorithm", "userhash", "nonce-secret"];
+
+/// Reads the value of the directive.
+pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
+    let items = value.as_list().ok_or_else(|| Reject::new("must be an array").help(FORM))?;
+    items
+        .iter()
+        .map(|(key, item)| match key {
+            Some(key) => parse_rule(key, item).map(Arc::new).map_err(|mut reject| {
+                reject.span = reject.span.or(Some(item.span));
+                reject
+            }),
+            None => Err(Reject::new("has an element without a path").help(FORM).at(item.span)),
+        })
+        .collect()
+}
+
+fn parse_rule(prefix: &Key, item: &Spanned<Value>) -> Result<Rule, Reject> {
+    let list = item.value.as_list().ok_or_else(|| Reject::new("needs an array").help(FORM))?;
+    let mut rule = Rule {
+        prefix: (**prefix).into(),
+        realm: "".into(),
+        basic: false,
+        algorithms: Vec::new(),
+        userhash: false,
+        nonce_secret: "".into(),
+        require: Vec::new(),
+    };
+    let mut digest = false;
+    for (key, value) in list {
+        let Some(key) = key else {
+            return Err(Reject::new("has an element without a key").help(FORM).at(value.span));
+        };
+        let at = |reject: Reject| reject.at(value.span);
+        match &**key {
+            "method" => (rule.basic, digest) = parse_methods(&value.value).map_err(at)?,
+            "realm" => rule.realm = parse_realm(&value.value).map_err(at)?,
+            "require" => rule.require = parse_require(&value.value).map_err(at)?,
+            "algorithm" => rule.algorithms = parse_algorithms(&value.value).map_err(at)?,
+            "userhash" => rule.userhash = parse_bool(&value.value).map_err(at)?,
+            "nonce-secret" => rule.nonce_secret = parse_string(&value.value).map_err(at)?,
+            other => {
+                let reject = Reject::new(format!("has an unknown key \"{other}\"")).at(key.span);
+                return Err(reject.did_you_mean(other, KEYS.iter().copied()));
+            }
+        }
+    }
+    complete(rule, digest)
+}
+
+fn complete(mut rule: Rule, digest: bool) -> Result<Rule, Reject> {
+    let missing = match () {
+        () if !rule.basic && !digest => Some("method"),
+        () if rule.realm.is_empty() => Some("realm"),
+        () if rule.require.is_empty() => Some("require"),
+        () => None,
+    };
+    if let Some(key) = missing {
+        return Err(Reject::new(format!("needs \"{key}\"")).help(FORM));
+    }
+    match digest {
+        true if rule.algorithms.is_empty() => rule.algorithms.push(Algorithm::Md5),
+        true => {}
+        false => rule.algorithms.clear(),
+    }
+    Ok(rule)
+}
+
+fn parse_methods(value: &Value) -> Result<(bool, bool), Reject> {
+    let text = parse_string(value)?;
+    let (mut basic, mut digest) = (false, false);
+    for word in text.split('|') {
+        match word.trim() {
+            "basic" => basic = true,
+            "digest" => digest = true,
+            _ => {
+                return Err(Reject::new("\"method\" is \"basic\", \"digest\" or \"basic|digest\""));
+            }
+        }
+    }
+    Ok((basic, digest))
+}
+
+fn parse_realm(value: &Value) -> Result<Arc<str>, Reject> {
+    let realm = parse_string(value)?;
+    if realm.is_empty() || realm.chars().any(char::is_control) {
+        return Err(Reject::new("\"realm\" must be text without control characters"));
+    }
+    Ok(realm)
+}
+
+fn parse_algorithms(value: &Value) -> Result<Vec<Algorithm>, Reject> {
+    let mut algorithms = Vec::new();
+    for name in parse_string(value)?.split('|') {
+        let help = "write \"MD5\", \"SHA-256\" or \"SHA-256|MD5\"";
+        let algorithm = Algorithm::of_name(name.trim()).ok_or_else(|| {
+            Reject::new(format!("has an unknown algorithm \"{name}\"")).help(help)
+        })?;
+        if !algorithms.contains(&algorithm) {
+            algorithms.push(algorithm);
+        }
+    }
+    // RFC 7616 section 3.7: the one that the server prefers comes first.
+    algorithms.sort_by_key(|algorithm| !algorithm.is_sha256());
+    Ok(algorithms)
+}
+
+fn parse_require(value: &Value) -> Result<Vec<Require>, Reject> {
+    let text = parse_string(value)?;
+    text.split('|').map(|word| parse_requirement(word.trim())).collect()
+}
+
+fn parse_requirement(word: &str) -> Result<Require, Reject> {
+    match word.split_once('=') {
+        None if word == "valid-user" => Ok(Require::ValidUser),
+        Some(("user", name)) if !name.is_empty() => Ok(Require::User(name.into())),
+        Some(("group", name)) if !name.is_empty() => Ok(Require::Group(name.into())),
+        Some(("host", net)) => Cidr::parse(net).map(Require::Host).ok_or_else(|| {
+            Reject::new(format!("\"{net}\" is no address"))
+                .help("hosts are addresses or networks: \"host=192.0.2.0/24\"")
+        }),
+        _ => Err(Reject::new(format!("cannot require \"{word}\""))
+            .help("write \"valid-user\", \"user=kim|user=lee\", \"group=staff\" or \"host=::1\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(require: &str) -> Rule {
+        Rule {
+            prefix: "/".into(),
+            realm: "r".into(),
+            basic: true,
+            algorithms: Vec::new(),
+            userhash: false,
+            nonce_secret: "hush".into(),
+            require: parse_require(&Value::Str(require.to_owned())).expect(require),
+        }
+    }
+
+    #[test]
+    fn one_requirement_is_enough() {
+        let host = Some("192.0.2.7".parse().expect("an address"));
+        let (groups, _) = Groups::parse(b"staff: lee");
+        let admits = |text, name: &[u8]| rule(text).admits(name, host, Some(&groups));
+        assert!(admits("valid-user", b"anybody"));
+        assert!(admits("user=kim|user=lee", b"lee") && !admits("user=kim", b"lee"));
+        assert!(admits("group=staff", b"lee") && !admits("group=staff", b"kim"));
+        assert!(admits("host=192.0.2.0/24", b"kim") && !admits("host=10.0.0.0/8", b"kim"));
+        assert!(admits("group=staff|user=kim", b"kim"));
+        assert!(!rule("host=::/0").admits(b"kim", None, None));
+        assert!(rule("user=a|group=b").needs_groups() && !rule("user=a").needs_groups());
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        assert!(!format!("{:?}", rule("valid-user")).contains("hush"));
+    }
+
+    #[test]
+    fn what_cannot_be_required_is_refused() {
+        for bad in ["", "valid-users", "user=", "group", "host=name.example", "host=1.2.3.4/33"] {
+            assert!(parse_require(&Value::Str(bad.to_owned())).is_err(), "{bad}");
+        }
+    }
+}

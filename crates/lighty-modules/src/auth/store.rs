@@ -1,0 +1,225 @@
+//! A file that is read again when it changes, never on an event loop.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::users::{Parsed, sum};
+
+/// How long what was read counts as new, in milliseconds.
+pub(super) const FRESH_MS: u64 = 1000;
+
+/// Bytes of a file at most: it is read into memory.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Contents of a file; the number is another for other contents.
+pub(super) struct Loaded<T> {
+    pub(super) generation: u64,
+    pub(super) table: T,
+}
+
+/// A file and what was last read of it; shared by all workers.
+pub(super) struct Store<T> {
+    pub(super) path: Arc<str>,
+    parse: fn(&Self, &[u8]) -> Parsed<T>,
+    pub(super) kind: super::users::Kind,
+    state: Mutex<State<T>>,
+    /// Held while the file is read: one reader at a time.
+    reading: Mutex<()>,
+}
+
+struct State<T> {
+    checked_ms: u64,
+    stamp: Option<Stamp>,
+    sum: [u8; 16],
+    loaded: Option<Arc<Loaded<T>>>,
+}
+
+/// What changes when the file does.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// What there is without waiting.
+pub(super) enum Look<T> {
+    /// As good as new, or being looked at by somebody else.
+    Fresh(Arc<Loaded<T>>),
+    /// The caller is to call [`Store::refresh`] where it may block.
+    Stale,
+}
+
+impl<T> Store<T> {
+    /// A file that is not read yet.
+    pub(super) fn new(
+        path: Arc<str>,
+        kind: super::users::Kind,
+        parse: fn(&Self, &[u8]) -> Parsed<T>,
+    ) -> Self {
+        let state = State { checked_ms: 0, stamp: None, sum: [0; 16], loaded: None };
+        Self { path, parse, kind, state: Mutex::new(state), reading: Mutex::new(()) }
+    }
+
+    /// The contents, if they were checked lately. Of many who ask at once when they were not, one
+    /// is sent to check, the others take what there is.
+    pub(super) fn look(&self, now_ms: u64) -> Look<T> {
+        let mut state = unpoisoned(self.state.lock());
+        let Some(loaded) = &state.loaded else { return Look::Stale };
+        let fresh = Look::Fresh(Arc::clone(loaded));
+        if now_ms.saturating_sub(state.checked_ms) < FRESH_MS {
+            return fresh;
+        }
+        state.checked_ms = now_ms;
+        Look::Stale
+    }
+
+    /// The contents, if they were checked lately; nobody is sent to check.
+    pub(super) fn peek(&self, now_ms: u64) -> Option<Arc<Loaded<T>>> {
+        let state = unpoisoned(self.state.lock());
+        let is_fresh = now_ms.saturating_sub(state.checked_ms) < FRESH_MS;
+        state.loaded.clone().filter(|_| is_fresh)
+    }
+
+    /// Reads the file if it has changed. Blocks. With the contents comes what is wrong with lines
+    /// of it, once.
+    ///
+    /// # Errors
+    /// Words for the log, when the file cannot be read: then nobody is known.
+    pub(super) fn refresh(
+        &self,
+        now_ms: u64,
+        now_s: i64,
+    ) -> Result<Parsed<Arc<Loaded<T>>>, String> {
+        let _reading = unpoisoned(self.reading.lock());
+        let read = self.read(now_s);
+        let mut state = unpoisoned(self.state.lock());
+        state.checked_ms = now_ms;
+        match read {
+            Ok(Change::None(loaded)) => Ok((loaded, Vec::new())),
+            Ok(Change::New(change)) => {
+                let New { stamp, sum, loaded, complaints } = *change;
+                state.stamp = stamp;
+                state.sum = sum;
+                state.loaded = Some(Arc::clone(&loaded));
+                let named = |words| format!("{}: {words}", self.path);
+                Ok((loaded, complaints.into_iter().map(named).collect()))
+            }
+            Err(error) => {
+                state.loaded = None;
+                state.stamp = None;
+                Err(format!("{}: {error}", self.path))
+            }
+        }
+    }
+
+    fn read(&self, now_s: i64) -> std::io::Result<Change<T>> {
+        let file = std::fs::File::open(Path::new(&*self.path))?;
+        let meta = file.metadata()?;
+        let stamp = Stamp {
+            inode: (meta.dev(), meta.ino()),
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        };
+        let known = {
+            let state = unpoisoned(self.state.lock());
+            state
+                .loaded
+                .clone()
+                .map(|loaded| (loaded, state.sum, state.stamp.as_ref() == Some(&stamp)))
+        };
+        if let Some((loaded, _, true)) = &known {
+            return Ok(Change::None(Arc::clone(loaded)));
+        }
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(std::io::Error::other("larger than 64 MiB"));
+        }
+        // What was changed a moment ago may change again without looking different.
+        let settled = now_s.saturating_sub(stamp.changed.0) > 2;
+        let sum = sum(&text);
+        let stamp = settled.then_some(stamp);
+        let (loaded, complaints) = match known {
+            Some((loaded, old, _)) if old == sum => (loaded, Vec::new()),
+            _ => self.load(&text),
+        };
+        Ok(Change::New(Box::new(New { stamp, sum, loaded, complaints })))
+    }
+
+    fn load(&self, text: &[u8]) -> Parsed<Arc<Loaded<T>>> {
+        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+        let (table, complaints) = (self.parse)(self, text);
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        (Arc::new(Loaded { generation, table }), complaints)
+    }
+}
+
+enum Change<T> {
+    None(Arc<Loaded<T>>),
+    New(Box<New<T>>),
+}
+
+struct New<T> {
+    stamp: Option<Stamp>,
+    sum: [u8; 16],
+    loaded: Arc<Loaded<T>>,
+    complaints: Vec<String>,
+}
+
+// What is guarded is whole between any two statements.
+fn unpoisoned<'a, T>(
+    lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>,
+) -> MutexGuard<'a, T> {
+    lock.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::users::Kind;
+
+    fn store(path: &Path) -> Store<Vec<u8>> {
+        let path = path.to_str().expect("text").into();
+        Store::new(path, Kind::Plain, |_, text| (text.to_vec(), vec!["line 1: x".to_owned()]))
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_an_unchanged_one_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("users");
+        std::fs::write(&path, "one").expect("written");
+        let store = store(&path);
+        assert!(matches!(store.look(5000), Look::Stale));
+        let (first, complaints) = store.refresh(5000, i64::MAX).expect("read");
+        assert_eq!((&*first.table, complaints.len()), (&b"one"[..], 1));
+        assert!(matches!(store.look(5000 + FRESH_MS - 1), Look::Fresh(_)));
+        assert!(matches!(store.look(5000 + FRESH_MS), Look::Stale));
+        assert!(matches!(store.look(5000 + FRESH_MS), Look::Fresh(_)), "one is sent");
+        let (again, complaints) = store.refresh(6000, i64::MAX).expect("read");
+        assert_eq!((again.generation, complaints.len()), (first.generation, 0));
+        std::fs::write(&path, "two!").expect("written");
+        let (second, _) = store.refresh(7000, 0).expect("read");
+        assert_eq!(&*second.table, b"two!");
+        assert_ne!(second.generation, first.generation);
+        let (same, complaints) = store.refresh(8000, 0).expect("read");
+        assert_eq!((same.generation, complaints.len()), (second.generation, 0));
+    }
+
+    #[test]
+    fn without_its_file_nobody_is_known() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("users");
+        std::fs::write(&path, "one").expect("written");
+        let store = store(&path);
+        store.refresh(1, 0).expect("read");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(store.refresh(2, 0).err().expect("gone").contains("users"));
+        assert!(matches!(store.look(3), Look::Stale));
+    }
+}

@@ -1,0 +1,102 @@
+//! Passwords that were found right lately: hashing one again for every request of a page would
+//! cost a hundred times the request.
+//!
+//! Neither names nor passwords are kept, only a keyed hash of them, with a key that lives as long
+//! as the process.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Entries that are kept: each is a user that was here within the last minutes.
+pub(super) const ENTRIES_MAX: usize = 8192;
+
+/// A keyed hash of where, who and what.
+pub(super) type Key = [u8; 32];
+
+/// The cache.
+pub(super) struct Verified {
+    secret: [u8; 32],
+    entries: Mutex<HashMap<Key, Entry, foldhash::fast::RandomState>>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    generation: u64,
+    made_ms: u64,
+}
+
+impl Verified {
+    /// An empty cache.
+    pub(super) fn new(secret: [u8; 32]) -> Self {
+        Self { secret, entries: Mutex::default() }
+    }
+
+    /// The key of credentials; parts cannot be shifted against each other.
+    pub(super) fn key(&self, parts: &[&[u8]]) -> Key {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.secret)
+            .expect("HMAC takes keys of any length");
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    /// Whether they were found right within `age_ms`, with the users being what they are now.
+    pub(super) fn contains(&self, key: &Key, generation: u64, now_ms: u64, age_ms: u64) -> bool {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(key).is_some_and(|entry| {
+            entry.generation == generation && now_ms.saturating_sub(entry.made_ms) < age_ms
+        })
+    }
+
+    /// Remembers them. When there is no room, the old go, and then anybody.
+    pub(super) fn insert(&self, key: Key, generation: u64, now_ms: u64, age_ms: u64) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() >= ENTRIES_MAX && !entries.contains_key(&key) {
+            entries.retain(|_, entry| now_ms.saturating_sub(entry.made_ms) < age_ms);
+        }
+        if entries.len() >= ENTRIES_MAX
+            && !entries.contains_key(&key)
+            && let Some(any) = entries.keys().next().copied()
+        {
+            entries.remove(&any);
+        }
+        entries.insert(key, Entry { generation, made_ms: now_ms });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_ages() {
+        let cache = Verified::new([7; 32]);
+        let key = cache.key(&[b"file", b"kim", b"secret"]);
+        assert_ne!(key, cache.key(&[b"file", b"kimsecret", b""]));
+        cache.insert(key, 3, 1000, 500);
+        assert!(cache.contains(&key, 3, 1499, 500));
+        assert!(!cache.contains(&key, 3, 1500, 500), "too old");
+        assert!(!cache.contains(&key, 4, 1000, 500), "the file has changed");
+        assert!(!cache.contains(&key, 3, 1000, 0), "off");
+    }
+
+    #[test]
+    fn it_does_not_grow() {
+        let cache = Verified::new([7; 32]);
+        let keys: Vec<Key> =
+            (0..=ENTRIES_MAX).map(|n| cache.key(&[b"", b"", &n.to_be_bytes()])).collect();
+        for key in &keys {
+            cache.insert(*key, 0, 0, 1000);
+        }
+        let left = keys.iter().filter(|key| cache.contains(key, 0, 0, 1000)).count();
+        assert_eq!(left, ENTRIES_MAX);
+        cache.insert([1; 32], 0, 1000, 1000);
+        let left = keys.iter().filter(|key| cache.contains(key, 0, 0, 1000)).count();
+        assert_eq!(left, 0, "the old make room");
+    }
+}

@@ -1,0 +1,227 @@
+//! Names and passwords: files made by Apache's tools, clients that are not ours.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lighty_testkit::lighty;
+use lighty_testkit::response::Response;
+use lighty_testkit::server::Server;
+
+const RULE: &str = "\"realm\" => \"the realm\", \"require\" => \"valid-user\"";
+
+/// A server with a page behind `rule`, and a file of users.
+fn server(backend: &str, users: &str, rule: &str) -> Server {
+    lighty!()
+        .file("private/a", "secret page")
+        .file("a", "page")
+        .file("../users", users)
+        .config(&format!(
+            "auth.backend = \"{backend}\"
+             auth.backend.{backend}.userfile = \"@DIR@/users\"
+             auth.require = ( \"/private\" => ( {rule} ) )"
+        ))
+        .start()
+}
+
+/// Asks with `-u name:password`; the status, and what was said.
+fn curl(server: &Server, arguments: &[&str], path: &str) -> (String, String) {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "20", "-o", "-", "-w", "\n%{http_code}"])
+        .args(arguments)
+        .arg(format!("http://{}{path}", server.address()))
+        .output()
+        .expect("curl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n').unwrap_or_default();
+    (status.to_owned(), body.to_owned())
+}
+
+fn status(server: &Server, arguments: &[&str]) -> String {
+    curl(server, arguments, "/private/a").0
+}
+
+fn made_by(tool: &str, arguments: &[&str]) -> String {
+    let output = Command::new(tool).args(arguments).output().expect("a tool of Apache's");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Base64 of `kim:secret`, and of a wrong password.
+const KIM: &str = "Authorization: Basic a2ltOnNlY3JldA==\r\n";
+const WRONG: &str = "Authorization: Basic a2ltOndyb25n\r\n";
+
+fn challenges(answer: &Response) -> Vec<&str> {
+    answer.all("WWW-Authenticate").collect()
+}
+
+#[test]
+fn every_hash_of_htpasswd_is_understood() {
+    let kinds = ["-m", "-s", "-B", "-2", "-5"];
+    let mut users = String::new();
+    for kind in kinds {
+        users += &made_by("htpasswd", &["-nb", kind, &format!("user{kind}"), "pass:wörd"]);
+    }
+    users += &made_by("htpasswd", &["-nbd", "old", "secret"]);
+    users += "# a comment\nbroken\n";
+    let server = server("htpasswd", &users, &format!("\"method\" => \"basic\", {RULE}"));
+    for kind in kinds {
+        let user = format!("user{kind}:pass:wörd");
+        let (status, body) = curl(&server, &["-u", &user], "/private/a");
+        assert_eq!((&*status, &*body), ("200", "secret page"), "{kind}: {}", server.log());
+    }
+    server.await_log("the crypt of old");
+    let log = server.log();
+    assert!(log.contains("no colon") && log.contains("line "), "{log}");
+    assert_eq!(log.matches("the crypt of old").count(), 1, "said once");
+    assert_eq!(status(&server, &["-u", "old:secret"]), "401");
+    assert_eq!(server.get("/a").text(), "page");
+}
+
+#[test]
+fn a_wrong_password_is_answered_late_and_a_missing_one_at_once() {
+    let server = server("plain", "kim:secret\n", &format!("\"method\" => \"basic\", {RULE}"));
+    let start = Instant::now();
+    let answer = server.get("/private/a");
+    assert_eq!(answer.status, 401);
+    assert_eq!(challenges(&answer), ["Basic realm=\"the realm\", charset=\"UTF-8\""]);
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    let start = Instant::now();
+    assert_eq!(server.get_with("/private/a", WRONG).status, 401);
+    assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
+    server.await_log("wrong credentials: user \"kim\"");
+    assert_eq!(server.get_with("/private/a", KIM).text(), "secret page");
+    for malformed in [
+        "Authorization: Basic !!!\r\n".to_owned(),
+        "Authorization: Basic a2lt\r\n".to_owned(),
+        format!("{KIM}{KIM}"),
+    ] {
+        assert_eq!(server.get_with("/private/a", &malformed).status, 400, "{malformed}");
+    }
+}
+
+#[test]
+fn a_changed_file_counts() {
+    let server = server("plain", "kim:other\n", &format!("\"method\" => \"basic\", {RULE}"));
+    assert_eq!(server.get_with("/private/a", KIM).status, 401);
+    let users = server.directory().join("users");
+    std::fs::write(&users, "kim:secret\n").expect("written");
+    let known = || server.get_with("/private/a", KIM).status == 200;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(10), known));
+    std::fs::write(&users, "kim:another\n").expect("written");
+    let unknown = || server.get_with("/private/a", KIM).status == 401;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(10), unknown), "the cache forgets");
+    std::fs::remove_file(&users).expect("removed");
+    let broken = || server.get_with("/private/a", KIM).status == 500;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(10), broken));
+}
+
+#[test]
+fn digest_as_curl_speaks_it() {
+    for algorithm in ["MD5", "SHA-256", "SHA-256|MD5"] {
+        let rule = format!("\"method\" => \"digest\", \"algorithm\" => \"{algorithm}\", {RULE}");
+        let server = server("plain", "kim:secret\n", &rule);
+        let ask = |user: &str| curl(&server, &["--digest", "-u", user], "/private/a?a=b&c=%20d");
+        assert_eq!(ask("kim:secret"), ("200".to_owned(), "secret page".to_owned()), "{algorithm}");
+        assert_eq!(ask("kim:wrong").0, "401", "{algorithm}");
+        assert_eq!(ask("lee:secret").0, "401", "{algorithm}");
+        let offered = challenges(&server.get("/private/a")).len();
+        assert_eq!(offered, algorithm.split('|').count());
+    }
+}
+
+#[test]
+fn digest_with_the_file_of_htdigest_and_basic_beside_it() {
+    // htdigest asks a terminal, so the line is made as it makes it: MD5 of kim:the realm:secret.
+    let rule = format!("\"method\" => \"basic|digest\", {RULE}");
+    let server = server("htdigest", "kim:the realm:2088fbd997fa86f151ca982b8f18bd5b\n", &rule);
+    for way in ["--digest", "--basic", "--anyauth"] {
+        assert_eq!(status(&server, &[way, "-u", "kim:secret"]), "200", "{way}: {}", server.log());
+        assert_eq!(status(&server, &[way, "-u", "kim:no"]), "401", "{way}");
+    }
+    let answer = server.get("/private/a");
+    let offered = challenges(&answer);
+    assert!(offered[0].starts_with("Digest ") && offered[1].starts_with("Basic "), "{offered:?}");
+}
+
+#[test]
+fn a_response_counts_once() {
+    let rule = format!("\"method\" => \"digest\", {RULE}");
+    let server = server("plain", "kim:secret\n", &rule);
+    let verbose = Command::new("curl")
+        .args(["-sv", "--digest", "-u", "kim:secret"])
+        .arg(format!("http://{}/private/a", server.address()))
+        .output()
+        .expect("curl runs");
+    let said = String::from_utf8_lossy(&verbose.stderr).into_owned();
+    let line = said.lines().find_map(|line| line.strip_prefix("> Authorization: "));
+    let line = format!("Authorization: {}\r\n", line.expect("curl says what it sent").trim_end());
+    let answer = server.get_with("/private/a", &line);
+    assert_eq!(answer.status, 401, "replayed");
+    assert!(challenges(&answer)[0].contains("stale=true"), "{answer:?}");
+    assert_eq!(server.get_with("/private/b", &line).status, 400, "made for another target");
+    let bent = line.replace("response=\"", "response=\"0");
+    let answer = server.get_with("/private/a", &bent);
+    assert!(!challenges(&answer)[0].contains("stale"), "{answer:?}");
+}
+
+#[test]
+fn groups_and_hosts_are_required() {
+    let server = lighty!()
+        .file("g/a", "G")
+        .file("h/a", "H")
+        .file("../users", "kim:secret\nlee:secret\n")
+        .file("../groups", "staff: kim\n")
+        .config(
+            r#"
+            auth.backend = "plain"
+            auth.backend.plain.userfile = "@DIR@/users"
+            auth.backend.plain.groupfile = "@DIR@/groups"
+            auth.require = (
+                "/g" => ( "method" => "basic", "realm" => "r", "require" => "group=staff" ),
+                "/h" => ( "method" => "basic", "realm" => "r", "require" => "host=192.0.2.0/24|user=lee" )
+            )
+            "#,
+        )
+        .start();
+    let ask = |path: &str, user: &str| curl(&server, &["-u", user], path).0;
+    assert_eq!((&*ask("/g/a", "kim:secret"), &*ask("/g/a", "lee:secret")), ("200", "401"));
+    assert_eq!((&*ask("/h/a", "kim:secret"), &*ask("/h/a", "lee:secret")), ("401", "200"));
+}
+
+#[test]
+fn an_error_handler_keeps_the_challenge_and_restarts_ask_once() {
+    let server = lighty!()
+        .file("sorry.html", "sorry")
+        .file("private/front", "front")
+        .file("../users", "kim:secret\n")
+        .config(&format!(
+            "server.error-handler = \"/sorry.html\"
+             url.rewrite-if-not-file = ( \"^/private/\" => \"/private/front\" )
+             auth.backend = \"plain\"
+             auth.backend.plain.userfile = \"@DIR@/users\"
+             auth.require = ( \"/private\" => ( \"method\" => \"digest\", {RULE} ) )"
+        ))
+        .start();
+    let answer = server.get("/private/none");
+    assert_eq!((answer.status, answer.text()), (401, "sorry"));
+    assert_eq!(challenges(&answer).len(), 1);
+    let asked = curl(&server, &["--digest", "-u", "kim:secret"], "/private/none");
+    assert_eq!(asked, ("200".to_owned(), "front".to_owned()));
+}
+
+#[test]
+fn what_cannot_work_is_said() {
+    let rule = format!("\"method\" => \"digest\", {RULE}");
+    let server = server("htpasswd", "kim:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=\n", &rule);
+    assert_eq!(status(&server, &["--digest", "-u", "kim:test"]), "500");
+    server.await_log("cannot do digest");
+    for (line, words) in [
+        ("auth.backend = \"ldap\"", "not available yet"),
+        ("auth.require = ( \"/\" => ( \"method\" => \"basic\" ) )", "needs \"realm\""),
+        ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "basic|digest"),
+        ("auth.cache = ( \"age\" => 3 )", "max-age"),
+    ] {
+        let (code, _, said) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert!(code != 0 && said.contains(words), "{line}: {said}");
+    }
+}

@@ -1,5 +1,6 @@
 //! One request and its answer on their way through the phases.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::services::Services;
 use crate::settings::Settings;
+use crate::throttle::Bucket;
 use crate::upstream_trace::UpstreamTrace;
 
 /// What rewriting did to a request so far; forgotten when an error handler takes over.
@@ -29,6 +31,13 @@ pub struct Rewriting {
     pub rounds: u8,
     /// A rule said that it is the last one.
     pub finished: bool,
+}
+
+/// Which limits have counted a request that may come by again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub by_address: bool,
+    pub by_user: bool,
 }
 
 /// The state of one request. Reused for the next one of any connection of the worker.
@@ -78,6 +87,14 @@ pub struct Exchange {
     pub fields_changed: bool,
     /// Its way to a backend, if it was proxied.
     pub upstream: Option<Box<UpstreamTrace>>,
+    /// The client's address is what trusted proxies say of it, if they say anything.
+    pub client_known: bool,
+    /// Which limits have counted the request.
+    pub counted: Counted,
+    /// The bandwidth limit of the client, if it has one of its own.
+    pub key_bucket: Option<Arc<Bucket>>,
+    /// What is held until the request is over: places among those that may be served at a time.
+    pub until_over: Vec<Box<dyn Any>>,
     path_known: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
@@ -112,6 +129,10 @@ impl Exchange {
             rewriting: Rewriting::default(),
             fields_changed: false,
             upstream: None,
+            client_known: false,
+            counted: Counted::default(),
+            key_bucket: None,
+            until_over: Vec::new(),
             path_known: false,
             owed: Fields::default(),
         }
@@ -141,6 +162,10 @@ impl Exchange {
         self.rewriting = Rewriting::default();
         self.fields_changed = false;
         self.upstream = None;
+        self.client_known = false;
+        self.counted = Counted::default();
+        self.key_bucket = None;
+        self.until_over.clear();
         self.path_known = false;
         self.owed.clear();
     }

@@ -23,7 +23,7 @@ pub use write::{NewElement, WriteFault, append_forwarded, append_x_forwarded_for
 use crate::fields::{is_token_byte, trim};
 use crate::{Fields, Known};
 
-/// What one proxy says about one connection: RFC 7239 section 4. Other parameters than these four
+/// What one proxy says about one connection: RFC 7239 section 4. Other parameters than these
 /// are checked and skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element<'a> {
@@ -35,6 +35,8 @@ pub struct Element<'a> {
     pub host: Option<Value<'a>>,
     /// `http` or `https`.
     pub proto: Option<Value<'a>>,
+    /// Whom it has authenticated; lighttpd's own parameter.
+    pub remote_user: Option<Value<'a>>,
 }
 
 /// A token, or what stands between two quotes.
@@ -88,6 +90,7 @@ impl<'a> Element<'a> {
             _ if name.eq_ignore_ascii_case(b"by") => &mut self.by,
             _ if name.eq_ignore_ascii_case(b"host") => &mut self.host,
             _ if name.eq_ignore_ascii_case(b"proto") => &mut self.proto,
+            _ if name.eq_ignore_ascii_case(b"remote_user") => &mut self.remote_user,
             _ => return Some(()),
         };
         slot.replace(value).is_none().then_some(())

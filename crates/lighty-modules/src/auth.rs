@@ -41,10 +41,13 @@ use verified::Verified;
 /// How late wrong credentials are answered.
 const DELAY: Duration = Duration::from_secs(1);
 
+/// Files by what they are called.
+type Stores<K, T> = Mutex<HashMap<K, Arc<Store<T>>>>;
+
 /// What the workers share: files, and what was right lately.
 pub struct Keeper {
-    users: Mutex<HashMap<(Kind, Arc<str>), Arc<Store<Users>>>>,
-    groups: Mutex<HashMap<Arc<str>, Arc<Store<Groups>>>>,
+    users: Stores<(Kind, Arc<str>), Users>,
+    groups: Stores<Arc<str>, Groups>,
     verified: Verified,
     nonces: Nonces,
     pending: Arc<AtomicUsize>,
@@ -537,7 +540,7 @@ async fn rest(ex: &Exchange) {
     });
     tokio::select! {
         () = tokio::time::sleep(DELAY) => {}
-        () = gone => {}
+        _ = gone => {}
     }
 }
 

@@ -21,8 +21,10 @@ use lighty_modules::{
     chunked::Chunked,
     deflate::Deflate,
     dirlisting::DirListing,
+    evasive::{Evasive, EvasiveUser},
     evhost::Evhost,
     expire::Expire,
+    extforward::Extforward,
     flv_streaming::FlvStreaming,
     indexfile::IndexFile,
     redirect::Redirect,
@@ -39,6 +41,8 @@ use lighty_proxy::registry::Registry;
 
 /// Modules of this build, whatever `server.modules` names.
 pub const BUILT_IN: &[&str] = &[
+    "mod_extforward",
+    "mod_evasive",
     "mod_rewrite",
     "mod_redirect",
     "mod_access",
@@ -82,6 +86,8 @@ pub struct Shared {
 /// Every directive of this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
+    rows.extend(Extforward::directives());
+    rows.extend(Evasive::directives());
     rows.extend(Rewrite::directives());
     rows.extend(RewriteIfNotFile::directives());
     rows.extend(Redirect::directives());
@@ -114,10 +120,14 @@ pub fn directives() -> Vec<Directive<Settings>> {
 pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
     let asked = Asked(config);
     let all = [
+        // Before whatever asks who the client is.
+        asked.for_one(Extforward),
+        asked.for_one(Evasive),
         asked.for_one(Rewrite),
         asked.for_one(Redirect),
         asked.for_one(Access),
         asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
+        asked.for_one(EvasiveUser),
         asked.for_one(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
         asked.for_one(Setenv),

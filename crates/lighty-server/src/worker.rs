@@ -46,6 +46,8 @@ pub struct Worker {
     pub slots: Slots,
     /// Rules and limits for request heads.
     pub rules: Rules,
+    /// Whether any connection may begin with a header of the PROXY protocol.
+    pub wants_preface: bool,
     global: Rc<Settings>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_busies: RefCell<Vec<Box<Busy>>>,
@@ -76,6 +78,7 @@ impl Worker {
         let is_watched = services.modules.iter().any(|module| module.name() == "mod_status");
         Self {
             rules: rules(&global),
+            wants_preface: wants_preface(&services),
             is_watched,
             services,
             sender,
@@ -184,8 +187,15 @@ impl Worker {
             });
             return;
         }
-        let conn =
-            h1::Conn { stream: Rc::new(stream), peer, peer_text, slot, door: Rc::clone(door) };
+        let conn = h1::Conn {
+            stream: Rc::new(stream),
+            peer,
+            peer_text,
+            slot,
+            scheme: door.scheme,
+            certified: None,
+            door: Rc::clone(door),
+        };
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
 
@@ -258,6 +268,11 @@ impl Worker {
         let now = self.services.clock.unix_s();
         self.services.log.line(level, now, message, About::default());
     }
+}
+
+fn wants_preface(services: &Services) -> bool {
+    let mut written = services.config().blocks().iter().flat_map(|block| &block.settings);
+    written.any(|setting| setting.name == "extforward.hap-PROXY")
 }
 
 fn rules(global: &Settings) -> Rules {

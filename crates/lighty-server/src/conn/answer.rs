@@ -186,10 +186,10 @@ async fn send_rest_meanwhile(
 
 fn is_throttled(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
-    core.shared_bucket.is_some() || core.connection_kbytes_per_second > 0
+    core.shared_bucket.is_some() || core.connection_kbytes_per_second > 0 || ex.key_bucket.is_some()
 }
 
-/// Sends under `server.kbytes-per-second` and `connection.kbytes-per-second`.
+/// Sends under `server.kbytes-per-second`, `connection.kbytes-per-second` and `limit.bandwidth`.
 async fn send_throttled(
     busy: &mut Busy,
     stream: &Stream,
@@ -200,7 +200,9 @@ async fn send_throttled(
     let clock = &worker.services.clock;
     let own = (core.connection_kbytes_per_second > 0)
         .then(|| slot.bucket(core.connection_kbytes_per_second, clock.mono_ms()));
-    let buckets: Vec<Arc<Bucket>> = core.shared_bucket.into_iter().chain(own).collect();
+    let keyed = busy.exchange.key_bucket.clone();
+    let buckets: Vec<Arc<Bucket>> =
+        core.shared_bucket.into_iter().chain(own).chain(keyed).collect();
     if !send_out(busy, stream)? {
         stream.writable().await?;
     }

@@ -9,7 +9,7 @@ use lighty_http::{Method, Version};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
-use super::{Busy, answer};
+use super::{Busy, answer, preface};
 use crate::slots::{Limits, Slot, Waits};
 use crate::worker::{Door, Worker};
 
@@ -21,6 +21,10 @@ pub struct Conn {
     pub peer_text: Rc<str>,
     pub slot: Rc<Slot>,
     pub door: Rc<Door>,
+    /// `http` or `https`, at the client's end.
+    pub scheme: &'static str,
+    /// Name in a certificate of the client that a trusted proxy has verified.
+    pub certified: Option<Rc<[u8]>>,
 }
 
 /// What follows after a burst of requests.
@@ -40,9 +44,10 @@ enum After {
     reason = "an async fn keeps its arguments twice in its future, and ten thousand idle \
               connections keep ten thousand futures"
 )]
-pub fn serve(conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
+pub fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
     async move {
         let mut ordinal = 0;
+        let mut prefaced = !worker.wants_preface;
         loop {
             wait_idle(&conn, &worker, ordinal);
             let readable = wait_readable(&conn.stream).await;
@@ -52,7 +57,13 @@ pub fn serve(conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
             }
             let mut busy = worker.take_busy();
             busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
-            let after = burst(&mut busy, &conn, &worker, &mut ordinal).await;
+            if !prefaced {
+                prefaced = Box::pin(preface::read(&mut conn, &mut busy, &worker)).await;
+            }
+            let after = match prefaced {
+                true => burst(&mut busy, &conn, &worker, &mut ordinal).await,
+                false => After::Close,
+            };
             busy.input.borrow_mut().detach();
             worker.give_back(busy);
             match after {
@@ -214,6 +225,9 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         // The parser has refused what cannot be decoded.
         let _ = ex.decode_path();
     }
+    if let Some(name) = &conn.certified {
+        take_certificate(ex, name);
+    }
     ex.resolve_settings();
     let core = &ex.settings.core;
     if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {
@@ -251,7 +265,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     let request = &mut ex.request;
     request.method = head.method;
     request.version = head.version;
-    request.scheme = conn.door.scheme;
+    request.scheme = conn.scheme;
     request.target_raw.extend_from_slice(head.target_raw());
     head.swap_line(&mut request.line);
     request.path_end = head.path().len();
@@ -267,9 +281,22 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
 }
 
 /// The client's address, and its text, which is made once per connection.
-fn take_peer(request: &mut Request, conn: &Conn) {
+pub(super) fn take_peer(request: &mut Request, conn: &Conn) {
     request.peer = conn.peer;
     request.peer_text = Rc::clone(&conn.peer_text);
+}
+
+/// Names as lighttpd's `mod_extforward` has them.
+fn take_certificate(ex: &mut Exchange, name: &[u8]) {
+    ex.request.remote_user = name.to_vec();
+    for (variable, value) in [
+        ("SSL_CLIENT_VERIFY", &b"SUCCESS"[..]),
+        ("SSL_CLIENT_S_DN_CN", name),
+        ("REMOTE_USER", name),
+        ("AUTH_TYPE", &b"SSL_CLIENT_VERIFY"[..]),
+    ] {
+        ex.environment.set(variable.as_bytes(), value);
+    }
 }
 
 /// Sends the answer, deals with what is unread of the body, logs.

@@ -1,10 +1,11 @@
 //! A connection's life: idle without a buffer, busy with one, closed.
 //!
-//! `h1` is the loop over requests, `input` reads heads and bodies, `answer` frames and sends.
+//! `h1` is the loop over requests, `preface` what may come before them, `input` reads heads and bodies, `answer` frames and sends.
 
 pub mod answer;
 pub mod h1;
 pub mod input;
+pub mod preface;
 
 use std::cell::RefCell;
 use std::rc::Rc;

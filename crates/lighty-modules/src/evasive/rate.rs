@@ -1,0 +1,68 @@
+//! How often: the generic cell rate algorithm, one number per key.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::table::{Key, Keys};
+
+/// Lets `burst` requests pass at once, and then one each interval.
+#[derive(Debug)]
+pub(super) struct Rate {
+    interval_us: u64,
+    burst: u64,
+    /// When everything that was let through would have been let through one by one.
+    due_us: Mutex<Keys<u64>>,
+}
+
+impl Rate {
+    /// `count` requests in `per_s` seconds, and up to `burst` of them at once; all at least 1.
+    pub(super) fn new(count: u64, per_s: u64, burst: u64, keys_max: usize) -> Self {
+        let interval_us = (per_s.saturating_mul(1_000_000) / count.max(1)).max(1);
+        Self { interval_us, burst: burst.max(1), due_us: Mutex::new(Keys::new(keys_max)) }
+    }
+
+    /// Lets one more pass, or says how many microseconds from now on it will be let.
+    pub(super) fn take(&self, key: Key, now_us: u64) -> Result<(), u64> {
+        let mut keys = self.due_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let due_us = keys.entry(key, now_us, |due_us| *due_us <= now_us, || now_us);
+        let from_us = (*due_us).max(now_us);
+        let ahead_us = self.interval_us.saturating_mul(self.burst - 1);
+        let wait_us = from_us.saturating_sub(now_us).saturating_sub(ahead_us);
+        if wait_us > 0 {
+            return Err(wait_us);
+        }
+        *due_us = from_us.saturating_add(self.interval_us);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn a_burst_passes_and_then_the_rate() {
+        let rate = Rate::new(2, 1, 3, 10);
+        let start = 5 * SECOND;
+        for _ in 0..3 {
+            assert_eq!(rate.take(1, start), Ok(()));
+        }
+        assert_eq!(rate.take(1, start), Err(SECOND / 2));
+        assert_eq!(rate.take(2, start), Ok(()), "another key");
+        assert_eq!(rate.take(1, start + SECOND / 2 - 1), Err(1));
+        assert_eq!(rate.take(1, start + SECOND / 2), Ok(()));
+        assert!(rate.take(1, start + SECOND / 2).is_err());
+        for _ in 0..3 {
+            assert_eq!(rate.take(1, start + 100 * SECOND), Ok(()));
+        }
+        assert!(rate.take(1, start + 100 * SECOND).is_err(), "waiting does not save up");
+    }
+
+    #[test]
+    fn over_time_the_rate_is_what_it_says() {
+        let rate = Rate::new(100, 60, 1, 10);
+        let passed = (0..600_000).filter(|ms| rate.take(1, SECOND + ms * 1000).is_ok()).count();
+        assert!((995..=1001).contains(&passed), "{passed}");
+    }
+}

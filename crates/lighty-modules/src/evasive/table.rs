@@ -1,0 +1,153 @@
+//! What is known of each key, with room for so many keys.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lighty_core::throttle::Bucket;
+
+/// A hash of what is told apart: an address, a user, a value.
+pub(super) type Key = u128;
+
+/// At most so many keys. When there is no room, those go that have nothing to remember, looked for
+/// no more than once a second; if there are none, any.
+#[derive(Debug)]
+pub(super) struct Keys<V> {
+    most: usize,
+    swept_us: u64,
+    values: HashMap<Key, V, foldhash::fast::RandomState>,
+}
+
+const SWEEP_US: u64 = 1_000_000;
+
+impl<V> Keys<V> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most: most.max(1), swept_us: 0, values: HashMap::default() }
+    }
+
+    /// The value of a key, made if it is new.
+    pub(super) fn entry(
+        &mut self,
+        key: Key,
+        now_us: u64,
+        is_idle: impl Fn(&V) -> bool,
+        make: impl FnOnce() -> V,
+    ) -> &mut V {
+        if self.values.len() >= self.most && !self.values.contains_key(&key) {
+            self.make_room(now_us, is_idle);
+        }
+        self.values.entry(key).or_insert_with(make)
+    }
+
+    fn make_room(&mut self, now_us: u64, is_idle: impl Fn(&V) -> bool) {
+        if now_us.saturating_sub(self.swept_us) >= SWEEP_US {
+            self.swept_us = now_us;
+            self.values.retain(|_, value| !is_idle(value));
+        }
+        if self.values.len() >= self.most
+            && let Some(any) = self.values.keys().next().copied()
+        {
+            self.values.remove(&any);
+        }
+    }
+}
+
+/// How many of each key are here now. Only those that are here need room.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    most: u32,
+    here: Mutex<HashMap<Key, u32, foldhash::fast::RandomState>>,
+}
+
+/// One of them; leaves when it is dropped.
+pub(super) struct Place {
+    crowd: Arc<Crowd>,
+    key: Key,
+}
+
+impl Crowd {
+    pub(super) fn new(most: u32) -> Self {
+        Self { most, here: Mutex::default() }
+    }
+
+    /// Lets one more in, unless there are as many as may be.
+    pub(super) fn enter(crowd: &Arc<Self>, key: Key) -> Option<Place> {
+        let mut here = crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = here.get(&key).copied().unwrap_or(0);
+        if count >= crowd.most {
+            return None;
+        }
+        here.insert(key, count + 1);
+        Some(Place { crowd: Arc::clone(crowd), key })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
+        match here.get_mut(&self.key) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = here.remove(&self.key),
+        }
+    }
+}
+
+/// How fast each key is answered.
+#[derive(Debug)]
+pub(super) struct Speed {
+    kbytes_per_second: u64,
+    buckets: Mutex<Keys<Arc<Bucket>>>,
+}
+
+impl Speed {
+    pub(super) fn new(kbytes_per_second: u64, keys_max: usize) -> Self {
+        Self { kbytes_per_second, buckets: Mutex::new(Keys::new(keys_max)) }
+    }
+
+    /// The bucket that all answers to a key share. One that nobody holds is as good as full soon.
+    pub(super) fn bucket(&self, key: Key, now_ms: u64) -> Arc<Bucket> {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));
+        let is_idle = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1;
+        Arc::clone(buckets.entry(key, now_ms.saturating_mul(1000), is_idle, make))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_keys() {
+        let mut keys = Keys::new(3);
+        for key in 0..3 {
+            assert_eq!(*keys.entry(key, 0, |_| false, || key), key);
+        }
+        keys.entry(3, 0, |_| false, || 3);
+        assert_eq!(keys.values.len(), 3, "any one goes");
+        keys.entry(4, SWEEP_US, |value| *value != 3, || 4);
+        assert_eq!(keys.values.len(), 2, "the idle go");
+        assert!(keys.values.contains_key(&3) && keys.values.contains_key(&4));
+    }
+
+    #[test]
+    fn so_many_are_let_in() {
+        let crowd = Arc::new(Crowd::new(2));
+        let first = Crowd::enter(&crowd, 1);
+        let second = Crowd::enter(&crowd, 1);
+        assert!(first.is_some() && second.is_some());
+        assert!(Crowd::enter(&crowd, 1).is_none());
+        assert!(Crowd::enter(&crowd, 2).is_some(), "another key");
+        drop(first);
+        assert!(Crowd::enter(&crowd, 1).is_some());
+        drop(second);
+        assert!(crowd.here.lock().expect("whole").is_empty(), "nobody leaves a trace");
+    }
+
+    #[test]
+    fn answers_to_one_key_share_a_bucket() {
+        let speed = Speed::new(1, 2);
+        let one = speed.bucket(1, 0);
+        assert!(Arc::ptr_eq(&one, &speed.bucket(1, 0)));
+        assert!(!Arc::ptr_eq(&one, &speed.bucket(2, 0)));
+    }
+}

@@ -1,0 +1,365 @@
+//! `mod_extforward`: the client behind trusted proxies.
+//!
+//! What a proxy says in `X-Forwarded-For` or `Forwarded` is believed from right to left, as far as
+//! the addresses that are met are trusted. The address that is found is the client's for all that
+//! follows: conditions, logs, limits, backends. A proxy that does not tell its client's address
+//! never lends it its own.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Strings, Value, parse_bool};
+use lighty_core::cidr::Cidr;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Fault, Settings, module_settings};
+use lighty_http::forwarded::{
+    Element, End, Origin, by_forwarded, by_x_forwarded_for, element_from_right, walk,
+};
+use lighty_http::{Fields, Known, host};
+use lighty_io::transport::Peer;
+
+/// What stands for the address of a client that a proxy hides: nobody's.
+const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct ExtforwardSettings {
+    forwarders: Arc<Forwarders>,
+    headers: Strings,
+    params: Params,
+    hap_proxy: bool,
+    hap_proxy_verify: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Forwarders {
+    everybody: bool,
+    /// In the order in which they stand: the first that contains an address decides.
+    nets: Vec<(Cidr, bool)>,
+}
+
+/// Which parts of `Forwarded` count, besides `for`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Params {
+    host: bool,
+    proto: bool,
+    remote_user: bool,
+}
+
+impl Default for ExtforwardSettings {
+    fn default() -> Self {
+        Self {
+            forwarders: Arc::default(),
+            headers: [Arc::from("X-Forwarded-For"), Arc::from("Forwarded-For")].into(),
+            params: Params { host: false, proto: true, remote_user: false },
+            hap_proxy: false,
+            hap_proxy_verify: false,
+        }
+    }
+}
+module_settings!(ExtforwardSettings);
+
+impl ExtforwardSettings {
+    /// Whether connections begin with a header of the PROXY protocol.
+    pub fn expects_header(&self) -> bool {
+        self.hap_proxy
+    }
+
+    /// Whether a client's certificate that such a header tells of makes a user.
+    pub fn takes_certificates(&self) -> bool {
+        self.hap_proxy_verify
+    }
+
+    /// Whether it is believed what this neighbour says of its clients.
+    pub fn trusts(&self, peer: &Peer) -> bool {
+        match peer {
+            Peer::Inet(address) => self.forwarders.trusts(address.ip()),
+            Peer::Unix => self.forwarders.everybody,
+        }
+    }
+}
+
+impl Forwarders {
+    fn trusts(&self, address: IpAddr) -> bool {
+        let listed = self.nets.iter().find(|(net, _)| net.contains(address));
+        listed.map_or(self.everybody, |(_, trusted)| *trusted)
+    }
+}
+
+/// The module.
+pub struct Extforward;
+
+fn own(s: &mut Settings) -> &mut ExtforwardSettings {
+    s.module_mut()
+}
+
+fn row(directive: Directive<Settings>) -> Directive<Settings> {
+    directive.module("mod_extforward").since("1.4")
+}
+
+impl Module for Extforward {
+    fn name(&self) -> &'static str {
+        "mod_extforward"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { raw_url: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        let mut rows = fields();
+        rows.extend(preface());
+        rows
+    }
+
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // A request that begins again comes from the client itself by now.
+        if std::mem::replace(&mut ex.client_known, true) {
+            return Step::Next;
+        }
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<ExtforwardSettings>();
+        if !own.trusts(&ex.request.peer) {
+            return Step::Next;
+        }
+        let Some((header, origin)) = find_origin(ex, own) else { return Step::Next };
+        if !matches!(origin.end, End::Client | End::Exhausted | End::Hidden) {
+            ex.fail_saying(Fault::ForwarderIllegible, header);
+            return Step::Answered;
+        }
+        take_origin(ex, &origin);
+        match Known::from_bytes(header.as_bytes()) == Some(Known::Forwarded) {
+            true => take_element(ex, own.params, origin.hops),
+            false => take_proto(ex),
+        }
+        ex.resolve_settings();
+        Step::Next
+    }
+}
+
+fn fields() -> Vec<Directive<Settings>> {
+    vec![
+        row(Directive::parsed("extforward.forwarder", Kind::Map, parse_forwarders, |s, v| {
+            own(s).forwarders = Arc::clone(v);
+        }))
+        .default("()")
+        .doc(
+            "Proxies that are believed: addresses, networks, or `all` for everybody else, each \
+             `trust` or not; the first entry that fits decides. A unix socket is `all`.",
+        )
+        .example("extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\", \"::1\" => \"trust\" )"),
+        row(Directive::strings("extforward.headers", |s, v| own(s).headers = v))
+            .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
+            .doc(
+                "Fields in which trusted proxies tell their client; the first that a request has \
+                 is read: `Forwarded` (RFC 7239), or a list of addresses to which each proxy \
+                 adds, or one address. With one of those, `X-Forwarded-Proto` says whether the \
+                 client came by https. A client that a proxy hides is `0.0.0.0`, and `unknown` in \
+                 logs; what is illegible is answered 400.",
+            )
+            .example("extforward.headers = ( \"Forwarded\" )"),
+        row(Directive::parsed("extforward.params", Kind::Map, parse_params, |s, v| {
+            own(s).params = *v;
+        }))
+        .default("( \"proto\" => \"enable\" )")
+        .doc(
+            "Parts of `Forwarded` that count: `proto`, `host` (what the client asked for), \
+             `remote_user` (see `auth.extern-authn`). `for` always does; `by` is accepted and \
+             changes nothing.",
+        )
+        .example("extforward.params = ( \"host\" => \"enable\", \"proto\" => \"enable\" )"),
+    ]
+}
+
+fn preface() -> Vec<Directive<Settings>> {
+    vec![
+        row(Directive::bool("extforward.hap-PROXY", |s, on| own(s).hap_proxy = on))
+            .scope(Scope::Socket)
+            .default("disable")
+            .doc(
+                "Connections begin with a header of the PROXY protocol, version 1 or 2, that tells \
+                 the client's address. One that comes from somebody whom `extforward.forwarder` \
+                 does not trust, that begins without such a header, with one of more than 4096 \
+                 bytes, or not within `server.max-head-time`, is closed.",
+            )
+            .example(
+                "$SERVER[\"socket\"] == \":8080\" {\n    extforward.hap-PROXY = \"enable\"\n}",
+            ),
+        row(Directive::bool("extforward.hap-PROXY-ssl-client-verify", |s, on| {
+            own(s).hap_proxy_verify = on;
+        }))
+        .scope(Scope::Socket)
+        .default("disable")
+        .doc(
+            "Whether a verified certificate of the client, of which a header of the PROXY protocol \
+             tells, makes its common name the user (see `auth.extern-authn`).",
+        )
+        .example("extforward.hap-PROXY-ssl-client-verify = \"enable\""),
+    ]
+}
+
+fn parse_forwarders(value: &Value, _: &CompileCtx) -> Result<Arc<Forwarders>, Reject> {
+    let form = "write `( \"10.0.0.0/8\" => \"trust\" )`";
+    let pairs = value.as_pairs().ok_or_else(|| Reject::new("must be a map").help(form))?;
+    let mut forwarders = Forwarders::default();
+    for (name, item) in pairs {
+        let trusted = item.value.as_str() == Some("trust");
+        if name == "all" {
+            forwarders.everybody = trusted;
+            continue;
+        }
+        let net = Cidr::parse(name).ok_or_else(|| {
+            Reject::new(format!("\"{name}\" is neither an address nor a network")).at(item.span)
+        })?;
+        forwarders.nets.push((net, trusted));
+    }
+    Ok(Arc::new(forwarders))
+}
+
+fn parse_params(value: &Value, _: &CompileCtx) -> Result<Params, Reject> {
+    let form = "write `( \"host\" => \"enable\" )`";
+    let pairs = value.as_pairs().ok_or_else(|| Reject::new("must be a map").help(form))?;
+    let mut params = Params::default();
+    for (name, item) in pairs {
+        let on = parse_bool(&item.value).map_err(|reject| reject.at(item.span))?;
+        match name {
+            "host" => params.host = on,
+            "proto" => params.proto = on,
+            "remote_user" => params.remote_user = on,
+            "for" | "by" => {}
+            other => {
+                let known = ["for", "by", "host", "proto", "remote_user"];
+                let reject = Reject::new(format!("has an unknown part \"{other}\"")).at(item.span);
+                return Err(reject.did_you_mean(other, known));
+            }
+        }
+    }
+    Ok(params)
+}
+
+/// The field that tells, and what it says.
+fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a str, Origin)> {
+    let fields = &ex.request.fields;
+    let header = own.headers.iter().find(|name| fields.get_named(name.as_bytes()).is_some())?;
+    let peer = match ex.request.peer {
+        Peer::Inet(address) => address.ip(),
+        Peer::Unix => NOBODY,
+    };
+    // The neighbour is trusted already, and may have no address by which to be known again.
+    let mut first = true;
+    let trusted = |address| std::mem::take(&mut first) || own.forwarders.trusts(address);
+    let origin = match Known::from_bytes(header.as_bytes()) {
+        Some(Known::Forwarded) => by_forwarded(peer, fields, trusted),
+        Some(Known::XForwardedFor) => by_x_forwarded_for(peer, fields, trusted),
+        _ => by_other(peer, fields, header, trusted),
+    };
+    // An empty list says nothing.
+    (origin.hops > 0 || origin.end != End::Exhausted).then_some((&**header, origin))
+}
+
+/// A field of another name, in the form of `X-Forwarded-For`.
+fn by_other(
+    peer: IpAddr,
+    fields: &Fields,
+    name: &str,
+    trusted: impl FnMut(IpAddr) -> bool,
+) -> Origin {
+    let mut same = Fields::default();
+    for (known, value) in fields.iter() {
+        if known.eq_ignore_ascii_case(name.as_bytes()) {
+            same.push_known(Known::XForwardedFor, value);
+        }
+    }
+    if same.is_empty() {
+        return walk::walk(peer, std::iter::empty(), trusted);
+    }
+    by_x_forwarded_for(peer, &same, trusted)
+}
+
+fn take_origin(ex: &mut Exchange, origin: &Origin) {
+    let (address, text) = match origin.end {
+        End::Hidden => (NOBODY, "unknown".to_owned()),
+        _ => (origin.addr, origin.addr.to_string()),
+    };
+    ex.request.peer = Peer::Inet(SocketAddr::new(address, origin.port.unwrap_or(0)));
+    ex.request.peer_text = text.into();
+}
+
+/// What the outermost trusted proxy says besides.
+fn take_element(ex: &mut Exchange, params: Params, hops: usize) {
+    let Some(nth) = hops.checked_sub(1) else { return };
+    let Some(element) = element_from_right(&ex.request.fields, nth) else { return };
+    let Element { host, proto, remote_user, .. } = element;
+    let text = |value: Option<lighty_http::forwarded::Value<'_>>, wanted: bool| {
+        value.filter(|_| wanted).map(|value| value.text().into_owned())
+    };
+    let (host, proto) = (text(host, params.host), text(proto, params.proto));
+    let user = text(remote_user, params.remote_user);
+    if let Some(proto) = proto {
+        take_scheme(ex, &proto);
+    }
+    if let Some(host) = host {
+        take_host(ex, &host);
+    }
+    if let Some(user) = user {
+        ex.environment.set(b"REMOTE_USER", &user);
+        ex.request.remote_user = user;
+    }
+}
+
+fn take_proto(ex: &mut Exchange) {
+    let proto = ex.request.fields.get(Known::XForwardedProto).map(<[u8]>::to_vec);
+    if let Some(proto) = proto {
+        take_scheme(ex, &proto);
+    }
+}
+
+fn take_scheme(ex: &mut Exchange, proto: &[u8]) {
+    ex.request.scheme = match proto {
+        _ if proto.eq_ignore_ascii_case(b"https") => "https",
+        _ if proto.eq_ignore_ascii_case(b"http") => "http",
+        _ => return,
+    };
+}
+
+/// The host that the client asked for, checked as one that it sends itself.
+fn take_host(ex: &mut Exchange, value: &[u8]) {
+    let mut name = Vec::new();
+    let Ok(port) = host::parse_host(value, &ex.settings.server.parse, &mut name) else { return };
+    if let Some(port) = port {
+        name.extend_from_slice(format!(":{port}").as_bytes());
+    }
+    ex.request.fields.set(Known::Host, &name);
+    ex.request.authority = name;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_entry_that_fits_decides() {
+        let net = |text| Cidr::parse(text).expect(text);
+        let forwarders = Forwarders {
+            everybody: true,
+            nets: vec![(net("10.0.0.1"), false), (net("10.0.0.0/8"), true), (net("::1"), false)],
+        };
+        let trusts = |text: &str| forwarders.trusts(text.parse().expect("an address"));
+        assert!(!trusts("10.0.0.1") && trusts("10.0.0.2") && !trusts("::1") && trusts("::2"));
+        let nobody = ExtforwardSettings::default();
+        assert!(!nobody.trusts(&Peer::Unix));
+    }
+
+    #[test]
+    fn fields_of_other_names_are_lists_too() {
+        let mut fields = Fields::default();
+        fields.push(b"X-Real-Client", b"192.0.2.9, 10.0.0.1");
+        let peer = "10.0.0.2".parse().expect("an address");
+        let net = Cidr::parse("10.0.0.0/8").expect("a network");
+        let origin = by_other(peer, &fields, "x-real-client", |ip| net.contains(ip));
+        assert_eq!((origin.addr.to_string(), origin.end), ("192.0.2.9".to_owned(), End::Client));
+        let origin = by_other(peer, &fields, "other", |ip| net.contains(ip));
+        assert_eq!((origin.hops, origin.end), (0, End::Exhausted));
+    }
+}

@@ -1,0 +1,82 @@
+//! What comes before the first request: a header of the PROXY protocol, where one is expected.
+
+use std::rc::Rc;
+
+use lighty_core::log::About;
+use lighty_core::{Level, limits};
+use lighty_io::transport::Peer;
+use lighty_modules::extforward::ExtforwardSettings;
+use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX};
+
+use super::Busy;
+use super::h1::{Conn, take_peer};
+use crate::slots::{Limits, Waits};
+use crate::worker::Worker;
+
+/// Reads the header, if one is expected, and takes what it says into `conn`; `false`: the
+/// connection is over, and the log says why.
+pub async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> bool {
+    let ex = &mut busy.exchange;
+    take_peer(&mut ex.request, conn);
+    ex.request.local_socket = Rc::clone(&conn.door.name);
+    ex.resolve_settings();
+    let settings = Rc::clone(&ex.settings);
+    let own = settings.module::<ExtforwardSettings>();
+    if !own.expects_header() {
+        return true;
+    }
+    if !own.trusts(&conn.peer) {
+        log(conn, worker, "extforward.hap-PROXY: not among extforward.forwarder");
+        return false;
+    }
+    let head_s = worker.global().server.max_head_time_s;
+    conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
+    conn.slot.wait_for(Waits::Head, worker.now_s());
+    let taken = wait(conn, busy, own.takes_certificates()).await;
+    if let Err(why) = &taken {
+        let late = conn.slot.kicked().map(|_| "server.max-head-time ran out");
+        log(conn, worker, &format!("extforward.hap-PROXY: {}", late.unwrap_or(*why)));
+    }
+    taken.is_ok()
+}
+
+async fn wait(conn: &mut Conn, busy: &mut Busy, verify: bool) -> Result<(), &'static str> {
+    loop {
+        {
+            let mut input = busy.input.borrow_mut();
+            match proxy_protocol::parse(input.pending(), V2_BYTES_MAX) {
+                Err(fault) => return Err(fault.words()),
+                Ok(Parsed::Complete { consumed, header }) => {
+                    take(conn, &header, verify);
+                    input.consume(consumed);
+                    return Ok(());
+                }
+                Ok(Parsed::Partial) => {}
+            }
+        }
+        let most = limits::HEAD_BYTES_MAX + 1;
+        let filled = std::future::poll_fn(|cx| busy.input.borrow_mut().poll_fill(cx, most)).await;
+        if !filled.is_ok_and(|count| count > 0) {
+            return Err("the connection ended before its header");
+        }
+    }
+}
+
+fn take(conn: &mut Conn, header: &Header<'_>, verify: bool) {
+    if let Endpoints::Inet { source, .. } = header.endpoints {
+        conn.peer = Peer::Inet(source);
+        conn.peer_text = source.ip().to_canonical().to_string().into();
+    }
+    let Some(tls) = header.extensions.tls else { return };
+    if tls.is_encrypted {
+        conn.scheme = "https";
+    }
+    if verify && tls.is_verified() {
+        conn.certified = tls.common_name.map(Rc::from);
+    }
+}
+
+fn log(conn: &Conn, worker: &Worker, message: &str) {
+    let about = About { client: &conn.peer_text, ..About::default() };
+    worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), message, about);
+}

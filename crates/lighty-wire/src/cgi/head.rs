@@ -193,8 +193,8 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) but 101 are refused:
-/// passed on as an answer, one would have the client take the next answer for this one.
+/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) but 101
+/// are refused: passed on as an answer, one would have the client take the next answer for this one.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {

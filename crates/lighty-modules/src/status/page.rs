@@ -209,7 +209,7 @@ mod tests {
         let sizes = [0, 1023, 1024, 1536, 1 << 20, u64::MAX].map(bytes);
         assert_eq!(
             sizes,
-            ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB", "16384.0 PiB"]
+            ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB", "16383.9 PiB"]
         );
         let times = [59, 60, 3600, 90_000].map(duration);
         assert_eq!(times, ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);

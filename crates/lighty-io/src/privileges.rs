@@ -78,43 +78,25 @@ fn with_entry_buffer<T>(
 /// # Errors
 /// What the look-up reported.
 pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let c_name = c_string(name)?;
-    with_entry_buffer(|buffer| {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
-        let mut result = std::ptr::null_mut();
-        // SAFETY: as in `user_by_name` below.
-        let code = unsafe {
-            libc::getpwnam_r(
-                c_name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        if code != 0 || result.is_null() {
-            return if code == 0 { Ok(None) } else { Err(code) };
-        }
-        // SAFETY: a result that is not null points to `entry`, which the call has filled in.
-        let entry = unsafe { entry.assume_init() };
-        if entry.pw_dir.is_null() {
-            return Ok(None);
-        }
-        // SAFETY: `pw_dir` is a string in `buffer`, which is still alive.
-        Ok(Some(unsafe { CStr::from_ptr(entry.pw_dir) }.to_bytes().to_vec()))
-    })
+    let home = user_entry(&c_string(name)?, |entry| {
+        // SAFETY: a directory that is not null is a string in the entry's buffer.
+        (!entry.pw_dir.is_null())
+            .then(|| unsafe { CStr::from_ptr(entry.pw_dir) }.to_bytes().to_vec())
+    })?;
+    Ok(home.flatten())
 }
 
-fn user_by_name(name: &str) -> io::Result<User> {
-    let c_name = c_string(name.as_bytes())?;
-    let found = with_entry_buffer(|buffer| {
+/// What `read` takes from a user's entry, whose strings live as long as the call; `None` where
+/// there is no such user.
+fn user_entry<T>(name: &CStr, read: impl Fn(&libc::passwd) -> T) -> io::Result<Option<T>> {
+    with_entry_buffer(|buffer| {
         let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
         let mut result = std::ptr::null_mut();
         // SAFETY: the name ends with a zero byte, the buffer is as long as said, and both
         // outlive the call, as do the two places for the result.
         let code = unsafe {
             libc::getpwnam_r(
-                c_name.as_ptr(),
+                name.as_ptr(),
                 entry.as_mut_ptr(),
                 buffer.as_mut_ptr(),
                 buffer.len(),
@@ -125,10 +107,16 @@ fn user_by_name(name: &str) -> io::Result<User> {
             return if code == 0 { Ok(None) } else { Err(code) };
         }
         // SAFETY: a result that is not null points to `entry`, which the call has filled in.
-        let entry = unsafe { entry.assume_init() };
-        // SAFETY: `pw_name` is a string in `buffer`, which is still alive.
+        Ok(Some(read(&unsafe { entry.assume_init() })))
+    })
+}
+
+fn user_by_name(name: &str) -> io::Result<User> {
+    let c_name = c_string(name.as_bytes())?;
+    let found = user_entry(&c_name, |entry| {
+        // SAFETY: `pw_name` is a string in the entry's buffer, which is still alive.
         let name = unsafe { CStr::from_ptr(entry.pw_name) }.to_owned();
-        Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
+        User { name, uid: entry.pw_uid, gid: entry.pw_gid }
     })?;
     match (found, name.parse::<u32>()) {
         (Some(user), _) => Ok(user),

@@ -67,6 +67,15 @@ impl Load {
         outcome.took.sort();
         (std::mem::take(&mut outcome.wrong), std::mem::take(&mut outcome.took))
     }
+
+    /// Stops; every request must have been answered. How long that took, in order.
+    fn finish_without_error(self, server: &Server) -> Vec<Duration> {
+        let (wrong, took) = self.finish();
+        if let Some(first) = wrong.first() {
+            panic!("{} of {}: {first:?}\n{}", wrong.len(), took.len(), server.log());
+        }
+        took
+    }
 }
 
 fn ask_until(address: SocketAddr, stop: &AtomicBool, done: &AtomicUsize, outcome: &Mutex<Outcome>) {
@@ -172,15 +181,7 @@ fn a_backend_killed_under_load_loses_nothing() {
     load.await_more(400);
     backends[0].kill();
     load.await_more(800);
-    let (wrong, took) = load.finish();
-    assert!(
-        wrong.is_empty(),
-        "{} of {}: {:?}\n{}",
-        wrong.len(),
-        took.len(),
-        wrong[0],
-        server.log()
-    );
+    let took = load.finish_without_error(&server);
     // Less than a look of those that wait in the backlog: nobody had to.
     let late = took[took.len() * 99 / 100];
     assert!(late < Duration::from_millis(250), "99 of 100 within {late:?}");
@@ -203,15 +204,7 @@ fn a_restart_under_load_costs_no_error() {
         backend = file_server(&port);
     }
     load.await_more(300);
-    let (wrong, took) = load.finish();
-    assert!(
-        wrong.is_empty(),
-        "{} of {}: {:?}\n{}",
-        wrong.len(),
-        took.len(),
-        wrong[0],
-        server.log()
-    );
+    load.finish_without_error(&server);
 }
 
 #[test]
@@ -227,15 +220,7 @@ fn a_restart_costs_no_error_without_kept_connections_either() {
         backend = file_server(&port);
     }
     load.await_more(200);
-    let (wrong, took) = load.finish();
-    assert!(
-        wrong.is_empty(),
-        "{} of {}: {:?}\n{}",
-        wrong.len(),
-        took.len(),
-        wrong[0],
-        server.log()
-    );
+    load.finish_without_error(&server);
 }
 
 #[test]

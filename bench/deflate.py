@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
 """Figures of the filters: what compressing costs, and what it does to the neighbours.
 
-1. Bytes of plain text that the server encodes per second of its CPU time: a page of 100 KB and a
-   log of 10 MB, gzip at level 6 and br at quality 5, the server on one core.
-2. The 99th percentile of a client that fetches 44 bytes, alone and while ten clients fetch the
-   log compressed; one worker.
-4. CPU per request of answers that no filter touches, without the module and with it.
+1. Bytes of plain text that the server encodes per second of its CPU time, and how short they
+   become: a page of 100 KB and a log of 10 MB, gzip at level 6 and br at quality 5, the server on
+   one core.
+2. The 99th percentile of a client that fetches 44 bytes on a schedule (client.py), alone and while
+   ten clients fetch the log compressed; one worker.
+4. Answers that no filter touches, without the modules and with them: CPU per request, and
+   instructions per request as callgrind counts them (of N and of 2N requests, the difference).
 
 Rounds are interleaved. Quote ratios of medians.
 """
+import os
 import random
+import re
 import subprocess
+import sys
 import threading
 
+import client
+import neighbour
 import rig
 import servers
 
@@ -26,15 +33,18 @@ def main():
     ap = rig.arguments(__doc__, "lighty,nginx,h2o")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--secs", type=int, default=3, help="length of a round")
+    ap.add_argument("--rate", type=float, default=250,
+                    help="requests a second of the neighbour (%(default)s)")
     args = ap.parse_args()
     write_documents(args.out)
-    results = {"speed": {}, "neighbour": {}, "idle": {}}
+    results = {"speed": {}, "neighbour": {}, "idle": {}, "instructions": {}}
     seen, asked = {}, args.servers.split(",")
     for coding in CODINGS:
         names = [n for n in PEERS[coding].split(",") if n in asked]
         results["speed"][coding] = measure_speed(args, coding, names, seen)
-        results["neighbour"][coding] = measure_neighbour(args, coding)
+        results["neighbour"][coding] = measure_neighbour(args, coding, names)
     results["idle"] = measure_untouched(args)
+    results["instructions"] = count_instructions(args)
     rig.save(args, "deflate", results, servers.versions(args, seen))
 
 
@@ -101,25 +111,39 @@ def encoded_bytes(url, coding):
     return int(done.stdout or 0)
 
 
-def measure_neighbour(args, coding):
-    args.servers = "lighty"
+def measure_neighbour(args, coding, names):
+    args.servers = ",".join(names)
     running = servers.start_all(args, servers.chosen(args, servers.Tuning(deflate=coding)))
-    server = running["lighty"]
-    base = f"http://127.0.0.1:{server.port}"
-    rows = {"idle_ms": [], "loaded_ms": []}
+    rows = {name: {"idle_ms": [], "loaded_ms": [], "mb_s": []} for name in running}
     try:
-        rig.wrk(base + "/index.html", 1, 1)
         for _ in range(args.rounds):
-            rows["idle_ms"].append(rig.wrk(base + "/index.html", 1, args.secs)["p99_ms"])
-            load = threading.Thread(target=rig.wrk, args=(
-                base + "/log.html", 10, args.secs + 2, header(args, coding)))
-            load.start()
-            rows["loaded_ms"].append(rig.wrk(base + "/index.html", 1, args.secs)["p99_ms"])
-            load.join()
+            for name, server in running.items():
+                one_round(args, server, coding, rows[name])
     finally:
-        server.stop()
-    rig.say("neighbour", coding, rows)
+        for server in running.values():
+            server.stop()
+    for name, row in rows.items():
+        rig.say("neighbour", coding, name, row)
     return rows
+
+
+def one_round(args, server, coding, row):
+    """Idle, then beside ten clients who want the log."""
+    secs = 2 * args.secs
+    neighbour.hot(server.port, "/index.html", args.rate, 1)
+    row["idle_ms"].append(neighbour.hot(server.port, "/index.html", args.rate, secs)["p99_ms"])
+    url, done = f"http://127.0.0.1:{server.port}/log.html", {}
+    load = threading.Thread(
+        target=lambda: done.update(rig.wrk(url, 10, secs + 1, header(args, coding))))
+    load.start()
+    row["loaded_ms"].append(neighbour.hot(server.port, "/index.html", args.rate, secs)["p99_ms"])
+    load.join()
+    row["mb_s"].append(done["requests"] * LOG_BYTES / 1e6 / (secs + 1))
+
+
+# ---------------------------------------------------------------- nothing to do
+
+UNTOUCHED = {"44 B": "/index.html", "100 KB": "/100k.bin"}
 
 
 def measure_untouched(args):
@@ -128,7 +152,7 @@ def measure_untouched(args):
     args.servers = "lighty,lighty:deflate"
     running = servers.start_all(args, servers.chosen(args))
     try:
-        for label, path in (("44 B", "/index.html"), ("100 KB", "/100k.bin")):
+        for label, path in UNTOUCHED.items():
             rows[label] = {name: [] for name in running}
             for _ in range(args.rounds + 2):
                 for name, server in running.items():
@@ -142,5 +166,37 @@ def measure_untouched(args):
     return rows
 
 
+def count_instructions(args, requests=1000):
+    """{document: {server: instructions per request}}; nothing where valgrind is not installed."""
+    if not servers.binary(args, "valgrind"):
+        rig.say("skipped: instructions; valgrind is not installed")
+        return {}
+    args.servers = "lighty:pool,lighty:pool+deflate"
+    rows = {label: {} for label in UNTOUCHED}
+    for name, make in servers.chosen(args):
+        for label, path in UNTOUCHED.items():
+            few = instructions(args, name, make, path, requests)
+            many = instructions(args, name, make, path, 2 * requests)
+            rows[label][name] = (many - few) / requests
+    rig.say("instructions", rows)
+    return rows
+
+
+def instructions(args, name, make, path, requests):
+    """Of a server's whole life in which it answers so many requests."""
+    argv, port = make()
+    counted = f"{args.out}/callgrind.out"
+    command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={counted}", *argv]
+    with rig.serving(name, command, port, servers.log_of(args, name)):
+        client.keep_alive_requests(port, path, requests)
+    with open(counted) as f:
+        total = re.search(r"^(?:totals|summary): (\d+)", f.read(), re.M)
+    os.remove(counted)
+    return int(total.group(1))
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except rig.RigError as e:
+        sys.exit(f"deflate: {e}")

@@ -308,24 +308,75 @@ def compressed(results, _plots):
     for coding, rows in results["speed"].items():
         for label in ("100 KB", "10 MB"):
             speed = {n: rig.median(r[label]["mb_per_cpu_s"]) for n, r in rows.items()}
-            others = [speed[n] for n in speed if n != "lighty"]
-            checks.append(at_least(f"{coding}, {label}: bytes per CPU second over the best peer's",
-                                   quotient(speed.get("lighty"), max(others, default=None)), 1))
-            body += [[coding, label, n, f"{speed[n]:.1f}", r[label]["encoded"]]
+            size = {n: r[label]["encoded"] for n, r in rows.items()}
+            best = max((n for n in speed if n != "lighty"), key=speed.get, default=None)
+            checks += [at_least(f"{coding}, {label}: bytes per CPU second over the best peer's",
+                                quotient(speed.get("lighty"), speed.get(best)), 1),
+                       at_most(f"{coding}, {label}: encoded bytes over that peer's",
+                               quotient(size.get("lighty"), size.get(best)), 1.05)]
+            body += [[coding, label, n, spread(r[label]["mb_per_cpu_s"]), size[n]]
                      for n, r in rows.items()]
-    text = table(["coding", "document", "server", "MB per CPU second", "encoded bytes"], body)
-    body = []
-    for coding, r in results["neighbour"].items():
-        idle, loaded = rig.median(r["idle_ms"]), rig.median(r["loaded_ms"])
-        checks.append(at_most(f"{coding}: p99 of 44 bytes beside ten bodies of 10 MB over idle",
-                              quotient(loaded, idle), 2))
-        body.append([coding, f"{idle:.3f}", f"{loaded:.3f}"])
-    text += table(["coding", "p99 idle ms", "p99 beside compression ms"], body)
+    text = table(["coding", "document", "server", "MB per CPU second (range)", "encoded bytes"],
+                 body)
+    for part in (beside_compression(results["neighbour"]), untouched(results)):
+        checks += part[0]
+        text += part[1]
+    return required(checks) + text
+
+
+def beside_compression(codings):
+    checks, body = [], []
+    for coding, rows in codings.items():
+        for name, r in rows.items():
+            idle, loaded = rig.median(r["idle_ms"]), rig.median(r["loaded_ms"])
+            if name == "lighty":
+                checks.append(at_most(f"{coding}: p99 of 44 bytes beside ten bodies of 10 MB over"
+                                      " idle", quotient(loaded, idle), 2))
+            body.append([coding, name, f"{idle:.3f}", f"{loaded:.3f}",
+                         f"{rig.ratio(loaded, idle):.2f}", f"{rig.median(r['mb_s']):.0f}"])
+    return checks, table(["coding", "server", "p99 idle ms", "p99 beside compression ms", "ratio",
+                          "plain MB/s encoded meanwhile"], body)
+
+
+def untouched(results):
+    checks, body = [], []
     for label, rows in results["idle"].items():
         without, within = (rig.median(rows[n]) for n in ("lighty", "lighty:deflate"))
-        checks.append(at_most(f"{label}, nothing filtered: CPU with the module over without",
+        checks.append(at_most(f"{label}, nothing filtered: CPU with the filters over without",
                               quotient(within, without), 1.03))
-    return required(checks) + text
+        body.append([label, "CPU us per request (range)", spread(rows["lighty"]),
+                     spread(rows["lighty:deflate"])])
+    for label, rows in results["instructions"].items():
+        without, within = (rows[n] for n in ("lighty:pool", "lighty:pool+deflate"))
+        checks.append(at_most(f"{label}, nothing filtered: instructions with the filters over"
+                              " without", quotient(within, without), 1.03))
+        body.append([label, "instructions per request", f"{without:.0f}", f"{within:.0f}"])
+    return checks, table(["document", "", "without the filters", "with them, unasked"], body)
+
+
+def ruled(results, _plots):
+    checks, body, loads = [], [], []
+    plain = {n: rig.median(r["none"]["us"]) for n, r in results["no rules"]["cpu"].items()}
+    for label, case in results.items():
+        us = {n: {w: rig.median(r["us"]) for w, r in rows.items()}
+              for n, rows in case["cpu"].items()}
+        for which in us.get("lighty", {}):
+            checks.append(at_most(f"{label}, {which} matches: CPU over nginx's",
+                                  quotient(us["lighty"][which], us.get("nginx", {}).get(which)), 1))
+        for name, rows in case["cpu"].items():
+            body += [[label, which, name, spread(r["us"]), f"{us[name][which] - plain[name]:+.2f}",
+                      r["bad"]] for which, r in rows.items()]
+            loads.append([label, name, f"{case['test_s'][name]:.2f}",
+                          f"{case['rss_kib'][name] / 1024:.1f}"])
+    loading, memory = (
+        {n: results["10,000 rewrites"][key].get(n) for n in ("lighty", "nginx")}
+        for key in ("test_s", "rss_kib"))
+    checks += [at_most("10,000 rewrites: seconds to read them", loading["lighty"], 1),
+               at_most("10,000 rewrites: memory over nginx's",
+                       quotient(memory["lighty"], memory["nginx"]), 1)]
+    return required(checks) + table(
+        ["rules", "matches", "server", "CPU us per request (range)", "over no rules, us", "failed"],
+        body) + table(["rules", "server", "`-t`, s", "resident, MiB"], loads)
 
 
 def drilled(results, _plots):
@@ -353,7 +404,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("8. Two backends of unequal speed", "balance", balanced),
            ("9. A backend that dies or is restarted", "failover", failed_over),
            ("10. A small answer from PHP-FPM", "php", before_php),
-           ("11. Compressed answers", "deflate", compressed)]
+           ("11. Compressed answers", "deflate", compressed),
+           ("12. Many rules and conditions", "rules", ruled)]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ A server is named BASE or BASE:VARIANT.
                    a network backend (auto io-uring linux-sendfile writev ...),
                    `ring` or `pool` (the file engine: io_uring or threads), or
                    `inline` (no stat threads: paths are looked up in the event loop), or
-                   `deflate` (the module is there and has nothing to do)
+                   `deflate` (the filters are there and have nothing to do)
 
 As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
 lighty:sqf, nginx:least_conn, haproxy:leastconn, lighttpd:least-connection; without one each shares
@@ -44,6 +44,7 @@ class Tuning:
     php: str = ""               # where PHP-FPM has a socket for each of them
     children: int = 0           # of PHP-FPM
     deflate: str = ""           # the coding to compress text/html with: gzip (level 6), br (5)
+    rules: dict = dataclasses.field(default_factory=dict)   # lines for each BASE's configuration
 
 
 def chosen(args, tuning=None, root=None):
@@ -70,7 +71,8 @@ def maker(args, name, tuning, root=None):
         os.makedirs(directory + "/tmp", exist_ok=True)
         port = rig.free_port()
         values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
-                  "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors}
+                  "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
+                  "RULES": tuning.rules.get(base, "")}
         if tuning.php:
             values["SOCKET"] = php_socket(tuning.php, name)
             return php(base, binary(args, base), values, variant, tuning), port
@@ -183,7 +185,8 @@ def lighty(path, values, variant, tuning):
         elif word == "inline":
             options.append("server.max-stat-threads = 0")
         elif word == "deflate":
-            options.append('deflate.mimetypes = ( "text/x-nothing" )')
+            options.append('server.modules = ( "mod_chunked", "mod_deflate" )\n'
+                           'deflate.mimetypes = ( "text/x-nothing" )')
         else:
             options.append(f'server.network-backend = "{word}"')
     if tuning.idle_s:

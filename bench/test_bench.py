@@ -17,6 +17,7 @@ import failover
 import hot
 import report
 import rig
+import rules
 import servers
 import slow
 import stallfs
@@ -167,6 +168,27 @@ class Processes(unittest.TestCase):
                     self.assertNotRegex("".join(x for x in f if x[0] != "#"), "@[A-Z]+@")
 
 
+    def test_rules_are_as_many_as_they_are_called(self):
+        for make, count in ((rules.rewrites, rules.REWRITES),
+                            (rules.beginnings, rules.CONDITIONS),
+                            (rules.patterns, rules.CONDITIONS)):
+            for base, text in make().items():
+                lines = [x for x in text.splitlines() if "server.modules" not in x]
+                self.assertEqual(sum("/" in x for x in lines), count, base)
+
+    def test_rules_reach_the_configuration(self):
+        with tempfile.TemporaryDirectory() as out:
+            args = rig.arguments("", "lighty").parse_args(["--out", out])
+            real, servers.binary = servers.binary, lambda _args, base: base
+            tuning = servers.Tuning(rules={"lighty": "mark", "nginx": "mark", "lighttpd": "mark"})
+            try:
+                for name in ("lighty", "nginx", "lighttpd"):
+                    argv, _port = servers.maker(args, name, tuning)()
+                    with open(argv[-1]) as f:
+                        self.assertIn("mark", f.read())
+            finally:
+                servers.binary = real
+
     def test_every_proxy_template_is_filled_in(self):
         with tempfile.TemporaryDirectory() as out:
             args = rig.arguments("", "lighty").parse_args(["--out", out])
@@ -305,6 +327,27 @@ class Report(unittest.TestCase):
         text = "\n".join(report.failed_over({"killed": {"lighty": [one, one]}}, ""))
         self.assertIn("| requests lost, killed | <= 0 | 2.00 | **missed** |", text)
         self.assertIn("| added p99, killed, ms | <= 50 | 55.00 | **missed** |", text)
+
+    def test_rules_and_filters_are_judged(self):
+        def case(lighty, nginx):
+            return {"cpu": {"lighty": {"none": {"us": [lighty], "bad": 0}},
+                            "nginx": {"none": {"us": [nginx], "bad": 0}}},
+                    "rss_kib": {"lighty": 2048, "nginx": 1024},
+                    "test_s": {"lighty": 0.5, "nginx": 0.1}}
+        results = {"no rules": case(5.0, 6.0), "10,000 rewrites": case(9.0, 8.0)}
+        text = "\n".join(report.ruled(results, ""))
+        self.assertIn("| no rules, none matches: CPU over nginx's | <= 1 | 0.83 | met |", text)
+        self.assertIn("CPU over nginx's | <= 1 | 1.12 | **missed** |", text)
+        self.assertIn("| 10,000 rewrites: memory over nginx's | <= 1 | 2.00 | **missed** |", text)
+        self.assertIn("| +4.00 |", text)
+        row = {size: {"mb_per_cpu_s": [2.0], "encoded": 10} for size in ("100 KB", "10 MB")}
+        near = {"idle_ms": [1.0], "loaded_ms": [1.5], "mb_s": [9.0]}
+        results = {"speed": {"br": {"lighty": row, "h2o": row}},
+                   "neighbour": {"br": {"lighty": near}},
+                   "idle": {"44 B": {"lighty": [1.0], "lighty:deflate": [1.1]}},
+                   "instructions": {"44 B": {"lighty:pool": 100, "lighty:pool+deflate": 101}}}
+        text = "\n".join(report.compressed(results, ""))
+        self.assertEqual((text.count("| met |"), text.count("**missed**")), (6, 1))
 
     def test_a_drill_that_failed_shows(self):
         lines = report.drilled({"eio": {"nginx": {"ok": False, "text": "hangs"}}}, "")

@@ -90,8 +90,7 @@ impl Answer {
         let given = Parameters::parse(text)?;
         let (algorithm, session) = given.algorithm()?;
         let nc = given.need(b"nc")?.into_owned();
-        let count = std::str::from_utf8(&nc).ok().filter(|nc| nc.len() == 8);
-        let count = count.and_then(|nc| u64::from_str_radix(nc, 16).ok());
+        let count = Some(&nc).filter(|nc| nc.len() == 8).and_then(|nc| hexadecimal(nc));
         let (username, userhash) = given.username()?;
         if given.need(b"qop")?.as_ref() != b"auth" {
             return Err("qop is not auth");
@@ -250,10 +249,17 @@ fn decode_extended(text: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         let (digits, behind) = rest.split_at_checked(2)?;
-        name.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        name.push(hexadecimal(digits)?.try_into().ok()?);
         rest = behind;
     }
     std::str::from_utf8(&name).is_ok().then_some(name)
+}
+
+/// Digits only: no sign.
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let all = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(text, 16).ok())?
 }
 
 /// Puts a text between quotes: RFC 9110 section 5.6.4.

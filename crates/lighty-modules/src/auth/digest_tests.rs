@@ -2,6 +2,24 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the function public")]
+#[path = "../../../../fuzz/src/credentials.rs"]
+mod credentials;
+
+/// What the fuzzer found interesting.
+#[test]
+fn every_input_of_the_fuzzer_keeps_the_promises() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/digest");
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).expect("the corpus is in the tree") {
+        let path = entry.expect("a readable directory").path();
+        println!("{}", path.display());
+        credentials::digest(&std::fs::read(&path).expect("a readable file"));
+        count += 1;
+    }
+    assert!(count > 0, "no inputs");
+}
+
 /// RFC 7616 section 3.9.1.
 const SHA256: &str = "username=\"Mufasa\", realm=\"http-auth@example.org\", uri=\"/dir/index.html\", \
     algorithm=SHA-256, nonce=\"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v\", nc=00000001, \
@@ -47,6 +65,7 @@ fn names_come_in_three_forms() {
         "username*=UTF-8''%zz",
         "username*=UTF-8''%ff",
         "username*=UTF-8''%4",
+        "username*=UTF-8''%+4",
         "username*=UTF-8''a, userhash=true",
         "username=a, username*=UTF-8''a",
         "x=y",
@@ -60,6 +79,7 @@ fn what_is_not_well_formed_is_refused() {
     for (from, to) in [
         ("nc=00000001", "nc=1"),
         ("nc=00000001", "nc=0000000g"),
+        ("nc=00000001", "nc=+0000001"),
         ("nc=00000001", "x=1"),
         ("qop=auth", "qop=auth-int"),
         ("qop=auth, ", ""),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_bool, parse_string};
+use lighty_config::{
+    CompileCtx, Key, Kind, Reject, Spanned, Value, byte_pattern, parse_bool, parse_string,
+};
 use lighty_core::Settings;
-use regex::bytes::Regex;
 
 use super::values::{directories, keyed, unknown_key, within};
 use super::{Row, of};
@@ -188,12 +189,7 @@ fn rule(
     pattern: &Key,
     replacement: &Spanned<Value>,
 ) -> Result<RewriteRule, Reject> {
-    let regex = Regex::new(pattern).map_err(|error| {
-        let whole = error.to_string();
-        let reason = whole.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        Reject::new(format!("has a pattern that is not a regular expression: {reason}"))
-            .at(pattern.span)
-    })?;
+    let (regex, _) = byte_pattern(pattern).map_err(|reject| reject.at(pattern.span))?;
     let text = parse_string(&replacement.value).map_err(|r| r.at(replacement.span))?;
     if text.chars().any(char::is_control) {
         let reject = Reject::new("has a control character in a replacement");

@@ -52,7 +52,7 @@ fn main() {
             format!("$HTTP[\"host\"] == \"h{i}.example\" {{ server.tag = \"{i}\" }}\n")
         });
     }
-    for n in [10, 100] {
+    for n in [10, 100, 1000] {
         measure("url =^", n, |i| {
             format!("$HTTP[\"url\"] =^ \"/p{i}/\" {{ server.tag = \"{i}\" }}\n")
         });

@@ -7,6 +7,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::directive::Reject;
 use crate::limits::{CONDITION_BYTES_MAX, REGEX_BYTES_MAX};
+use crate::screen::{Letters, needle, required_text};
 
 /// What a condition looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -235,6 +236,22 @@ impl Matcher {
                 facts.remote_ip().is_some_and(|ip| in_net(ip.to_canonical(), *address, *bits))
             }
             Matcher::Regex(regex) => regex.is_match(value),
+        }
+    }
+
+    /// A text that is part of every value for which the comparison with `text` holds, and how it
+    /// is to be searched for.
+    pub(crate) fn part(&self, text: &str) -> Option<(Letters, Vec<u8>)> {
+        match self {
+            Matcher::Prefix { text, fold } | Matcher::Suffix { text, fold } => {
+                let letters = if *fold { Letters::Folded } else { Letters::Exact };
+                Some((letters, needle(text.as_bytes())?.to_vec()))
+            }
+            Matcher::Regex(_) => {
+                let hir = regex_syntax::parse(&ascii_classes(text)).ok()?;
+                Some((Letters::Exact, required_text(&hir)?))
+            }
+            _ => None,
         }
     }
 }

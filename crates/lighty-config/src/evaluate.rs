@@ -1,8 +1,9 @@
 //! Which blocks apply to a request.
 //!
 //! A thousand virtual hosts must not cost a thousand comparisons. On every level of nesting,
-//! conditions that compare a field with a whole text are found by hashing the field's value;
-//! only the rest is visited one by one, and only inside blocks that are true.
+//! conditions that compare a field with a whole text are found by hashing the field's value, and
+//! those that ask for a part of it by one search for all such parts; only the rest is visited one
+//! by one, and only inside blocks that are true.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use regex::{CaptureLocations, Regex};
 
 use crate::condition::{Facts, Field, Matcher, SLOTS, split_port};
 use crate::config::{Block, Config};
+use crate::screen::{Letters, SCREENED_MIN, Texts};
 
 /// Comparisons with one field on one level from which on they are hashed. Fewer are cheaper to
 /// try one by one.
@@ -53,6 +55,8 @@ struct Level {
     hosts: Map<Box<str>>,
     addresses: Map<IpAddr>,
     texts: Vec<(Field, Map<Box<str>>)>,
+    /// By a text that is part of every value for which the condition holds.
+    parts: Vec<(Field, Texts)>,
 }
 
 impl Index {
@@ -109,7 +113,11 @@ enum Key<'a> {
     Host(&'a str),
     Address(IpAddr),
     Text(&'a Field, &'a str),
+    Part(&'a Field, Letters, Vec<u8>),
 }
+
+/// A text to search for, and the block that asks for it.
+type Part = (Vec<u8>, u32);
 
 fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
     let cond = block.cond.as_ref().filter(|cond| !cond.op.is_negative())?;
@@ -118,7 +126,11 @@ fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
         Matcher::Exact(text) => Some(Key::Text(&cond.field, text)),
         Matcher::Net { address: IpAddr::V4(ip), bits: 32 } => Some(Key::Address((*ip).into())),
         Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => Some(Key::Address((*ip).into())),
-        _ => None,
+        Matcher::Net { .. } => None,
+        Matcher::Prefix { .. } | Matcher::Suffix { .. } | Matcher::Regex(_) => {
+            let (letters, part) = cond.matcher.part(&cond.text)?;
+            Some(Key::Part(&cond.field, letters, part))
+        }
     }
 }
 
@@ -127,6 +139,7 @@ impl Level {
         let mut hosts: HashMap<Box<str>, Vec<u32>> = HashMap::new();
         let mut addresses: HashMap<IpAddr, Vec<u32>> = HashMap::new();
         let mut texts: HashMap<Field, HashMap<Box<str>, Vec<u32>>> = HashMap::new();
+        let mut parts: HashMap<(Field, Letters), Vec<Part>> = HashMap::new();
         let mut level = Level::default();
         for &id in children {
             match key(&blocks[id as usize]) {
@@ -135,6 +148,9 @@ impl Level {
                 Some(Key::Text(field, text)) => {
                     let map = texts.entry(field.clone()).or_default();
                     map.entry(text.into()).or_default().push(id);
+                }
+                Some(Key::Part(field, letters, part)) => {
+                    parts.entry((field.clone(), letters)).or_default().push((part, id));
                 }
                 None => level.one_by_one.push(id),
             }
@@ -147,8 +163,21 @@ impl Level {
                 level.texts.push((field, map));
             }
         }
+        for ((field, letters), parts) in parts {
+            level.search(field, letters, parts);
+        }
         level.one_by_one.sort_unstable();
         level
+    }
+
+    /// One search for the parts, if they are enough to pay: else their blocks are tried one by one.
+    fn search(&mut self, field: Field, letters: Letters, parts: Vec<Part>) {
+        let few = parts.len() < SCREENED_MIN;
+        let texts = if few { None } else { Texts::build(parts.iter().cloned(), letters) };
+        match texts {
+            Some(texts) => self.parts.push((field, texts)),
+            None => self.one_by_one.extend(parts.iter().map(|(_, id)| id)),
+        }
     }
 
     /// A map that is large enough to pay, or none: then its blocks are tried one by one.
@@ -183,6 +212,12 @@ impl Level {
             let found = run.value(field).and_then(|value| map.get(value));
             run.active.candidates.extend(found.into_iter().flatten());
         }
+        for (field, texts) in &self.parts {
+            let mut found = std::mem::take(&mut run.active.found);
+            texts.find(run.value(field).unwrap_or_default().as_bytes(), &mut found);
+            run.active.candidates.extend(found.iter().flat_map(|text| texts.of(*text)));
+            run.active.found = found;
+        }
     }
 }
 
@@ -194,6 +229,8 @@ pub struct Active {
     taken: Vec<u64>,
     /// A stack of candidate blocks, one section per level.
     candidates: Vec<u32>,
+    /// Texts that occur in the value that was searched last.
+    found: Vec<u32>,
     captures: CaptureSet,
     config: u64,
 }
@@ -204,11 +241,14 @@ pub struct Active {
 pub struct CaptureSet {
     slots: Vec<CaptureSlot>,
     config: u64,
+    /// Counts the evaluations.
+    turn: u64,
 }
 
 #[derive(Default)]
 struct CaptureSlot {
-    valid: bool,
+    /// The evaluation in which it was filled.
+    turn: u64,
     text: String,
     places: Option<CaptureLocations>,
 }
@@ -231,7 +271,7 @@ impl CaptureSet {
     /// What a condition matched, if it was true.
     pub fn get(&self, id: CaptureId) -> Option<Captures<'_>> {
         let slot = self.slots.get(id.0 as usize)?;
-        slot.valid.then_some(Captures { slot })
+        (slot.turn == self.turn).then_some(Captures { slot })
     }
 
     fn reset<S>(&mut self, config: &Config<S>) {
@@ -239,7 +279,7 @@ impl CaptureSet {
             *self = CaptureSet { config: config.id, ..CaptureSet::default() };
             self.slots.resize_with(config.capture_count, CaptureSlot::default);
         }
-        self.slots.iter_mut().for_each(|slot| slot.valid = false);
+        self.turn += 1;
     }
 }
 
@@ -407,6 +447,7 @@ fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
     slot.text.clear();
     slot.text.push_str(run.value(field).unwrap_or(""));
     let places = slot.places.get_or_insert_with(|| capture.regex.capture_locations());
-    slot.valid = capture.regex.captures_read(places, &slot.text).is_some();
+    let matched = capture.regex.captures_read(places, &slot.text).is_some();
+    slot.turn = if matched { run.active.captures.turn } else { 0 };
     run.active.captures.slots[capture.id.0 as usize] = slot;
 }

@@ -29,8 +29,8 @@
 //!
 //! Read in this order: `source` and `diag` (places and findings), `lex`, `ast`, `parse` (text to
 //! tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
-//! `condition`, `compile` (blocks meet the table), `config` and `evaluate` (what a request
-//! asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
+//! `condition`, `compile` (blocks meet the table), `config`, `screen` and `evaluate` (what a
+//! request asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
 
 mod ast;
@@ -51,6 +51,7 @@ pub mod limits;
 mod load;
 mod loader;
 mod parse;
+mod screen;
 mod snapshot;
 mod source;
 mod suggest;
@@ -70,6 +71,7 @@ pub use fmt::format;
 pub use fs_loader::FsLoader;
 pub use load::{LoadOptions, Main, load};
 pub use loader::{Loader, MemoryLoader};
+pub use screen::{Screen, required_text};
 pub use snapshot::SnapshotCache;
 pub use source::{FileId, Location, Source, Sources, Span, Spanned};
 pub use table::{Lookup, Table};

@@ -150,6 +150,60 @@ proptest! {
     }
 }
 
+/// Conditions that ask for a part of a field, enough of them to be searched for at once.
+fn parts() -> impl Strategy<Value = String> {
+    let op = prop::sample::select(vec!["=^", "=$", "=~", "=~", "!~", "=="]);
+    let text = prop::sample::select(vec![
+        "ab",
+        "AB",
+        "a",
+        "/ab",
+        "/ab/",
+        "ab/cd",
+        "cd",
+        "^ab",
+        "cd$",
+        "^(x|y)?ab",
+        "(?i)Ab",
+        "a.c",
+        "a[b]c?d",
+        "(ab)+",
+        "b{2}",
+        "ab|cd",
+        "^/ab/.*cd$",
+    ]);
+    let field = prop::sample::select(vec!["$HTTP[\"host\"]", "$HTTP[\"url\"]"]);
+    let arm = (field, op, text, "[a-z]").prop_map(|(field, op, text, tag)| {
+        format!("{field} {op} \"{text}\" {{ server.tag := \"{tag}\" }}\n")
+    });
+    let other = proptest::option::weighted(0.2, Just("else { index-file.names += ( \"x\" ) }\n"));
+    let chain = (arm, other).prop_map(|(arm, other)| arm + other.unwrap_or_default());
+    prop::collection::vec(chain, 30..90).prop_map(|chains| {
+        let nested = format!("$HTTP[\"url\"] =~ \"a\" {{\n{}}}\n", chains.concat());
+        chains.concat() + &nested
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn parts_are_found_as_a_plain_walk_finds_them(
+        text in parts(),
+        values in prop::collection::vec(("(ab|AB|cd|/|x|c){0,6}", "(ab|cd|/|b|c){0,6}"), 8),
+    ) {
+        let (config, sources) = read(&text);
+        let mut active = Active::new();
+        for (host, url) in values {
+            let request = Request { host: Some(host), url: Some(url), header: None, ip: None };
+            config.evaluate(&request, &mut active);
+            let explained = config.explain(&request, &sources);
+            let plain = explained.conditions.iter().filter(|c| c.outcome == Outcome::True);
+            let plain: Vec<u32> = plain.map(|c| c.block).collect();
+            prop_assert_eq!(active.iter().collect::<Vec<_>>(), plain, "{:?}\n{}", request, text);
+        }
+    }
+}
+
 fn hosts(n: usize) -> Config<Settings> {
     let line = |i| format!("$HTTP[\"host\"] == \"h{i}.example\" {{ server.tag = \"{i}\" }}\n");
     read(&(0..n).map(line).collect::<String>()).0

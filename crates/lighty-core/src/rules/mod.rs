@@ -1,21 +1,19 @@
 //! Rules: ordered pairs of a pattern and a replacement, as `url.rewrite` and `url.redirect` take
 //! them. The first pattern that matches wins.
 //!
-//! Read in this order: `pattern` (what matches), `template` (what it becomes), `screen` (how ten
-//! thousand rules are not tried one by one).
+//! Read in this order: `pattern` (what matches), `template` (what it becomes). A [`Screen`] is how
+//! ten thousand rules are not tried one by one.
 
 mod pattern;
-mod screen;
 mod template;
 
 use std::fmt;
 use std::sync::Arc;
 
-use lighty_config::{CaptureId, CaptureSet, CompileCtx, Reject, Value, parse_map};
+use lighty_config::{CaptureId, CaptureSet, CompileCtx, Reject, Screen, Value, parse_map};
 
 use crate::limits;
 use pattern::Pattern;
-use screen::Screen;
 use template::Template;
 
 /// What `${url.…}` and `${qsa}` stand for.

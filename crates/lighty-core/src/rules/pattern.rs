@@ -1,6 +1,6 @@
 //! The left side of a rule: a regular expression, or plain text where it is no more than that.
 
-use lighty_config::{Reject, byte_pattern};
+use lighty_config::{Reject, byte_pattern, required_text};
 use regex::bytes::{Captures, Regex};
 use regex_syntax::hir::{Hir, HirKind, Look};
 
@@ -40,7 +40,7 @@ impl Pattern {
         // What means something only to the Unicode engine is matched by it alone.
         let Ok(hir) = parsed else { return Ok((Pattern::Regex(Box::new(regex)), None)) };
         let pattern = plain(&hir).unwrap_or_else(|| Pattern::Regex(Box::new(regex)));
-        Ok((pattern, required(&hir)))
+        Ok((pattern, required_text(&hir)))
     }
 
     /// Whether the pattern occurs in `subject`.
@@ -87,42 +87,9 @@ fn literal(hir: &Hir) -> Option<Box<[u8]>> {
     }
 }
 
-/// Bytes of a text that is searched for at most: longer ones tell rules apart no better.
-const NEEDLE_BYTES_MAX: usize = 32;
-
-/// Bytes of a text below which searching for it rules out too little.
-const NEEDLE_BYTES_MIN: usize = 2;
-
-/// The longest text that surely is part of whatever matches.
-fn required(hir: &Hir) -> Option<Vec<u8>> {
-    let mut best = Vec::new();
-    longest(hir, &mut best);
-    best.truncate(NEEDLE_BYTES_MAX);
-    (best.len() >= NEEDLE_BYTES_MIN).then_some(best)
-}
-
-fn longest(hir: &Hir, best: &mut Vec<u8>) {
-    match hir.kind() {
-        HirKind::Literal(literal) if literal.0.len() > best.len() => {
-            // Rules that differ mostly do so at the end of their texts.
-            let from = literal.0.len().saturating_sub(NEEDLE_BYTES_MAX);
-            *best = literal.0[from..].to_vec();
-        }
-        HirKind::Concat(parts) => parts.iter().for_each(|part| longest(part, best)),
-        HirKind::Capture(group) => longest(&group.sub, best),
-        HirKind::Repetition(repetition) if repetition.min > 0 => longest(&repetition.sub, best),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn needle(text: &str) -> Option<String> {
-        let (_, needle) = Pattern::compile(text).expect(text);
-        needle.map(|needle| String::from_utf8(needle).expect("text"))
-    }
 
     #[test]
     fn anchored_text_needs_no_engine() {
@@ -131,19 +98,6 @@ mod tests {
         assert!(exact(r"^/a\.html$"));
         assert!(prefix("^/a"));
         assert!(!exact("/a$") && !prefix("/a") && !prefix("^/a|/b") && !prefix("(?i)^/a"));
-    }
-
-    #[test]
-    fn a_required_text_is_found_where_there_is_one() {
-        assert_eq!(needle(r"^/old/(\d+)/page\.html$").as_deref(), Some("/page.html"));
-        assert_eq!(needle(r"(?:ab)+c?").as_deref(), Some("ab"));
-        assert_eq!(needle(r"^/(?:foo|bar)"), None);
-        assert_eq!(needle(r"(abcdef)?xy").as_deref(), Some("xy"));
-        assert_eq!(needle(r".*"), None);
-        assert_eq!(needle(r"(?i)abc"), None);
-        let long = format!("^{}tail", "x".repeat(100));
-        let found = needle(&long).expect("one");
-        assert!(found.len() == NEEDLE_BYTES_MAX && found.ends_with("tail"), "{found}");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! or hold a configuration. It returns `io::Error` and plain counters; meaning is given above.
 //!
 //! Everything but the thread pool and the log writers belongs to one worker and one thread: a
-//! tokio `current_thread` runtime with a `LocalSet`.
+//! tokio `LocalRuntime`, or a `current_thread` one with a `LocalSet`.
 //!
 //! Reading order: `clock` and `ticks` (time), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network

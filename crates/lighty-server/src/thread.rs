@@ -15,6 +15,7 @@ use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_proxy::local::Local;
 use lighty_proxy::raw;
+use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::counts;
@@ -77,12 +78,10 @@ fn main(setup: Setup) {
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_unpark(Clock::refresh_current)
-        .build();
+        .build_local(LocalOptions::default());
     match built {
         Ok(runtime) => {
-            let local = tokio::task::LocalSet::new();
-            local.block_on(&runtime, serve(setup));
-            drop(local);
+            runtime.block_on(serve(setup));
             runtime.shutdown_background();
         }
         Err(error) => {

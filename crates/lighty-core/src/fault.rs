@@ -66,6 +66,8 @@ pub enum Fault {
     BackendClosed,
     BackendMalformed,
     BackendHeadTooLarge,
+    BackendBusy,
+    HeadUnfit,
     BackendCut,
     SendfileRefused,
     SpoolFull,
@@ -110,7 +112,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 50] = [
+    pub const ALL: [Fault; 52] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -142,6 +144,8 @@ impl Fault {
         Fault::BackendClosed,
         Fault::BackendMalformed,
         Fault::BackendHeadTooLarge,
+        Fault::BackendBusy,
+        Fault::HeadUnfit,
         Fault::BackendCut,
         Fault::SendfileRefused,
         Fault::SpoolFull,
@@ -296,6 +300,14 @@ impl Fault {
             Fault::BackendHeadTooLarge => {
                 error(502, "the head of the backend's answer exceeds 64 KB or its number of fields")
             }
+            Fault::BackendBusy => error(503, "the backend takes no request now"),
+            Fault::HeadUnfit => row(
+                Client,
+                431,
+                Level::Notice,
+                Keep,
+                "the request's head does not fit into the protocol of its backend",
+            ),
             Fault::BackendCut => {
                 row(Backend, 0, Level::Error, Cut, "the backend's answer ended early")
             }

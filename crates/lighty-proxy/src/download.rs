@@ -43,6 +43,8 @@ pub struct Download {
     turn_bytes: usize,
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
     trailers: Option<Fields>,
+    /// What was found wrong, and is not said yet.
+    found: Option<SessionFault>,
     fault: Option<SessionFault>,
 }
 
@@ -75,6 +77,7 @@ impl Download {
             turn_bytes: 0,
             rest: None,
             trailers: None,
+            found: None,
             fault: None,
         }
     }
@@ -83,8 +86,14 @@ impl Download {
     pub fn take_whole(&mut self, most: usize) -> Option<Bytes> {
         while self.early.len() <= most {
             let carriage = self.carriage.as_mut()?;
-            // What is wrong with it is found once more when it is read in earnest.
-            let step = carriage.courier.session.read_body(&self.input).ok()?;
+            let step = match carriage.courier.session.read_body(&self.input) {
+                Ok(step) => step,
+                Err(fault) => {
+                    // Said behind what came before it; the session cannot be asked twice.
+                    self.found = Some(fault);
+                    return None;
+                }
+            };
             let piece = self.take_step(&step);
             if self.early.is_empty() {
                 self.early = piece;
@@ -179,6 +188,9 @@ impl Download {
     fn next_of_input(&mut self) -> Result<Option<Next>, SessionFault> {
         if !self.early.is_empty() {
             return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
+        }
+        if let Some(fault) = self.found.take() {
+            return Err(fault);
         }
         while let Some(carriage) = &mut self.carriage {
             let step = carriage.courier.session.read_body(&self.input)?;

@@ -412,22 +412,47 @@ impl Serving<'_> {
             }
         };
         let ended = fault.fault == Fault::BackendClosed;
+        let rejected = fault.fault == Fault::BackendBusy;
         let stale = ended && silent && connection.is_reused();
         if stale {
             self.stale += 1;
+        } else if rejected {
+            self.note_rejected(&connection.place, began_ms);
         } else if speaks_against(&connection.place, fault.fault, began_ms) {
             self.local.note_failure(&connection.place, began_ms, &fault.words);
         } else {
             connection.place.address.health.record_abandoned(began_ms);
         }
         let unheard = !courier.has_sent();
-        let again = ended && (unheard || self.may_repeat()) && self.upload.can_rewind();
-        if again && self.try_again(stale, &connection.place) {
+        let may = (unheard || self.may_repeat()) && self.upload.can_rewind();
+        let again = may
+            && match rejected {
+                true => self.try_elsewhere(&connection.place),
+                false => ended && self.try_again(stale, &connection.place),
+            };
+        if again {
             self.upload.rewind();
             return Ok(());
         }
-        let text = &connection.place.address.spec.text;
+        let text = Arc::clone(&connection.place.address.spec.text);
+        if fault.fault == Fault::HeadUnfit && self.may_keep_alive() {
+            // Not a byte of it was sent: the next request can have the connection.
+            self.local.pool.give(connection, self.local.clock.mono_ms());
+        }
         Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
+    }
+
+    /// An address that has too much to do has failed this request, and is as healthy as before.
+    fn note_rejected(&self, place: &Place, began_ms: u64) {
+        place.address.failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        place.address.health.record_abandoned(began_ms);
+    }
+
+    /// Prepares for sending a request that an address rejected to another one; `false` where each
+    /// was asked.
+    fn try_elsewhere(&mut self, place: &Place) -> bool {
+        self.tried.push(place.address.id);
+        self.tried.len() < TRIES_MAX && self.may_go_on()
     }
 
     /// Prepares for sending the request once more; `false` where it was sent often enough.

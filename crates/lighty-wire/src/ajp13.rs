@@ -31,7 +31,7 @@ pub mod response;
 pub use body::{Body, RequestBody};
 pub use fault::{AjpFault, EncodeFault};
 pub use packet::PacketSize;
-pub use request::{Request, encode_request};
+pub use request::{Request, encode_request, needed_bytes};
 pub use response::{Event, ResponseDecoder, Step};
 
 /// Asks a container whether it is alive: it answers [`Event::Pong`].

@@ -41,6 +41,8 @@ const SCGI: &[u8] = b"SCGI";
 pub struct HeadWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
+    /// Bytes that were left out, since the limit was reached.
+    omitted_bytes: usize,
     fault: Option<ScgiFault>,
 }
 
@@ -52,7 +54,7 @@ impl<'a> HeadWriter<'a> {
         out.extend_from_slice(b"CONTENT_LENGTH\0");
         decimal::push(content_length, out);
         out.extend_from_slice(b"\0SCGI\x001\0");
-        Self { out, start, fault: None }
+        Self { out, start, omitted_bytes: 0, fault: None }
     }
 
     /// Appends a variable. A fault is remembered for [`HeadWriter::finish`].
@@ -66,16 +68,23 @@ impl<'a> HeadWriter<'a> {
         if memchr(0, name).or(memchr(0, value)).is_some() {
             self.fault = Some(ScgiFault::Nul);
         }
-        if name.len().saturating_add(value.len()) > HEAD_BYTES_MAX {
-            self.fault = Some(ScgiFault::HeadTooLarge);
+        let bytes = name.len().saturating_add(value.len()).saturating_add(2);
+        if self.needed_bytes().saturating_add(bytes) > HEAD_BYTES_MAX {
+            self.omitted_bytes = self.omitted_bytes.saturating_add(bytes);
+            self.fault.get_or_insert(ScgiFault::HeadTooLarge);
         }
         if self.fault.is_none() {
             for part in [name, value] {
                 self.out.extend_from_slice(part);
                 self.out.push(0);
             }
-            self.check_size();
         }
+    }
+
+    /// Bytes of the variables so far, those included that did not fit: at most [`HEAD_BYTES_MAX`]
+    /// can be sent.
+    pub fn needed_bytes(&self) -> usize {
+        self.len().saturating_add(self.omitted_bytes)
     }
 
     /// Ends the variables.
@@ -94,12 +103,6 @@ impl<'a> HeadWriter<'a> {
         self.out.splice(self.start..self.start + PREFIX_LEN, prefix);
         self.out.push(b',');
         Ok(())
-    }
-
-    fn check_size(&mut self) {
-        if self.len() > HEAD_BYTES_MAX {
-            self.fault = Some(ScgiFault::HeadTooLarge);
-        }
     }
 
     fn len(&self) -> usize {

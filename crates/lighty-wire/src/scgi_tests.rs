@@ -83,6 +83,13 @@ fn variables_have_a_limit() {
     let outcome = write(0, &[(b"A", &vec![b'v'; rest + 1])]);
     assert_eq!(outcome, Err(ScgiFault::HeadTooLarge));
     assert_eq!(write(0, &[(b"A", &vec![b'v'; HEAD_BYTES_MAX])]), Err(ScgiFault::HeadTooLarge));
+    let mut out = Vec::new();
+    let mut writer = HeadWriter::new(0, &mut out);
+    for len in [rest, 0, HEAD_BYTES_MAX] {
+        writer.pair(b"A", &vec![b'v'; len]);
+    }
+    assert_eq!(writer.needed_bytes(), 2 * HEAD_BYTES_MAX + 3 + 3);
+    assert_eq!(writer.finish(), Err(ScgiFault::HeadTooLarge));
     assert_eq!(parse(b"1048576"), Ok(None));
     assert_eq!(parse(b"1048577:"), Err(ScgiFault::HeadTooLarge));
     // Said at once, not after a megabyte.

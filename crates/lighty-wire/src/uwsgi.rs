@@ -38,7 +38,7 @@ pub struct VarsWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     modifiers: Modifiers,
-    is_too_large: bool,
+    needed_bytes: usize,
 }
 
 impl<'a> VarsWriter<'a> {
@@ -46,15 +46,15 @@ impl<'a> VarsWriter<'a> {
     pub fn new(modifiers: Modifiers, out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
-        Self { out, start, modifiers, is_too_large: false }
+        Self { out, start, modifiers, needed_bytes: 0 }
     }
 
     /// Appends a variable. A fault is remembered for [`VarsWriter::finish`].
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
         const LENGTHS: usize = 4;
         let parts_len = name.len().saturating_add(value.len()).saturating_add(LENGTHS);
-        self.is_too_large |= self.len().saturating_add(parts_len) > VARS_BYTES_MAX;
-        if !self.is_too_large {
+        self.needed_bytes = self.needed_bytes.saturating_add(parts_len);
+        if !self.is_too_large() {
             for part in [name, value] {
                 // Shorter than the whole, which fits.
                 self.out.extend_from_slice(&(part.len() as u16).to_le_bytes());
@@ -63,23 +63,29 @@ impl<'a> VarsWriter<'a> {
         }
     }
 
+    /// Bytes of the variables so far, those included that did not fit: at most [`VARS_BYTES_MAX`]
+    /// can be sent.
+    pub fn needed_bytes(&self) -> usize {
+        self.needed_bytes
+    }
+
     /// Ends the variables.
     ///
     /// # Errors
     /// [`UwsgiFault::TooLarge`]; nothing is appended then.
     pub fn finish(self) -> Result<(), UwsgiFault> {
-        if self.is_too_large {
+        if self.is_too_large() {
             self.out.truncate(self.start);
             return Err(UwsgiFault::TooLarge);
         }
-        let [low, high] = (self.len() as u16).to_le_bytes();
+        let [low, high] = (self.needed_bytes as u16).to_le_bytes();
         let header = [self.modifiers.first, low, high, self.modifiers.second];
         self.out[self.start..][..HEADER_LEN].copy_from_slice(&header);
         Ok(())
     }
 
-    fn len(&self) -> usize {
-        self.out.len() - self.start - HEADER_LEN
+    fn is_too_large(&self) -> bool {
+        self.needed_bytes > VARS_BYTES_MAX
     }
 }
 

@@ -64,6 +64,12 @@ fn what_a_packet_can_hold() {
     // What comes behind does not make it fit again.
     let outcome = write(Modifiers::default(), &[(b"N", &value), (b"A", b"b")]);
     assert_eq!(outcome, Err(UwsgiFault::TooLarge));
+    let mut out = Vec::new();
+    let mut writer = VarsWriter::new(Modifiers::default(), &mut out);
+    writer.pair(b"N", &value);
+    writer.pair(b"A", b"b");
+    assert_eq!(writer.needed_bytes(), VARS_BYTES_MAX + 1 + 6);
+    assert_eq!(writer.finish(), Err(UwsgiFault::TooLarge));
     let half = vec![b'v'; 32_763];
     let pairs: [(&[u8], &[u8]); 2] = [(b"N", &half), (b"M", &half[1..])];
     assert!(write(Modifiers::default(), &pairs).is_ok());

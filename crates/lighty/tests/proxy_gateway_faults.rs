@@ -387,3 +387,156 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
         }
     }
 }
+
+/// A program that reads each request and answers on the same connection, which it keeps.
+fn answering(protocol: Protocol) -> Backend {
+    Backend::start(move |peer| {
+        while protocol.read_request(peer).is_some() {
+            if protocol == Fastcgi {
+                peer.skip(8);
+            }
+            peer.send(protocol.begun(200, &[("Content-Length", "2")], "ok"));
+            // The container says whether the connection goes on.
+            peer.send(if protocol == Ajp13 { b"AB\0\x02\x05\x01" } else { protocol.end() });
+        }
+    })
+}
+
+/// What the log says that a head needed.
+fn needed_bytes(server: &Server) -> usize {
+    server.await_log("can carry");
+    let log = server.log();
+    let line = log.lines().rfind(|line| line.contains("can carry")).expect("the line");
+    let (before, _) = line.rsplit_once(" bytes, of ").expect("the number");
+    before.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_head_that_a_protocol_cannot_carry_is_answered_431() {
+    let environment = |length: usize| {
+        format!("setenv.add-environment = ( \"BIG\" => \"{}\" )", "x".repeat(length))
+    };
+    for (protocol, most, named) in [
+        (Uwsgi, 65_535, "65535 that uwsgi can carry"),
+        (Scgi, 1 << 20, "1048576 that SCGI can carry"),
+    ] {
+        let backend = answering(protocol);
+        let server = front(protocol, &backend, &environment(most));
+        let got = ask(&server).response();
+        assert_eq!(got.status, 431, "{protocol:?}\n{}", server.log());
+        server.await_log("does not fit into the protocol of its backend");
+        server.await_log(named);
+        // To the byte: the value may be as much shorter as the whole was too long.
+        let excess = needed_bytes(&server) - most;
+        for (length, status) in [(most - excess, 200), (most - excess + 1, 431)] {
+            let server = front(protocol, &backend, &environment(length));
+            assert_eq!(ask(&server).response().status, status, "{protocol:?}: {length}");
+        }
+    }
+}
+
+#[test]
+fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_connection() {
+    const PACKET_BYTES: usize = 8192;
+    let backend = answering(Ajp13);
+    let lines = "server.max-request-field-size = 20000\nproxy-core.max-pool-size = 1";
+    let server = front(Ajp13, &backend, lines);
+    let mut client = server.connect();
+    let mut status = |length: usize| {
+        let value = "y".repeat(length);
+        client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\nX-Long: {value}\r\n\r\n"));
+        client.response().status
+    };
+    assert_eq!(status(PACKET_BYTES), 431, "{}", server.log());
+    let named = "8192 that AJP13 (proxy-core.ajp-packet-size) can carry";
+    server.await_log(named);
+    let excess = needed_bytes(&server) - PACKET_BYTES;
+    assert_eq!(status(PACKET_BYTES - excess), 200, "{}", server.log());
+    assert_eq!(status(PACKET_BYTES - excess + 1), 431, "{}", server.log());
+    assert_eq!(status(1), 200);
+    assert_eq!(backend.opened(), 1, "a connection that heard nothing of it goes on");
+}
+
+/// How a program rejects a request: FastCGI 1.0 section 5.5.
+const CANT_MPX_CONN: u8 = 1;
+const OVERLOADED: u8 = 2;
+
+fn rejecting(protocol_status: u8) -> Backend {
+    after_request(Fastcgi, move |peer| {
+        peer.send([1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, protocol_status, 0, 0, 0]);
+    })
+}
+
+#[test]
+fn a_rejected_request_goes_to_another_address() {
+    for protocol_status in [CANT_MPX_CONN, OVERLOADED] {
+        let busy = [rejecting(protocol_status), rejecting(protocol_status)];
+        let free = answering(Fastcgi);
+        let server = lighty!()
+            .config(&format!(
+                "proxy-core.protocol = \"fastcgi\"\nproxy-core.balancer = \"static\"\n\
+                 proxy-core.backends = ( \"{}\", \"{}\", \"{}\" )",
+                busy[0].address(),
+                busy[1].address(),
+                free.address()
+            ))
+            .start();
+        for round in 1..=3 {
+            assert_eq!(ask(&server).response().status, 200, "{}", server.log());
+            assert_eq!((busy[0].opened(), busy[1].opened()), (round, round), "they are still up");
+        }
+        // What is not idempotent is not sent a second time, whatever the first one came to.
+        let mut client = server.connect();
+        client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(client.response().status, 503);
+    }
+}
+
+#[test]
+fn a_request_that_everybody_rejects_is_answered_503_at_once() {
+    let backends = [rejecting(OVERLOADED), rejecting(OVERLOADED)];
+    let server = lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"{}\", \"{}\" )",
+            backends[0].address(),
+            backends[1].address()
+        ))
+        .start();
+    let got = ask(&server).response();
+    assert_eq!((got.status, got.field("Retry-After")), (503, Some("1")));
+    server.await_log("the backend takes no request now");
+    server.await_log("it is overloaded");
+    assert_eq!((backends[0].opened(), backends[1].opened()), (1, 1), "each is asked once");
+    server.signal(rustix::process::Signal::USR2);
+    for backend in &backends {
+        server.await_log(&format!("\"{}\".requests_failed: 1", backend.address()));
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_told_in_numbers() {
+    for (announced, words) in [
+        ("100", "it ended after 5 of the 100 bytes that Content-Length announced"),
+        ("3", "a piece of 5 bytes where 3 are left of the 3 that Content-Length announced"),
+    ] {
+        for protocol in [Fastcgi, Ajp13] {
+            if protocol == Fastcgi && announced == "3" {
+                // What is too much is dropped there, as PHP's own servers do.
+                continue;
+            }
+            let backend = after_request(protocol, move |peer| {
+                peer.send(protocol.begun(200, &[("Content-Length", announced)], "hello"));
+                peer.send(protocol.end());
+            });
+            let server = front(protocol, &backend, "");
+            assert!(ask(&server).try_response(false).is_err(), "{protocol:?}");
+            server.await_log(words);
+        }
+    }
+    let backend = after_request(Ajp13, |peer| {
+        peer.send(b"AB\x23\x28");
+    });
+    let server = front(Ajp13, &backend, "");
+    assert_eq!(ask(&server).response().status, 502);
+    server.await_log("9004 bytes, of 8192 at most (proxy-core.ajp-packet-size)");
+}

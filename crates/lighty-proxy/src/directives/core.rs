@@ -159,7 +159,11 @@ fn protocols() -> Vec<Row> {
         })
         .default("")
         .since("lighty 0.1")
-        .doc("The `secret` of Tomcat's AJP connector. Empty: none is sent.")
+        .doc(
+            "The `secret` of Tomcat's AJP connector. Empty: none is sent. To a wrong one Tomcat \
+             answers every request with a 403 of its own, which cannot be told from a 403 of the \
+             application.",
+        )
         .example("proxy-core.ajp-secret = \"hush\""),
         Row::int("proxy-core.ajp-packet-size", 8192..=65_536, |s, v| {
             of(s).shared.ajp_packet_bytes = v as usize;
@@ -168,7 +172,7 @@ fn protocols() -> Vec<Row> {
         .since("lighty 0.1")
         .doc(
             "Bytes of an AJP packet, as `packetSize` of Tomcat's connector. A request head has to \
-             fit into one.",
+             fit into one; a request that does not is answered 431.",
         )
         .example("proxy-core.ajp-packet-size = 65536"),
         Row::int("proxy-core.uwsgi-modifier1", 0..=255, |s, v| {

@@ -1,10 +1,13 @@
 //! AJP13 to a servlet container.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use lighty_core::Fault;
 use lighty_http::Fields;
-use lighty_wire::ajp13::{self, Body, EncodeFault, PacketSize, RequestBody, ResponseDecoder};
+use lighty_wire::ajp13::{
+    self, AjpFault, Body, EncodeFault, PacketSize, RequestBody, ResponseDecoder,
+};
 use lighty_wire::http1::BodyFraming;
 
 use super::{Answer, Event, Session, SessionFault, Step};
@@ -36,14 +39,32 @@ impl AjpSession {
         }
     }
 
+    fn feed(&mut self, input: &[u8]) -> Result<ajp13::Step, SessionFault> {
+        self.decoder.feed(input).map_err(|fault| {
+            let limit = match fault {
+                AjpFault::PacketTooLarge => " (proxy-core.ajp-packet-size)",
+                _ => "",
+            };
+            SessionFault::malformed(match self.decoder.particulars() {
+                Some(numbers) => Cow::from(format!("{}: {numbers}{limit}", fault.words())),
+                None => fault.words().into(),
+            })
+        })
+    }
+
     /// What a packet means, body or head; `consumed` bytes of the input are behind it.
     fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, SessionFault> {
         Ok(match event {
             Some(ajp13::Event::Headers) => Event::Head,
             Some(ajp13::Event::Body(range)) => {
                 if let Some(left) = &mut self.left {
-                    *left = left.checked_sub(range.len() as u64).ok_or_else(|| {
-                        SessionFault::malformed("more body than Content-Length announced")
+                    let announced = self.decoder.content_length().unwrap_or(0);
+                    let came = range.len() as u64;
+                    *left = left.checked_sub(came).ok_or_else(|| {
+                        SessionFault::malformed(format!(
+                            "a piece of {came} bytes where {left} are left of the {announced} \
+                             that Content-Length announced"
+                        ))
                     })?;
                 }
                 Event::Data(range)
@@ -56,8 +77,7 @@ impl AjpSession {
             }
             Some(ajp13::Event::End { reuse }) => {
                 if self.left.is_some_and(|left| left > 0) {
-                    let words = "the end before Content-Length was reached";
-                    return Err(SessionFault::malformed(words));
+                    return Err(SessionFault::short(self.decoder.content_length(), self.left));
                 }
                 self.reuse = reuse;
                 Event::Done
@@ -106,14 +126,14 @@ impl Session for AjpSession {
             body,
             ..ajp13::Request::default()
         };
-        let fields = errand.fields().chain(errand.words.extra.iter_known());
-        ajp13::encode_request(&ajp, fields, self.size, out).map_err(|fault| {
-            let words = fault.words();
-            let fault = match fault {
-                EncodeFault::HeadTooLarge => Fault::BackendHeadTooLarge,
-                _ => Fault::Internal,
-            };
-            SessionFault { fault, words: words.into() }
+        let fields = || errand.fields().chain(errand.words.extra.iter_known());
+        ajp13::encode_request(&ajp, fields(), self.size, out).map_err(|fault| match fault {
+            EncodeFault::HeadTooLarge => {
+                let needed_bytes = ajp13::needed_bytes(&ajp, fields());
+                let protocol = "AJP13 (proxy-core.ajp-packet-size)";
+                SessionFault::head_unfit(protocol, needed_bytes, self.size.bytes())
+            }
+            _ => SessionFault { fault: Fault::Internal, words: fault.words().into() },
         })?;
         self.decoder.begin_request();
         self.body = RequestBody::new(body, self.size);
@@ -149,7 +169,7 @@ impl Session for AjpSession {
     }
 
     fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
-        let step = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+        let step = self.feed(input)?;
         let event = self.on_event(step.event)?;
         match event {
             Event::Head => {
@@ -166,7 +186,7 @@ impl Session for AjpSession {
     }
 
     fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
-        let step = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+        let step = self.feed(input)?;
         let event = self.on_event(step.event)?;
         Ok(Step { consumed: step.consumed, event })
     }

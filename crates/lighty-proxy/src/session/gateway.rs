@@ -8,7 +8,8 @@ use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_hea
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
 use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
 use lighty_wire::http1::{BodyFraming, Head};
-use lighty_wire::{scgi, uwsgi};
+use lighty_wire::scgi::{self, ScgiFault};
+use lighty_wire::uwsgi;
 
 use super::{Answer, Event, Session, SessionFault, Step};
 use crate::errand::Errand;
@@ -142,7 +143,7 @@ impl GatewaySession {
                 }
                 Some(fastcgi::Event::End(_)) => {
                     if self.left.is_some_and(|left| left > 0) {
-                        return Err(malformed("the end before Content-Length was reached"));
+                        return Err(SessionFault::short(self.head.content_length, self.left));
                     }
                     self.is_done = true;
                     return Ok(Step { consumed: at, event: Event::Done });
@@ -178,8 +179,6 @@ impl Session for GatewaySession {
         let extra: Vec<_> = errand.ex.environment.iter().collect();
         let mut params = params(errand, &addresses, length);
         params.extra = &extra;
-        let unfit =
-            |words: &'static str| SessionFault { fault: Fault::Internal, words: words.into() };
         match &mut self.wrapping {
             Wrapping::Fastcgi { role, keep_conn, .. } => {
                 *keep_conn = errand.keep_alive;
@@ -195,22 +194,8 @@ impl Session for GatewaySession {
                 params.for_each(|name, value| writer.pair(name, value));
                 writer.finish().map_err(|fault| unfit(fault.words()))?;
             }
-            Wrapping::Scgi => {
-                let Some(length) = length else {
-                    return Err(SessionFault {
-                        fault: Fault::LengthRequired,
-                        words: "SCGI announces the body's length first".into(),
-                    });
-                };
-                let mut writer = scgi::HeadWriter::new(length, out);
-                params.for_each(|name, value| writer.pair(name, value));
-                writer.finish().map_err(|fault| unfit(fault.words()))?;
-            }
-            Wrapping::Uwsgi(modifiers) => {
-                let mut writer = uwsgi::VarsWriter::new(*modifiers, out);
-                params.for_each(|name, value| writer.pair(name, value));
-                writer.finish().map_err(|fault| unfit(fault.words()))?;
-            }
+            Wrapping::Scgi => open_scgi(&params, length, out)?,
+            Wrapping::Uwsgi(modifiers) => open_uwsgi(&params, *modifiers, out)?,
         }
         if errand.framing == BodyFraming::None {
             self.end_body(None, out);
@@ -289,6 +274,43 @@ impl Session for GatewaySession {
     }
 }
 
+fn open_scgi(
+    params: &Params<'_>,
+    length: Option<u64>,
+    out: &mut Vec<u8>,
+) -> Result<(), SessionFault> {
+    let length = length.ok_or_else(|| SessionFault {
+        fault: Fault::LengthRequired,
+        words: "SCGI announces the body's length first".into(),
+    })?;
+    let mut writer = scgi::HeadWriter::new(length, out);
+    params.for_each(|name, value| writer.pair(name, value));
+    let needed_bytes = writer.needed_bytes();
+    writer.finish().map_err(|fault| match fault {
+        ScgiFault::HeadTooLarge => {
+            SessionFault::head_unfit("SCGI", needed_bytes, scgi::HEAD_BYTES_MAX)
+        }
+        other => unfit(other.words()),
+    })
+}
+
+fn open_uwsgi(
+    params: &Params<'_>,
+    modifiers: uwsgi::Modifiers,
+    out: &mut Vec<u8>,
+) -> Result<(), SessionFault> {
+    let mut writer = uwsgi::VarsWriter::new(modifiers, out);
+    params.for_each(|name, value| writer.pair(name, value));
+    let needed_bytes = writer.needed_bytes();
+    let too_large = |_| SessionFault::head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
+    writer.finish().map_err(too_large)
+}
+
+/// What is wrong with a request that the engine should not have let through.
+fn unfit(words: &'static str) -> SessionFault {
+    SessionFault { fault: Fault::Internal, words: words.into() }
+}
+
 /// Texts of addresses, which a request holds as numbers.
 struct Addresses {
     server: String,
@@ -354,7 +376,8 @@ fn blame(fault: CgiFault) -> SessionFault {
     }
 }
 
-/// The application ended the request before a head was complete.
+/// The application ended the request before a head was complete. FastCGI 1.0 section 5.5: with
+/// `FCGI_CANT_MPX_CONN` and `FCGI_OVERLOADED` it rejects the request.
 fn without_head(end: fastcgi::EndRequest) -> SessionFault {
     let words = match end.protocol_status {
         ProtocolStatus::RequestComplete => {
@@ -365,7 +388,7 @@ fn without_head(end: fastcgi::EndRequest) -> SessionFault {
         }
         ProtocolStatus::CantMultiplex => "it takes one request per connection",
         ProtocolStatus::Overloaded => "it is overloaded",
-        ProtocolStatus::UnknownRole => "it does not know its role",
+        ProtocolStatus::UnknownRole => return malformed("it does not know its role"),
     };
-    malformed(words)
+    SessionFault { fault: Fault::BackendBusy, words: words.into() }
 }

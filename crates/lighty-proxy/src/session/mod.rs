@@ -30,6 +30,21 @@ impl SessionFault {
     pub fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::BackendMalformed, words: words.into() }
     }
+
+    /// The request's head needs more bytes than the protocol can carry.
+    fn head_unfit(protocol: &str, needed_bytes: usize, bytes_max: usize) -> Self {
+        let words = format!("{needed_bytes} bytes, of {bytes_max} that {protocol} can carry");
+        Self { fault: Fault::HeadUnfit, words: words.into() }
+    }
+
+    /// The backend ended its answer before the length that it had announced.
+    fn short(announced: Option<u64>, left: Option<u64>) -> Self {
+        let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
+        let came = announced.saturating_sub(left);
+        Self::malformed(format!(
+            "it ended after {came} of the {announced} bytes that Content-Length announced"
+        ))
+    }
 }
 
 /// The head of an answer.

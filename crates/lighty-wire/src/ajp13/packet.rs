@@ -145,6 +145,8 @@ pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     size: PacketSize,
+    /// Bytes of strings that are too long for any packet; they are only counted.
+    omitted_bytes: usize,
 }
 
 impl<'a> Writer<'a> {
@@ -152,7 +154,7 @@ impl<'a> Writer<'a> {
         let start = out.len();
         out.extend_from_slice(&magic);
         out.extend_from_slice(&[0; 2]);
-        Self { out, start, size }
+        Self { out, start, size, omitted_bytes: 0 }
     }
 
     pub(super) fn byte(&mut self, byte: u8) {
@@ -171,10 +173,14 @@ impl<'a> Writer<'a> {
         if has_line_end(text) {
             return Err(EncodeFault::Value);
         }
-        let len = u16::try_from(text.len()).ok().filter(|&len| len != NULL);
-        self.int(len.ok_or(EncodeFault::HeadTooLarge)?);
-        self.bytes(text);
-        self.byte(0);
+        match u16::try_from(text.len()) {
+            Ok(len) if len != NULL => {
+                self.int(len);
+                self.bytes(text);
+                self.byte(0);
+            }
+            _ => self.omit(text),
+        }
         Ok(())
     }
 
@@ -197,13 +203,23 @@ impl<'a> Writer<'a> {
     ) -> Result<(), EncodeFault> {
         match names.code(known, name) {
             Some(code) => self.int(code),
-            None if name.len() >= usize::from(NAME_CODE) << 8 => {
-                return Err(EncodeFault::HeadTooLarge);
-            }
             None if !is_token(name) => return Err(EncodeFault::FieldName),
+            // Its length would look like a code.
+            None if name.len() >= usize::from(NAME_CODE) << 8 => self.omit(name),
             None => self.string(name)?,
         }
         self.string(value)
+    }
+
+    /// What cannot be written in any packet makes this one too large.
+    fn omit(&mut self, text: &[u8]) {
+        const AROUND_BYTES: usize = 3;
+        self.omitted_bytes = self.omitted_bytes.saturating_add(text.len() + AROUND_BYTES);
+    }
+
+    /// Bytes of the packet so far, its prefix and what was omitted included.
+    pub(super) fn needed_bytes(&self) -> usize {
+        (self.out.len() - self.start).saturating_add(self.omitted_bytes)
     }
 
     /// Where the next byte will stand, for [`Writer::patch`].
@@ -218,10 +234,10 @@ impl<'a> Writer<'a> {
 
     /// Fills in the length of the payload.
     pub(super) fn finish(mut self) -> Result<(), EncodeFault> {
-        let len = self.out.len() - self.start - PREFIX_BYTES;
-        if len > self.size.payload_bytes() {
+        if self.needed_bytes() > self.size.bytes() {
             return Err(EncodeFault::HeadTooLarge);
         }
+        let len = self.out.len() - self.start - PREFIX_BYTES;
         let len = u16::try_from(len).map_err(|_| EncodeFault::HeadTooLarge)?;
         self.patch(self.start + 2, len);
         Ok(())
@@ -285,12 +301,31 @@ mod tests {
     fn strings_that_cannot_be_told_are_not_written() {
         let mut out = Vec::new();
         let mut packet = Writer::begin(TO_SERVER, PacketSize::MAX, &mut out);
-        assert_eq!(packet.string(&[b'a'; 0xFFFE]), Ok(()));
-        assert_eq!(packet.string(&[b'a'; 0xFFFF]), Err(EncodeFault::HeadTooLarge));
         assert_eq!(packet.string(b"a\n"), Err(EncodeFault::Value));
-        let mut field = |name: &[u8]| packet.field(Names::Request, None, name, b"");
-        assert_eq!(field(&[b'a'; 0x9FFF]), Ok(()));
-        assert_eq!(field(&[b'a'; 0xA000]), Err(EncodeFault::HeadTooLarge));
-        assert_eq!(field(b"a b"), Err(EncodeFault::FieldName));
+        assert_eq!(packet.field(Names::Request, None, b"a b", b""), Err(EncodeFault::FieldName));
+        assert_eq!((packet.string(b"a"), packet.needed_bytes()), (Ok(()), 8));
+        assert_eq!((packet.string(&[b'a'; 0xFFFF]), packet.omitted_bytes), (Ok(()), 0x1_0002));
+        assert_eq!(packet.needed_bytes(), 8 + 0x1_0002);
+        assert_eq!(packet.finish(), Err(EncodeFault::HeadTooLarge));
+    }
+
+    #[test]
+    fn long_strings_are_written_up_to_what_would_be_taken_for_something_else() {
+        let written = |write: &dyn Fn(&mut Writer<'_>)| {
+            let mut out = Vec::new();
+            let mut packet = Writer::begin(TO_SERVER, PacketSize::MAX, &mut out);
+            write(&mut packet);
+            packet.omitted_bytes == 0
+        };
+        for (len, fits) in [(0xFFFE, true), (0xFFFF, false)] {
+            let text = std::vec![b'a'; len];
+            assert_eq!(written(&|packet| packet.string(&text).expect("legal")), fits);
+        }
+        for (len, fits) in [(0x9FFF, true), (0xA000, false)] {
+            let name = std::vec![b'a'; len];
+            let field =
+                |p: &mut Writer<'_>| p.field(Names::Request, None, &name, b"").expect("legal");
+            assert_eq!(written(&field), fits);
+        }
     }
 }

@@ -68,14 +68,28 @@ pub fn encode_request<'f>(
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeFault> {
     let start = out.len();
-    push(request, fields, Writer::begin(TO_CONTAINER, size, out))
-        .inspect_err(|_| out.truncate(start))
+    let mut packet = Writer::begin(TO_CONTAINER, size, out);
+    let pushed = push(request, fields, &mut packet).and_then(|()| packet.finish());
+    pushed.inspect_err(|_| out.truncate(start))
+}
+
+/// Bytes of the packet that a request needs, whether or not there are packets of that size: for
+/// whoever was told [`EncodeFault::HeadTooLarge`].
+pub fn needed_bytes<'f>(
+    request: &Request<'_>,
+    fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
+) -> usize {
+    let mut out = Vec::new();
+    let mut packet = Writer::begin(TO_CONTAINER, PacketSize::MAX, &mut out);
+    // What else is wrong with it has been said.
+    let _ = push(request, fields, &mut packet);
+    packet.needed_bytes()
 }
 
 fn push<'f>(
     request: &Request<'_>,
     fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
-    mut packet: Writer<'_>,
+    packet: &mut Writer<'_>,
 ) -> Result<(), EncodeFault> {
     let method = codes::method_code(request.method);
     packet.byte(codes::FORWARD_REQUEST);
@@ -87,13 +101,13 @@ fn push<'f>(
     packet.string(request.server_name)?;
     packet.int(request.server_port);
     packet.byte(u8::from(request.is_tls));
-    push_fields(request.body, fields, &mut packet)?;
+    push_fields(request.body, fields, packet)?;
     if method.is_none() {
-        push_attribute(codes::STORED_METHOD, Some(request.method), &mut packet)?;
+        push_attribute(codes::STORED_METHOD, Some(request.method), packet)?;
     }
-    push_attributes(request, &mut packet)?;
+    push_attributes(request, packet)?;
     packet.byte(codes::ATTRIBUTES_END);
-    packet.finish()
+    Ok(())
 }
 
 fn push_fields<'f>(

@@ -168,6 +168,9 @@ fn a_head_fits_into_a_packet_or_is_refused() {
     assert_eq!(larger(65536 - empty), Ok(65536));
     assert_eq!(larger(65537 - empty), Err(EncodeFault::HeadTooLarge));
     assert_eq!(larger(1_000_000), Err(EncodeFault::HeadTooLarge));
+    for len in [0, room, room + 1, 65_534, 65_535, 1_000_000] {
+        assert_eq!(needed_bytes(&sample(), value(len).iter_known()), empty + len);
+    }
 }
 
 #[test]

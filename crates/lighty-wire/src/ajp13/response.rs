@@ -10,6 +10,8 @@
 //! Chunks of the body are ranges of what was handed in; all other messages are gathered first, up
 //! to the packet size.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -167,6 +169,28 @@ impl ResponseDecoder {
     #[must_use]
     pub fn is_between_packets(&self) -> bool {
         self.fault.is_none() && self.place == Place::Front && self.front_len == 0
+    }
+
+    /// What a fault was about in numbers, where its words leave that open: what came, and what was
+    /// expected.
+    #[must_use]
+    pub fn particulars(&self) -> Option<String> {
+        let [_, _, _, _, _, high, low] = self.front;
+        Some(match self.fault? {
+            AjpFault::Magic => {
+                let came = &self.front[..usize::from(self.front_len)];
+                format!("\"{}\" in place of \"AB\"", came.escape_ascii())
+            }
+            AjpFault::PacketTooLarge => {
+                let came = usize::from(self.payload_len()) + PREFIX_BYTES;
+                format!("{came} bytes, of {} at most", self.size.bytes())
+            }
+            AjpFault::ChunkLength => {
+                let (chunk, message) = (u16::from_be_bytes([high, low]), self.payload_len());
+                format!("{chunk} bytes in a message of {message}")
+            }
+            _ => return None,
+        })
     }
 
     /// Bytes of memory that it holds on to.

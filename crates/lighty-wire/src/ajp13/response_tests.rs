@@ -195,6 +195,27 @@ fn packets_that_are_none() {
 }
 
 #[test]
+fn wrong_lengths_are_told_in_numbers() {
+    for (wire, numbers) in [
+        (vec![&b"HTTP/1.1 400 "[..]], Some("\"H\" in place of \"AB\"")),
+        (vec![b"AA"], Some("\"AA\" in place of \"AB\"")),
+        (vec![b"AB\x1F\xFD"], Some("8193 bytes, of 8192 at most")),
+        (vec![NO_FIELDS, b"AB\0\x05\x03\xFF\xFFhi"], Some("65535 bytes in a message of 5")),
+        (vec![b"AB\0\0"], None),
+    ] {
+        let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
+        decoder.begin_request();
+        assert_eq!(decoder.particulars(), None);
+        let input = wire.concat();
+        let mut at = 0;
+        while let Ok(step) = decoder.feed(&input[at..]) {
+            at += step.consumed;
+        }
+        assert_eq!(decoder.particulars().as_deref(), numbers);
+    }
+}
+
+#[test]
 fn chunks_stay_within_their_packets() {
     refuse(&[NO_FIELDS, b"AB\0\x01\x03"], AjpFault::Truncated);
     refuse(&[NO_FIELDS, b"AB\0\x02\x03\0"], AjpFault::Truncated);

@@ -33,9 +33,10 @@ pub(crate) fn proxy(from: &str, to: &[String], protocol: &str) -> Result<String,
     Ok(format!(
         "server.bind = \"{}\"\nserver.port = {port}\nserver.errorlog-level = \"notice\"\n\
          proxy-core.protocol = \"{}\"\nproxy-core.balancer = \"sqf\"\n\
-         proxy-core.upgrade = \"enable\"\nproxy-core.backends = ( {} )\n",
+         proxy-core.upgrade = \"{}\"\nproxy-core.backends = ( {} )\n",
         quote(bind),
         quote(protocol),
+        if protocol == "http" { "enable" } else { "disable" },
         backends.join(", "),
     ))
 }

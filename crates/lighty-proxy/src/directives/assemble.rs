@@ -65,6 +65,34 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
     flaws
 }
 
+/// What can work, and most likely is not what was meant.
+pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
+    let mut doubts = Vec::new();
+    let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
+    if parts.core.upgrade && speaks.is_some_and(|speaks| speaks != Speaks::Http) {
+        doubts.push(Flaw {
+            directive: "proxy-core.upgrade",
+            message: "has no effect: only proxy-core.protocol = \"http\" can carry an upgrade"
+                .into(),
+            help: "leave it out, or speak \"http\" with these backends".into(),
+        });
+    }
+    let other = |protocol: &Protocol| !matches!(protocol, Protocol::Http { .. } | Protocol::Raw);
+    let deaf = spoken(parts).into_iter().find(|(_, protocol)| other(protocol));
+    if let (Some(_), Some((directive, _))) = (parts.shared.proxy_protocol, deaf) {
+        doubts.push(Flaw {
+            directive: "proxy-core.proxy-protocol",
+            message: format!(
+                "is sent to the backends of {directive}: few programs that speak their protocol \
+                 understand it"
+            ),
+            help: "set it in a condition that has only backends of \"http\" or sockproxy.server"
+                .into(),
+        });
+    }
+    doubts
+}
+
 /// What is spoken with each kind of backend that is there.
 fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
     let core = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lighty_config::{Config, Diagnostic, Level, Reject, Setting, Span, Value};
 use lighty_core::Settings;
 
-use super::assemble;
+use super::assemble::{self, Flaw};
 use super::parts::Family;
 use crate::settings::ProxySettings;
 
@@ -17,6 +17,7 @@ type Found<'a> = &'a Setting<Settings>;
 pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     (0..config.blocks().len()).for_each(|block| together(config, block, &mut findings));
+    idle_protocol(config, &mut findings);
     named_backends(config, &mut findings);
     map_extensions(config, &mut findings);
     findings
@@ -32,18 +33,49 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
     let mut settings = Settings::default();
     let set: Vec<Found> = path.iter().flat_map(|&at| &blocks[at].settings).collect();
     set.iter().for_each(|setting| setting.apply(&mut settings));
-    for flaw in assemble::flaws(&settings.module::<ProxySettings>().parts) {
-        let protocol_elsewhere = flaw.directive == "proxy-core.backends"
-            && all(config).any(|setting| setting.name == "proxy-core.protocol");
+    let parts = &settings.module::<ProxySettings>().parts;
+    let flaws =
+        assemble::flaws(parts).into_iter().map(|flaw| match protocol_elsewhere(config, &flaw) {
+            Some(doubt) => (Level::Warning, doubt),
+            None => (Level::Error, flaw),
+        });
+    let doubts = assemble::doubts(parts).into_iter().map(|doubt| (Level::Warning, doubt));
+    for (level, flaw) in flaws.chain(doubts) {
         let Some(place) = set.iter().rev().find(|setting| setting.name == flaw.directive) else {
             continue;
         };
         let span = place.value.span;
-        let known = findings.iter().any(|found| found.span == Some(span));
-        if !known && !protocol_elsewhere {
+        if findings.iter().all(|found| found.span != Some(span)) {
             let text = format!("{} {}", flaw.directive, flaw.message);
-            findings.push(Diagnostic::error("value", span, text).help(flaw.help));
+            findings.push(Diagnostic::new(level, "value", span, text).help(flaw.help));
         }
+    }
+}
+
+/// A missing protocol is no more than a doubt where some other condition has one: it may hold
+/// whenever this one does.
+fn protocol_elsewhere(config: &Config<Settings>, flaw: &Flaw) -> Option<Flaw> {
+    let is_set = all(config).any(|setting| setting.name == "proxy-core.protocol");
+    (flaw.directive == "proxy-core.backends" && is_set).then(|| Flaw {
+        directive: flaw.directive,
+        message: "have their proxy-core.protocol in another condition: where that does not hold, \
+                  requests are answered 500"
+            .into(),
+        help: "set proxy-core.protocol where the backends are, or outside of every condition"
+            .into(),
+    })
+}
+
+/// A protocol is spoken with nobody.
+fn idle_protocol(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    if all(config).any(|setting| setting.name == "proxy-core.backends") {
+        return;
+    }
+    for setting in all(config).filter(|setting| setting.name == "proxy-core.protocol") {
+        let text =
+            "proxy-core.protocol is set, and proxy-core.backends nowhere: nothing is proxied";
+        let finding = Diagnostic::new(Level::Warning, "value", setting.value.span, text);
+        findings.push(finding.help("add proxy-core.backends = ( \"127.0.0.1:8080\" )"));
     }
 }
 

@@ -51,9 +51,13 @@ impl Place {
 
     /// Reads `host` and `port` of 1.4, or a path.
     pub(super) fn of_host(host: &str, port: Option<u16>) -> Result<Place, Reject> {
-        let place = match host.starts_with('/') {
-            true => return unix(host),
-            false => Place::parse(host)?,
+        if host.starts_with('/') {
+            return unix(host);
+        }
+        // With a port of its own, an address is one as a whole.
+        let place = match (host.parse(), port) {
+            (Ok(ip), Some(_)) => Place::Ip(ip, None),
+            _ => Place::parse(host)?,
         };
         match (place, port) {
             (Place::Ip(ip, None), port) => Ok(Place::Ip(ip, port)),
@@ -99,9 +103,18 @@ fn srv(name: &str) -> Result<Place, Reject> {
 }
 
 fn inet(text: &str) -> Result<Place, Reject> {
-    let refuse = || Reject::new(format!("has \"{text}\", which is no address")).help(FORMS);
+    let refuse = || {
+        let reject = Reject::new(format!("has \"{text}\", which is no address"));
+        match with_port(text) {
+            Some((ip, port)) => reject.help(format!("write \"[{ip}]:{port}\"")),
+            None => reject.help(FORMS),
+        }
+    };
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(Place::Ip(ip, None));
+        return match with_port(text) {
+            Some((host, port)) => Err(ambiguous(text, host, port)),
+            None => Ok(Place::Ip(ip, None)),
+        };
     }
     if let Some(rest) = text.strip_prefix('[') {
         let (ip, rest) = rest.split_once(']').ok_or_else(refuse)?;
@@ -123,6 +136,17 @@ fn inet(text: &str) -> Result<Place, Reject> {
         Err(_) if is_name(host) => Ok(Place::Name(host.to_ascii_lowercase().into(), port)),
         Err(_) => Err(refuse()),
     }
+}
+
+/// An IPv6 address without brackets, and what may be a port behind it.
+fn with_port(text: &str) -> Option<(Ipv6Addr, u16)> {
+    let (host, digits) = text.rsplit_once(':')?;
+    Some((host.parse().ok()?, port(digits, text).ok()?))
+}
+
+fn ambiguous(text: &str, host: Ipv6Addr, port: u16) -> Reject {
+    let reject = Reject::new(format!("has \"{text}\", which may be an address or one with a port"));
+    reject.help(format!("write \"[{host}]:{port}\", or \"[{text}]\" for the whole as an address"))
 }
 
 fn port(digits: &str, text: &str) -> Result<u16, Reject> {
@@ -208,6 +232,25 @@ mod tests {
         for text in wrong {
             assert!(parse(text).is_none(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_needs_brackets_where_its_end_may_be_a_port() {
+        let help = |text: &str| Place::parse(text).err().and_then(|reject| reject.help);
+        let both = |port: &str, whole: &str| {
+            Some(format!("write \"{port}\", or \"{whole}\" for the whole as an address"))
+        };
+        assert_eq!(help("::1:80"), both("[::1]:80", "[::1:80]"));
+        assert_eq!(help("2001:db8::1:8080"), both("[2001:db8::1]:8080", "[2001:db8::1:8080]"));
+        let nine = "2001:db8:1:2:3:4:5:6:80";
+        assert_eq!(help(nine), Some("write \"[2001:db8:1:2:3:4:5:6]:80\"".into()));
+        for text in ["::", "::1", "::80", "2001:db8::1", "1:2:3:4:5:6:7:8", "fe80::1:beef", "::1:0"]
+        {
+            assert_eq!(parse(text), ip(text, None), "{text}");
+        }
+        assert_eq!(parse("[::1:80]"), ip("::1:80", None));
+        let with_own = Place::of_host("::1:80", Some(9000)).ok();
+        assert_eq!(with_own, ip("::1:80", Some(9000)));
     }
 
     #[test]

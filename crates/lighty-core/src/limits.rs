@@ -19,6 +19,10 @@ pub const TARGET_BYTES_MAX: usize = 8192;
 /// sheds clients that drip a header.
 pub const HEAD_TIME_SECONDS: u32 = 10;
 
+/// Seconds that a tunnel may go on once a graceful stop has begun (`server.tunnel-stop-timeout`): it
+/// has no answer whose end could be waited for.
+pub const TUNNEL_STOP_SECONDS: u32 = 10;
+
 /// How often a request may be restarted by rewriting, error handlers or scripts.
 pub const RESTARTS_MAX: u8 = 10;
 

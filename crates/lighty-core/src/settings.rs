@@ -183,6 +183,8 @@ pub struct ServerSettings {
     pub parse: lighty_http::uri::ParseOpts,
     /// 0: wait until the last answer is out.
     pub graceful_shutdown_timeout_s: u32,
+    /// How long a tunnel may go on once a graceful stop has begun; 0: as long as it lasts.
+    pub tunnel_stop_timeout_s: u32,
     pub absolute_dir_redirect: bool,
     pub http10_range: bool,
     pub upload_dirs: lighty_config::Strings,
@@ -235,6 +237,7 @@ impl Default for ServerSettings {
             max_url_bytes: limits::TARGET_BYTES_MAX,
             parse: lighty_http::uri::ParseOpts::default(),
             graceful_shutdown_timeout_s: 0,
+            tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
             absolute_dir_redirect: false,
             http10_range: false,
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),

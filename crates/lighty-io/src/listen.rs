@@ -5,10 +5,12 @@
 //! runtime. With `reuse_port` each worker binds a socket of its own and the kernel spreads
 //! connections over them; otherwise the workers share one by [`BoundSocket::try_clone`].
 
+mod closing;
 mod inherit;
 mod private_dir;
 mod spec;
 
+pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
 pub use private_dir::PrivateDir;
 pub use spec::{BindSpec, BindSpecError};
@@ -73,6 +75,8 @@ impl Default for BindOptions {
 pub struct BoundSocket {
     socket: Socket,
     address: BindSpec,
+    /// Somebody else may listen on it when this process is gone.
+    is_inherited: bool,
 }
 
 /// The file of a unix socket. Dropping it removes the file if it is still the one that was bound,
@@ -110,7 +114,8 @@ impl BoundSocket {
     /// # Errors
     /// EMFILE and the like.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(BoundSocket { socket: self.socket.try_clone()?, address: self.address.clone() })
+        let (address, is_inherited) = (self.address.clone(), self.is_inherited);
+        Ok(BoundSocket { socket: self.socket.try_clone()?, address, is_inherited })
     }
 
     /// A second descriptor of the same socket, for a process that is to accept on it.
@@ -141,7 +146,8 @@ impl BoundSocket {
             BindSpec::Inet(_) => Accepting::Tcp(TcpListener::from_std(self.socket.into())?),
             BindSpec::Unix(_) => Accepting::Unix(UnixListener::from_std(self.socket.into())?),
         };
-        let mut listener = Listener { socket, address: self.address, reserve: Vec::new() };
+        let (address, is_inherited) = (self.address, self.is_inherited);
+        let mut listener = Listener { socket, address, is_inherited, reserve: Vec::new() };
         listener.fill_reserve()?;
         Ok(listener)
     }
@@ -163,8 +169,8 @@ fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSock
         set_defer_accept(&socket, seconds)?;
     }
     socket.listen(options.backlog)?;
-    let address = local_inet(&socket)?;
-    Ok(BoundSocket { socket, address: BindSpec::Inet(address) })
+    let address = BindSpec::Inet(local_inet(&socket)?);
+    Ok(BoundSocket { socket, address, is_inherited: false })
 }
 
 fn local_inet(socket: &Socket) -> io::Result<SocketAddr> {
@@ -201,7 +207,8 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
     socket.listen(options.backlog)?;
-    Ok(BoundSocket { socket, address: BindSpec::Unix(path.to_path_buf()) })
+    let address = BindSpec::Unix(path.to_path_buf());
+    Ok(BoundSocket { socket, address, is_inherited: false })
 }
 
 /// A socket without a file, in the abstract name space of Linux.
@@ -209,7 +216,8 @@ fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
     socket.listen(options.backlog)?;
-    Ok(BoundSocket { socket, address: BindSpec::Unix(path.to_path_buf()) })
+    let address = BindSpec::Unix(path.to_path_buf());
+    Ok(BoundSocket { socket, address, is_inherited: false })
 }
 
 /// Removes the file of a dead server, and nothing else.
@@ -248,6 +256,7 @@ impl Drop for SocketFile {
 pub struct Listener {
     socket: Accepting,
     address: BindSpec,
+    is_inherited: bool,
     reserve: Vec<File>,
 }
 

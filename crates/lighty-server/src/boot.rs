@@ -100,13 +100,13 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
     let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };
     let fleet = launch(&config, &server, bound, crew, &say);
-    let fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    let mut fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let reopen = || {
         logs.errors.reopen();
         logs.access.reopen();
     };
     let report = || counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
-    wait_for_end(ears, &fleet, &server, &say, reopen, report);
+    wait_for_end(ears, &mut fleet, &server, &say, reopen, report);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
@@ -325,7 +325,7 @@ fn document_roots(fds: u64, workers: usize) -> usize {
 /// The main thread's loop over signals.
 fn wait_for_end(
     ears: Ears,
-    fleet: &Fleet,
+    fleet: &mut Fleet,
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
     reopen: impl Fn(),
@@ -373,7 +373,9 @@ fn stop(fleet: &Fleet, command: Command) {
 }
 
 /// Waits until every worker has drained, the time is up, or a second signal says now.
-async fn graceful(fleet: &Fleet, server: &ServerSettings, signals: &mut Signals) {
+async fn graceful(fleet: &mut Fleet, server: &ServerSettings, signals: &mut Signals) {
+    // Whoever finds the file of a unix socket expects to be served.
+    fleet.files.clear();
     fleet.orders.send_modify(|order| order.command = Command::Drain);
     let started = std::time::Instant::now();
     let limit_s = u64::from(server.graceful_shutdown_timeout_s);

@@ -41,6 +41,9 @@ pub struct Limits {
     pub log_idle: bool,
 }
 
+/// Seconds that a connection without a request is waited for when the server stops.
+const LAST_CHANCE_S: u32 = 1;
+
 /// Seconds before a minimum rate is enforced: a stream may start slowly.
 const RATE_GRACE_S: u32 = 10;
 
@@ -56,6 +59,8 @@ pub struct Slot {
     seen_s: Cell<u32>,
     kicked: Cell<Option<Fault>>,
     closing: Cell<bool>,
+    /// No request has come on it yet.
+    fresh: Cell<bool>,
     /// Of `connection.kbytes-per-second`, once an answer was slowed down.
     bucket: RefCell<Option<Arc<Bucket>>>,
     /// Place in the order in which connections became idle.
@@ -139,6 +144,26 @@ impl Slot {
         self.kicked.get()
     }
 
+    /// A request has come.
+    pub fn is_asked(&self) {
+        self.fresh.set(false);
+    }
+
+    /// The server stops: this request is the last one, if there is one. Whoever has connected is
+    /// about to ask, and does not expect to be sent away: a moment is waited for that.
+    pub fn close_soon(&self) {
+        self.closing.set(true);
+        if self.waits.get() != Waits::Idle {
+            return;
+        }
+        if self.fresh.get() {
+            self.limits.set(Limits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
+        } else {
+            // What has arrived already is still read, and answered.
+            self.kick.kick(KickHow::Read);
+        }
+    }
+
     /// Whether it was told to close as soon as it is idle (stop, reaping).
     pub fn is_closing(&self) -> bool {
         self.closing.get()
@@ -213,6 +238,7 @@ impl Slots {
             seen_s: Cell::new(now_s),
             kicked: Cell::new(None),
             closing: Cell::new(false),
+            fresh: Cell::new(true),
             bucket: RefCell::default(),
             idle_order: Cell::new(self.next_idle_order()),
             index: Cell::new(0),
@@ -299,11 +325,6 @@ impl Slots {
 
     /// For a graceful stop: idle connections close now, the others after their answer.
     pub fn close_when_idle(&self) {
-        for slot in self.table.borrow().iter().flatten() {
-            slot.closing.set(true);
-            if slot.waits.get() == Waits::Idle {
-                slot.kick.kick(KickHow::Both);
-            }
-        }
+        self.for_each(Slot::close_soon);
     }
 }

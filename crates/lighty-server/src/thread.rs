@@ -102,12 +102,12 @@ async fn serve(mut setup: Setup) {
     let report = worker.services.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
     let _ = setup.ready.send(Ready::Serving { engine });
-    obey(&mut setup, &worker, &accepting).await;
+    obey(&mut setup, &worker, accepting).await;
     worker.log(Level::Info, &counts::line(setup.index, &worker));
 }
 
 /// Follows the main thread's orders until one ends the worker.
-async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: &Accepting) {
+async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
     let mut reopened = 0;
     let mut reported = 0;
     loop {
@@ -125,9 +125,9 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: &Accepting) {
             Command::Serve => {}
             Command::Stop => return,
             Command::Drain => {
-                accepting.iter().for_each(|task| task.abort());
+                worker.stop();
                 tokio::select! {
-                    () = worker.drain() => return,
+                    () = drain(worker, accepting) => return,
                     _ = setup.order.wait_for(|order| order.command == Command::Stop) => return,
                 }
             }
@@ -136,6 +136,15 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: &Accepting) {
             return;
         }
     }
+}
+
+/// Resolves when nobody waits to be accepted and every connection has ended.
+async fn drain(worker: &Worker, accepting: Accepting) {
+    for task in accepting {
+        // One that panicked accepts nobody.
+        let _ = task.await;
+    }
+    worker.drain().await;
 }
 
 type Accepting = Vec<tokio::task::JoinHandle<()>>;

@@ -1,13 +1,15 @@
 //! One worker: a thread, its event loop, its listeners and all that its connections share.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lighty_core::log::{About, Level};
 use lighty_core::{Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
-use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, Listener};
+use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::send::Sender;
 use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
@@ -16,6 +18,7 @@ use lighty_proxy::raw::{Caller, carry};
 use lighty_proxy::settings::Route;
 use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
+use tokio::time::{Sleep, sleep};
 
 use crate::conn::{Busy, h1, input::Input};
 use crate::report::Paces;
@@ -55,6 +58,8 @@ pub struct Worker {
     date: RefCell<(i64, [u8; 29])>,
     room: Notify,
     stopping: Cell<bool>,
+    /// Called when `stopping` is set.
+    stop: Notify,
     /// What was done in the latest seconds.
     pub paces: RefCell<Paces>,
     /// Whether somebody may ask what connections ask for.
@@ -89,6 +94,7 @@ impl Worker {
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
             stopping: Cell::new(false),
+            stop: Notify::new(),
             paces: RefCell::default(),
         }
     }
@@ -151,10 +157,11 @@ impl Worker {
         self.room.notify_waiters();
     }
 
-    /// Accepts connections until the worker stops.
+    /// Accepts connections until the worker stops, and then those who had begun to connect.
     pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>) {
-        while !self.stopping.get() {
-            match listener.accept().await {
+        let mut end = None;
+        while let Some(accepted) = self.next_connection(&mut listener, &mut end).await {
+            match accepted {
                 Ok((stream, peer)) => {
                     self.make_room().await;
                     self.admit(stream, peer, &door);
@@ -168,6 +175,47 @@ impl Worker {
         }
     }
 
+    /// The next connection; `None` once the worker stops and nobody waits any more.
+    async fn next_connection(
+        &self,
+        listener: &mut Listener,
+        end: &mut Option<Pin<Box<Sleep>>>,
+    ) -> Option<Result<(Stream, Peer), AcceptError>> {
+        if end.is_none() {
+            tokio::select! {
+                biased;
+                () = self.stops() => {}
+                accepted = listener.accept() => return Some(accepted),
+            }
+            listener.refuse_new();
+        }
+        let end = end.get_or_insert_with(|| Box::pin(sleep(CLOSING_TIME)));
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => {
+                // One without room for the rest does not wait for it for ever.
+                Some(accepted).filter(|accepted| accepted.is_ok() || !end.is_elapsed())
+            }
+            () = end.as_mut() => None,
+        }
+    }
+
+    /// Resolves when the worker stops.
+    async fn stops(&self) {
+        while !self.stopping.get() {
+            self.stop.notified().await;
+        }
+    }
+
+    /// Resolves when a tunnel has to end because the worker stops.
+    pub async fn ends_tunnels(&self) {
+        self.stops().await;
+        match self.global.server.tunnel_stop_timeout_s {
+            0 => std::future::pending().await,
+            limit_s => sleep(Duration::from_secs(limit_s.into())).await,
+        }
+    }
+
     fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
         self.services.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
@@ -175,14 +223,19 @@ impl Worker {
             Peer::Unix => "".into(),
         };
         let slot = self.slots.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
+        if self.stopping.get() {
+            slot.close_soon();
+        }
         if let Some(raw) = &door.raw {
             slot.wait_for(Waits::Handler, self.now_s());
             let caller = Caller { stream: Rc::new(stream), peer };
             let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
             let worker = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                let bytes = carry(local, route, caller).await;
-                worker.services.counters.bytes_out.add(bytes);
+                tokio::select! {
+                    bytes = carry(local, route, caller) => worker.services.counters.bytes_out.add(bytes),
+                    () = worker.ends_tunnels() => {}
+                }
                 worker.leave(&slot);
             });
             return;
@@ -237,7 +290,7 @@ impl Worker {
 
     /// Once a second: time-outs, and what is kept for nobody is let go.
     pub async fn sweep(self: Rc<Self>) {
-        let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
+        let mut ticks = Ticks::every(Duration::from_secs(1));
         loop {
             ticks.next().await;
             self.services.clock.refresh();
@@ -253,11 +306,16 @@ impl Worker {
         }
     }
 
-    /// No new connection; the present ones end after their answer. Resolves when all are gone.
-    pub async fn drain(&self) {
+    /// No new connection; the present ones end after their answer.
+    pub fn stop(&self) {
         self.stopping.set(true);
+        self.stop.notify_waiters();
         self.room.notify_waiters();
         self.slots.close_when_idle();
+    }
+
+    /// Resolves when all connections are gone.
+    pub async fn drain(&self) {
         while self.slots.open() > 0 {
             self.room.notified().await;
         }

@@ -307,3 +307,58 @@ fn a_live_servers_unix_socket_is_not_taken_away() {
     client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().text(), "first");
 }
+
+/// Asks on one connection after the other until none can be made; how many were answered, and how
+/// those ended that were not.
+fn ask_until_refused(address: std::net::SocketAddr) -> (usize, Vec<String>) {
+    use std::io::{Read, Write};
+    let (mut answered, mut lost) = (0, Vec::new());
+    while let Ok(mut stream) = std::net::TcpStream::connect(address) {
+        let mut got = Vec::new();
+        let asked = stream.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let heard = asked.and_then(|()| stream.read_to_end(&mut got));
+        match heard {
+            Ok(_) if got.starts_with(b"HTTP/1.1 200 ") && got.ends_with(b"x") => answered += 1,
+            Ok(_) => lost.push(format!("{:?}", String::from_utf8_lossy(&got))),
+            Err(error) => lost.push(error.to_string()),
+        }
+    }
+    (answered, lost)
+}
+
+#[test]
+fn whoever_has_connected_before_a_graceful_stop_is_answered() {
+    let mut server = lighty!().file("a", "x").config("server.max-worker = 2").start();
+    let address = server.address();
+    // Connected, and in no hurry to ask.
+    let mut slow: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+    let asking: Vec<_> =
+        (0..16).map(|_| std::thread::spawn(move || ask_until_refused(address))).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    for client in &mut slow {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "x");
+    }
+    let (mut answered, mut lost) = (0, Vec::new());
+    for thread in asking {
+        let (some, others) = thread.join().expect("a count");
+        answered += some;
+        lost.extend(others);
+    }
+    eprintln!("{answered} were answered, {} lost", lost.len());
+    assert!(lost.is_empty(), "{} of {answered} were lost: {lost:?}", lost.len());
+    let (status, _) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_connection_that_never_asks_does_not_hold_a_graceful_stop() {
+    let mut server = lighty!().file("a", "x").start();
+    let mut silent = server.connect();
+    server.signal(Signal::INT);
+    silent.expect_end();
+    let (status, took) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success() && took < Duration::from_secs(4), "{status}, {took:?}");
+}

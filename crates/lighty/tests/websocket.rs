@@ -222,3 +222,16 @@ fn autobahns_fuzzing_client_finds_nothing() {
     eprintln!("{good} of {} judgements are good", behaviours.len());
     assert!(good == behaviours.len() && good >= 2 * 247, "{good} are good; {index}");
 }
+
+#[test]
+fn a_graceful_stop_waits_for_tunnels_no_longer_than_their_limit() {
+    let Some(backend) = WebSocketServer::start() else { return };
+    let mut server = spelled_1_5(&backend).config("server.tunnel-stop-timeout = 1").start();
+    let mut socket = open(&server);
+    server.signal(rustix::process::Signal::INT);
+    socket.send(Opcode::Text, b"still here");
+    expect_echo(&mut socket, Opcode::Text, b"still here");
+    socket.expect_end();
+    let (status, took) = server.await_exit(Duration::from_secs(5));
+    assert!(status.success() && took < Duration::from_secs(3), "{status}, {took:?}");
+}

@@ -60,6 +60,18 @@ fn keep_alive() -> Vec<Row> {
         .since("1.5")
         .doc("Seconds a new connection may wait before the first byte of its first request.")
         .example("server.max-connection-idle = 30"),
+        Row::int("server.tunnel-stop-timeout", 0..=SECONDS_MAX, |s, v| {
+            s.server.tunnel_stop_timeout_s = seconds(v);
+        })
+        .scope(Scope::Server)
+        .default("10")
+        .since("lighty 0.1")
+        .doc(
+            "Seconds that a tunnel (WebSocket, `sockproxy.server`) may go on once a graceful stop \
+             has begun; then both of its sides are closed. 0: as long as it lasts, or \
+             `server.graceful-shutdown-timeout` of `server.feature-flags` says.",
+        )
+        .example("server.tunnel-stop-timeout = 60"),
     ]
 }
 

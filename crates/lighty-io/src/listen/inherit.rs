@@ -79,7 +79,9 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     // `inherited_sockets` takes each number once.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     match check(&socket) {
-        Ok(address) => Ok(Inherited { name, socket: BoundSocket { socket, address } }),
+        Ok(address) => {
+            Ok(Inherited { name, socket: BoundSocket { socket, address, is_inherited: true } })
+        }
         Err(error) => Err(wrong(&error)),
     }
 }

@@ -121,7 +121,10 @@ async fn hand_over(
     }
     slot.wait_for(Waits::Handler, worker.now_s());
     let early = busy.input.borrow_mut().take_pending();
-    busy.exchange.bytes_sent += tunnel.run(Rc::clone(stream), early).await?;
+    tokio::select! {
+        sent = tunnel.run(Rc::clone(stream), early) => busy.exchange.bytes_sent += sent?,
+        () = worker.ends_tunnels() => {}
+    }
     Ok(())
 }
 

@@ -105,6 +105,9 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
         conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
     }
     worker.slots.wait_idle(&conn.slot, worker.now_s());
+    if conn.slot.is_closing() {
+        conn.slot.close_soon();
+    }
 }
 
 /// `debug.log-timeouts`: an idle connection that ends is nothing unusual, so only on request.
@@ -136,6 +139,7 @@ async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut 
         *ordinal += 1;
         in_a_row += 1;
         conn.slot.wait_for(Waits::Handler, worker.now_s());
+        conn.slot.is_asked();
         begin(busy, conn, worker, *ordinal);
         pipeline::respond(&mut busy.exchange).await;
         let after = answer_and_finish(busy, conn, worker).await;

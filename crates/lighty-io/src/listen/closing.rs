@@ -1,0 +1,106 @@
+//! The end of a listener, without the loss of a connection.
+//!
+//! When a listening socket is closed, the kernel resets the connections that wait in its queue, and
+//! those whose handshake is under way. So before that no new handshake is let in, those under way
+//! are given the time to end, and the queue is emptied.
+
+use std::time::Duration;
+
+use socket2::{SockFilter, SockRef};
+
+use super::{Accepting, Listener};
+
+/// How long handshakes that are under way are waited for: a round trip to a client far away.
+pub const CLOSING_TIME: Duration = Duration::from_millis(250);
+
+/// Classic BPF over a TCP header: segments with SYN and without ACK, which begin a handshake, are
+/// dropped. linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_JMP|BPF_JEQ|BPF_K,
+/// BPF_RET|BPF_K.
+const NO_HANDSHAKES: [SockFilter; 5] = {
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    [
+        SockFilter::new(0x30, 0, 0, FLAGS_AT),
+        SockFilter::new(0x54, 0, 0, SYN | ACK),
+        SockFilter::new(0x15, 0, 1, SYN),
+        SockFilter::new(0x06, 0, 0, 0),
+        SockFilter::new(0x06, 0, 0, u32::MAX),
+    ]
+};
+
+impl Listener {
+    /// From now on nobody begins to connect; who tries does so again a second later, and is refused
+    /// then or meets another server. Those who began already are still accepted: go on with
+    /// [`accept`](Self::accept) for [`CLOSING_TIME`], and until none is left.
+    ///
+    /// A socket that was inherited is left as it is: whoever passed it may have another server go on
+    /// with it. A unix socket has no handshake; its file is to be removed before.
+    pub fn refuse_new(&mut self) {
+        if let (Accepting::Tcp(socket), false) = (&self.socket, self.is_inherited) {
+            // Where it cannot be had (a sandbox), a few handshakes are lost.
+            let _ = SockRef::from(socket).attach_filter(&NO_HANDSHAKES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+    use crate::listen::{BindOptions, BindSpec, BoundSocket};
+
+    fn listener(is_inherited: bool) -> (Listener, SocketAddr) {
+        let spec = "127.0.0.1:0".parse().expect("spec");
+        let mut bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
+        bound.is_inherited = is_inherited;
+        let BindSpec::Inet(address) = *bound.address() else { panic!("not an address") };
+        (bound.into_listener().expect("listen"), address)
+    }
+
+    fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+        TcpStream::connect_timeout(&address, Duration::from_millis(300))
+    }
+
+    #[tokio::test]
+    async fn who_waits_already_is_accepted_and_nobody_else() {
+        let (mut listener, address) = listener(false);
+        let waiting: Vec<_> = (0..10).map(|_| connect(address).expect("a place")).collect();
+        listener.refuse_new();
+        let error = connect(address).expect_err("nobody begins to connect");
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        for _ in &waiting {
+            listener.accept().await.expect("a connection");
+        }
+        let none = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+        assert!(none.is_err(), "none is left");
+        drop(listener);
+        let refused = connect(address).expect_err("nobody listens");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn bytes_still_arrive_on_what_was_accepted() {
+        use std::io::{Read, Write};
+        let (mut listener, address) = listener(false);
+        let mut waiting = connect(address).expect("a place");
+        listener.refuse_new();
+        let (stream, _) = listener.accept().await.expect("a connection");
+        waiting.write_all(b"ask").expect("sent");
+        let mut asked = [0; 3];
+        let read = std::future::poll_fn(|cx| stream.poll_read(cx, &mut asked)).await;
+        assert_eq!((read.expect("read"), &asked), (3, b"ask"));
+        assert_eq!(stream.try_write(b"told").expect("sent"), 4);
+        let mut told = [0; 4];
+        waiting.read_exact(&mut told).expect("an answer");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_inherited_is_left_as_it_is() {
+        let (mut listener, address) = listener(true);
+        listener.refuse_new();
+        connect(address).expect("a place");
+        listener.accept().await.expect("a connection");
+    }
+}

@@ -88,6 +88,13 @@ impl BufPool {
         self.shared.lock().free.len()
     }
 
+    /// Frees the buffers that are kept for the next one who asks.
+    pub fn free_idle(&self) {
+        // Freed after the lock is given up.
+        let idle = std::mem::take(&mut self.shared.lock().free);
+        drop(idle);
+    }
+
     /// Frees the buffers that were not needed since the last call: afterwards the pool owns no
     /// more than were in use at once in that time.
     pub fn trim(&self) {
@@ -251,6 +258,17 @@ mod tests {
         assert_eq!(pool.idle(), 2, "two in the next");
         pool.trim();
         assert_eq!(pool.idle(), 0, "none in the last");
+    }
+
+    #[test]
+    fn idle_buffers_can_be_freed_at_once() {
+        let pool = BufPool::new(8, 4);
+        let held = pool.take().expect("one");
+        drop(pool.take());
+        pool.free_idle();
+        assert_eq!((pool.in_use(), pool.idle()), (1, 0));
+        drop(held);
+        assert_eq!((pool.in_use(), pool.idle()), (0, 1));
     }
 
     #[test]

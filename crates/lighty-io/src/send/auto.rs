@@ -52,8 +52,12 @@ impl Sender {
     }
 
     /// Warms the chunk at the front; false when that was done often enough without use.
-    async fn warm_front(&self, disk: &mut Disk, range: &FileRange<File>) -> io::Result<bool> {
-        let window = range.offset / self.0.read_chunk_bytes;
+    pub(super) async fn warm_front(
+        &self,
+        disk: &mut Disk,
+        range: &FileRange<File>,
+    ) -> io::Result<bool> {
+        let window = self.window(range.offset);
         let (last, rounds) = disk.warmed;
         let rounds = if last == window { rounds + 1 } else { 1 };
         disk.warmed = (window, rounds);

@@ -65,6 +65,12 @@ impl<T: 'static> Ahead<T> {
 }
 
 impl Disk {
+    /// Whether this chunk of the file was the last one to be warmed.
+    pub(super) fn has_warmed(&self, window: u64) -> bool {
+        let (last, rounds) = self.warmed;
+        rounds > 0 && last == window
+    }
+
     /// Forgets everything if the file is another one than last time.
     fn turn_to(&mut self, file: &File) {
         if !self.file.as_ref().is_some_and(|known| Rc::ptr_eq(known, file)) {

@@ -20,6 +20,7 @@
 mod auto;
 mod backend;
 mod buffered;
+mod buffers;
 mod copy;
 mod counters;
 mod disk;
@@ -38,11 +39,12 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::rc::Rc;
 
-use lighty_buf::{BufPool, Chunk, ChunkQueue, FileRange};
+use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
 use crate::file::{FileEngine, OpenFile, Resident};
 use crate::pool::ThreadPool;
 use crate::transport::Stream;
+use buffers::ReadBuffers;
 use disk::Disk;
 use linux_aio::AioContext;
 use socket::Step;
@@ -60,7 +62,8 @@ pub const READ_CHUNK_BYTES_DEFAULT: usize = 512 << 10;
 /// The smallest chunk that makes sense: one page.
 pub const READ_CHUNK_BYTES_MIN: usize = 4_096;
 
-/// Buffers for file contents on one worker. A connection that finds none goes on without.
+/// How many chunks the buffers for file contents of one worker may hold together. A connection
+/// that finds no room goes on in small pieces.
 pub const SEND_BUFFERS_MAX_DEFAULT: usize = 64;
 
 /// Remainders up to this size are sent at once by the thread and AIO backends if they are
@@ -74,7 +77,8 @@ pub struct SendOptions {
     pub backend: NetworkBackend,
     /// How much of a file is read at a time, in bytes.
     pub read_chunk_bytes: usize,
-    /// How many buffers for file contents there may be.
+    /// How many chunks of `read_chunk_bytes` the buffers for file contents may hold together;
+    /// smaller files have smaller buffers, and more of them.
     pub buffers_max: usize,
     /// How many requests of kernel AIO may be under way (`server.max-read-threads`).
     pub aio_requests_max: usize,
@@ -99,7 +103,7 @@ struct Inner {
     backend: NetworkBackend,
     engine: FileEngine,
     pool: ThreadPool,
-    buffers: BufPool,
+    buffers: ReadBuffers,
     read_chunk_bytes: u64,
     counters: SendCounters,
     scratch: RefCell<Vec<u8>>,
@@ -157,7 +161,7 @@ impl Sender {
             backend: options.backend,
             engine,
             pool,
-            buffers: BufPool::new(read_chunk_bytes, options.buffers_max),
+            buffers: ReadBuffers::new(read_chunk_bytes, read_chunk_bytes * options.buffers_max),
             read_chunk_bytes: read_chunk_bytes as u64,
             counters: SendCounters::default(),
             scratch: RefCell::new(Vec::new()),
@@ -303,6 +307,11 @@ impl Sender {
     /// multiples of their size, so that what is remembered about one is found again.
     fn window_rest(&self, offset: u64) -> u64 {
         self.0.read_chunk_bytes - offset % self.0.read_chunk_bytes
+    }
+
+    /// The number of that chunk.
+    fn window(&self, offset: u64) -> u64 {
+        offset / self.0.read_chunk_bytes
     }
 
     fn sendfile(&self, stream: &Stream, range: &FileRange<File>, want: u64) -> io::Result<Step> {

@@ -1,7 +1,8 @@
 //! Clients that are slow, that leave, and that are many.
 
 use super::bed::{Bed, connect, for_all, joined, on_worker, pattern, queue_of, read_to_end};
-use crate::file::EngineChoice;
+use crate::file::{EngineChoice, Fault, FaultOp, FaultPlan, FaultRule};
+use crate::send::buffered::SPARE_BUFFER_BYTES;
 use crate::send::{NetworkBackend, SendOptions};
 use std::cell::Cell;
 use std::io::Read;
@@ -120,4 +121,58 @@ fn progress_is_seen_while_sending() {
         assert_eq!(rest.len() as u64, (4 << 20) - seen, "{}", bed.sender.backend());
         assert!(rest == pattern(seen, rest.len()), "{}", bed.sender.backend());
     });
+}
+
+const CHUNK_BYTES: u64 = 65_536;
+const THREE_CHUNKS: u64 = 3 * CHUNK_BYTES - 1;
+
+/// Sends three chunks through buffers; tells how many reads the engine was asked for, and how
+/// many bytes they gave.
+async fn reads_for_three_chunks(
+    backend: NetworkBackend,
+    buffers_max: usize,
+    cold: bool,
+) -> [u64; 2] {
+    let options = SendOptions {
+        backend,
+        buffers_max,
+        read_chunk_bytes: CHUNK_BYTES as usize,
+        ..SendOptions::default()
+    };
+    let bed = Bed::new(EngineChoice::Threads, options).await.expect("bed");
+    let file = bed.file("file", THREE_CHUNKS as usize).await;
+    if cold {
+        // What a rule is about counts as not resident, even if the rule bites nothing.
+        let rule = FaultRule::every(FaultOp::Read, Fault::Errno(libc::EIO));
+        bed.engine.set_faults(Some(FaultPlan::new([FaultRule { times: 0, ..rule }])));
+    }
+    let got = bed.deliver(&mut queue_of("", &file, &[(0, THREE_CHUNKS)])).await.expect("sent");
+    assert!(got == pattern(0, THREE_CHUNKS as usize), "{backend} {buffers_max}");
+    let counters = bed.engine.counters();
+    [counters.async_reads.get(), counters.bytes.get()]
+}
+
+/// Where all buffers are taken the disk is still asked for whole chunks, and once for each.
+#[test]
+fn without_a_buffer_a_chunk_is_brought_in_whole_and_sent_in_pieces() {
+    let pieces = THREE_CHUNKS.div_ceil(SPARE_BUFFER_BYTES as u64);
+    let ring = NetworkBackend::IoUring;
+    let cases = [
+        (ring, 4, true, [3, THREE_CHUNKS]),
+        (ring, 0, true, [3 + pieces, 2 * THREE_CHUNKS]),
+        // In memory: the pieces are copied at once.
+        (ring, 0, false, [0, THREE_CHUNKS]),
+        // Their own reads are none of the engine's.
+        (NetworkBackend::GthreadAio, 4, true, [0, 0]),
+        (NetworkBackend::GthreadAio, 0, true, [3, THREE_CHUNKS]),
+        (NetworkBackend::GthreadAio, 0, false, [0, THREE_CHUNKS]),
+        (NetworkBackend::PosixAio, 0, true, [3, THREE_CHUNKS]),
+        (NetworkBackend::PosixAio, 0, false, [0, THREE_CHUNKS]),
+    ];
+    for (backend, buffers_max, cold, expected) in cases {
+        if backend.available().is_ok() {
+            let reads = on_worker(reads_for_three_chunks(backend, buffers_max, cold));
+            assert_eq!(reads, expected, "{backend}, {buffers_max} buffers, cold: {cold}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Fuzz targets: `cargo +nightly fuzz run -s none http1_request`.
 //!
 //! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `peers.rs`,
-//! `language.rs`, `rules.rs` and `credentials.rs`, which the ordinary tests include too: they replay
-//! `corpus/` through the same functions on a stable compiler. To add a target, write a function
+//! `pages.rs`, `language.rs`, `rules.rs` and `credentials.rs`, which the ordinary tests include too:
+//! they replay `corpus/` through the same functions on a stable compiler. To add a target, write a function
 //! there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a line in the replaying test
 //! (`tests/fuzz_corpus.rs` of the crate that is tested).
 
@@ -10,6 +10,7 @@ pub mod codecs;
 pub mod credentials;
 pub mod gateways;
 pub mod language;
+pub mod pages;
 pub mod peers;
 pub mod rules;
 

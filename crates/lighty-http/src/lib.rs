@@ -12,7 +12,8 @@
 //! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
 //! [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
 //! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) ·
-//! [`html`], [`xml`] and [`json`] (text put into documents) · [`base64`].
+//! [`html`], [`xml`] and [`json`] (text put into documents) · [`ssi`] (what pages ask the server
+//! for) · [`base64`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ pub mod method;
 pub mod mime;
 mod mime_table;
 pub mod range;
+pub mod ssi;
 pub mod status;
 pub mod uri;
 pub mod version;

@@ -8,6 +8,9 @@ mod codecs;
 mod gateways;
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/pages.rs"]
+mod pages;
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../fuzz/src/peers.rs"]
 mod peers;
 
@@ -30,6 +33,7 @@ fn every_input_of_every_target() {
     replay("ajp13_response", peers::ajp13_response);
     replay("proxy_protocol", peers::proxy_protocol);
     replay("forwarded", peers::forwarded);
+    replay("ssi_page", pages::ssi_page);
 }
 
 fn replay(target: &str, run: fn(&[u8])) {

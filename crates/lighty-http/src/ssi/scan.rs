@@ -1,0 +1,159 @@
+//! Where commands begin and end in a page.
+
+use alloc::vec::Vec;
+
+use super::COMMAND_BYTES_MAX;
+
+const OPEN: &[u8] = b"<!--#";
+const CLOSE: &[u8] = b"-->";
+
+/// A piece of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Sent as it is. Neighbouring pieces of text may come from one run of it.
+    Text(&'a [u8]),
+    /// What stands between `<!--#` and `-->`.
+    Command(&'a [u8]),
+}
+
+/// Cuts a page into pieces while it is read. It does not matter how the page was cut before.
+///
+/// Feed it with [`Scanner::next`] until all of a read is used up, and call [`Scanner::finish`]
+/// behind the last one. The bytes of all pieces, with the delimiters of commands, are the page.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    /// Bytes of an opening, or a command that has begun, with its opening.
+    held: Vec<u8>,
+    /// What is held was handed out, and goes when the next bytes come.
+    spent: bool,
+}
+
+impl Scanner {
+    /// Takes bytes from the beginning of `input`: the next piece, if one is complete, and how many
+    /// bytes are used up. Without a piece, all of them are.
+    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
+        if core::mem::take(&mut self.spent) {
+            self.held.clear();
+        }
+        if self.held.is_empty() {
+            let text = memchr::memchr(b'<', input).unwrap_or(input.len());
+            if text > 0 {
+                return (Some(Piece::Text(&input[..text])), text);
+            }
+        }
+        self.hold(input)
+    }
+
+    /// What was held back and begins no command: text.
+    pub fn finish(&mut self) -> &[u8] {
+        if core::mem::replace(&mut self.spent, true) {
+            self.held.clear();
+        }
+        &self.held
+    }
+
+    /// Takes bytes one by one until it is known what they are.
+    fn hold<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
+        for (at, &byte) in input.iter().enumerate() {
+            let opening = self.held.len() < OPEN.len();
+            if opening && byte != OPEN[self.held.len()] {
+                // This byte may open something itself.
+                return self.text(at);
+            }
+            if self.held.len() == OPEN.len() && !byte.is_ascii_alphabetic() {
+                return self.text(at);
+            }
+            self.held.push(byte);
+            if self.held.len() > OPEN.len() && self.held.ends_with(CLOSE) {
+                self.spent = true;
+                let end = self.held.len() - CLOSE.len();
+                return (Some(Piece::Command(&self.held[OPEN.len()..end])), at + 1);
+            }
+            if self.held.len() == OPEN.len() + COMMAND_BYTES_MAX + CLOSE.len() {
+                return self.text(at + 1);
+            }
+        }
+        (None, input.len())
+    }
+
+    fn text(&mut self, used: usize) -> (Option<Piece<'_>>, usize) {
+        self.spent = true;
+        (Some(Piece::Text(&self.held)), used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The pieces of a page that comes in parts, neighbouring texts joined.
+    fn cut(parts: &[&[u8]]) -> String {
+        let (mut scanner, mut shown, mut text) = (Scanner::default(), String::new(), Vec::new());
+        let mut flush = |text: &mut Vec<u8>, shown: &mut String| {
+            if !text.is_empty() {
+                shown.push_str(&format!("({})", text.escape_ascii()));
+                text.clear();
+            }
+        };
+        for part in parts {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                let (piece, used) = scanner.next(rest);
+                match piece {
+                    Some(Piece::Text(bytes)) => text.extend_from_slice(bytes),
+                    Some(Piece::Command(bytes)) => {
+                        flush(&mut text, &mut shown);
+                        shown.push_str(&format!("[{}]", bytes.escape_ascii()));
+                    }
+                    None => assert_eq!(used, rest.len()),
+                }
+                rest = &rest[used..];
+            }
+        }
+        text.extend_from_slice(scanner.finish());
+        flush(&mut text, &mut shown);
+        shown
+    }
+
+    #[test]
+    fn pages_are_the_same_wherever_they_are_cut() {
+        for (page, wanted) in [
+            ("", ""),
+            ("plain", "(plain)"),
+            ("a<!--#echo x-->b", "(a)[echo x](b)"),
+            ("<!--#a--><!--#b-->", "[a][b]"),
+            ("<!-- no --><<!--#a-->", "(<!-- no --><)[a]"),
+            ("<!--# no --><!--#-->", "(<!--# no --><!--#-->)"),
+            ("<<!<!-<!--<!--#x --->", "(<<!<!-<!--)[x -]"),
+            ("<!--#open", "(<!--#open)"),
+            ("<!--#a '-->'-->", "[a \\'](\\'-->)"),
+            ("<!--#a\n-- > -->", "[a\\n-- > ]"),
+        ] {
+            let page = page.as_bytes();
+            assert_eq!(cut(&[page]), wanted);
+            for at in 0..=page.len() {
+                assert_eq!(cut(&[&page[..at], &page[at..]]), wanted, "cut at {at}");
+            }
+            let bytes: Vec<&[u8]> = page.chunks(1).collect();
+            assert_eq!(cut(&bytes), wanted, "byte by byte");
+        }
+    }
+
+    #[test]
+    fn a_command_has_n_bytes_at_most() {
+        for (length, is_command) in [(COMMAND_BYTES_MAX, true), (COMMAND_BYTES_MAX + 1, false)] {
+            let command = "a".repeat(length);
+            let page = format!("<!--#{command}-->x<!--#b-->");
+            let wanted = match is_command {
+                true => format!("[{command}](x)[b]"),
+                false => format!("(<!--#{command}-->x)[b]"),
+            };
+            assert_eq!(cut(&[page.as_bytes()]), wanted.to_string());
+            assert_eq!(cut(&[&page.as_bytes()[..5000], &page.as_bytes()[5000..]]), wanted);
+        }
+    }
+}

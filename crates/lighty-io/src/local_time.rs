@@ -1,4 +1,4 @@
-//! Local time: what the machine's clock on the wall would show. Only logs ask for it.
+//! Local time: what the machine's clock on the wall would show. Logs ask for it, and pages.
 
 /// A moment in the machine's time zone (`TZ`, else `/etc/localtime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,20 @@ impl LocalTime {
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are valid for the call; `localtime_r` writes `tm` only.
         let done = unsafe { libc::localtime_r(&unix_s, &mut tm) };
-        if done.is_null() {
-            return Self::at(0);
-        }
-        let (zone, zone_len) = zone_of(&tm);
+        if done.is_null() { Self::at(0) } else { Self::of(&tm, unix_s) }
+    }
+
+    /// The same moment at Greenwich, whose zone is called `GMT`.
+    pub fn gmt_at(unix_s: i64) -> Self {
+        // SAFETY: every field of `tm` may be zero: integers and a pointer that may be null.
+        let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are valid for the call; `gmtime_r` writes `tm` only.
+        let done = unsafe { libc::gmtime_r(&unix_s, &mut tm) };
+        if done.is_null() { Self::gmt_at(0) } else { Self::of(&tm, unix_s) }
+    }
+
+    fn of(tm: &libc::tm, unix_s: i64) -> Self {
+        let (zone, zone_len) = zone_of(tm);
         Self {
             year: tm.tm_year.saturating_add(1900),
             month: (tm.tm_mon + 1) as u8,
@@ -92,6 +102,14 @@ mod tests {
             assert_eq!(i64::from(time.weekday), (local.div_euclid(86_400) + 4).rem_euclid(7));
             assert!(!time.zone().is_empty());
         }
+    }
+
+    #[test]
+    fn greenwich_is_where_no_offset_is() {
+        let time = LocalTime::gmt_at(784_111_777);
+        assert_eq!((time.day, time.hour, time.minute, time.second), (6, 8, 49, 37));
+        assert_eq!((time.utc_offset_s, time.zone()), (0, &b"GMT"[..]));
+        assert_eq!(LocalTime::gmt_at(i64::MAX).unix_s, 0);
     }
 
     #[test]

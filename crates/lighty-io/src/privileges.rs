@@ -86,6 +86,35 @@ pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     Ok(home.flatten())
 }
 
+/// The name of the user with a number; `None` where there is no such user. May wait, as
+/// [`home_of`] may.
+///
+/// # Errors
+/// What the look-up reported.
+pub fn user_name(uid: u32) -> io::Result<Option<Vec<u8>>> {
+    with_entry_buffer(|buffer| {
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut result = std::ptr::null_mut();
+        // SAFETY: the buffer is as long as said and outlives the call, as do the two places for
+        // the result.
+        let code = unsafe {
+            libc::getpwuid_r(
+                uid,
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        if code != 0 || result.is_null() {
+            return if code == 0 { Ok(None) } else { Err(code) };
+        }
+        // SAFETY: a result that is not null points to `entry`, which the call has filled in; its
+        // name is a string in the buffer, which is still alive.
+        Ok(Some(unsafe { CStr::from_ptr(entry.assume_init().pw_name) }.to_bytes().to_vec()))
+    })
+}
+
 /// What `read` takes from a user's entry, whose strings live as long as the call; `None` where
 /// there is no such user.
 fn user_entry<T>(name: &CStr, read: impl Fn(&libc::passwd) -> T) -> io::Result<Option<T>> {

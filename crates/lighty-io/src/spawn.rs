@@ -5,8 +5,10 @@
 //! zombies, also when its [`Child`] is dropped: then it is killed.
 //!
 //! Reading order: this file (starting and ending), `exec` (what happens between `fork` and
-//! `exec`), `lines` (what children say), `channel` (talking with them).
+//! `exec`), `lines` (what children say), `capture` (all that one says), `channel` (talking with
+//! them).
 
+mod capture;
 mod channel;
 mod exec;
 mod lines;
@@ -29,6 +31,7 @@ use tokio::net::unix::pipe;
 
 use crate::privileges::Identity;
 
+pub use capture::capture;
 pub use channel::Channel;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
 pub use rustix::process::Signal as ChildSignal;

@@ -95,6 +95,8 @@ pub struct Exchange {
     pub key_bucket: Option<Arc<Bucket>>,
     /// What is held until the request is over: places among those that may be served at a time.
     pub until_over: Vec<Box<dyn Any>>,
+    /// What the request that this one is a part of shares with it, see [`crate::subrequest`].
+    pub within: Option<Rc<dyn Any>>,
     path_known: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
@@ -133,6 +135,7 @@ impl Exchange {
             counted: Counted::default(),
             key_bucket: None,
             until_over: Vec::new(),
+            within: None,
             path_known: false,
             owed: Fields::default(),
         }
@@ -166,6 +169,7 @@ impl Exchange {
         self.counted = Counted::default();
         self.key_bucket = None;
         self.until_over.clear();
+        self.within = None;
         self.path_known = false;
         self.owed.clear();
     }

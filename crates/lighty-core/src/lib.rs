@@ -8,7 +8,7 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`, `board`,
-//! `rules`, `cidr`, `throttle`.
+//! `rules`, `cidr`, `throttle`, `subrequest`, `variables`, `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -26,14 +26,18 @@ pub mod module;
 mod named_file;
 pub mod physical;
 pub mod pipeline;
+pub mod places;
 pub mod request;
 pub mod response;
 pub mod rules;
 pub mod services;
 pub mod settings;
+pub mod strftime;
+pub mod subrequest;
 pub mod throttle;
 pub mod trace;
 pub mod upstream_trace;
+pub mod variables;
 
 pub use body::{
     Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,

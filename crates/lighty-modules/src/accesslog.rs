@@ -4,7 +4,7 @@
 //! of the worker and hands it to a log's writer thread: no allocation when warm, and no system
 //! call in the loop.
 //!
-//! Read `settings`, `format` and `strftime`, then `record`, `render` with `escape`, `json`,
+//! Read `settings` and `format`, then `record`, `render` with `escape`, `json`,
 //! `sinks`, and this file.
 
 mod escape;
@@ -16,7 +16,6 @@ mod record;
 mod render;
 mod settings;
 mod sinks;
-mod strftime;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,7 @@
 //! answer as the program writes it. A program whose client left is ended; none is left behind.
 //!
 //! Reading order: `settings`, this file (what is asked for, and the answer's head), `program` (what
-//! is started), `keeper` (how many, and how they end), `talk` (bytes both ways), `output` (the
+//! is started), `keeper` (how they end), `talk` (bytes both ways), `output` (the
 //! answer's body).
 
 mod keeper;
@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::places::Places;
 use lighty_core::{Body, Exchange, Fault, Settings};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
@@ -24,7 +25,6 @@ use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
 use keeper::Keeper;
-pub use keeper::Places;
 use output::Output;
 use settings::CgiSettings;
 use talk::{Talk, Trouble};

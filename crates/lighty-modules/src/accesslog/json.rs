@@ -9,7 +9,7 @@ use lighty_http::{Fields, Known, json};
 use super::format::Unit;
 use super::record::{Connection, Moment, Record};
 use super::render::{fraction, number};
-use super::strftime;
+use lighty_core::strftime;
 
 /// Appends the request's object, its newline included.
 pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {

@@ -1,10 +1,9 @@
-//! How many programs run, and how each of them ends.
+//! How each program ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lighty_core::log::{About, Level, Log};
+use lighty_core::places::Place;
 use lighty_core::{Exchange, Fault};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
@@ -15,28 +14,6 @@ use super::settings::{CgiSettings, Limits};
 
 /// Time that a program has to end by itself once it was told to.
 const GRACE_MS: u64 = 2_000;
-
-/// How many programs run for all workers. Clones count together.
-#[derive(Clone, Default)]
-pub struct Places(Arc<AtomicUsize>);
-
-impl Places {
-    /// A place for another program, unless `max` run.
-    pub(super) fn take(&self, max: usize) -> Option<Place> {
-        let more = |taken: usize| (taken < max).then_some(taken + 1);
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| Place(Arc::clone(&self.0)))
-    }
-}
-
-/// Counts a program for as long as it runs.
-pub(super) struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// Whoever holds it wants the program to run. Dropping it ends the program.
 pub(super) struct Keeper {
@@ -135,21 +112,5 @@ async fn run_out(child: &Child, exit_ms: u64) -> Option<Exit> {
     match tokio::time::timeout(Duration::from_millis(exit_ms), child.wait()).await {
         Ok(exit) => exit.ok(),
         Err(_) => child.stop(lighty_io::spawn::ChildSignal::TERM, GRACE_MS).await.ok(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn n_programs_have_a_place() {
-        let places = Places::default();
-        let first = places.take(2);
-        let second = places.clone().take(2);
-        assert!(first.is_some() && second.is_some());
-        assert!(places.take(2).is_none());
-        drop(first);
-        assert!(places.take(2).is_some());
     }
 }

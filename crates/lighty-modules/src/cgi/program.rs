@@ -1,15 +1,11 @@
 //! What is started for a request, and what it is told: RFC 3875 section 4.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use lighty_core::Exchange;
-use lighty_http::host;
+use lighty_core::{Exchange, variables};
 use lighty_io::spawn::{Input, Output, Program};
-use lighty_io::transport::Peer;
-use lighty_wire::cgi::Params;
 
 /// Variables of the server's own environment that programs get: where to find other programs and
 /// libraries, and which time it is here.
@@ -28,7 +24,10 @@ pub(super) fn describe(ex: &Exchange, interpreter: &str, upgrade: bool) -> Progr
     };
     program.working_dir = Some(path(&script[..name_at]));
     program.copy_environment(INHERITED);
-    describe_request(ex, &script, &mut program);
+    variables::for_each(ex, &script, |name, value| {
+        let variable = (OsString::from_vec(name.to_vec()), OsString::from_vec(value.to_vec()));
+        program.environment.push(variable);
+    });
     if !upgrade {
         program.stdin = if ex.body.exists() { Input::Pipe } else { Input::Null };
         program.stdout = Output::Pipe;
@@ -39,66 +38,4 @@ pub(super) fn describe(ex: &Exchange, interpreter: &str, upgrade: bool) -> Progr
 
 fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
-}
-
-fn describe_request(ex: &Exchange, script: &[u8], program: &mut Program) {
-    let request = &ex.request;
-    let server_addr = server_addr(ex);
-    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
-    let host = host::parts(&request.authority).0;
-    let extra: Vec<_> = ex.environment.iter().collect();
-    let user = ex.request.remote_user.as_slice();
-    let script_name = script_name(ex);
-    let params = Params {
-        server_software: ex.settings.core.tag.as_bytes(),
-        server_name: if host.is_empty() { named } else { host },
-        server_port: request.local_port,
-        server_addr: server_addr.as_bytes(),
-        protocol: request.version,
-        remote_addr: request.peer_text.as_bytes(),
-        remote_port: match request.peer {
-            Peer::Inet(address) => address.port(),
-            Peer::Unix => 0,
-        },
-        remote_user: (!user.is_empty()).then_some(user),
-        method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
-        request_uri: &request.target_raw,
-        redirect_uri: (request.target != request.target_raw).then_some(&*request.target),
-        query: request.query(),
-        content_length: if ex.body.exists() { ex.body.announced() } else { Some(0) },
-        script_name: &script_name,
-        path_info: &ex.physical.path_info,
-        script_filename: script,
-        document_root: &ex.physical.docroot,
-        https: request.scheme == "https",
-        extra: &extra,
-        ..Params::new(&request.fields)
-    };
-    params.for_each(|name, value| {
-        // What holds a NUL cannot be a variable; none of the server's own does.
-        if !name.contains(&0) && !value.contains(&0) && !name.contains(&b'=') {
-            let variable = (OsString::from_vec(name.to_vec()), OsString::from_vec(value.to_vec()));
-            program.environment.push(variable);
-        }
-    });
-}
-
-/// The URL's path up to the path info; for a directory's index file, with its name.
-fn script_name(ex: &Exchange) -> Vec<u8> {
-    let whole = &ex.request.path;
-    let mut name = whole.strip_suffix(&*ex.physical.path_info).unwrap_or(whole).to_vec();
-    if name.ends_with(b"/") {
-        let rel = &ex.physical.rel;
-        let from = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-        name.extend_from_slice(&rel[from..]);
-    }
-    name
-}
-
-/// A listener on all addresses does not tell on which of them a client came.
-fn server_addr(ex: &Exchange) -> String {
-    let listener: Option<SocketAddr> = ex.request.local_socket.parse().ok();
-    let listener = listener.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-    let asked = || ex.link.as_ref().and_then(|link| link.borrow().local_ip());
-    listener.or_else(asked).map(|ip| ip.to_string()).unwrap_or_default()
 }

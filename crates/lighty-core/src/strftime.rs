@@ -1,4 +1,4 @@
-//! `strftime` patterns in the C locale: a log must read the same wherever the server runs.
+//! `strftime` patterns in the C locale: logs and pages read the same wherever the server runs.
 
 use lighty_io::local_time::LocalTime;
 
@@ -21,15 +21,18 @@ const MONTHS: [&str; 12] = [
 
 /// A conversion that [`render`] does not know.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unknown {
+pub struct Unknown {
     /// Offset of its `%` in the pattern.
-    pub(super) at: usize,
+    pub at: usize,
     /// The conversion as written.
-    pub(super) text: String,
+    pub text: String,
 }
 
-/// Checks a pattern. `%n` is refused: a log line is one line.
-pub(super) fn check(pattern: &str) -> Result<(), Unknown> {
+/// Checks a pattern of a log line: `%n` is refused, for it is one line.
+///
+/// # Errors
+/// The first conversion that is unknown.
+pub fn check(pattern: &str) -> Result<(), Unknown> {
     let mut chars = pattern.char_indices();
     while let Some((at, c)) = chars.next() {
         if c != '%' {
@@ -44,8 +47,8 @@ pub(super) fn check(pattern: &str) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// Appends the time as a checked pattern shows it.
-pub(super) fn render(pattern: &[u8], time: &LocalTime, out: &mut Vec<u8>) {
+/// Appends the time as a pattern shows it; conversions that are unknown show nothing.
+pub fn render(pattern: &[u8], time: &LocalTime, out: &mut Vec<u8>) {
     let mut rest = pattern;
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
@@ -73,6 +76,7 @@ fn convert(letter: u8, time: &LocalTime, out: &mut Vec<u8>) {
         b'p' => out.extend_from_slice(if time.hour < 12 { b"AM" } else { b"PM" }),
         b'P' => out.extend_from_slice(if time.hour < 12 { b"am" } else { b"pm" }),
         b't' => out.push(b'\t'),
+        b'n' => out.push(b'\n'),
         b'z' => offset(time.utc_offset_s, false, out),
         b'Z' => out.extend_from_slice(time.zone()),
         b'%' => out.push(b'%'),
@@ -110,7 +114,7 @@ fn convert_number(letter: u8, time: &LocalTime, out: &mut Vec<u8>) {
 }
 
 /// `+0200`, or `+02:00` as RFC 3339 wants it.
-pub(super) fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
+pub fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
     out.push(if seconds < 0 { b'-' } else { b'+' });
     let minutes = i64::from(seconds.unsigned_abs() / 60);
     number(minutes / 60, 2, b'0', out);
@@ -121,7 +125,7 @@ pub(super) fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
 }
 
 /// Appends a number with at least `width` characters.
-pub(super) fn number(value: i64, width: usize, fill: u8, out: &mut Vec<u8>) {
+pub fn number(value: i64, width: usize, fill: u8, out: &mut Vec<u8>) {
     let mut digits = [0u8; 20];
     let mut start = digits.len();
     let mut left = value.unsigned_abs();

@@ -76,6 +76,7 @@ pub enum Fault {
     ProgramsMax,
     ProgramReadTimeout,
     ProgramWriteTimeout,
+    PageLimit,
     RewriteTarget,
     NotAuthenticated,
     BadCredentials,
@@ -112,7 +113,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 52] = [
+    pub const ALL: [Fault; 53] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -154,6 +155,7 @@ impl Fault {
         Fault::ProgramsMax,
         Fault::ProgramReadTimeout,
         Fault::ProgramWriteTimeout,
+        Fault::PageLimit,
         Fault::RewriteTarget,
         Fault::NotAuthenticated,
         Fault::BadCredentials,
@@ -228,6 +230,9 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
             Fault::RewriteTarget => row(Operator, 500, Level::Error, Keep, NO_SLASH),
+            Fault::PageLimit => {
+                row(Operator, 500, Level::Error, Keep, "a page exceeds a limit of mod_ssi")
+            }
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
             other => other.gate_verdict().unwrap_or_else(|| other.backend_verdict()),
         }

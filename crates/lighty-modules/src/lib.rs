@@ -24,6 +24,7 @@ pub mod rewrite;
 pub mod secdownload;
 pub mod setenv;
 pub mod simple_vhost;
+pub mod ssi;
 pub mod staticfile;
 pub mod status;
 pub mod uploadprogress;

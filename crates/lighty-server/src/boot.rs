@@ -11,6 +11,7 @@ use std::time::Duration;
 use lighty_config::{Active, Config};
 use lighty_core::board::Board;
 use lighty_core::log::{About, Level, Log};
+use lighty_core::places::Places;
 use lighty_core::settings::ServerSettings;
 use lighty_core::{Settings, limits};
 use lighty_io::clock::Clock;
@@ -19,7 +20,6 @@ use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
 use lighty_modules::auth::Keeper;
-use lighty_modules::cgi::Places;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_proxy::configured;
 use lighty_proxy::registry::Registry;
@@ -94,6 +94,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
         places: Places::default(),
+        page_places: Places::default(),
         upstreams: Arc::clone(&upstreams),
         keeper: Keeper::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
     };

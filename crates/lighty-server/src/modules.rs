@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
 use lighty_core::board::Board;
+use lighty_core::places::Places;
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
-use lighty_modules::cgi::Places;
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::{
@@ -31,6 +31,7 @@ use lighty_modules::{
     secdownload::Secdownload,
     setenv::Setenv,
     simple_vhost::SimpleVhost,
+    ssi::Ssi,
     staticfile::StaticFile,
     status::Status,
     userdir::Userdir,
@@ -58,6 +59,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_indexfile",
     "mod_proxy_core",
     "mod_cgi",
+    "mod_ssi",
     "mod_flv_streaming",
     "mod_staticfile",
     "mod_dirlisting",
@@ -79,6 +81,8 @@ pub struct Shared {
     pub uploads: Uploads,
     /// Of the programs that run.
     pub places: Places,
+    /// Of the commands that pages run.
+    pub page_places: Places,
     pub upstreams: Arc<Registry>,
     pub keeper: Arc<Keeper>,
 }
@@ -103,6 +107,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(Secdownload::directives());
     rows.extend(IndexFile::directives());
     rows.extend(Cgi::directives());
+    rows.extend(Ssi::directives());
     rows.extend(FlvStreaming::directives());
     rows.extend(StaticFile::directives());
     rows.extend(DirListing::directives());
@@ -141,6 +146,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(IndexFile),
         asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
         asked.for_one(Cgi::new(&shared.places)),
+        asked.for_one(Ssi::new(&shared.page_places)),
         asked.for_one(FlvStreaming),
         always(StaticFile),
         always(DirListing),

@@ -93,7 +93,7 @@ mod tests {
     /// The pieces of a page that comes in parts, neighbouring texts joined.
     fn cut(parts: &[&[u8]]) -> String {
         let (mut scanner, mut shown, mut text) = (Scanner::default(), String::new(), Vec::new());
-        let mut flush = |text: &mut Vec<u8>, shown: &mut String| {
+        let flush = |text: &mut Vec<u8>, shown: &mut String| {
             if !text.is_empty() {
                 shown.push_str(&format!("({})", text.escape_ascii()));
                 text.clear();

@@ -65,11 +65,10 @@ mod tests {
 
     use super::*;
 
-    fn run(
-        command: &str,
-        bytes_max: usize,
-        limit_ms: u64,
-    ) -> (io::Result<(Vec<u8>, Exit)>, Vec<Vec<u8>>) {
+    type Captured = io::Result<(Vec<u8>, Exit)>;
+    type Lines = Vec<Vec<u8>>;
+
+    fn run(command: &str, bytes_max: usize, limit_ms: u64) -> (Captured, Lines) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let mut program = Program::new("/bin/sh");
         program.args = vec!["-c".into(), command.into()];

@@ -1,0 +1,179 @@
+//! `mod_ssi`: server-side includes, pages that ask the server for parts of themselves.
+//!
+//! A page is read through the file engine and cut while it is read; its long runs of text and the
+//! files that it includes go out as file ranges. An included URL is a request of its own within this
+//! one ([`lighty_core::subrequest`]). The answer is put together before its first byte is sent, so
+//! that its length is known and HEAD says the same as GET; what of it is held in memory, and how
+//! many commands make it, is limited.
+//!
+//! Reading order: `settings`, this file, `page` (text and conditions), `command` (what commands do),
+//! `include` (files and URLs), `program` (`exec`), `scene` (what a page knows), `shared` (what the
+//! pages of one answer share), `output`.
+
+mod command;
+mod include;
+mod output;
+mod page;
+mod program;
+mod scene;
+mod settings;
+mod shared;
+
+use std::rc::Rc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::places::Places;
+use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::{Known, Method, Status, date};
+use lighty_io::file::FileKind;
+use lighty_io::stat_cache::Entry;
+
+use output::Output;
+use page::{Base, Page};
+use scene::Scene;
+use settings::SsiSettings;
+use shared::{Fatal, Shared};
+
+/// The module.
+pub struct Ssi {
+    places: Places,
+}
+
+impl Ssi {
+    /// For a worker; `places` are those of all of them.
+    pub fn new(places: &Places) -> Self {
+        Self { places: places.clone() }
+    }
+}
+
+impl Module for Ssi {
+    fn name(&self) -> &'static str {
+        "mod_ssi"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { handle: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<SsiSettings>();
+        let Some(entry) = ex.physical.entry.clone() else { return Step::Next };
+        if entry.meta().kind != FileKind::File || !own.is_page(&ex.physical.rel) {
+            return Step::Next;
+        }
+        let outer = ex.within.clone().and_then(|within| within.downcast::<Shared>().ok());
+        match &outer {
+            // Included as it is.
+            Some(_) if own.recursion_max == 0 => return Step::Next,
+            // Its size or time is wanted, not what it says.
+            Some(shared) if shared.only_looks() => {
+                ex.response.answered = true;
+                return Step::Answered;
+            }
+            _ => {}
+        }
+        if !is_allowed(ex) {
+            return Step::Answered;
+        }
+        Step::Wait(Box::pin(serve(ex, settings, entry, outer, self.places.clone())))
+    }
+}
+
+/// Answers requests that a page does not understand.
+fn is_allowed(ex: &mut Exchange) -> bool {
+    const ALLOWED: &str = "GET, HEAD, POST, OPTIONS";
+    match ex.request.method {
+        Some(Method::Get | Method::Head | Method::Post) => return true,
+        Some(Method::Options) => {
+            ex.response.status = Status::NO_CONTENT;
+            ex.response.answered = true;
+        }
+        _ => ex.fail(Fault::MethodNotAllowed),
+    }
+    ex.response.fields.push_known(Known::Allow, ALLOWED);
+    false
+}
+
+async fn serve(
+    ex: &mut Exchange,
+    settings: Rc<Settings>,
+    entry: Rc<Entry>,
+    outer: Option<Rc<Shared>>,
+    places: Places,
+) -> Step<'static> {
+    let own = settings.module::<SsiSettings>();
+    let is_part = outer.is_some();
+    let shared = outer.unwrap_or_else(|| Rc::new(Shared::of(ex, &entry, own.limits)));
+    let Some(_depth) = shared.enter(own.recursion_max) else {
+        ex.fail_saying(Fault::PageLimit, &format!("ssi.recursion-max = {}", own.recursion_max));
+        return Step::Answered;
+    };
+    let made = make(ex, own, &entry, &shared, places).await;
+    match made {
+        Ok(body) => answer(ex, own, &shared, body, is_part),
+        Err(fatal) => {
+            if fatal.fault == Fault::PageLimit {
+                shared.fail();
+            }
+            ex.fail_saying(fatal.fault, &fatal.words);
+        }
+    }
+    Step::Answered
+}
+
+async fn make(
+    ex: &Exchange,
+    own: &SsiSettings,
+    entry: &Rc<Entry>,
+    shared: &Rc<Shared>,
+    places: Places,
+) -> Result<Body, Fatal> {
+    let scene = Scene::new(ex, own, shared, places);
+    let mut output = Output::new(shared);
+    Page::new(&scene, &mut output, Base::of(ex), entry).run().await?;
+    Ok(output.into_body())
+}
+
+/// Makes what the page came to the response.
+fn answer(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_part: bool) {
+    let response = &mut ex.response;
+    response.answered = true;
+    response.fields.push_known(Known::ContentType, own.content_type.as_bytes());
+    if own.conditional_requests && !is_part && ex.error_status.is_none() {
+        match validate(ex, shared) {
+            Outcome::Proceed { .. } => {}
+            Outcome::NotModified => {
+                ex.response.status = Status::NOT_MODIFIED;
+                return;
+            }
+            Outcome::PreconditionFailed => return ex.fail_status(Status::PRECONDITION_FAILED),
+        }
+    }
+    ex.response.body = body;
+}
+
+/// Says when the newest file of the answer was changed, and judges the request's conditions by it.
+fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
+    let (modified_s, tag) = shared.validators();
+    let fields = &mut ex.response.fields;
+    fields.push_known(Known::ETag, &tag);
+    fields.push_known(Known::LastModified, date::format(modified_s));
+    let validators = Validators {
+        etag: Some(tag.as_bytes()),
+        last_modified: Some(modified_s),
+        now: ex.services.clock.unix_s(),
+    };
+    let method = match ex.request.method {
+        // It does nothing that GET would not do.
+        Some(Method::Post) | None => Method::Get,
+        Some(method) => method,
+    };
+    conditional::evaluate(method, &ex.request.fields, true, &validators)
+}

@@ -1,0 +1,245 @@
+//! Files and URLs that a page names.
+
+use std::rc::Rc;
+
+use lighty_core::{Body, BodyStream, Exchange, subrequest};
+use lighty_http::ssi::Command;
+use lighty_http::{Known, Method, Status, uri};
+use lighty_io::file::{FileKind, Meta};
+use lighty_io::stat_cache::Entry;
+
+use super::page::Page;
+use super::shared::Fatal;
+
+/// Something that is named, and how it is said in the log.
+enum Named<'a> {
+    /// By its path from the page's directory.
+    File(&'a [u8]),
+    /// By its URL, from the page's if it does not begin with a slash.
+    Url(&'a [u8]),
+}
+
+impl<'a> Named<'a> {
+    fn by(attribute: &[u8], value: &'a [u8]) -> Option<Self> {
+        match attribute {
+            b"file" => Some(Self::File(value)),
+            b"virtual" => Some(Self::Url(value)),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::File(name) => format!("file \"{}\"", name.escape_ascii()),
+            Self::Url(url) => format!("virtual \"{}\"", url.escape_ascii()),
+        }
+    }
+}
+
+impl Page<'_> {
+    /// `include`: each of its attributes is put in.
+    pub(super) async fn include(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+        if command.attributes.is_empty() {
+            return self.complain("include names neither file nor virtual");
+        }
+        for (attribute, value) in &command.attributes {
+            match Named::by(attribute, value) {
+                Some(Named::File(name)) => self.include_file(name).await?,
+                Some(Named::Url(url)) => self.include_url(url).await?,
+                None => {
+                    let words = format!("include knows no {}", attribute.escape_ascii());
+                    self.complain(&words)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn include_file(&mut self, name: &[u8]) -> Result<(), Fatal> {
+        let entry = match self.find(name).await {
+            Ok(entry) => entry,
+            Err(why) => return self.complain_of(&Named::File(name), &why),
+        };
+        let (own, shared) = (self.scene.own, self.scene.shared);
+        if own.recursion_max == 0 || !own.is_page(name) {
+            shared.take_in(entry.meta());
+            return self.push_entry(&entry);
+        }
+        match shared.enter(own.recursion_max) {
+            Some(_depth) => {
+                let name = simplified(name).unwrap_or_default();
+                let base = self.base.of_file(&name);
+                self.out.end_run()?;
+                Page::new(self.scene, self.out, base, &entry).run().await
+            }
+            None => {
+                let why = format!("ssi.recursion-max = {}", own.recursion_max);
+                self.complain_of(&Named::File(name), &why)
+            }
+        }
+    }
+
+    async fn include_url(&mut self, url: &[u8]) -> Result<(), Fatal> {
+        let named = Named::Url(url);
+        let mut part = match self.ask(Method::Get, url).await? {
+            Ok(part) => part,
+            Err(why) => return self.complain_of(&named, &why),
+        };
+        if part.response.fields.contains(Known::ContentEncoding) {
+            return self.complain_of(&named, "its content is encoded");
+        }
+        let is_page = part.handler == "mod_ssi";
+        if let Some(entry) = part.physical.entry.as_ref().filter(|_| !is_page) {
+            self.scene.shared.take_in(entry.meta());
+        }
+        match std::mem::take(&mut part.response.body) {
+            Body::Empty => Ok(()),
+            // What a page of this answer holds was counted when it was made.
+            Body::Memory(bytes) => self.out.push_shared(bytes, !is_page),
+            Body::Cached(entry) => self.push_entry(&entry),
+            Body::File { file, offset, length } => self.out.push_file(&file, offset, length),
+            Body::Chunks(mut chunks) => {
+                while let Some(chunk) = chunks.pop_front() {
+                    self.out.push_chunk(chunk, !is_page)?;
+                }
+                Ok(())
+            }
+            Body::Stream(stream) => self.drain(&named, stream).await,
+        }
+    }
+
+    fn push_entry(&mut self, entry: &Entry) -> Result<(), Fatal> {
+        match entry.small() {
+            Some(bytes) => self.out.push(bytes),
+            None => self.out.push_file(entry.file(), 0, entry.meta().size),
+        }
+    }
+
+    async fn drain(
+        &mut self,
+        named: &Named<'_>,
+        mut stream: Box<dyn BodyStream>,
+    ) -> Result<(), Fatal> {
+        loop {
+            match std::future::poll_fn(|cx| stream.poll_next(cx)).await {
+                Some(Ok(chunk)) => self.out.push_chunk(chunk, true)?,
+                Some(Err(error)) => return self.complain_of(named, &error.to_string()),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What `fsize` and `flastmod` are about; `None` where the page was told why there is nothing.
+    pub(super) async fn look_at(&mut self, command: &Command<'_>) -> Result<Option<Meta>, Fatal> {
+        let named = command.attributes.iter().find_map(|(name, value)| Named::by(name, value));
+        let Some(named) = named else {
+            self.complain("it names neither file nor virtual")?;
+            return Ok(None);
+        };
+        let found = match named {
+            Named::File(name) => self.find(name).await.map(|entry| *entry.meta()),
+            Named::Url(url) => self.look_at_url(url).await?,
+        };
+        match found {
+            Ok(meta) => {
+                self.scene.shared.take_in(&meta);
+                Ok(Some(meta))
+            }
+            Err(why) => self.complain_of(&named, &why).map(|()| None),
+        }
+    }
+
+    async fn look_at_url(&mut self, url: &[u8]) -> Result<Result<Meta, String>, Fatal> {
+        let _look = self.scene.shared.look();
+        let part = self.ask(Method::Head, url).await?;
+        Ok(part.and_then(|part| match &part.physical.entry {
+            Some(entry) if entry.meta().kind == FileKind::File => Ok(*entry.meta()),
+            _ => Err("it is no file".to_owned()),
+        }))
+    }
+
+    /// Asks for a URL; the inner error is why its answer is of no use.
+    async fn ask(
+        &mut self,
+        method: Method,
+        url: &[u8],
+    ) -> Result<Result<Box<Exchange>, String>, Fatal> {
+        if url.is_empty() {
+            return Ok(Err("no URL".to_owned()));
+        }
+        let mut target = Vec::new();
+        if url.first() != Some(&b'/') {
+            uri::encode_path(&self.base.urls, &mut target);
+        }
+        target.extend_from_slice(url);
+        let within = Rc::clone(self.scene.shared);
+        let answered = subrequest::answer(self.scene.ex, method, &target, within).await;
+        if self.scene.shared.take_failed() {
+            return Err(Fatal::limit("in a page that it includes"));
+        }
+        Ok(match answered {
+            Ok(part) if part.response.status == Status::OK => Ok(part),
+            Ok(part) => Err(format!("answered {}", part.response.status.code())),
+            Err(_) => Err("it is no URL".to_owned()),
+        })
+    }
+
+    /// The file with a name from the page's directory.
+    async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, String> {
+        let ex = self.scene.ex;
+        let simple = simplified(name).ok_or("it is not beneath the page's directory")?;
+        let root = ex.physical.root.as_ref().ok_or("no document root")?;
+        let rel = [self.base.files.as_slice(), &simple].concat();
+        let follow = ex.settings.core.follow_symlink;
+        let noatime = ex.settings.server.use_noatime;
+        let found = ex.services.stat_cache.lookup(root, &rel, follow, noatime).entry().await;
+        let entry = found.map_err(|error| error.to_string())?;
+        match entry.meta().kind {
+            FileKind::File => Ok(entry),
+            _ => Err("not a regular file".to_owned()),
+        }
+    }
+
+    fn complain_of(&mut self, named: &Named<'_>, why: &str) -> Result<(), Fatal> {
+        self.complain(&format!("{}: {why}", named.text()))
+    }
+}
+
+/// A relative path in one spelling; `None` for one that climbs, is empty or holds a NUL.
+fn simplified(name: &[u8]) -> Option<Vec<u8>> {
+    let mut simple: Vec<u8> = Vec::with_capacity(name.len());
+    for segment in name.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => return None,
+            segment => {
+                if !simple.is_empty() {
+                    simple.push(b'/');
+                }
+                simple.extend_from_slice(segment);
+            }
+        }
+    }
+    (!simple.is_empty() && !simple.contains(&0)).then_some(simple)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_beneath_the_page() {
+        for (name, wanted) in [
+            ("a.txt", Some("a.txt")),
+            ("/a//./b", Some("a/b")),
+            ("a..b", Some("a..b")),
+            ("../a", None),
+            ("a/../b", None),
+            ("", None),
+            ("./", None),
+            ("a\0b", None),
+        ] {
+            assert_eq!(simplified(name.as_bytes()).as_deref(), wanted.map(str::as_bytes), "{name}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! One page: its text, its commands, and which of them count.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use lighty_core::log::Level;
+use lighty_core::{Exchange, Fault, variables};
+use lighty_http::ssi::{Command, Name, Piece, Scanner};
+use lighty_io::file::OwnedBuf;
+use lighty_io::stat_cache::Entry;
+
+use super::output::Output;
+use super::scene::Scene;
+use super::shared::Fatal;
+
+/// Bytes of a page that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How deep `if` may be nested.
+const IFS_MAX: usize = 64;
+
+/// Commands after which others of the worker have their turn.
+const COMMANDS_IN_A_ROW: u32 = 128;
+
+/// What relative names in a page are relative to.
+#[derive(Clone)]
+pub(super) struct Base {
+    /// Directory beneath the document root; empty, or with a slash at its end.
+    pub(super) files: Vec<u8>,
+    /// Directory of URLs, with a slash at its end; decoded.
+    pub(super) urls: Vec<u8>,
+}
+
+impl Base {
+    /// That of the page that was found for a request.
+    pub(super) fn of(ex: &Exchange) -> Self {
+        let directory = |path: &[u8]| {
+            let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            path[..end].to_vec()
+        };
+        Self { files: directory(&ex.physical.rel), urls: directory(&variables::script_name(ex)) }
+    }
+
+    /// That of a file whose name is relative to this one.
+    pub(super) fn of_file(&self, name: &[u8]) -> Self {
+        let end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let mut base = self.clone();
+        base.files.extend_from_slice(&name[..end]);
+        base.urls.extend_from_slice(&name[..end]);
+        base
+    }
+}
+
+/// An `if` that is open.
+struct Choice {
+    /// What surrounds it counts.
+    is_reached: bool,
+    /// A branch was taken, this one or one before.
+    is_made: bool,
+    /// This branch counts.
+    is_taken: bool,
+    /// Its last branch is reached.
+    is_last: bool,
+}
+
+/// A page that is being made.
+pub(super) struct Page<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) out: &'a mut Output,
+    pub(super) base: Base,
+    entry: &'a Rc<Entry>,
+    choices: Vec<Choice>,
+    /// Where in the file the next piece begins.
+    at: u64,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn new(
+        scene: &'a Scene<'a>,
+        out: &'a mut Output,
+        base: Base,
+        entry: &'a Rc<Entry>,
+    ) -> Self {
+        Self { scene, out, base, entry, choices: Vec::new(), at: 0 }
+    }
+
+    /// Makes all of it.
+    pub(super) fn run(mut self) -> Pin<Box<dyn Future<Output = Result<(), Fatal>> + 'a>> {
+        Box::pin(async move {
+            self.scene.shared.take_in(self.entry.meta());
+            let mut scanner = Scanner::default();
+            match self.entry.small() {
+                Some(bytes) => self.feed(&mut scanner, bytes).await?,
+                None => self.read(&mut scanner).await?,
+            }
+            self.text(scanner.finish());
+            self.out.end_run()?;
+            if !self.choices.is_empty() {
+                self.scene.log(Level::Warning, "an if has no endif");
+            }
+            Ok(())
+        })
+    }
+
+    async fn read(&mut self, scanner: &mut Scanner) -> Result<(), Fatal> {
+        let size = self.entry.meta().size;
+        let (file, engine) = (self.entry.file(), &self.scene.ex.services.engine);
+        let mut buffer = OwnedBuf::zeroed(READ_BYTES);
+        let mut offset = 0;
+        while offset < size {
+            let count;
+            (buffer, count) = engine.read(file, offset, buffer).await;
+            let count = count.map_err(|error| Fatal {
+                fault: Fault::of_file_error(&error),
+                words: error.to_string(),
+            })?;
+            if count == 0 {
+                // It was cut while it was read.
+                return Ok(());
+            }
+            offset += count as u64;
+            self.feed(scanner, &buffer[..count]).await?;
+        }
+        Ok(())
+    }
+
+    async fn feed(&mut self, scanner: &mut Scanner, mut bytes: &[u8]) -> Result<(), Fatal> {
+        while !bytes.is_empty() {
+            let (piece, used) = scanner.next(bytes);
+            bytes = &bytes[used..];
+            match piece {
+                Some(Piece::Text(text)) => self.text(text),
+                Some(Piece::Command(command)) => {
+                    self.at += (b"<!--#".len() + command.len() + b"-->".len()) as u64;
+                    self.out.end_run()?;
+                    self.command(command).await?;
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        if self.counts() && !text.is_empty() {
+            self.out.push_text(self.entry.file(), self.at, text);
+        }
+        self.at += text.len() as u64;
+    }
+
+    async fn command(&mut self, text: &[u8]) -> Result<(), Fatal> {
+        if self.scene.shared.count_command()? % COMMANDS_IN_A_ROW == 0 {
+            tokio::task::yield_now().await;
+        }
+        let command = match Command::parse(text) {
+            Ok(command) => command,
+            Err(_) if !self.counts() => return Ok(()),
+            Err(why) => return self.complain(&format!("{why}: {}", text.escape_ascii())),
+        };
+        match command.name {
+            Name::If => self.begin_if(&command).await,
+            Name::Elif => self.go_on_elif(&command).await,
+            Name::Else => self.go_on_else(),
+            Name::Endif => match self.choices.pop() {
+                Some(_) => Ok(()),
+                None => self.complain("an endif has no if"),
+            },
+            _ if !self.counts() => Ok(()),
+            _ => self.obey(&command).await,
+        }
+    }
+
+    /// Whether what stands here is part of the answer.
+    fn counts(&self) -> bool {
+        self.choices.last().is_none_or(|choice| choice.is_taken)
+    }
+
+    async fn begin_if(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+        if self.choices.len() == IFS_MAX {
+            return Err(Fatal::limit(format!("more than {IFS_MAX} ifs within each other")));
+        }
+        let is_reached = self.counts();
+        let holds = is_reached && self.holds(command).await?;
+        let choice = Choice { is_reached, is_made: holds, is_taken: holds, is_last: false };
+        self.choices.push(choice);
+        Ok(())
+    }
+
+    async fn go_on_elif(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+        let Some(choice) = self.choices.last_mut().filter(|choice| !choice.is_last) else {
+            return self.complain("an elif has no if");
+        };
+        choice.is_taken = false;
+        let holds = choice.is_reached && !choice.is_made && self.holds(command).await?;
+        if let Some(choice) = self.choices.last_mut() {
+            choice.is_taken = holds;
+            choice.is_made |= holds;
+        }
+        Ok(())
+    }
+
+    fn go_on_else(&mut self) -> Result<(), Fatal> {
+        let Some(choice) = self.choices.last_mut().filter(|choice| !choice.is_last) else {
+            return self.complain("an else has no if");
+        };
+        choice.is_taken = choice.is_reached && !choice.is_made;
+        choice.is_last = true;
+        Ok(())
+    }
+
+    async fn holds(&mut self, command: &Command<'_>) -> Result<bool, Fatal> {
+        let judged = match command.get(b"expr") {
+            Some(expression) => self.scene.judge(expression).await.map_err(|why| why.to_string()),
+            None => Err("it has no expr".to_owned()),
+        };
+        match judged {
+            Ok(holds) => Ok(holds),
+            Err(why) => {
+                self.complain(&format!("a condition: {why}"))?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// A command cannot be obeyed: the log says why, the page what it wants to.
+    pub(super) fn complain(&mut self, why: &str) -> Result<(), Fatal> {
+        self.scene.log(Level::Warning, why);
+        let words = self.scene.shared.formats.borrow().error.clone();
+        self.out.push(&words)
+    }
+}

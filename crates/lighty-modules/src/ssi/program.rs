@@ -1,0 +1,55 @@
+//! `exec`: what a shell command writes becomes part of the page.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lighty_core::log::Level;
+use lighty_io::spawn::{Exit, Program, capture};
+
+use super::page::Base;
+use super::scene::Scene;
+
+/// Variables of the server's own environment that commands get.
+const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
+
+/// Runs a command in the page's directory with the variables of the request, and returns what it
+/// wrote.
+pub(super) async fn run(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Result<Vec<u8>, String> {
+    let limits = scene.own.exec_limits;
+    let max = scene.own.processes_max;
+    let _place =
+        scene.places.take(max).ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
+    let hear = |line: &[u8]| scene.log(Level::Warning, &format!("exec: {}", line.escape_ascii()));
+    let time = Duration::from_secs(limits.seconds);
+    let done = capture(describe(scene, base, text), limits.output_bytes_max, time, hear).await;
+    match done {
+        Ok((written, exit)) => {
+            if exit != Exit::Code(0) {
+                scene.log(Level::Notice, &format!("exec: {exit}: {}", text.escape_ascii()));
+            }
+            Ok(written)
+        }
+        Err(error) => Err(match error.kind() {
+            io::ErrorKind::TimedOut => format!("ssi.exec-timeout = {} ran out", limits.seconds),
+            io::ErrorKind::FileTooLarge => {
+                format!("more than ssi.exec-max-output = {}", limits.output_bytes_max / 1024)
+            }
+            _ => error.to_string(),
+        }),
+    }
+}
+
+fn describe(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Program {
+    let mut program = Program::new("/bin/sh");
+    program.args = vec!["-c".into(), OsString::from_vec(text.to_vec())];
+    let directory = [scene.ex.physical.docroot.as_slice(), b"/", &base.files].concat();
+    program.working_dir = Some(PathBuf::from(OsStr::from_bytes(&directory)));
+    program.copy_environment(INHERITED);
+    let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let request = scene.request().iter().map(|(name, value)| (owned(name), owned(value)));
+    program.environment.extend(request);
+    program
+}

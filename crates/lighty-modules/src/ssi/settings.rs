@@ -1,0 +1,175 @@
+//! Which files are pages, and what pages may do.
+
+use std::sync::Arc;
+
+use lighty_config::{Directive, Scope, Strings};
+use lighty_core::{Settings, module_settings};
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub(super) struct SsiSettings {
+    pub(super) extensions: Strings,
+    pub(super) content_type: Arc<str>,
+    pub(super) conditional_requests: bool,
+    pub(super) exec: bool,
+    /// How deep pages may include pages; 0: what is included is no page.
+    pub(super) recursion_max: u32,
+    pub(super) limits: Limits,
+    pub(super) exec_limits: ExecLimits,
+    pub(super) processes_max: usize,
+}
+
+/// What one answer may take; that of the page that was asked for counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) commands_max: u32,
+    pub(super) memory_bytes_max: usize,
+}
+
+/// What a command may take that `exec` runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExecLimits {
+    pub(super) seconds: u64,
+    pub(super) output_bytes_max: usize,
+}
+
+impl Default for SsiSettings {
+    fn default() -> Self {
+        Self {
+            extensions: Arc::from([]),
+            content_type: "text/html".into(),
+            conditional_requests: false,
+            exec: false,
+            recursion_max: 8,
+            limits: Limits { commands_max: 4096, memory_bytes_max: 8 << 20 },
+            exec_limits: ExecLimits { seconds: 10, output_bytes_max: 1 << 20 },
+            processes_max: 16,
+        }
+    }
+}
+module_settings!(SsiSettings);
+
+impl SsiSettings {
+    /// Whether a file is a page.
+    pub(super) fn is_page(&self, path: &[u8]) -> bool {
+        self.extensions.iter().any(|end| path.ends_with(end.as_bytes()))
+    }
+}
+
+type Row = Directive<Settings>;
+
+fn own(s: &mut Settings) -> &mut SsiSettings {
+    s.module_mut()
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = what_pages_are();
+    rows.extend(what_pages_may_take());
+    rows.extend(what_commands_may_take());
+    rows.into_iter().map(|row| row.module("mod_ssi")).collect()
+}
+
+fn what_pages_are() -> Vec<Row> {
+    vec![
+        Row::strings("ssi.extension", |s, list| own(s).extensions = list)
+            .default("()")
+            .since("1.4")
+            .doc(
+                "Endings of files that are pages with commands: `echo`, `include`, `flastmod`, \
+                 `fsize`, `config`, `printenv`, `set`, `if`, `elif`, `else`, `endif`, `exec`, as \
+                 `<!--#command attribute=\"value\" -->`. `echo` and `printenv` write HTML text \
+                 unless `encoding=\"none\"` or `\"url\"` says otherwise (lighttpd writes values as \
+                 they are).",
+            )
+            .example("ssi.extension = ( \".shtml\" )"),
+        Row::string("ssi.content-type", |s, text| own(s).content_type = text)
+            .default("\"text/html\"")
+            .since("1.5")
+            .doc("Media type of pages.")
+            .example("ssi.content-type = \"text/html; charset=utf-8\""),
+        Row::bool("ssi.conditional-requests", |s, on| own(s).conditional_requests = on)
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Sends pages with `Last-Modified`, the time of the newest file in them, and a weak \
+                 `ETag` of all these files, and answers 304 where neither has changed. Right for \
+                 pages that show nothing but files.",
+            )
+            .example("ssi.conditional-requests = \"enable\""),
+        Row::int("ssi.recursion-max", 0..=100, |s, n| {
+            own(s).recursion_max = u32::try_from(n).unwrap_or(0);
+        })
+        .default("8")
+        .since("1.4")
+        .doc(
+            "How deep pages may include pages. With 0 an included page is sent as it is, its \
+             commands with it (lighttpd's default).",
+        )
+        .example("ssi.recursion-max = 2"),
+    ]
+}
+
+fn what_pages_may_take() -> Vec<Row> {
+    vec![
+        Row::int("ssi.max-commands", 1..=1 << 30, |s, n| {
+            own(s).limits.commands_max = u32::try_from(n).unwrap_or(u32::MAX);
+        })
+        .default("4096")
+        .since("lighty 0.1")
+        .doc(
+            "Commands in one answer, those of included pages with them; an answer with more is \
+             500.",
+        )
+        .example("ssi.max-commands = 500"),
+        Row::int("ssi.max-memory", 1..=1 << 30, |s, n| {
+            own(s).limits.memory_bytes_max = usize::try_from(n).unwrap_or(0).saturating_mul(1024);
+        })
+        .default("8192")
+        .since("lighty 0.1")
+        .doc(
+            "KB of one answer that are held in memory until it is sent: values, what programs and \
+             backends write, short texts and files. Long ones are sent from their files, and do \
+             not count. An answer with more is 500.",
+        )
+        .example("ssi.max-memory = 1024"),
+    ]
+}
+
+fn what_commands_may_take() -> Vec<Row> {
+    vec![
+        Row::bool("ssi.exec", |s, on| own(s).exec = on)
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Whether `exec cmd` runs shell commands, with the rights of the server: only for \
+                 pages whose authors may do that. It is off unless it is asked for (lighttpd: on).",
+            )
+            .example("$HTTP[\"url\"] =^ \"/reports/\" { ssi.exec = \"enable\" }"),
+        Row::int("ssi.exec-timeout", 1..=86_400, |s, n| {
+            own(s).exec_limits.seconds = n.unsigned_abs();
+        })
+        .default("10")
+        .since("lighty 0.1")
+        .doc("Seconds that a command of `exec` may take. It is killed then, and fails.")
+        .example("ssi.exec-timeout = 2"),
+        Row::int("ssi.exec-max-output", 1..=1 << 20, |s, n| {
+            let bytes = usize::try_from(n).unwrap_or(0).saturating_mul(1024);
+            own(s).exec_limits.output_bytes_max = bytes;
+        })
+        .default("1024")
+        .since("lighty 0.1")
+        .doc("KB that a command of `exec` may write. It is killed when it writes more, and fails.")
+        .example("ssi.exec-max-output = 64"),
+        Row::int("ssi.max-processes", 1..=65_536, |s, n| {
+            own(s).processes_max = usize::try_from(n).unwrap_or(1);
+        })
+        .scope(Scope::Server)
+        .default("16")
+        .since("lighty 0.1")
+        .doc(
+            "Commands of `exec` that may run at a time, for all workers together. One beyond that \
+             fails.",
+        )
+        .example("ssi.max-processes = 4"),
+    ]
+}

@@ -1,0 +1,176 @@
+//! What the pages of one answer share: variables, how things are shown, and what was used up.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use lighty_core::{Exchange, Fault, variables};
+use lighty_io::file::Meta;
+use lighty_io::stat_cache::Entry;
+
+use super::settings::Limits;
+
+/// How times are shown, unless a page says otherwise.
+pub(super) const TIME_FORMAT: &[u8] = b"%a, %d %b %Y %H:%M:%S %Z";
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) struct Fatal {
+    pub(super) fault: Fault,
+    pub(super) words: String,
+}
+
+impl Fatal {
+    /// A limit, by the name that an operator knows it by.
+    pub(super) fn limit(words: impl Into<String>) -> Self {
+        Self { fault: Fault::PageLimit, words: words.into() }
+    }
+}
+
+/// How pages want things shown.
+pub(super) struct Formats {
+    pub(super) time: Vec<u8>,
+    /// Sizes as `1 kB` instead of all their digits.
+    pub(super) abbreviate: bool,
+    /// Stands where a command failed.
+    pub(super) error: Vec<u8>,
+}
+
+/// The page that was asked for, which pages within it are a part of.
+pub(super) struct Document {
+    pub(super) name: Vec<u8>,
+    pub(super) uri: Vec<u8>,
+    pub(super) modified_s: i64,
+    pub(super) owner: u32,
+}
+
+/// One for each answer.
+pub(super) struct Shared {
+    pub(super) document: Document,
+    pub(super) variables: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
+    pub(super) formats: RefCell<Formats>,
+    limits: Limits,
+    commands: Cell<u32>,
+    memory_bytes: Cell<usize>,
+    depth: Cell<u32>,
+    only_looks: Cell<bool>,
+    failed: Cell<bool>,
+    newest_s: Cell<i64>,
+    digest: Cell<u64>,
+}
+
+impl Shared {
+    /// For the page that is asked for.
+    pub(super) fn of(ex: &Exchange, entry: &Entry, limits: Limits) -> Self {
+        let rel = &ex.physical.rel;
+        let name_at = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let meta = entry.meta();
+        Self {
+            document: Document {
+                name: rel[name_at..].to_vec(),
+                uri: variables::script_name(ex),
+                modified_s: meta.mtime_s,
+                owner: meta.uid,
+            },
+            variables: RefCell::default(),
+            formats: RefCell::new(Formats {
+                time: TIME_FORMAT.to_vec(),
+                abbreviate: false,
+                error: Vec::new(),
+            }),
+            limits,
+            commands: Cell::new(0),
+            memory_bytes: Cell::new(0),
+            depth: Cell::new(0),
+            only_looks: Cell::new(false),
+            failed: Cell::new(false),
+            newest_s: Cell::new(meta.mtime_s),
+            digest: Cell::new(0),
+        }
+    }
+
+    /// Counts a command; how many there were.
+    pub(super) fn count_command(&self) -> Result<u32, Fatal> {
+        let count = self.commands.get() + 1;
+        self.commands.set(count);
+        match count > self.limits.commands_max {
+            true => Err(Fatal::limit(format!("ssi.max-commands = {}", self.limits.commands_max))),
+            false => Ok(count),
+        }
+    }
+
+    /// Counts bytes that are held in memory until the answer is sent.
+    pub(super) fn charge(&self, bytes: usize) -> Result<(), Fatal> {
+        let sum = self.memory_bytes.get().saturating_add(bytes);
+        self.memory_bytes.set(sum);
+        match sum > self.limits.memory_bytes_max {
+            true => {
+                let max = self.limits.memory_bytes_max / 1024;
+                Err(Fatal::limit(format!("ssi.max-memory = {max}")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Begins a page, which is another one's part unless it is the first; `None`: too deep.
+    pub(super) fn enter(self: &Rc<Self>, depth_max: u32) -> Option<Depth> {
+        let depth = self.depth.get();
+        if depth > depth_max {
+            return None;
+        }
+        self.depth.set(depth + 1);
+        Some(Depth(Rc::clone(self)))
+    }
+
+    /// While it is held, pages are only looked at.
+    pub(super) fn look(self: &Rc<Self>) -> Look {
+        self.only_looks.set(true);
+        Look(Rc::clone(self))
+    }
+
+    pub(super) fn only_looks(&self) -> bool {
+        self.only_looks.get()
+    }
+
+    /// A page within this answer has failed as a whole.
+    pub(super) fn fail(&self) {
+        self.failed.set(true);
+    }
+
+    /// Whether one has, since this was last asked.
+    pub(super) fn take_failed(&self) -> bool {
+        self.failed.take()
+    }
+
+    /// A file became part of the answer.
+    pub(super) fn take_in(&self, meta: &Meta) {
+        use std::hash::BuildHasher;
+        self.newest_s.set(self.newest_s.get().max(meta.mtime_s));
+        let what = (self.digest.get(), meta.ino, meta.size, meta.mtime_s, meta.mtime_ns);
+        self.digest.set(foldhash::quality::FixedState::default().hash_one(what));
+    }
+
+    /// When the newest file was changed, and a tag of all of them: a weak one, for what else is in
+    /// the page is not known.
+    pub(super) fn validators(&self) -> (i64, String) {
+        (self.newest_s.get(), format!("W/\"{:x}\"", self.digest.get()))
+    }
+}
+
+/// A page that is being made.
+pub(super) struct Depth(Rc<Shared>);
+
+impl Drop for Depth {
+    fn drop(&mut self) {
+        self.0.depth.set(self.0.depth.get() - 1);
+    }
+}
+
+/// See [`Shared::look`].
+pub(super) struct Look(Rc<Shared>);
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.only_looks.set(false);
+    }
+}

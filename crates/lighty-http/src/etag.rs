@@ -138,6 +138,12 @@ pub fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The tag that `text` begins with.
+#[must_use]
+pub fn leading(text: &[u8]) -> Option<&[u8]> {
+    tag_len(text).map(|len| &text[..len])
+}
+
 /// Length of the tag that `text` begins with.
 fn tag_len(text: &[u8]) -> Option<usize> {
     let open = if text.starts_with(b"W/") { 2 } else { 0 };

@@ -10,7 +10,7 @@
 //!
 //! Reading order: [`method`], [`version`], [`status`] (small closed sets) · [`fields`] (the header
 //! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
-//! [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
+//! [`if_header`], [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
 //! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) ·
 //! [`html`], [`xml`] and [`json`] (text put into documents) · [`ssi`] (what pages ask the server
 //! for) · [`base64`].
@@ -33,6 +33,7 @@ pub mod forwarded;
 pub mod hop_by_hop;
 pub mod host;
 pub mod html;
+pub mod if_header;
 pub mod json;
 mod known;
 pub mod method;

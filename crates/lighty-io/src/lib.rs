@@ -14,10 +14,11 @@
 //! Reading order: `clock` and `ticks` (time), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
-//! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `spawn` (processes of ours), then `log_writer`,
+//! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `clerk` (databases), `spawn` (processes of ours), then `log_writer`,
 //! `local_time`, `signals` and `privileges`, which the process needs and a request does not.
 
 pub mod cache_file;
+pub mod clerk;
 pub mod clock;
 pub mod connect;
 pub mod entropy;

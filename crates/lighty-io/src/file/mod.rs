@@ -22,6 +22,7 @@ mod root;
 #[cfg(test)]
 mod tests;
 mod threads;
+pub mod tree;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -375,6 +376,17 @@ impl FileEngine {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let (how, rel) = (self.how(follow, false), rel.to_vec());
         self.0.pool.run(Lane::Other, move || resolve::remove(dir.as_fd(), &rel, how)).await?
+    }
+
+    /// A directory beneath which things are to be changed. Links are followed as `follow` says,
+    /// but never out of it.
+    ///
+    /// # Errors
+    /// As [`FileEngine::open_root`].
+    pub async fn tree(&self, root: &Root, follow: Follow) -> io::Result<tree::Tree> {
+        let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
+        let follow = if follow == Follow::None { Follow::None } else { Follow::Beneath };
+        Ok(tree::Tree::new(dir, self.how(follow, false)))
     }
 
     /// Runs anything else that may block in the pool.

@@ -93,6 +93,21 @@ pub(super) fn remove(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(
     retry(|| rustix::fs::unlinkat(&parent.fd, name, AtFlags::empty()))
 }
 
+/// The directory that holds what `path` names, as an `O_PATH` descriptor, and the name there.
+pub(super) fn find_parent<'a>(
+    dir: BorrowedFd<'_>,
+    path: &'a [u8],
+    how: How,
+) -> io::Result<(OwnedFd, &'a [u8])> {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    let (way, name) = slash.map_or((&path[..0], path), |at| (&path[..at], &path[at + 1..]));
+    let (parent, meta) = find(dir, way, how)?;
+    match meta.kind {
+        FileKind::Directory => Ok((parent.fd, name)),
+        _ => Err(Errno::NOTDIR.into()),
+    }
+}
+
 /// The second half of an open whose first half, the look, gave `fd`.
 ///
 /// # Errors

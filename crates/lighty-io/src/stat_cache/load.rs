@@ -5,6 +5,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use super::entry::Entry;
 use super::pending::{Join, Pending};
 use super::table::{AsAsked, Asked, Key, Slot};
 use super::watch::{Acquired, Hold};
-use super::{CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
+use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 
 /// A file whose last change is younger than this when it is loaded may change again without
@@ -159,11 +160,22 @@ impl StatCache {
         self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
         tokio::task::spawn_local(async move {
+            let told = CHANGES.load(Ordering::Acquire);
             let result = cache.look_again_and_load(&root, &key).await;
+            if CHANGES.load(Ordering::Acquire) != told {
+                // It may have been opened before one of them.
+                cache.distrust(&key.asked());
+            }
             cache.0.pending.borrow_mut().remove(&key.asked() as &dyn AsAsked);
             task_pending.finish(result);
         });
         Lookup::Wait(Box::pin(Join(pending)))
+    }
+
+    fn distrust(&self, asked: &Asked<'_>) {
+        if let Some(slot) = self.0.table.borrow().get(asked) {
+            slot.valid_until_ms.set(0);
+        }
     }
 
     async fn look_again_and_load(&self, root: &Root, key: &Key) -> io::Result<Rc<Entry>> {

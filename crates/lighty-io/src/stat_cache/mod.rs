@@ -24,6 +24,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 
@@ -128,6 +129,17 @@ struct Inner {
     unwatched: Option<String>,
     /// Loads under way, to be told of changes that overtake them.
     loading: RefCell<Vec<Rc<Loading>>>,
+    /// How many changes of our own were heeded.
+    heeded: Cell<u64>,
+}
+
+/// Changes that this process made to files, see [`tell_changed`].
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// This process has changed files: the caches of all workers look at what they keep once more
+/// before they believe it.
+pub fn tell_changed() {
+    CHANGES.fetch_add(1, Ordering::Release);
 }
 
 /// A load under way.
@@ -179,6 +191,7 @@ impl StatCache {
             pending: RefCell::default(),
             small_bytes: Rc::default(),
             counters: CacheCounters::default(),
+            heeded: Cell::new(CHANGES.load(Ordering::Acquire)),
         }))
     }
 
@@ -294,8 +307,18 @@ impl StatCache {
         self.0.watcher.as_ref().filter(|watcher| !watcher.is_broken())
     }
 
-    /// Lets go what has changed, as far as the kernel has told.
+    /// Believes nothing without a look that is older than our own latest change.
+    fn heed_own_changes(&self) {
+        let told = CHANGES.load(Ordering::Acquire);
+        if self.0.heeded.replace(told) != told {
+            self.0.table.borrow().each(|slot| slot.valid_until_ms.set(0));
+            self.0.loading.borrow().iter().for_each(|load| load.overtaken.set(true));
+        }
+    }
+
+    /// Lets go what has changed, as far as the kernel has told and we have changed it.
     fn take_changes(&self) {
+        self.heed_own_changes();
         let Some(watcher) = self.watcher() else { return };
         for change in watcher.take_changes() {
             match change {

@@ -207,6 +207,11 @@ impl Table {
         picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
     }
 
+    /// Shows all entries.
+    pub(super) fn each(&self, show: impl FnMut(&Slot)) {
+        self.slots.iter().flatten().for_each(show);
+    }
+
     /// Takes out all entries of one path, however they were asked for.
     pub(super) fn remove_variants(&mut self, root: u64, path: &[u8]) -> Vec<Slot> {
         let slashed = [path, b"/"].concat();

@@ -1,0 +1,144 @@
+//! A thread that keeps something which may block, such as a database: whoever wants something of it
+//! leaves a job, and waits without stopping an event loop.
+//!
+//! Jobs run one after the other, so each sees what those before it have done. Handles are shared by
+//! all workers; the thread ends with the last of them.
+
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tokio::sync::oneshot;
+
+/// Jobs that may wait at once: each belongs to a request.
+pub const JOBS_MAX: usize = 1024;
+
+/// Stack of the thread in bytes: databases compile statements there.
+const STACK_BYTES: usize = 1024 * 1024;
+
+type Job<S> = Box<dyn FnOnce(&mut io::Result<S>) + Send>;
+
+/// A handle to the thread. Clones share it.
+pub struct Clerk<S> {
+    jobs: SyncSender<Job<S>>,
+}
+
+impl<S> Clone for Clerk<S> {
+    fn clone(&self) -> Self {
+        Self { jobs: self.jobs.clone() }
+    }
+}
+
+impl<S: 'static> Clerk<S> {
+    /// Starts a thread. What it keeps is made there by `make` at the first job, and again at the
+    /// next one as long as that fails, or after a job has panicked.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(
+        name: &str,
+        make: impl FnMut() -> io::Result<S> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (jobs, inbox) = sync_channel(JOBS_MAX);
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || work(&inbox, make))?;
+        Ok(Self { jobs })
+    }
+
+    /// Has a job done and gives back what it returned.
+    ///
+    /// # Errors
+    /// `WouldBlock` when [`JOBS_MAX`] jobs wait already; why what is kept cannot be made; `Other`
+    /// when the job panicked.
+    pub fn run<T, F>(&self, job: F) -> impl Future<Output = io::Result<T>> + use<T, F, S>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut S) -> T + Send + 'static,
+    {
+        let (give, take) = oneshot::channel();
+        let left = self.jobs.try_send(Box::new(move |kept| {
+            let done = match kept {
+                Ok(kept) => Ok(job(kept)),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            };
+            // The one who asked may have gone.
+            let _ = give.send(done);
+        }));
+        async move {
+            left.map_err(|_| io::Error::new(io::ErrorKind::WouldBlock, "too many jobs wait"))?;
+            take.await.map_err(|_| io::Error::other("the job panicked"))?
+        }
+    }
+}
+
+fn work<S>(inbox: &Receiver<Job<S>>, mut make: impl FnMut() -> io::Result<S>) {
+    let mut kept = None;
+    while let Ok(job) = inbox.recv() {
+        let mut state = match kept.take() {
+            Some(state) => Ok(state),
+            None => make(),
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| job(&mut state)));
+        // After a panic nobody knows what it is in the middle of.
+        kept = state.ok().filter(|_| ended.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn jobs_run_in_order_on_what_is_kept() {
+        let clerk = Clerk::start("clerk", || Ok(Vec::new())).expect("a thread");
+        let one = clerk.run(|list: &mut Vec<u32>| list.push(1));
+        let two = clerk.clone().run(|list| {
+            list.push(2);
+            list.clone()
+        });
+        assert_eq!(two.await.expect("done"), [1, 2]);
+        one.await.expect("done");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_made_is_tried_again_and_so_after_a_panic() {
+        let mut tries = 0;
+        let clerk = Clerk::start("clerk", move || {
+            tries += 1;
+            if tries == 1 { Err(io::Error::other("not yet")) } else { Ok(tries) }
+        });
+        let clerk = clerk.expect("a thread");
+        let failed = clerk.run(|kept: &mut u32| *kept).await;
+        assert_eq!(failed.expect_err("not yet").to_string(), "not yet");
+        assert_eq!(clerk.run(|kept| *kept).await.expect("made"), 2);
+        let lost = clerk.run(|_| panic!("as the test wants it")).await;
+        assert_eq!(lost.expect_err("lost").to_string(), "the job panicked");
+        assert_eq!(clerk.run(|kept| *kept).await.expect("made again"), 3);
+    }
+
+    #[tokio::test]
+    async fn the_queue_has_a_limit() {
+        let clerk = Clerk::start("clerk", || Ok(0_usize)).expect("a thread");
+        let (begun, begins) = channel();
+        let (release, stuck) = channel::<()>();
+        let first = clerk.run(move |_| {
+            let _ = begun.send(());
+            let _ = stuck.recv();
+        });
+        begins.recv().expect("it runs");
+        let waiting: Vec<_> = (0..JOBS_MAX).map(|_| clerk.run(|count| *count += 1)).collect();
+        let refused = clerk.run(|count| *count).await.expect_err("one too many");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(release);
+        first.await.expect("done");
+        for job in waiting {
+            job.await.expect("done");
+        }
+        assert_eq!(clerk.run(|count| *count).await.expect("room again"), JOBS_MAX);
+    }
+}

@@ -1,0 +1,176 @@
+//! Copying files and trees.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::super::meta::{FileKind, Meta};
+use super::super::resolve::{self, READ_FLAGS, retry};
+use super::remove::push_name;
+use super::{
+    Cancel, DIRECTORY_MODE, FILE_MODE, TREE_DEPTH_MAX, TROUBLES_MAX, Trouble, ends_all, is_one_of,
+    look_at, open_dir,
+};
+
+/// Bytes copied between two looks at whether anybody still waits.
+const STEP_BYTES: usize = 16 << 20;
+/// Bytes copied at a time where the kernel cannot copy by itself.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A directory that is being copied.
+struct Level {
+    from: OwnedFd,
+    to: OwnedFd,
+    entries: Dir,
+    path_len: usize,
+}
+
+/// Copies the entries of a directory into another. Links, devices and their like are left out.
+///
+/// # Errors
+/// What ends all: no room, cancelled. What concerns one entry alone goes to `troubles`.
+pub(super) fn copy_entries(
+    from: OwnedFd,
+    to: OwnedFd,
+    cancel: &Cancel,
+    troubles: &mut Vec<Trouble>,
+) -> io::Result<()> {
+    let entries = Dir::read_from(&from)?;
+    let mut levels = vec![Level { from, to, entries, path_len: 0 }];
+    let mut path = Vec::new();
+    while let Some(level) = levels.last_mut() {
+        cancel.check()?;
+        path.truncate(level.path_len);
+        let name = match level.entries.read() {
+            None => {
+                levels.pop();
+                continue;
+            }
+            Some(entry) => entry?.file_name().to_bytes().to_vec(),
+        };
+        if name == b"." || name == b".." || super::is_staging(&name) {
+            continue;
+        }
+        push_name(&mut path, &name);
+        match copy_entry(&name, &path, &mut levels, cancel) {
+            Err(error) if ends_all(&error) || troubles.len() >= TROUBLES_MAX => return Err(error),
+            Err(error) => troubles.push(Trouble { path: path.clone(), error }),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+fn copy_entry(
+    name: &[u8],
+    path: &[u8],
+    levels: &mut Vec<Level>,
+    cancel: &Cancel,
+) -> io::Result<()> {
+    let depth = levels.len();
+    let Some(level) = levels.last() else { return Ok(()) };
+    let meta = look_at(level.from.as_fd(), name)?;
+    match meta.kind {
+        FileKind::File => {
+            let from = open_file(level.from.as_fd(), name)?;
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            let to = retry(|| rustix::fs::openat(&level.to, name, flags, FILE_MODE))?;
+            copy_bytes(&from, &to, cancel)?;
+            copy_mode(to.as_fd(), &meta);
+        }
+        FileKind::Directory if depth >= TREE_DEPTH_MAX => return Err(Errno::NAMETOOLONG.into()),
+        FileKind::Directory => {
+            let from = open_dir(level.from.as_fd(), name)?;
+            let entries = Dir::read_from(&from)?;
+            retry(|| rustix::fs::mkdirat(&level.to, name, DIRECTORY_MODE))?;
+            let to = open_dir(level.to.as_fd(), name)?;
+            levels.push(Level { from, to, entries, path_len: path.len() });
+        }
+        FileKind::Symlink | FileKind::Other => {}
+    }
+    Ok(())
+}
+
+/// Opens a regular file for reading; a link or anything else is refused.
+pub(super) fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = READ_FLAGS | OFlags::NOFOLLOW;
+    let file = retry(|| rustix::fs::openat(dir, name, flags, Mode::empty()))?;
+    match resolve::meta_of(file.as_fd(), false)?.kind {
+        FileKind::File => Ok(file),
+        _ => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// A copy may be read and run by whom the original may; special bits stay behind.
+pub(super) fn copy_mode(to: BorrowedFd<'_>, meta: &Meta) {
+    let mode = Mode::from_raw_mode(u32::from(meta.mode) & 0o777);
+    // Who may not is content with the mode of a new file.
+    let _ = rustix::fs::fchmod(to, mode);
+}
+
+/// Copies all bytes of a file to another, which is empty: by sharing them where the file system
+/// can, within the kernel where that can, and by hand elsewhere.
+pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, cancel: &Cancel) -> io::Result<()> {
+    if rustix::fs::ioctl_ficlone(to, from).is_ok() {
+        return Ok(());
+    }
+    let (mut read_at, mut write_at) = (0, 0);
+    loop {
+        cancel.check()?;
+        let step = || {
+            let (mut read_at, mut write_at) = (read_at, write_at);
+            rustix::fs::copy_file_range(
+                from,
+                Some(&mut read_at),
+                to,
+                Some(&mut write_at),
+                STEP_BYTES,
+            )
+        };
+        match retry(step) {
+            // Some file systems say 0 of files that have no blocks to be copied.
+            Ok(0) => return copy_by_hand(from, to, read_at, cancel),
+            Ok(count) => {
+                read_at += count as u64;
+                write_at += count as u64;
+            }
+            Err(error) if is_one_of(&error, CANNOT) => {
+                return copy_by_hand(from, to, read_at, cancel);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// copy_file_range(2): what kernels and file systems say that cannot.
+const CANNOT: &[Errno] =
+    &[Errno::XDEV, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::BADF];
+
+fn copy_by_hand(from: &OwnedFd, to: &OwnedFd, mut at: u64, cancel: &Cancel) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        cancel.check()?;
+        let count = retry(|| rustix::io::pread(from, &mut buffer[..], at))?;
+        if count == 0 {
+            return Ok(());
+        }
+        write_at(to.as_fd(), &buffer[..count], at)?;
+        at += count as u64;
+    }
+}
+
+/// Writes all bytes.
+pub(super) fn write_at(to: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match retry(|| rustix::io::pwrite(to, bytes, at))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+        }
+    }
+    Ok(())
+}

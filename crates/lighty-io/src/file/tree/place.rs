@@ -1,0 +1,199 @@
+//! Moving, and putting what was made where it belongs.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::super::meta::FileKind;
+use super::super::resolve::retry;
+use super::copy::{copy_entries, copy_mode};
+use super::remove::remove_at;
+use super::staging;
+use super::upload::{Expected, Upload};
+use super::{Cancel, Tree, Trouble, is_one_of, look_at, open_dir, sync_dir};
+
+/// Whether what has the name already makes way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// It stays, and the work fails with `AlreadyExists`.
+    No,
+    /// It is gone afterwards, with all that was beneath it.
+    Yes,
+}
+
+/// How far down a directory is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The directory alone, empty.
+    Itself,
+    /// With all that is beneath.
+    All,
+}
+
+impl Tree {
+    /// Copies a file or a directory to `path` of another tree (or this). There is nothing to be seen
+    /// of the copy before it is whole; what it replaces is there until then. Entries that cannot be
+    /// copied are reported and missing.
+    ///
+    /// # Errors
+    /// What the system says: then all is as before.
+    pub fn copy_to(
+        &self,
+        from: &[u8],
+        to: (&Tree, &[u8]),
+        how: (Replace, Reach),
+        cancel: &Cancel,
+    ) -> io::Result<Vec<Trouble>> {
+        match self.look(from)?.kind {
+            FileKind::File => self.copy_file(from, to, how.0, cancel),
+            FileKind::Directory => self.copy_dir(from, to, how, cancel),
+            FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    fn copy_file(
+        &self,
+        from: &[u8],
+        (tree, path): (&Tree, &[u8]),
+        replace: Replace,
+        cancel: &Cancel,
+    ) -> io::Result<Vec<Trouble>> {
+        let mut upload = Upload::begin(tree, path)?;
+        upload.copy_from(self, from, cancel)?;
+        let is_dir = tree.look(path).is_ok_and(|meta| meta.kind == FileKind::Directory);
+        if is_dir && replace == Replace::Yes {
+            tree.set_aside(path)?;
+        }
+        let expected = if replace == Replace::Yes { Expected::Anything } else { Expected::Nothing };
+        upload.commit(expected)?;
+        Ok(Vec::new())
+    }
+
+    fn copy_dir(
+        &self,
+        from: &[u8],
+        (tree, path): (&Tree, &[u8]),
+        (replace, reach): (Replace, Reach),
+        cancel: &Cancel,
+    ) -> io::Result<Vec<Trouble>> {
+        let (parent, name) = tree.parent(path)?;
+        let source = if from.is_empty() {
+            open_dir(self.dir.as_fd(), b".")?
+        } else {
+            let (above, name) = self.parent(from)?;
+            open_dir(above.as_fd(), name)?
+        };
+        let meta = self.look(from)?;
+        let (staged, dir) = staging::make_dir(parent.as_fd())?;
+        let mut troubles = Vec::new();
+        let copied = match reach {
+            Reach::Itself => Ok(()),
+            Reach::All => {
+                dir.try_clone().and_then(|to| copy_entries(source, to, cancel, &mut troubles))
+            }
+        };
+        let placed = copied.and_then(|()| {
+            copy_mode(dir.as_fd(), &meta);
+            place((parent.as_fd(), &staged), (parent.as_fd(), name), replace)
+        });
+        if placed.is_err() {
+            remove_at(parent.as_fd(), &staged, &Cancel::default(), &mut Vec::new());
+        }
+        placed.map(|()| troubles)
+    }
+
+    /// Gives what has a name another one, in another tree (or this): at once, unless that is on
+    /// another file system. Then it is copied and removed; what could not be is reported.
+    ///
+    /// # Errors
+    /// What the system says: then all is as before.
+    pub fn move_to(
+        &self,
+        from: &[u8],
+        (tree, path): (&Tree, &[u8]),
+        replace: Replace,
+        cancel: &Cancel,
+    ) -> io::Result<Vec<Trouble>> {
+        let (parent, name) = self.parent(from)?;
+        let (new_parent, new_name) = tree.parent(path)?;
+        match place((parent.as_fd(), name), (new_parent.as_fd(), new_name), replace) {
+            Err(error) if is_one_of(&error, &[Errno::XDEV]) => {}
+            done => return done.map(|()| Vec::new()),
+        }
+        let troubles = self.copy_to(from, (tree, path), (replace, Reach::All), cancel)?;
+        if troubles.is_empty() { self.remove_all(from, cancel) } else { Ok(troubles) }
+    }
+
+    /// Takes a name from what has it, and removes that.
+    fn set_aside(&self, path: &[u8]) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        aside(parent.as_fd(), name)
+    }
+}
+
+/// Renames; what has the new name is replaced in one step, whatever both are.
+fn place(
+    (parent, name): (BorrowedFd<'_>, &[u8]),
+    (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
+    replace: Replace,
+) -> io::Result<()> {
+    let rename =
+        |flags| retry(|| rustix::fs::renameat_with(parent, name, new_parent, new_name, flags));
+    match rename(RenameFlags::NOREPLACE) {
+        Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
+            place_plainly((parent, name), (new_parent, new_name), replace)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && replace == Replace::Yes => {
+            match rename(RenameFlags::EXCHANGE) {
+                Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
+                    place_plainly((parent, name), (new_parent, new_name), replace)?;
+                }
+                // What was replaced has the old name now.
+                done => done.and_then(|()| aside(parent, name))?,
+            }
+        }
+        done => done?,
+    }
+    sync_dir(new_parent)?;
+    sync_dir(parent)
+}
+
+/// renameat2(2): for file systems that know no flags.
+fn place_plainly(
+    (parent, name): (BorrowedFd<'_>, &[u8]),
+    (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
+    replace: Replace,
+) -> io::Result<()> {
+    match (look_at(new_parent, new_name), replace) {
+        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
+        (Err(error), _) => return Err(error),
+        (Ok(_), Replace::No) => return Err(Errno::EXIST.into()),
+        (Ok(_), Replace::Yes) => {
+            aside(new_parent, new_name)?;
+        }
+    }
+    retry(|| rustix::fs::renameat(parent, name, new_parent, new_name))
+}
+
+/// Removes what has a name: out of sight first, so that a tree is gone at once.
+fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    if look_at(parent, name)?.kind != FileKind::Directory {
+        return retry(|| rustix::fs::unlinkat(parent, name, AtFlags::empty()));
+    }
+    // Held, so that nobody takes it for what a crash has left.
+    let dir = open_dir(parent, name)?;
+    staging::claim(dir.as_fd());
+    let flags = RenameFlags::NOREPLACE;
+    let (staged, ()) = staging::with_name(|staged| {
+        match retry(|| rustix::fs::renameat_with(parent, name, parent, staged, flags)) {
+            Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
+                retry(|| rustix::fs::renameat(parent, name, parent, staged))
+            }
+            done => done,
+        }
+    })?;
+    remove_at(parent, &staged, &Cancel::default(), &mut Vec::new());
+    Ok(())
+}

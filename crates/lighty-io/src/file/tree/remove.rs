@@ -1,0 +1,130 @@
+//! Removing a tree, from its leaves up.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir};
+use rustix::io::Errno;
+
+use super::super::meta::FileKind;
+use super::super::resolve::retry;
+use super::{Cancel, TREE_DEPTH_MAX, TROUBLES_MAX, Tree, Trouble, ends_all, look_at, open_dir};
+
+/// A directory whose entries are being removed.
+struct Level {
+    dir: OwnedFd,
+    entries: Dir,
+    /// Where its name ends in the path of what is being removed.
+    path_len: usize,
+    name: Vec<u8>,
+    /// Something of it could not be removed: it stays, too.
+    stays: bool,
+}
+
+impl Tree {
+    /// Removes what has this name, and all that is beneath it. Links are removed, not followed.
+    /// What cannot be removed is reported, and stays with the directories that lead to it.
+    ///
+    /// # Errors
+    /// When the name cannot be looked up.
+    pub fn remove_all(&self, path: &[u8], cancel: &Cancel) -> io::Result<Vec<Trouble>> {
+        let (parent, name) = self.parent(path)?;
+        look_at(parent.as_fd(), name)?;
+        let mut troubles = Vec::new();
+        remove_at(parent.as_fd(), name, cancel, &mut troubles);
+        Ok(troubles)
+    }
+}
+
+/// Removes a name of a directory and what is beneath.
+pub(super) fn remove_at(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    cancel: &Cancel,
+    troubles: &mut Vec<Trouble>,
+) {
+    let mut levels = Vec::new();
+    let mut path = Vec::new();
+    if let Err(error) = begin(parent, name, &path, &mut levels) {
+        return troubles.push(Trouble { path, error });
+    }
+    while let Some(level) = levels.last_mut() {
+        path.truncate(level.path_len);
+        let done = cancel.check().and_then(|()| next_name(level));
+        match done {
+            Ok(Some(entry)) => {
+                let dir = level.dir.as_fd().try_clone_to_owned();
+                push_name(&mut path, &entry);
+                let begun = dir.and_then(|dir| begin(dir.as_fd(), &entry, &path, &mut levels));
+                note(begun, &path, &mut levels, troubles);
+            }
+            Ok(None) => {
+                let ended = levels.pop().map_or(Ok(()), |ended| end(ended, &levels, parent));
+                note(ended, &path, &mut levels, troubles);
+            }
+            Err(error) => note(Err(error), &path, &mut levels, troubles),
+        }
+        let hopeless = troubles.last().is_some_and(|trouble| ends_all(&trouble.error));
+        if hopeless || troubles.len() >= TROUBLES_MAX {
+            return;
+        }
+    }
+}
+
+/// Removes a leaf, or goes down into a directory.
+fn begin(dir: BorrowedFd<'_>, name: &[u8], path: &[u8], levels: &mut Vec<Level>) -> io::Result<()> {
+    if look_at(dir, name)?.kind != FileKind::Directory {
+        return retry(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()));
+    }
+    if levels.len() >= TREE_DEPTH_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    let dir = open_dir(dir, name)?;
+    let entries = Dir::read_from(&dir)?;
+    levels.push(Level { dir, entries, path_len: path.len(), name: name.to_vec(), stays: false });
+    Ok(())
+}
+
+fn next_name(level: &mut Level) -> io::Result<Option<Vec<u8>>> {
+    while let Some(entry) = level.entries.read() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            return Ok(Some(name.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// A directory is empty, as far as it could be emptied.
+fn end(level: Level, above: &[Level], parent: BorrowedFd<'_>) -> io::Result<()> {
+    if level.stays {
+        // Its cause was reported.
+        return Err(Errno::NOTEMPTY.into());
+    }
+    let dir = above.last().map_or(parent, |above| above.dir.as_fd());
+    retry(|| rustix::fs::unlinkat(dir, &*level.name, AtFlags::REMOVEDIR))
+}
+
+/// Keeps what went wrong. That a directory stays because of what is in it says nothing new.
+fn note(done: io::Result<()>, path: &[u8], levels: &mut [Level], troubles: &mut Vec<Trouble>) {
+    let Err(error) = done else { return };
+    if error.kind() == io::ErrorKind::NotFound {
+        // Somebody else removed it.
+        return;
+    }
+    let follows = error.raw_os_error() == Some(Errno::NOTEMPTY.raw_os_error());
+    if let Some(above) = levels.last_mut() {
+        above.stays = true;
+    }
+    if !(follows && troubles.iter().any(|known| known.path.starts_with(path))) {
+        troubles.push(Trouble { path: path.to_vec(), error });
+    }
+}
+
+pub(super) fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}

@@ -1,0 +1,217 @@
+//! A file that comes in pieces, and takes its name when it is whole.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::super::meta::{FileKind, Meta};
+use super::super::resolve::{self, retry};
+use super::copy::{copy_bytes, copy_mode, open_file, write_at};
+use super::{Cancel, FILE_MODE, Tree, is_one_of, look_at, staging, sync_dir};
+use crate::pool::{Lane, ThreadPool};
+
+/// What an upload may take the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever file there is, or none.
+    Anything,
+    /// Nothing: a file that is there stays.
+    Nothing,
+    /// This very file, as it was when it was looked at.
+    Unchanged(Meta),
+}
+
+/// A file on its way. Dropped before its end, it leaves nothing behind; if the process is killed,
+/// nothing either where the file system can hold files without names, see [`Tree::sweep`].
+pub struct Upload(Option<Parts>);
+
+struct Parts {
+    parent: OwnedFd,
+    /// The name to be.
+    name: Vec<u8>,
+    file: OwnedFd,
+    /// Where the file system knows no files without names.
+    temporary: Option<Vec<u8>>,
+    written: u64,
+}
+
+impl Upload {
+    /// Begins a file that is to be called `path`.
+    ///
+    /// # Errors
+    /// What the system says: `NotFound` where the parent is missing.
+    pub fn begin(tree: &Tree, path: &[u8]) -> io::Result<Self> {
+        let (parent, name) = tree.parent(path)?;
+        let name = name.to_vec();
+        let (file, temporary) = create(&parent)?;
+        staging::claim(file.as_fd());
+        Ok(Self(Some(Parts { parent, name, file, temporary, written: 0 })))
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// What the system says; what was added of them is not known.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        write_at(parts.file.as_fd(), bytes, parts.written)?;
+        parts.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Begins with what the file has now, and goes on at `offset`, which must not lie beyond its
+    /// end.
+    ///
+    /// # Errors
+    /// `InvalidInput` for such an offset; what the system says.
+    pub fn continue_at(&mut self, offset: u64, cancel: &Cancel) -> io::Result<()> {
+        let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let old = match open_file(parts.parent.as_fd(), &parts.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && offset == 0 => return Ok(()),
+            old => old?,
+        };
+        if resolve::meta_of(old.as_fd(), false)?.size < offset {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        copy_bytes(&old, &parts.file, cancel)?;
+        parts.written = offset;
+        Ok(())
+    }
+
+    /// Copies another file.
+    ///
+    /// # Errors
+    /// What the system says; `PermissionDenied` for what is not a regular file.
+    pub fn copy_from(&mut self, tree: &Tree, path: &[u8], cancel: &Cancel) -> io::Result<()> {
+        let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let (parent, name) = tree.parent(path)?;
+        let from = open_file(parent.as_fd(), name)?;
+        copy_bytes(&from, &parts.file, cancel)?;
+        copy_mode(parts.file.as_fd(), &resolve::meta_of(from.as_fd(), false)?);
+        Ok(())
+    }
+
+    /// The file is whole and safe on its disk: it gets its name, at once and for all.
+    ///
+    /// # Errors
+    /// `AlreadyExists` where that is not what was expected, `IsADirectory`; what the system says.
+    pub fn commit(mut self, expected: Expected) -> io::Result<Meta> {
+        let Some(mut parts) = self.0.take() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let done = parts.commit(expected);
+        if done.is_err() {
+            self.0 = Some(parts);
+        }
+        done
+    }
+}
+
+impl Parts {
+    fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
+        let now = match look_at(self.parent.as_fd(), &self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            now => Some(now?),
+        };
+        let as_expected = match (&expected, &now) {
+            (Expected::Anything, _) | (Expected::Nothing, None) => true,
+            (Expected::Unchanged(before), Some(now)) => before.same_content(now),
+            _ => false,
+        };
+        if !as_expected {
+            return Err(Errno::EXIST.into());
+        }
+        match &now {
+            Some(meta) if meta.kind == FileKind::Directory => return Err(Errno::ISDIR.into()),
+            Some(meta) if meta.kind == FileKind::File => copy_mode(self.file.as_fd(), meta),
+            _ => {}
+        }
+        retry(|| rustix::fs::fsync(&self.file))?;
+        self.take_name(now.is_some() || expected == Expected::Anything)?;
+        sync_dir(self.parent.as_fd())?;
+        resolve::meta_of(self.file.as_fd(), false)
+    }
+
+    fn take_name(&mut self, replaces: bool) -> io::Result<()> {
+        if self.temporary.is_none() {
+            match self.link(&self.name) {
+                Err(error) if replaces && error.kind() == io::ErrorKind::AlreadyExists => {
+                    let (temporary, ()) = staging::with_name(|name| self.link(name))?;
+                    self.temporary = Some(temporary);
+                }
+                done => return done,
+            }
+        }
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        rename(self.parent.as_fd(), temporary, &self.name, replaces)?;
+        self.temporary = None;
+        Ok(())
+    }
+
+    fn link(&self, name: &[u8]) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        retry(|| rustix::fs::linkat(rustix::fs::CWD, &*path, &self.parent, name, flags))
+    }
+
+    fn remove(self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = rustix::fs::unlinkat(&self.parent, &**temporary, AtFlags::empty());
+        }
+    }
+}
+
+fn rename(
+    parent: std::os::fd::BorrowedFd<'_>,
+    from: &[u8],
+    to: &[u8],
+    replaces: bool,
+) -> io::Result<()> {
+    if replaces {
+        return retry(|| rustix::fs::renameat(parent, from, parent, to));
+    }
+    let flags = RenameFlags::NOREPLACE;
+    match retry(|| rustix::fs::renameat_with(parent, from, parent, to, flags)) {
+        // renameat2(2): file systems that do not know the flag. It was looked for a moment ago.
+        Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
+            retry(|| rustix::fs::renameat(parent, from, parent, to))
+        }
+        done => done,
+    }
+}
+
+/// A file without a name where that can be, else one with a name for the time being.
+fn create(parent: &OwnedFd) -> io::Result<(OwnedFd, Option<Vec<u8>>)> {
+    if can_link() {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match retry(|| rustix::fs::openat(parent, c".", flags, FILE_MODE)) {
+            // open(2): what file systems and kernels without O_TMPFILE say.
+            Err(error) if is_one_of(&error, &[Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL]) => {}
+            done => return Ok((done?, None)),
+        }
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    let open = |name: &[u8]| retry(|| rustix::fs::openat(parent, name, flags, FILE_MODE));
+    let (name, file) = staging::with_name(open)?;
+    Ok((file, Some(name)))
+}
+
+/// Naming a file that has no name takes /proc, which a jail may lack.
+fn can_link() -> bool {
+    static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        rustix::fs::open("/proc/self/fd", flags, Mode::empty()).is_ok()
+    })
+}
+
+impl Drop for Upload {
+    /// Nobody waits for the disk to give up what was written.
+    fn drop(&mut self) {
+        if let Some(parts) = self.0.take() {
+            // Where no thread is to be had, the job is dropped here, and the file with it.
+            let _ = ThreadPool::global().spawn(Lane::Write, move || parts.remove());
+        }
+    }
+}

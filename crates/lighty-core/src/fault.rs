@@ -87,6 +87,13 @@ pub enum Fault {
     RequestRate,
     ConnectionsPerKey,
     ConnectionsPerIp,
+    DavStore,
+    DavBusy,
+    DavXml,
+    DavXmlTooLarge,
+    DavLocksMax,
+    DavPropertiesFull,
+    DiskFull,
     Internal,
 }
 
@@ -113,7 +120,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 53] = [
+    pub const ALL: [Fault; 60] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -166,6 +173,13 @@ impl Fault {
         Fault::RequestRate,
         Fault::ConnectionsPerKey,
         Fault::ConnectionsPerIp,
+        Fault::DavStore,
+        Fault::DavBusy,
+        Fault::DavXml,
+        Fault::DavXmlTooLarge,
+        Fault::DavLocksMax,
+        Fault::DavPropertiesFull,
+        Fault::DiskFull,
         Fault::Internal,
     ];
 
@@ -234,7 +248,10 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "a page exceeds a limit of mod_ssi")
             }
             Fault::Internal => row(Us, 500, Level::Error, Close, "internal error"),
-            other => other.gate_verdict().unwrap_or_else(|| other.backend_verdict()),
+            other => other
+                .gate_verdict()
+                .or_else(|| other.dav_verdict())
+                .unwrap_or_else(|| other.backend_verdict()),
         }
     }
 
@@ -269,6 +286,42 @@ impl Fault {
             }
             Fault::ConnectionsPerIp => {
                 row(Client, 403, Level::Info, Close, "more than evasive.max-conns-per-ip")
+            }
+            _ => return None,
+        })
+    }
+
+    /// The rows of files and properties that clients change.
+    fn dav_verdict(self) -> Option<Verdict> {
+        use Blame::{Client, Machine, Operator};
+        use Fate::{Close, Keep};
+        Some(match self {
+            Fault::DavStore => row(
+                Operator,
+                500,
+                Level::Error,
+                Keep,
+                "the database webdav.sqlite-db-name cannot be used",
+            ),
+            Fault::DavBusy => {
+                row(Machine, 503, Level::Error, Keep, "too many requests wait for the database")
+            }
+            Fault::DavXml => row(Client, 400, Level::Info, Keep, "a malformed XML body"),
+            Fault::DavXmlTooLarge => row(
+                Client,
+                413,
+                Level::Notice,
+                Close,
+                "an XML body larger than webdav.max-xml-size",
+            ),
+            Fault::DavLocksMax => {
+                row(Operator, 507, Level::Error, Keep, "webdav.max-locks is reached")
+            }
+            Fault::DavPropertiesFull => {
+                row(Client, 507, Level::Notice, Keep, "more than webdav.max-property-size")
+            }
+            Fault::DiskFull => {
+                row(Machine, 507, Level::Error, Keep, "no space is left on the disk")
             }
             _ => return None,
         })

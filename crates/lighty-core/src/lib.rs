@@ -21,6 +21,7 @@ pub mod exchange;
 pub mod fault;
 pub mod filter;
 pub mod limits;
+pub mod locate;
 pub mod log;
 pub mod module;
 mod named_file;

@@ -7,8 +7,9 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lighty_http::etag::{ETag, ETagParts, FileIdentity};
 use lighty_http::mime::MimeAssign;
-use lighty_io::file::Follow;
+use lighty_io::file::{Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
 use crate::throttle::Bucket;
@@ -306,6 +307,21 @@ pub struct CoreSettings {
     pub log_file_not_found: bool,
     pub log_condition_handling: bool,
     pub log_timeouts: bool,
+}
+
+impl CoreSettings {
+    /// The strong validator of a file, from the parts that `etag.use-*` allows.
+    pub fn etag_of(&self, meta: &Meta) -> Option<ETag> {
+        let parts =
+            ETagParts { inode: self.etag_inode, size: self.etag_size, mtime: self.etag_mtime };
+        let identity = FileIdentity {
+            inode: meta.ino,
+            size: meta.size,
+            mtime_secs: meta.mtime_s,
+            mtime_nanos: meta.mtime_ns,
+        };
+        ETag::of_file(&identity, parts)
+    }
 }
 
 impl Default for CoreSettings {

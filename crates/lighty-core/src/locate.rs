@@ -1,0 +1,114 @@
+//! Where another URL of this server leads: what a request names besides its own target, such as
+//! WebDAV's `Destination`.
+//!
+//! It goes the way that a request for it would go: the conditions of the configuration, who may
+//! have it (`mod_auth`, `mod_access`), virtual hosts, aliases. What would be answered on that way,
+//! with an error or a redirection, is no place.
+
+use std::rc::Rc;
+
+use lighty_http::Status;
+
+use crate::exchange::{Exchange, Rewriting};
+use crate::limits;
+use crate::module::{Hook, Module, Step};
+use crate::physical::Physical;
+use crate::settings::Settings;
+
+/// A place that a URL leads to.
+pub struct Located {
+    /// The decoded path of the URL.
+    pub path: Vec<u8>,
+    /// Where that is in the file system; nothing was looked up there.
+    pub physical: Physical,
+    /// The settings that a request for it would have.
+    pub settings: Rc<Settings>,
+}
+
+/// What becomes of the walk after a module was asked.
+enum Way {
+    On,
+    Again,
+    Refused,
+}
+
+/// Finds the place that `target` (path and query, encoded) leads to. Modules are asked up to the one
+/// called `until`, which looks at physical paths. The exchange is as before afterwards.
+///
+/// # Errors
+/// The status that a request would have been answered with.
+pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
+    let settings = Rc::clone(&ex.settings);
+    let captures = std::mem::take(&mut ex.captures);
+    let physical = std::mem::take(&mut ex.physical);
+    let (target_before, path_end) = (ex.request.target.clone(), ex.request.path_end);
+    let path = std::mem::take(&mut ex.request.path);
+    let (user, realm) = (ex.request.remote_user.clone(), ex.request.auth_realm.clone());
+    let rewriting = std::mem::take(&mut ex.rewriting);
+    let found = walk(ex, target, until).await;
+    if found.is_err() {
+        ex.response.clear();
+        ex.fault = None;
+    }
+    ex.rewriting = rewriting;
+    (ex.request.remote_user, ex.request.auth_realm) = (user, realm);
+    (ex.request.target, ex.request.path_end, ex.request.path) = (target_before, path_end, path);
+    ex.physical = physical;
+    ex.captures = captures;
+    ex.settings = settings;
+    found
+}
+
+async fn walk(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
+    ex.rewriting = Rewriting::default();
+    ex.set_target(target).map_err(|_| Status::BAD_REQUEST)?;
+    for _ in 0..=limits::RESTARTS_MAX {
+        ex.physical = Physical::default();
+        ex.resolve_settings();
+        match pass(ex, until).await {
+            Way::On => {
+                let path = std::mem::take(&mut ex.request.path);
+                let physical = std::mem::take(&mut ex.physical);
+                return Ok(Located { path, physical, settings: Rc::clone(&ex.settings) });
+            }
+            Way::Again => {}
+            Way::Refused => return Err(ex.response.status),
+        }
+    }
+    Err(Status::INTERNAL_SERVER_ERROR)
+}
+
+async fn pass(ex: &mut Exchange, until: &str) -> Way {
+    let services = Rc::clone(&ex.services);
+    let modules = &services.modules;
+    let mut way = ask(&modules.raw_url, |m, ex| m.raw_url(ex), ex, until).await;
+    if matches!(way, Way::On) {
+        way = ask(&modules.clean_url, |m, ex| m.clean_url(ex), ex, until).await;
+    }
+    if matches!(way, Way::On) {
+        way = ask(&modules.docroot, |m, ex| m.docroot(ex), ex, until).await;
+    }
+    if matches!(way, Way::On) {
+        ex.set_physical();
+        way = ask(&modules.physical, |m, ex| m.physical(ex), ex, until).await;
+    }
+    if matches!(way, Way::On) && services.asks_physical {
+        ex.resolve_settings();
+    }
+    way
+}
+
+async fn ask(phase: &[Rc<dyn Module>], call: Hook, ex: &mut Exchange, until: &str) -> Way {
+    for module in phase.iter().take_while(|module| module.name() != until) {
+        let mut step = call(&**module, ex);
+        while let Step::Wait(future) = step {
+            step = future.await;
+        }
+        match step {
+            Step::Next | Step::Wait(_) => {}
+            Step::Restart => return Way::Again,
+            Step::Answered | Step::SendFile(_) => return Way::Refused,
+        }
+    }
+    Way::On
+}

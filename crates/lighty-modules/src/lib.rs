@@ -30,3 +30,4 @@ pub mod status;
 pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;
+pub mod webdav;

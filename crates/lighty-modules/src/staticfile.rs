@@ -10,7 +10,7 @@ use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
 use lighty_http::conditional::{self, Outcome, Validators};
-use lighty_http::etag::{ETag, ETagParts, FileIdentity};
+use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
 use lighty_http::{Fields, Known, Method, Status, Version, mime};
 use lighty_io::file::{FileKind, Meta};
@@ -209,18 +209,10 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
 
 /// The strong validator of a file, from the parts that `etag.use-*` allows.
 fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
-    let core = &ex.settings.core;
-    if !ex.settings.module::<StaticSettings>().etags {
-        return None;
+    match ex.settings.module::<StaticSettings>().etags {
+        true => ex.settings.core.etag_of(meta),
+        false => None,
     }
-    let parts = ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
-    let identity = FileIdentity {
-        inode: meta.ino,
-        size: meta.size,
-        mtime_secs: meta.mtime_s,
-        mtime_nanos: meta.mtime_ns,
-    };
-    ETag::of_file(&identity, parts)
 }
 
 /// Answers with the file: 200, 206, 304, 412 or 416.

@@ -21,6 +21,7 @@ use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
 use lighty_modules::auth::Keeper;
 use lighty_modules::uploadprogress::Uploads;
+use lighty_modules::webdav::Stores;
 use lighty_proxy::configured;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::settings::ProxySettings;
@@ -93,6 +94,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         started_s: wall_s(),
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
+        stores: Stores::default(),
         places: Places::default(),
         page_places: Places::default(),
         upstreams: Arc::clone(&upstreams),

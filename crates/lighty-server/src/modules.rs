@@ -13,6 +13,7 @@ use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
+use lighty_modules::webdav::{Stores, Webdav};
 use lighty_modules::{
     access::Access,
     alias::Alias,
@@ -56,6 +57,7 @@ pub const BUILT_IN: &[&str] = &[
     "mod_alias",
     "mod_userdir",
     "mod_secdownload",
+    "mod_webdav",
     "mod_indexfile",
     "mod_proxy_core",
     "mod_cgi",
@@ -85,6 +87,8 @@ pub struct Shared {
     pub page_places: Places,
     pub upstreams: Arc<Registry>,
     pub keeper: Arc<Keeper>,
+    /// Databases of locks and properties.
+    pub stores: Stores,
 }
 
 /// Every directive of this build.
@@ -105,6 +109,7 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(Alias::directives());
     rows.extend(Userdir::directives());
     rows.extend(Secdownload::directives());
+    rows.extend(Webdav::directives());
     rows.extend(IndexFile::directives());
     rows.extend(Cgi::directives());
     rows.extend(Ssi::directives());
@@ -141,6 +146,8 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Alias),
         asked.for_one(Userdir::default()),
         asked.for_one(Secdownload),
+        // Before a URL without a file is rewritten: there may be none yet.
+        asked.for_one(Webdav::new(&shared.stores)),
         // After whatever changes the physical path.
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),

@@ -1,0 +1,258 @@
+//! `mod_webdav`: files and directories that clients list and change (RFC 4918, class 1; with a
+//! database class 2 and 3).
+//!
+//! It is asked once the physical path is known and before anything is looked up there: a `PUT` names
+//! what is not there yet. `GET` and `HEAD` are left to whoever sends files.
+//!
+//! Reading order: `settings`, this file (which method is whose), `spot` (what a URL names), `refusal`
+//! (how it is said that something was not done), `conditions` (`If`, locks, where else a request
+//! leads), `xml` and `multistatus` (bodies), `store` (what is kept besides the files); then the
+//! methods: `propfind` with `live` and `walk`, `proppatch`, `put`, `mkcol`, `delete`, `copy_move`,
+//! `lock`.
+
+mod conditions;
+mod copy_move;
+mod delete;
+mod live;
+mod lock;
+mod mkcol;
+mod multistatus;
+mod propfind;
+mod proppatch;
+mod put;
+mod refusal;
+mod settings;
+mod spot;
+mod store;
+mod walk;
+mod xml;
+#[cfg(test)]
+mod xml_tests;
+
+use std::rc::Rc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Fault, Level, Settings};
+use lighty_http::fields::list_items;
+use lighty_http::{Known, Method, Status};
+use lighty_io::file::tree::is_staging;
+
+use refusal::Refusal;
+use settings::DavSettings;
+use spot::Spot;
+use store::Store;
+
+pub use store::Stores;
+
+const NAME: &str = "mod_webdav";
+
+/// The module.
+pub struct Webdav {
+    stores: Stores,
+}
+
+impl Webdav {
+    /// For a worker; `stores` are those of all of them.
+    pub fn new(stores: &Stores) -> Self {
+        Self { stores: stores.clone() }
+    }
+}
+
+impl Module for Webdav {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let Some(method) = ex.request.method.filter(|_| ex.error_status.is_none()) else {
+            return Step::Next;
+        };
+        if !is_ours(method) {
+            let own = ex.settings.module::<DavSettings>();
+            if own.active && names_staging(&ex.physical.rel) {
+                ex.fail(Fault::NotFound);
+                return Step::Answered;
+            }
+            return Step::Next;
+        }
+        if ex.services.asks_physical {
+            ex.resolve_settings();
+        }
+        let settings = Rc::clone(&ex.settings);
+        if !settings.module::<DavSettings>().active {
+            return Step::Next;
+        }
+        let stores = self.stores.clone();
+        Step::Wait(Box::pin(serve(ex, stores, method)))
+    }
+}
+
+fn is_ours(method: Method) -> bool {
+    use Method as M;
+    matches!(method, M::Options | M::Propfind | M::Proppatch | M::Mkcol | M::Put | M::Delete)
+        || matches!(method, M::Copy | M::Move | M::Lock | M::Unlock)
+}
+
+/// Whether a path goes through what is unfinished: nobody may see that.
+fn names_staging(rel: &[u8]) -> bool {
+    rel.split(|byte| *byte == b'/').any(is_staging)
+}
+
+/// A request on its way.
+struct Call {
+    spot: Spot,
+    store: Option<Store>,
+}
+
+async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'static> {
+    if let Err(refusal) = answer(ex, &stores, method).await {
+        if let Refusal::Xml(_, xml) = &refusal {
+            log_xml(ex, xml);
+        }
+        refusal.tell(ex);
+    }
+    Step::Answered
+}
+
+async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(), Refusal> {
+    let own = ex.settings.module::<DavSettings>().clone();
+    if method == Method::Options {
+        answer_options(ex, &own);
+        return Ok(());
+    }
+    if own.readonly && method != Method::Propfind {
+        return Err(Refusal::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
+    }
+    if names_staging(&ex.physical.rel) {
+        return Err(Fault::NotFound.into());
+    }
+    if ex.request.target_raw.contains(&b'#') {
+        // A fragment names a part: what is done to the whole is not what was meant.
+        return Err(Status::BAD_REQUEST.into());
+    }
+    let store = match &*own.database {
+        "" => None,
+        path => Some(stores.at(path).map_err(refusal::of_store)?),
+    };
+    let call = Call { spot: Spot::of_request(ex).await?, store };
+    match method {
+        Method::Propfind => propfind::serve(ex, call).await,
+        Method::Proppatch => proppatch::serve(ex, call).await,
+        Method::Mkcol => mkcol::serve(ex, call).await,
+        Method::Put => put::serve(ex, call).await,
+        Method::Delete => delete::serve(ex, call).await,
+        Method::Copy => copy_move::serve(ex, call, copy_move::Verb::Copy).await,
+        Method::Move => copy_move::serve(ex, call, copy_move::Verb::Move).await,
+        Method::Lock => lock::serve(ex, call).await,
+        _ => lock::serve_unlock(ex, call).await,
+    }
+}
+
+fn answer_options(ex: &mut Exchange, own: &DavSettings) {
+    let response = &mut ex.response;
+    response.status = Status::OK;
+    response.answered = true;
+    let (class, locks) = match own.database.is_empty() {
+        true => ("1, 3", ""),
+        false => ("1, 2, 3", ", LOCK, UNLOCK"),
+    };
+    response.fields.push(b"DAV", class.as_bytes());
+    response.fields.push(b"MS-Author-Via", b"DAV");
+    let allow = match own.readonly {
+        true => "GET, HEAD, OPTIONS, PROPFIND".to_owned(),
+        false => format!(
+            "GET, HEAD, OPTIONS, PROPFIND, PROPPATCH, MKCOL, PUT, DELETE, COPY, MOVE{locks}"
+        ),
+    };
+    response.fields.push_known(Known::Allow, allow);
+}
+
+/// Answers without a body.
+fn done(ex: &mut Exchange, status: Status) {
+    ex.response.restart(status);
+    ex.response.answered = true;
+}
+
+/// `Depth`, as far as the method knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+}
+
+/// Reads `Depth`; `None` where it is not said.
+fn depth(ex: &Exchange) -> Result<Option<Depth>, Refusal> {
+    let Some(value) = ex.request.fields.get(Known::Depth) else { return Ok(None) };
+    match value {
+        b"0" => Ok(Some(Depth::Zero)),
+        b"1" => Ok(Some(Depth::One)),
+        _ if value.eq_ignore_ascii_case(b"infinity") => Ok(Some(Depth::Infinity)),
+        _ => Err(Status::BAD_REQUEST.into()),
+    }
+}
+
+/// Reads a body of XML; `None` where there is none.
+async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, Refusal> {
+    let most = ex.settings.module::<DavSettings>().xml_bytes_max;
+    let mut bytes = Vec::new();
+    while let Some(piece) = ex.body.next().await {
+        let piece = piece?;
+        if bytes.len() + piece.len() > most {
+            return Err(Fault::DavXmlTooLarge.into());
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    log_xml(ex, &bytes);
+    let document = xml::Document::read(&bytes);
+    document.map(Some).map_err(|words| Refusal::Fault(Fault::DavXml, words.to_owned()))
+}
+
+/// `webdav.log-xml`.
+fn log_xml(ex: &Exchange, xml: &[u8]) {
+    if ex.settings.module::<DavSettings>().log_xml {
+        ex.log(Level::Notice, &format!("webdav: {}", String::from_utf8_lossy(xml)));
+    }
+}
+
+/// Waits for long work, and ends it when the client has gone.
+async fn until_gone<T>(
+    ex: &Exchange,
+    cancel: &lighty_io::file::tree::Cancel,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    let link = ex.link.clone();
+    let mut gone = false;
+    std::future::poll_fn(|cx| {
+        if let Some(link) = &link
+            && !gone
+        {
+            let mut link = link.borrow_mut();
+            link.rests();
+            if link.poll_gone(cx).is_ready() {
+                gone = true;
+                cancel.cancel();
+            }
+        }
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// The first item of a list, for fields of which one is enough.
+fn first_item(value: &[u8]) -> Option<&[u8]> {
+    list_items(value).next()
+}

@@ -1,0 +1,191 @@
+//! What has to hold before something is changed: the `If` field, and locks.
+
+use lighty_core::locate::locate;
+use lighty_core::{Exchange, Fault};
+use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::etag::strong_match;
+use lighty_http::host::parse_host;
+use lighty_http::if_header::{IfHeader, State};
+use lighty_http::uri::{Form, split_target};
+use lighty_http::{Known, Method, Status};
+use lighty_io::file::{FileKind, Meta};
+
+use super::NAME;
+use super::multistatus;
+use super::refusal::{Refusal, of_store};
+use super::spot::Spot;
+use super::store::{Claim, Covered, Lock, Store, Writing};
+
+/// Evaluates the `If` field. Returns the tokens that the client shows.
+pub(super) async fn check_if(
+    ex: &mut Exchange,
+    spot: &Spot,
+    store: Option<&Store>,
+) -> Result<Vec<String>, Refusal> {
+    let mut values = ex.request.fields.get_all(Known::If);
+    let Some(value) = values.next().map(<[u8]>::to_vec) else { return Ok(Vec::new()) };
+    if values.next().is_some() {
+        return Err(Refusal::Fault(Fault::DavXml, "more than one If".to_owned()));
+    }
+    drop(values);
+    let header = IfHeader::parse(&value)?;
+    let mut holds = false;
+    for list in &header.lists {
+        let facts = match list.resource {
+            None => Some(Facts::of(ex, spot, store).await?),
+            Some(url) => match other_spot(ex, url).await {
+                Ok(other) => Some(Facts::of(ex, &other, store).await?),
+                // What is not here has neither tag nor lock.
+                Err(_) => None,
+            },
+        };
+        let is_met = |state| facts.as_ref().is_some_and(|facts| facts.meet(state));
+        holds |= list.conditions.iter().all(|one| is_met(one.state) != one.negated);
+    }
+    if !holds {
+        return Err(Status::PRECONDITION_FAILED.into());
+    }
+    let text = |token: &[u8]| String::from_utf8_lossy(token).into_owned();
+    Ok(header.tokens().map(text).collect())
+}
+
+/// What a condition may ask of a resource.
+struct Facts {
+    etag: Option<Vec<u8>>,
+    tokens: Vec<String>,
+}
+
+impl Facts {
+    async fn of(ex: &Exchange, spot: &Spot, store: Option<&Store>) -> Result<Self, Refusal> {
+        let meta = spot.look().await?;
+        let etag = meta.and_then(|meta| etag_of(spot, &meta));
+        let tokens = match store {
+            None => Vec::new(),
+            Some(store) => {
+                let (key, now_s) = (spot.key.clone(), ex.services.clock.unix_s());
+                let locks = store.run(move |db| db.locks_on(&key, now_s)).await;
+                locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
+            }
+        };
+        Ok(Self { etag, tokens })
+    }
+
+    fn meet(&self, state: State<'_>) -> bool {
+        match state {
+            State::Token(token) => self.tokens.iter().any(|known| known.as_bytes() == token),
+            State::ETag(tag) => self.etag.as_ref().is_some_and(|known| strong_match(known, tag)),
+        }
+    }
+}
+
+/// The tag of a file, as `GET` says it.
+pub(super) fn etag_of(spot: &Spot, meta: &Meta) -> Option<Vec<u8>> {
+    let etag = (meta.kind == FileKind::File).then(|| spot.settings.core.etag_of(meta))??;
+    Some(etag.as_bytes().to_vec())
+}
+
+/// The place that another URL names: `Destination`, or a resource in `If`. It must be on this host.
+///
+/// # Errors
+/// 400 for what is no URL, 502 for another host (RFC 4918 section 9.8.5), 403 for what may not be
+/// had or leads elsewhere.
+pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Spot, Refusal> {
+    let target = match split_target(url, false) {
+        Ok(Form::Origin(target)) => target.to_vec(),
+        Ok(Form::Absolute { authority, rest, secure }) => {
+            if !is_own_host(ex, authority, secure) {
+                return Err(Status::BAD_GATEWAY.into());
+            }
+            if rest.is_empty() { b"/".to_vec() } else { rest.to_vec() }
+        }
+        _ => return Err(Status::BAD_REQUEST.into()),
+    };
+    if target.contains(&b'#') || target.contains(&b'?') {
+        return Err(Status::BAD_REQUEST.into());
+    }
+    let located = locate(ex, &target, NAME).await;
+    let located = located.map_err(|status| match status {
+        Status::BAD_REQUEST => Refusal::Status(status),
+        _ => Refusal::Status(Status::FORBIDDEN),
+    })?;
+    let spot = Spot::of_located(ex, &located).await?;
+    if !spot.own().active || super::names_staging(&spot.rel) {
+        return Err(Status::FORBIDDEN.into());
+    }
+    Ok(spot)
+}
+
+/// Whether an authority is that of the request. The scheme may be another: a proxy may have taken
+/// the TLS away.
+fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {
+    let parse = &ex.settings.server.parse;
+    let mut host = Vec::new();
+    let Ok(port) = parse_host(authority, parse, &mut host) else { return false };
+    let mut own_host = Vec::new();
+    let Ok(own_port) = parse_host(&ex.request.authority, parse, &mut own_host) else {
+        return false;
+    };
+    let default = if secure { 443 } else { 80 };
+    let own_default = if ex.request.scheme == "https" { 443 } else { 80 };
+    let (port, own_port) = (port.unwrap_or(default), own_port.unwrap_or(own_default));
+    let both_default = matches!((port, own_port), (443, 80));
+    host == own_host && (port == own_port || both_default)
+}
+
+/// Evaluates `If-Match` and its like (RFC 9110 section 13) against what is there.
+pub(super) fn check_preconditions(
+    ex: &Exchange,
+    spot: &Spot,
+    meta: Option<&Meta>,
+) -> Result<(), Refusal> {
+    let etag = meta.and_then(|meta| etag_of(spot, meta));
+    let validators = Validators {
+        etag: etag.as_deref(),
+        last_modified: meta.map(|meta| meta.mtime_s),
+        now: ex.services.clock.unix_s(),
+    };
+    let method = ex.request.method.unwrap_or(Method::Put);
+    match conditional::evaluate(method, &ex.request.fields, meta.is_some(), &validators) {
+        Outcome::Proceed { .. } => Ok(()),
+        _ => Err(Status::PRECONDITION_FAILED.into()),
+    }
+}
+
+/// Begins to change files: with the tokens that were shown, nobody else's lock is in the way.
+pub(super) async fn begin_writing(
+    ex: &Exchange,
+    spot: &Spot,
+    store: Option<&Store>,
+    paths: Vec<Covered>,
+    tokens: Vec<String>,
+) -> Result<Option<Writing>, Refusal> {
+    let Some(store) = store else { return Ok(None) };
+    let claim = Claim { paths, tokens, user: ex.request.remote_user.clone() };
+    let begun = store.begin_writing(claim, ex.services.clock.unix_s()).await;
+    match begun.map_err(of_store)? {
+        Ok(writing) => Ok(Some(writing)),
+        Err(locks) => Err(locked(spot, &locks)),
+    }
+}
+
+/// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
+fn locked(spot: &Spot, locks: &[Lock]) -> Refusal {
+    let only_beneath = locks.iter().all(|lock| super::store::is_below(&lock.path, &spot.key));
+    if !only_beneath {
+        let urls: Vec<_> = locks.iter().map(|lock| lock.url.clone()).collect();
+        return Refusal::condition(Status::LOCKED, "lock-token-submitted", &urls);
+    }
+    let mut out = multistatus::begin("multistatus");
+    for lock in locks {
+        let url = spot.url_of(&lock.path);
+        let condition = Some("lock-token-submitted");
+        multistatus::push_outcome(&url, Status::LOCKED, condition, &mut out);
+    }
+    multistatus::end("multistatus", &mut out);
+    Refusal::Xml(Status::MULTI_STATUS, out)
+}
+
+/// A file itself, or with all beneath it.
+pub(super) fn covered(path: &[u8], tree: bool) -> Covered {
+    Covered { path: path.to_vec(), tree }
+}

@@ -1,0 +1,163 @@
+//! `COPY` and `MOVE`: RFC 4918 sections 9.8 and 9.9.
+//!
+//! Where the copy or the move leads to is asked of the configuration as if it were requested: another
+//! host, a place that is not for this client, or one without WebDAV is refused.
+
+use lighty_core::{Exchange, Level};
+use lighty_http::{Known, Status};
+use lighty_io::file::tree::{Cancel, Reach, Replace, Trouble};
+use lighty_io::file::{FileKind, Meta};
+use lighty_io::pool::Lane;
+use lighty_io::stat_cache::tell_changed;
+
+use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
+use super::delete::{forget, outcome};
+use super::put::{in_missing, way_to_new};
+use super::refusal::{Refusal, of_store};
+use super::spot::{Spot, in_pool};
+use super::store::{Covered, Store, is_below};
+use super::{Call, Depth, depth, done, until_gone};
+
+/// Which of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Copy,
+    Move,
+}
+
+/// What is to be done.
+struct Plan {
+    verb: Verb,
+    from: Spot,
+    to: Spot,
+    replace: Replace,
+    reach: Reach,
+    /// Something is there already.
+    replaces: bool,
+}
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), Refusal> {
+    let Call { spot: from, store } = call;
+    let reach = reach(ex, verb)?;
+    let overwrite = overwrite(ex)?;
+    let target = ex.request.fields.get(Known::Destination).ok_or(Status::BAD_REQUEST)?.to_vec();
+    let to = other_spot(ex, &target).await?;
+    let tokens = check_if(ex, &from, store.as_ref()).await?;
+    let Some(meta) = from.look().await? else { return Err(Status::NOT_FOUND.into()) };
+    check_preconditions(ex, &from, Some(&meta))?;
+    check_places(&from, &to, &meta, verb)?;
+    let there = to.look().await?;
+    if there.is_some() && overwrite == Replace::No {
+        return Err(Status::PRECONDITION_FAILED.into());
+    }
+    let replaces = there.is_some();
+    if meta.kind == FileKind::File && to.slash && !replaces {
+        // A URL with a slash names a collection.
+        return Err(Status::CONFLICT.into());
+    }
+    let plan = Plan { verb, from, to, replace: overwrite, reach, replaces };
+    let _writing = begin_writing(ex, &plan.from, store.as_ref(), plan.changes(), tokens)
+        .await
+        .map_err(|refusal| refusal.missing_is_conflict())?;
+    let troubles = plan.carry_out(ex, store.as_ref()).await?;
+    match outcome(&plan.to, troubles) {
+        Some(refusal) => Err(refusal),
+        None => {
+            done(ex, if replaces { Status::NO_CONTENT } else { Status::CREATED });
+            Ok(())
+        }
+    }
+}
+
+/// How far down: a move takes everything along.
+fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, Refusal> {
+    match (depth(ex)?, verb) {
+        (None | Some(Depth::Infinity), _) => Ok(Reach::All),
+        (Some(Depth::Zero), Verb::Copy) => Ok(Reach::Itself),
+        _ => Err(Status::BAD_REQUEST.into()),
+    }
+}
+
+/// RFC 4918 section 10.6.
+fn overwrite(ex: &Exchange) -> Result<Replace, Refusal> {
+    match ex.request.fields.get(Known::Overwrite) {
+        None => Ok(Replace::Yes),
+        Some(value) if value.eq_ignore_ascii_case(b"T") => Ok(Replace::Yes),
+        Some(value) if value.eq_ignore_ascii_case(b"F") => Ok(Replace::No),
+        Some(_) => Err(Status::BAD_REQUEST.into()),
+    }
+}
+
+/// Refuses what cannot be meant: nothing goes into itself, replaces what it lies in, or takes the
+/// place of a document root.
+fn check_places(from: &Spot, to: &Spot, meta: &Meta, verb: Verb) -> Result<(), Refusal> {
+    let links = !matches!(meta.kind, FileKind::File | FileKind::Directory);
+    let same = from.key == to.key;
+    let into_itself = meta.kind == FileKind::Directory && is_below(&to.key, &from.key);
+    let over_itself = is_below(&from.key, &to.key);
+    let roots = to.rel.is_empty() || (verb == Verb::Move && from.rel.is_empty());
+    if same || into_itself || over_itself || links || roots || to.own().readonly {
+        return Err(Status::FORBIDDEN.into());
+    }
+    Ok(())
+}
+
+impl Plan {
+    fn changes(&self) -> Vec<Covered> {
+        let mut paths = vec![covered(&self.to.key, true)];
+        if !self.replaces {
+            paths.extend(way_to_new(&self.to));
+        }
+        if self.verb == Verb::Move {
+            paths.extend(way_to_new(&self.from));
+            paths.push(covered(&self.from.key, true));
+        }
+        paths
+    }
+
+    async fn carry_out(
+        &self,
+        ex: &Exchange,
+        store: Option<&Store>,
+    ) -> Result<Vec<Trouble>, Refusal> {
+        let keys = (self.from.key.clone(), self.to.key.clone());
+        if let (Verb::Move, Some(store)) = (self.verb, store) {
+            let (from, to) = keys.clone();
+            store.run(move |db| db.moving(&from, &to)).await.map_err(of_store)?;
+        }
+        let work = self.work(ex).await;
+        tell_changed();
+        if let Some(store) = store {
+            let (verb, whole) = (self.verb, self.reach == Reach::All);
+            let done = work.is_ok();
+            let noted = store.run(move |db| match (verb, done) {
+                (Verb::Copy, true) => db.copied(&keys.0, &keys.1, whole),
+                (Verb::Copy, false) => Ok(()),
+                (Verb::Move, true) => db.moved(&keys.0, &keys.1),
+                (Verb::Move, false) => db.not_moved(&keys.0),
+            });
+            if let Err(error) = noted.await {
+                ex.log(Level::Error, &format!("webdav: properties did not follow: {error}"));
+            }
+            forget(ex, &self.to, Some(store)).await;
+        }
+        work
+    }
+
+    async fn work(&self, ex: &Exchange) -> Result<Vec<Trouble>, Refusal> {
+        let cancel = Cancel::default();
+        let (verb, replace, reach, its) = (self.verb, self.replace, self.reach, cancel.clone());
+        let (from, rel) = (self.from.tree.clone(), self.from.rel.clone());
+        let (to, new_rel) = (self.to.tree.clone(), self.to.rel.clone());
+        let work = in_pool(Lane::Write, move || match verb {
+            Verb::Copy => from.copy_to(&rel, (&to, &new_rel), (replace, reach), &its),
+            Verb::Move => from.move_to(&rel, (&to, &new_rel), replace, &its),
+        });
+        match until_gone(ex, &cancel, work).await? {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Status::PRECONDITION_FAILED.into())
+            }
+            done => done.map_err(|error| in_missing(error).missing_is_conflict()),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `DELETE`: RFC 4918 section 9.6.
+
+use lighty_core::{Exchange, Level};
+use lighty_http::Status;
+use lighty_io::file::tree::{Cancel, Trouble, exists};
+use lighty_io::pool::Lane;
+use lighty_io::stat_cache::tell_changed;
+
+use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::multistatus;
+use super::put::way_to_new;
+use super::refusal::{Refusal, status_of};
+use super::spot::{Spot, in_pool, join};
+use super::store::Store;
+use super::{Call, Depth, depth, done, until_gone};
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    if matches!(depth(ex)?, Some(Depth::Zero | Depth::One)) && spot.slash {
+        return Err(Status::BAD_REQUEST.into());
+    }
+    let tokens = check_if(ex, &spot, store.as_ref()).await?;
+    let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
+    if spot.rel.is_empty() {
+        return Err(Status::FORBIDDEN.into());
+    }
+    check_preconditions(ex, &spot, Some(&meta))?;
+    let mut paths = way_to_new(&spot);
+    paths.push(covered(&spot.key, true));
+    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
+    let troubles = remove(ex, &spot).await;
+    tell_changed();
+    forget(ex, &spot, store.as_ref()).await;
+    match outcome(&spot, troubles?) {
+        Some(refusal) => Err(refusal),
+        None => {
+            done(ex, Status::NO_CONTENT);
+            Ok(())
+        }
+    }
+}
+
+pub(super) async fn remove(ex: &Exchange, spot: &Spot) -> Result<Vec<Trouble>, Refusal> {
+    let cancel = Cancel::default();
+    let (tree, rel, its) = (spot.tree.clone(), spot.rel.clone(), cancel.clone());
+    let work = in_pool(Lane::Write, move || tree.remove_all(&rel, &its));
+    Ok(until_gone(ex, &cancel, work).await??)
+}
+
+/// What is said where something could not be done to all of a tree (RFC 4918 section 9.6.1): of
+/// what stays only because of what is in it, nothing.
+pub(super) fn outcome(spot: &Spot, mut troubles: Vec<Trouble>) -> Option<Refusal> {
+    let own = troubles.iter().position(|trouble| trouble.path.is_empty());
+    if let (Some(own), 1) = (own, troubles.len()) {
+        return Some(troubles.swap_remove(own).error.into());
+    }
+    if troubles.is_empty() {
+        return None;
+    }
+    let mut out = multistatus::begin("multistatus");
+    for trouble in &troubles {
+        let url = join(&spot.url, &trouble.path);
+        multistatus::push_outcome(&url, status_of(&trouble.error), None, &mut out);
+    }
+    multistatus::end("multistatus", &mut out);
+    Some(Refusal::Xml(Status::MULTI_STATUS, out))
+}
+
+/// What is gone has neither properties nor locks.
+pub(super) async fn forget(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
+    let Some(store) = store else { return };
+    let key = spot.key.clone();
+    let forgotten = store.run(move |db| db.forget_gone(&key, is_there));
+    if let Err(error) = forgotten.await {
+        ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
+    }
+}
+
+fn is_there(path: &[u8]) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    exists(std::path::Path::new(std::ffi::OsStr::from_bytes(path)))
+}

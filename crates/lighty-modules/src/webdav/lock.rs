@@ -1,0 +1,249 @@
+//! `LOCK` and `UNLOCK`: RFC 4918 sections 9.10 and 9.11.
+
+use lighty_core::{Body, Exchange, Fault};
+use lighty_http::{Known, Status, decimal};
+use lighty_io::entropy::random_bytes;
+use lighty_io::file::FileKind;
+use lighty_io::pool::Lane;
+use lighty_io::stat_cache::tell_changed;
+
+use super::conditions::{begin_writing, check_if};
+use super::live::push_locks;
+use super::multistatus::{self, MEDIA_TYPE, push};
+use super::put::{created, in_missing, way_to_new};
+use super::refusal::{Refusal, of_store};
+use super::spot::{Spot, in_pool, listed};
+use super::store::{Lock, NewLock, Refresh, Store, Taken, is_below};
+use super::xml::Document;
+use super::{Call, Depth, depth, done, first_item, log_xml, read_xml};
+
+/// Seconds that a lock lasts where the client does not say.
+const LOCK_SECONDS: u32 = 600;
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    let store = store.ok_or_else(no_locks)?;
+    let infinite = match depth(ex)? {
+        Some(Depth::Zero) => false,
+        None | Some(Depth::Infinity) => true,
+        Some(Depth::One) => return Err(Status::BAD_REQUEST.into()),
+    };
+    let document = read_xml(ex).await?;
+    let tokens = check_if(ex, &spot, Some(&store)).await?;
+    let Some(document) = document else { return refresh(ex, &spot, &store, tokens).await };
+    let (exclusive, owner) = lock_info(&document).ok_or(Status::BAD_REQUEST)?;
+    let meta = spot.look().await?;
+    match meta.map(|meta| meta.kind) {
+        None if spot.slash || spot.rel.is_empty() => return Err(Status::CONFLICT.into()),
+        None | Some(FileKind::File | FileKind::Directory) => {}
+        Some(_) => return Err(Fault::SymlinkRefused.into()),
+    }
+    let lock = NewLock {
+        token: new_token()?,
+        path: spot.key.clone(),
+        url: listed(&spot.url, meta.map_or(FileKind::File, |meta| meta.kind)),
+        infinite: infinite && !meta.is_some_and(|meta| meta.kind == FileKind::File),
+        exclusive,
+        owner,
+        user: ex.request.remote_user.clone(),
+        expires_s: expiry(ex, &spot),
+    };
+    take(ex, &spot, &store, &lock, tokens).await?;
+    if meta.is_none() {
+        create(ex, &spot, &store, &lock).await?;
+    }
+    let token = format!("<{}>", lock.token);
+    answer(ex, lock, if meta.is_none() { Status::CREATED } else { Status::OK });
+    ex.response.fields.push_known(Known::LockToken, token);
+    Ok(())
+}
+
+fn no_locks() -> Refusal {
+    Refusal::Fault(Fault::MethodNotAllowed, "there are no locks without a database".to_owned())
+}
+
+/// Whether a lock is to be exclusive, and its owner (RFC 4918 section 14.11).
+fn lock_info(document: &Document) -> Option<(bool, String)> {
+    let root = &document.root;
+    let scope = root.dav_child("lockscope").filter(|_| root.is_dav("lockinfo"))?;
+    root.dav_child("locktype")?.dav_child("write")?;
+    let exclusive = scope.dav_child("exclusive").is_some();
+    if exclusive == scope.dav_child("shared").is_some() {
+        return None;
+    }
+    let owner = root.dav_child("owner").map(|owner| document.standalone(owner));
+    Some((exclusive, owner.unwrap_or_default()))
+}
+
+/// A UUID of version 4 (RFC 9562).
+fn new_token() -> Result<String, Refusal> {
+    let mut number = u128::from_be_bytes(random_bytes()?);
+    number = number & !(0xF << 76) | 4 << 76;
+    number = number & !(0b11 << 62) | 0b10 << 62;
+    let hex = format!("{number:032x}");
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    Ok(format!("urn:uuid:{}", parts.join("-")))
+}
+
+/// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).
+fn expiry(ex: &Exchange, spot: &Spot) -> i64 {
+    let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
+    let most = spot.own().lock_seconds_max;
+    ex.services.clock.unix_s() + i64::from(seconds(asked).min(most))
+}
+
+fn seconds(asked: Option<&[u8]>) -> u32 {
+    let Some(asked) = asked else { return LOCK_SECONDS };
+    if asked.eq_ignore_ascii_case(b"infinite") {
+        return u32::MAX;
+    }
+    let number = match asked.split_at_checked(7) {
+        Some((unit, number)) if unit.eq_ignore_ascii_case(b"second-") => decimal::parse(number),
+        _ => None,
+    };
+    number.map_or(LOCK_SECONDS, |number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+async fn take(
+    ex: &Exchange,
+    spot: &Spot,
+    store: &Store,
+    lock: &NewLock,
+    tokens: Vec<String>,
+) -> Result<(), Refusal> {
+    let is_new = spot.look().await?.is_none();
+    // What comes to be changes the collection that it is in.
+    let way = if is_new { way_to_new(spot) } else { Vec::new() };
+    drop(begin_writing(ex, spot, Some(store), way, tokens).await?);
+    let (now_s, most) = (ex.services.clock.unix_s(), spot.own().locks_max);
+    match store.take_lock(lock.clone(), now_s, most).await.map_err(of_store)? {
+        Taken::Yes => Ok(()),
+        Taken::Busy => Err(Status::LOCKED.into()),
+        Taken::TooMany => Err(Fault::DavLocksMax.into()),
+        Taken::Conflict(others) => Err(conflict(spot, &others)),
+    }
+}
+
+/// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
+fn conflict(spot: &Spot, others: &[Lock]) -> Refusal {
+    let condition = "no-conflicting-lock";
+    if others.iter().any(|other| !is_below(&other.path, &spot.key)) {
+        let urls: Vec<_> = others.iter().map(|other| other.url.clone()).collect();
+        return Refusal::condition(Status::LOCKED, condition, &urls);
+    }
+    let mut out = multistatus::begin("multistatus");
+    for other in others {
+        let url = spot.url_of(&other.path);
+        multistatus::push_outcome(&url, Status::LOCKED, Some(condition), &mut out);
+    }
+    let own = listed(&spot.url, FileKind::Directory);
+    multistatus::push_outcome(&own, Status::FAILED_DEPENDENCY, None, &mut out);
+    multistatus::end("multistatus", &mut out);
+    Refusal::Xml(Status::MULTI_STATUS, out)
+}
+
+/// What is locked and not there becomes an empty file (RFC 4918 section 7.3).
+async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &NewLock) -> Result<(), Refusal> {
+    let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+    let made = in_pool(Lane::Write, move || tree.make_file(&rel)).await?;
+    match made {
+        Ok(()) => {
+            tell_changed();
+            created(ex, spot, Some(store)).await;
+            Ok(())
+        }
+        // Somebody else made it: it is locked all the same.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => {
+            let Lock { token, path, user, .. } = lock.clone();
+            let now_s = ex.services.clock.unix_s();
+            let given_back = store.run(move |db| db.unlock(&path, &token, &user, now_s)).await;
+            given_back.map_err(of_store)?;
+            Err(in_missing(error).missing_is_conflict())
+        }
+    }
+}
+
+/// A `LOCK` without a body (RFC 4918 section 9.10.2).
+async fn refresh(
+    ex: &mut Exchange,
+    spot: &Spot,
+    store: &Store,
+    tokens: Vec<String>,
+) -> Result<(), Refusal> {
+    if tokens.is_empty() {
+        return Err(Status::BAD_REQUEST.into());
+    }
+    let times = (ex.services.clock.unix_s(), expiry(ex, spot));
+    let (key, user) = (spot.key.clone(), ex.request.remote_user.clone());
+    let refreshed = store.run(move |db| db.refresh_lock(&key, &tokens, &user, times)).await;
+    match refreshed.map_err(of_store)? {
+        Refresh::Done(lock) => {
+            answer(ex, lock, Status::OK);
+            Ok(())
+        }
+        Refresh::Unknown => Err(Status::PRECONDITION_FAILED.into()),
+        Refresh::NotYours => Err(Status::FORBIDDEN.into()),
+    }
+}
+
+fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
+    let mut out = multistatus::begin("prop");
+    push_locks(&[lock], ex.services.clock.unix_s(), &mut out);
+    push(&mut out, &["\n"]);
+    multistatus::end("prop", &mut out);
+    log_xml(ex, &out);
+    done(ex, status);
+    ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
+    ex.response.body = Body::Memory(out.into());
+}
+
+/// `UNLOCK`.
+pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    let store = store.ok_or_else(no_locks)?;
+    let value = ex.request.fields.get(Known::LockToken).ok_or(Status::BAD_REQUEST)?;
+    let token = value.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
+    let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
+    check_if(ex, &spot, Some(&store)).await?;
+    let (key, user) = (spot.key.clone(), ex.request.remote_user.clone());
+    let now_s = ex.services.clock.unix_s();
+    let unlocked = store.run(move |db| db.unlock(&key, &token, &user, now_s)).await;
+    match unlocked.map_err(of_store)? {
+        Refresh::Done(_) => {
+            done(ex, Status::NO_CONTENT);
+            Ok(())
+        }
+        Refresh::Unknown => {
+            Err(Refusal::condition(Status::CONFLICT, "lock-token-matches-request-uri", &[]))
+        }
+        Refresh::NotYours => Err(Status::FORBIDDEN.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_random_uuids() {
+        let token = new_token().expect("random bytes");
+        let uuid = token.strip_prefix("urn:uuid:").expect("a UUID");
+        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert_eq!(uuid.as_bytes()[14], b'4');
+        assert!(b"89ab".contains(&uuid.as_bytes()[19]));
+        assert_ne!(token, new_token().expect("random bytes"));
+    }
+
+    #[test]
+    fn time_outs_are_what_the_client_asks_for_first() {
+        assert_eq!(seconds(None), 600);
+        assert_eq!(seconds(Some(b"Second-5")), 5);
+        assert_eq!(seconds(Some(b"second-4100000000")), 4_100_000_000);
+        assert_eq!(seconds(Some(b"Second-99999999999")), u32::MAX);
+        assert_eq!(seconds(Some(b"Infinite")), u32::MAX);
+        assert_eq!(seconds(Some(b"Second-x")), 600);
+        assert_eq!(seconds(Some(b"Tomorrow")), 600);
+    }
+}

@@ -1,0 +1,40 @@
+//! `MKCOL`: RFC 4918 section 9.3.
+
+use lighty_core::Exchange;
+use lighty_http::Status;
+use lighty_io::pool::Lane;
+use lighty_io::stat_cache::tell_changed;
+
+use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::put::{created, way_to_new};
+use super::refusal::Refusal;
+use super::spot::in_pool;
+use super::{Call, done};
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    if ex.body.exists() && ex.body.announced() != Some(0) {
+        // A body asks for something that is not known.
+        return Err(Status::UNSUPPORTED_MEDIA_TYPE.into());
+    }
+    let tokens = check_if(ex, &spot, store.as_ref()).await?;
+    if spot.rel.is_empty() || spot.look().await?.is_some() {
+        return Err(Status::METHOD_NOT_ALLOWED.into());
+    }
+    check_preconditions(ex, &spot, None)?;
+    let mut paths = way_to_new(&spot);
+    paths.push(covered(&spot.key, false));
+    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
+    let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+    let made = in_pool(Lane::Write, move || tree.make_dir(&rel)).await?;
+    match made {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(Status::METHOD_NOT_ALLOWED.into());
+        }
+        made => made.map_err(|error| super::put::in_missing(error).missing_is_conflict())?,
+    }
+    tell_changed();
+    created(ex, &spot, store.as_ref()).await;
+    done(ex, Status::CREATED);
+    Ok(())
+}

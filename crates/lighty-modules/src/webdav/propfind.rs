@@ -1,0 +1,93 @@
+//! `PROPFIND`: RFC 4918 section 9.1.
+
+use std::rc::Rc;
+
+use lighty_core::{Body, Exchange, Fault};
+use lighty_http::{Known, Status};
+use lighty_io::file::{FileKind, Follow, Meta};
+use lighty_io::pool::Lane;
+
+use super::conditions::check_if;
+use super::live::{Describer, Resource, Wanted};
+use super::multistatus::{self, MEDIA_TYPE};
+use super::refusal::{Refusal, of_store};
+use super::spot::{Spot, in_pool, listed};
+use super::store::{Described, Store};
+use super::walk::{Walk, Walking};
+use super::{Call, Depth, depth, log_xml, read_xml};
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    // RFC 4918 section 9.1: what is not said is infinity.
+    let depth = depth(ex)?.unwrap_or(Depth::Infinity);
+    let wanted = match read_xml(ex).await? {
+        None => Wanted::All(Vec::new()),
+        Some(document) => Wanted::of(&document).ok_or(Status::BAD_REQUEST)?,
+    };
+    check_if(ex, &spot, store.as_ref()).await?;
+    let Some(meta) = look(&spot).await? else { return Err(Fault::NotFound.into()) };
+    let is_collection = meta.kind == FileKind::Directory;
+    let infinite_allowed = spot.own().opts.propfind_depth_infinity || !is_collection;
+    if depth == Depth::Infinity && !infinite_allowed {
+        return Err(Refusal::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
+    }
+    let now_s = ex.services.clock.unix_s();
+    let settings = Rc::clone(&spot.settings);
+    let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s };
+    let mut out = multistatus::begin("multistatus");
+    describe_itself(&spot, store.as_ref(), &meta, &describer, &mut out).await?;
+    let walks = is_collection && depth != Depth::Zero;
+    let body = if walks {
+        log_xml(ex, &out);
+        let walk = Walk::begin(ex, &spot, store, describer, depth == Depth::Infinity, out).await?;
+        Body::Stream(Box::new(Walking::new(walk)))
+    } else {
+        multistatus::end("multistatus", &mut out);
+        log_xml(ex, &out);
+        Body::Memory(out.into())
+    };
+    ex.response.restart(Status::MULTI_STATUS);
+    ex.response.answered = true;
+    ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
+    ex.response.body = body;
+    Ok(())
+}
+
+/// What is there; links are what they lead to, if that was asked for, and nothing else.
+async fn look(spot: &Spot) -> Result<Option<Meta>, Refusal> {
+    let meta = spot.look().await?;
+    let is_link = meta.is_some_and(|meta| meta.kind == FileKind::Symlink);
+    if is_link && spot.own().opts.propfind_follow_symlink {
+        let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+        return Ok(Some(in_pool(Lane::Stat, move || tree.look_through(&rel)).await??));
+    }
+    Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
+}
+
+async fn describe_itself(
+    spot: &Spot,
+    store: Option<&Store>,
+    meta: &Meta,
+    describer: &Describer,
+    out: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let known = match store {
+        None => Described::default(),
+        Some(store) => {
+            let (keys, now_s) = (vec![spot.key.clone()], describer.now_s);
+            let found = store.run(move |db| db.describe(&keys, now_s)).await.map_err(of_store)?;
+            found.into_iter().next().unwrap_or_default()
+        }
+    };
+    let url = listed(&spot.url, meta.kind);
+    describer.push(&Resource { url: &url, name: &spot.rel, meta, known: &known }, out);
+    Ok(())
+}
+
+/// How links are dealt with while a collection is listed.
+pub(super) fn follow(spot: &Spot) -> Follow {
+    match spot.own().opts.propfind_follow_symlink {
+        true => spot.settings.core.follow_symlink,
+        false => Follow::None,
+    }
+}

@@ -1,0 +1,112 @@
+//! `PROPPATCH`: RFC 4918 section 9.2.
+
+use lighty_core::{Body, Exchange, Fault};
+use lighty_http::{Known, Status};
+
+use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::live::Live;
+use super::multistatus::{self, MEDIA_TYPE, push};
+use super::refusal::{Refusal, of_store};
+use super::spot::listed;
+use super::store::{Change, Changed, Dead};
+use super::xml::{Document, Element};
+use super::{Call, log_xml, read_xml};
+
+/// A change that is asked for, and whether it may be.
+struct Asked {
+    change: Change,
+    is_protected: bool,
+}
+
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+    let Call { spot, store } = call;
+    let document = read_xml(ex).await?.ok_or(Status::BAD_REQUEST)?;
+    let asked = changes(&document).ok_or(Status::BAD_REQUEST)?;
+    let tokens = check_if(ex, &spot, store.as_ref()).await?;
+    let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
+    check_preconditions(ex, &spot, Some(&meta))?;
+    let paths = vec![covered(&spot.key, false)];
+    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
+    let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);
+    if let (Some(store), false) = (&store, refused) {
+        let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
+        let (key, most) = (spot.key.clone(), spot.own().property_bytes_max);
+        let changed = store.run(move |db| db.change(&key, &changes, most)).await;
+        if changed.map_err(of_store)? == Changed::TooLarge {
+            return Err(Fault::DavPropertiesFull.into());
+        }
+    }
+    let url = listed(&spot.url, meta.kind);
+    let out = answer(&url, &asked, refused, store.is_none());
+    log_xml(ex, &out);
+    ex.response.restart(Status::MULTI_STATUS);
+    ex.response.answered = true;
+    ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
+    ex.response.body = Body::Memory(out.into());
+    Ok(())
+}
+
+/// The changes in the order of the document; `None` where it is none of changes.
+fn changes(document: &Document) -> Option<Vec<Asked>> {
+    if !document.root.is_dav("propertyupdate") {
+        return None;
+    }
+    let mut asked = Vec::new();
+    for verb in &document.root.children {
+        let sets = verb.is_dav("set");
+        if !sets && !verb.is_dav("remove") {
+            continue;
+        }
+        let properties = &verb.dav_child("prop")?.children;
+        asked.extend(properties.iter().map(|property| ask(document, property, sets)));
+    }
+    (!asked.is_empty()).then_some(asked)
+}
+
+fn ask(document: &Document, property: &Element, sets: bool) -> Asked {
+    let (ns, name) = (property.ns.to_string(), property.name.clone());
+    let is_protected = Live::of(&ns, &name).is_some();
+    let change = match sets {
+        true => Change::Set(Dead { ns, name, xml: document.standalone(property) }),
+        false => Change::Remove { ns, name },
+    };
+    Asked { change, is_protected }
+}
+
+/// All was done, or nothing: then those that may not be changed say so, and the others that they
+/// failed with them.
+fn answer(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) -> Vec<u8> {
+    let mut out = multistatus::begin("multistatus");
+    push(&mut out, &["<D:response>"]);
+    multistatus::push_href(url, &mut out);
+    let guilty = |asked: &&Asked| no_store || asked.is_protected;
+    match refused {
+        false => push_group(asked.iter(), Status::OK, &mut out),
+        true => {
+            push_group(asked.iter().filter(guilty), Status::FORBIDDEN, &mut out);
+            let others = asked.iter().filter(|asked| !guilty(asked));
+            push_group(others, Status::FAILED_DEPENDENCY, &mut out);
+        }
+    }
+    push(&mut out, &["</D:response>\n"]);
+    multistatus::end("multistatus", &mut out);
+    out
+}
+
+fn push_group<'a>(group: impl Iterator<Item = &'a Asked>, status: Status, out: &mut Vec<u8>) {
+    let mut group = group.peekable();
+    if group.peek().is_none() {
+        return;
+    }
+    push(out, &["<D:propstat><D:prop>"]);
+    for asked in group {
+        let (Change::Set(Dead { ns, name, .. }) | Change::Remove { ns, name }) = &asked.change;
+        multistatus::push_name(ns, name, out);
+    }
+    push(out, &["</D:prop>"]);
+    multistatus::push_status(status, out);
+    if status == Status::FORBIDDEN {
+        push(out, &["<D:error><D:cannot-modify-protected-property/></D:error>"]);
+    }
+    push(out, &["</D:propstat>"]);
+}

@@ -1,0 +1,104 @@
+//! Why a request is not done, and how that is said.
+
+use std::io;
+
+use lighty_core::{Body, BodyFault, Exchange, Fault};
+use lighty_http::if_header::IfFault;
+use lighty_http::{Known, Status};
+
+use super::multistatus::{self, MEDIA_TYPE};
+
+/// An answer other than that it is done.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// A status that says all.
+    Status(Status),
+    /// A status, with words for the log.
+    Fault(Fault, String),
+    /// A status and XML about it.
+    Xml(Status, Vec<u8>),
+}
+
+impl Refusal {
+    /// A status and the condition that failed (RFC 4918 section 16).
+    pub(super) fn condition(status: Status, condition: &str, paths: &[Vec<u8>]) -> Self {
+        Self::Xml(status, multistatus::error(condition, paths))
+    }
+
+    /// Answers with it.
+    pub(super) fn tell(self, ex: &mut Exchange) {
+        match self {
+            Self::Status(status) => ex.fail_status(status),
+            Self::Fault(fault, words) => ex.fail_saying(fault, &words),
+            Self::Xml(status, xml) => {
+                ex.fail_status(status);
+                ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
+                ex.response.body = Body::Memory(xml.into());
+            }
+        }
+    }
+
+    /// Says 409 where what is missing is the collection around.
+    pub(super) fn missing_is_conflict(self) -> Self {
+        match self {
+            Self::Fault(Fault::NotFound, _) => Self::Status(Status::CONFLICT),
+            other => other,
+        }
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault, String::new())
+    }
+}
+
+impl From<BodyFault> for Refusal {
+    fn from(fault: BodyFault) -> Self {
+        Fault::of_body(fault).into()
+    }
+}
+
+impl From<IfFault> for Refusal {
+    fn from(fault: IfFault) -> Self {
+        Self::Fault(Fault::DavXml, fault.words().to_owned())
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Fault(fault_of(&error), error.to_string())
+    }
+}
+
+/// What an error of the disk stands for.
+pub(super) fn fault_of(error: &io::Error) -> Fault {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => Fault::DiskFull,
+        Kind::ReadOnlyFilesystem | Kind::ResourceBusy => Fault::Forbidden,
+        Kind::Interrupted => Fault::ClientGone,
+        Kind::WouldBlock => Fault::DavBusy,
+        _ => Fault::of_file_error(error),
+    }
+}
+
+/// The status of an error that concerns one file of many.
+pub(super) fn status_of(error: &io::Error) -> Status {
+    fault_of(error).verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR)
+}
+
+/// What an error of the database stands for.
+pub(super) fn of_store(error: io::Error) -> Refusal {
+    let fault = match error.kind() {
+        io::ErrorKind::WouldBlock => Fault::DavBusy,
+        _ => Fault::DavStore,
+    };
+    Refusal::Fault(fault, error.to_string())
+}

@@ -1,0 +1,128 @@
+//! A place that a URL names, and what is there.
+
+use std::rc::Rc;
+
+use lighty_core::locate::Located;
+use lighty_core::{Exchange, Physical, Settings};
+use lighty_io::file::tree::Tree;
+use lighty_io::file::{FileKind, Follow, Meta};
+use lighty_io::pool::{Lane, ThreadPool};
+
+use super::refusal::Refusal;
+use super::settings::DavSettings;
+
+/// A place beneath a document root. Paths have no slash at their end.
+#[derive(Clone)]
+pub(super) struct Spot {
+    pub(super) tree: Tree,
+    /// Beneath the document root.
+    pub(super) rel: Vec<u8>,
+    /// The physical path: what properties and locks belong to.
+    pub(super) key: Vec<u8>,
+    /// The decoded path of the URL.
+    pub(super) url: Vec<u8>,
+    /// The URL ends with a slash: a collection is meant.
+    pub(super) slash: bool,
+    pub(super) settings: Rc<Settings>,
+}
+
+impl Spot {
+    /// Where the request itself leads.
+    pub(super) async fn of_request(ex: &Exchange) -> Result<Self, Refusal> {
+        let physical = (&*ex.physical.docroot, &*ex.physical.rel);
+        Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await
+    }
+
+    /// Where another URL leads.
+    pub(super) async fn of_located(ex: &Exchange, found: &Located) -> Result<Self, Refusal> {
+        let Physical { docroot, rel, .. } = &found.physical;
+        Self::new(ex, (docroot, rel), &found.path, Rc::clone(&found.settings)).await
+    }
+
+    async fn new(
+        ex: &Exchange,
+        (docroot, rel): (&[u8], &[u8]),
+        url: &[u8],
+        settings: Rc<Settings>,
+    ) -> Result<Self, Refusal> {
+        let root = match ex.services.root(docroot) {
+            Some(root) => root,
+            None => ex.services.open_root(docroot).await?,
+        };
+        let own = settings.module::<DavSettings>();
+        let follow = match own.opts.propfind_follow_symlink {
+            true => settings.core.follow_symlink,
+            // Directories on the way may be links that stay beneath the root.
+            false => match settings.core.follow_symlink {
+                Follow::None => Follow::None,
+                Follow::All | Follow::Beneath => Follow::Beneath,
+            },
+        };
+        let tree = ex.services.engine.tree(&root, follow).await?;
+        let slash = url.ends_with(b"/");
+        let rel = without_slash(rel).to_vec();
+        let key = join(without_slash(docroot), &rel);
+        Ok(Self { tree, rel, key, url: without_slash(url).to_vec(), slash, settings })
+    }
+
+    /// What is there, links not followed; `None`: nothing.
+    pub(super) async fn look(&self) -> Result<Option<Meta>, Refusal> {
+        let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
+        let found = in_pool(Lane::Stat, move || tree.look(&rel)).await?;
+        match found {
+            // A file is no collection, whatever the URL says.
+            Ok(meta) if slash && meta.kind == FileKind::File => Ok(None),
+            Ok(meta) => Ok(Some(meta)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The physical path of the collection that it is in; `None` for a document root.
+    pub(super) fn parent_key(&self) -> Option<Vec<u8>> {
+        let slash = self.key.iter().rposition(|byte| *byte == b'/')?;
+        (!self.rel.is_empty() && slash > 0).then(|| self.key[..slash].to_vec())
+    }
+
+    /// The URL of what has this physical path beneath it.
+    pub(super) fn url_of(&self, key: &[u8]) -> Vec<u8> {
+        match key.strip_prefix(&*self.key) {
+            Some(rest) => [&*self.url, rest].concat(),
+            None => self.url.clone(),
+        }
+    }
+
+    pub(super) fn own(&self) -> &DavSettings {
+        self.settings.module::<DavSettings>()
+    }
+}
+
+/// The URL that a collection or a file is listed by.
+pub(super) fn listed(url: &[u8], kind: FileKind) -> Vec<u8> {
+    let mut url = url.to_vec();
+    if kind == FileKind::Directory || url.is_empty() {
+        url.push(b'/');
+    }
+    url
+}
+
+/// Runs what waits for a disk.
+pub(super) async fn in_pool<T: Send + 'static>(
+    lane: Lane,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    Ok(ThreadPool::global().run(lane, job).await?)
+}
+
+pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    match (dir, name) {
+        (dir, b"") => dir.to_vec(),
+        (b"", name) => name.to_vec(),
+        (dir, name) => [dir, b"/", name].concat(),
+    }
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}

@@ -1,0 +1,161 @@
+//! What is kept of files besides the files: the properties that clients set, and locks.
+//!
+//! One SQLite database, one thread that works on it, for all workers. What was answered is on the
+//! disk. Everything belongs to a physical path, so that a file that several URLs lead to has one
+//! set of properties and locks.
+//!
+//! Reading order: this file (the thread, and who changes files right now), `schema`, `properties`,
+//! `locks`.
+
+mod locks;
+mod properties;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_io::clerk::Clerk;
+use rusqlite::Connection;
+
+pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
+pub(super) use properties::{Change, Changed, Dead, Described};
+
+/// The databases of the process.
+#[derive(Clone, Default)]
+pub struct Stores(Arc<Mutex<HashMap<PathBuf, Store>>>);
+
+impl Stores {
+    /// The store in this file. Nothing is opened before it is used.
+    pub(super) fn at(&self, path: &str) -> io::Result<Store> {
+        let mut stores = unpoisoned(&self.0);
+        if let Some(store) = stores.get(Path::new(path)) {
+            return Ok(store.clone());
+        }
+        let owned = PathBuf::from(path);
+        let file = owned.clone();
+        let clerk = Clerk::start("webdav", move || Db::open(&file).map_err(io::Error::other))?;
+        let store = Store { clerk, writers: Writers::default() };
+        stores.insert(owned, store.clone());
+        Ok(store)
+    }
+}
+
+/// A handle to a store. Clones share it.
+#[derive(Clone)]
+pub(super) struct Store {
+    clerk: Clerk<Db>,
+    writers: Writers,
+}
+
+impl Store {
+    /// Does something with the database.
+    ///
+    /// # Errors
+    /// `WouldBlock` when too much waits, else what SQLite says.
+    pub(super) async fn run<T, F>(&self, job: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.clerk.run(job).await?.map_err(io::Error::other)
+    }
+
+    /// Begins to change files: none of them has a lock that the claim does not know of, and none
+    /// gets one before the [`Writing`] is dropped. Else the locks that are in the way.
+    pub(super) async fn begin_writing(
+        &self,
+        claim: Claim,
+        now_s: i64,
+    ) -> io::Result<Result<Writing, Vec<Lock>>> {
+        let writers = self.writers.clone();
+        self.run(move |db| {
+            let blocking = db.locks_against(&claim, now_s)?;
+            Ok(if blocking.is_empty() { Ok(writers.enter(claim.paths)) } else { Err(blocking) })
+        })
+        .await
+    }
+
+    /// Takes a lock, unless another one or somebody who is writing is in the way.
+    pub(super) async fn take_lock(
+        &self,
+        lock: NewLock,
+        now_s: i64,
+        locks_max: u32,
+    ) -> io::Result<Taken> {
+        let writers = self.writers.clone();
+        self.run(move |db| {
+            // Both run on this thread: nobody begins to write in between.
+            if writers.touch(&lock.path, lock.infinite) {
+                return Ok(Taken::Busy);
+            }
+            db.take_lock(&lock, now_s, locks_max)
+        })
+        .await
+    }
+}
+
+/// Who changes which files right now.
+#[derive(Clone, Default)]
+struct Writers(Arc<Mutex<WritersTable>>);
+
+#[derive(Default)]
+struct WritersTable {
+    next: u64,
+    at_work: HashMap<u64, Vec<Covered>>,
+}
+
+impl Writers {
+    fn enter(&self, paths: Vec<Covered>) -> Writing {
+        let mut table = unpoisoned(&self.0);
+        let number = table.next;
+        table.next += 1;
+        table.at_work.insert(number, paths);
+        Writing { number, writers: self.clone() }
+    }
+
+    /// Whether somebody changes what a lock of `path` would cover.
+    fn touch(&self, path: &[u8], infinite: bool) -> bool {
+        let table = unpoisoned(&self.0);
+        table.at_work.values().flatten().any(|covered| {
+            covered.path == path
+                || (infinite && is_below(&covered.path, path))
+                || (covered.tree && is_below(path, &covered.path))
+        })
+    }
+}
+
+/// Files are being changed, until this is dropped.
+pub(super) struct Writing {
+    number: u64,
+    writers: Writers,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        unpoisoned(&self.writers.0).at_work.remove(&self.number);
+    }
+}
+
+/// Whether `path` lies beneath `above`.
+pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/') && rest.len() > 1)
+}
+
+// The tables are whole between any two statements.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The database.
+pub(super) struct Db {
+    connection: Connection,
+}
+
+/// The range of all paths beneath a directory, as blobs are ordered: `/` is followed by `0`.
+fn below(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    ([path, b"/"].concat(), [path, b"0"].concat())
+}

@@ -1,0 +1,243 @@
+//! Locks: RFC 4918 sections 6 and 7.
+
+use rusqlite::{Row, params};
+
+use super::{Db, below};
+
+/// A lock that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Lock {
+    /// `urn:uuid:...`.
+    pub(in super::super) token: String,
+    /// What is locked.
+    pub(in super::super) path: Vec<u8>,
+    /// The decoded path of the URL by which it was locked.
+    pub(in super::super) url: Vec<u8>,
+    /// With all beneath it.
+    pub(in super::super) infinite: bool,
+    pub(in super::super) exclusive: bool,
+    /// The XML that the client describes the owner with.
+    pub(in super::super) owner: String,
+    /// Who made it; empty where nobody is asked for a name.
+    pub(in super::super) user: Vec<u8>,
+    /// Seconds since 1970.
+    pub(in super::super) expires_s: i64,
+}
+
+/// A lock to be.
+pub(in super::super) type NewLock = Lock;
+
+/// A file that is to be changed.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Covered {
+    pub(in super::super) path: Vec<u8>,
+    /// With all beneath it.
+    pub(in super::super) tree: bool,
+}
+
+/// Files that somebody means to change, and what entitles him to.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Claim {
+    pub(in super::super) paths: Vec<Covered>,
+    /// Tokens of locks that he shows.
+    pub(in super::super) tokens: Vec<String>,
+    pub(in super::super) user: Vec<u8>,
+}
+
+/// What became of the wish for a lock.
+#[derive(Debug)]
+pub(in super::super) enum Taken {
+    Yes,
+    /// These locks do not go with it.
+    Conflict(Vec<Lock>),
+    /// Somebody is changing the file.
+    Busy,
+    /// `webdav.max-locks`.
+    TooMany,
+}
+
+/// What became of the wish to keep a lock.
+#[derive(Debug)]
+pub(in super::super) enum Refresh {
+    Done(Lock),
+    /// There is no such lock on that path.
+    Unknown,
+    /// It is somebody else's.
+    NotYours,
+}
+
+const COLUMNS: &str = "token, path, url, infinite, exclusive, owner, user, expires_s";
+
+fn lock_of(row: &Row<'_>) -> rusqlite::Result<Lock> {
+    Ok(Lock {
+        token: row.get(0)?,
+        path: row.get(1)?,
+        url: row.get(2)?,
+        infinite: row.get(3)?,
+        exclusive: row.get(4)?,
+        owner: row.get(5)?,
+        user: row.get(6)?,
+        expires_s: row.get(7)?,
+    })
+}
+
+impl Db {
+    pub(super) fn has_locks(&self) -> rusqlite::Result<bool> {
+        let mut query =
+            self.connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM lighty_lock)")?;
+        query.query_row([], |row| row.get(0))
+    }
+
+    /// The locks that cover a path: its own, and infinite ones of what it lies in.
+    pub(in super::super) fn locks_on(
+        &self,
+        path: &[u8],
+        now_s: i64,
+    ) -> rusqlite::Result<Vec<Lock>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM lighty_lock
+             WHERE path = ?1 AND expires_s > ?2 AND (infinite OR ?3)"
+        );
+        let mut query = self.connection.prepare_cached(&sql)?;
+        let mut locks = Vec::new();
+        let mut end = path.len();
+        loop {
+            let own = end == path.len();
+            let rows = query.query_map(params![&path[..end], now_s, own], lock_of)?;
+            for lock in rows {
+                locks.push(lock?);
+            }
+            match path[..end].iter().rposition(|byte| *byte == b'/') {
+                Some(slash) if slash > 0 => end = slash,
+                _ => return Ok(locks),
+            }
+        }
+    }
+
+    /// The locks of what lies beneath a path.
+    fn locks_below(&self, path: &[u8], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
+        let (from, to) = below(path);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM lighty_lock WHERE path > ?1 AND path < ?2 AND expires_s > ?3"
+        );
+        let mut query = self.connection.prepare_cached(&sql)?;
+        let rows = query.query_map(params![from, to, now_s], lock_of)?;
+        rows.collect()
+    }
+
+    /// The locks that keep somebody from changing files. Where a file has several, which are shared,
+    /// one token is enough (RFC 4918 section 6.2).
+    pub(super) fn locks_against(&self, claim: &Claim, now_s: i64) -> rusqlite::Result<Vec<Lock>> {
+        let mut blocking = Vec::new();
+        if !self.has_locks()? {
+            return Ok(blocking);
+        }
+        let held = |lock: &Lock| claim.tokens.contains(&lock.token) && lock.user == claim.user;
+        let mut note = |locks: Vec<Lock>| {
+            if !locks.iter().any(held) {
+                blocking.extend(locks);
+            }
+        };
+        for covered in &claim.paths {
+            note(self.locks_on(&covered.path, now_s)?);
+            if covered.tree {
+                let mut beneath = self.locks_below(&covered.path, now_s)?;
+                beneath.sort_by(|a, b| a.path.cmp(&b.path));
+                beneath.chunk_by(|a, b| a.path == b.path).for_each(|locks| note(locks.to_vec()));
+            }
+        }
+        Ok(blocking)
+    }
+
+    /// Takes a lock if no other is in its way; in one transaction, so that of two who want it one
+    /// gets it.
+    pub(super) fn take_lock(
+        &mut self,
+        lock: &NewLock,
+        now_s: i64,
+        locks_max: u32,
+    ) -> rusqlite::Result<Taken> {
+        // Begun by hand: the look-ups borrow the connection.
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        let taken = self.take_lock_within(lock, now_s, locks_max);
+        let end = if matches!(taken, Ok(Taken::Yes)) { "COMMIT" } else { "ROLLBACK" };
+        match self.connection.execute_batch(end) {
+            Err(error) if taken.is_ok() => {
+                // Not on the disk: not taken.
+                let _ = self.connection.execute_batch("ROLLBACK");
+                Err(error)
+            }
+            _ => taken,
+        }
+    }
+
+    fn take_lock_within(
+        &self,
+        lock: &NewLock,
+        now_s: i64,
+        locks_max: u32,
+    ) -> rusqlite::Result<Taken> {
+        self.connection
+            .prepare_cached("DELETE FROM lighty_lock WHERE expires_s <= ?1")?
+            .execute([now_s])?;
+        let mut others = self.locks_on(&lock.path, now_s)?;
+        if lock.infinite {
+            others.extend(self.locks_below(&lock.path, now_s)?);
+        }
+        others.retain(|other| other.exclusive || lock.exclusive);
+        if !others.is_empty() {
+            return Ok(Taken::Conflict(others));
+        }
+        let count: u32 =
+            self.connection.query_row("SELECT COUNT(*) FROM lighty_lock", [], |row| row.get(0))?;
+        if count >= locks_max {
+            return Ok(Taken::TooMany);
+        }
+        let sql =
+            format!("INSERT INTO lighty_lock ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
+        let Lock { token, path, url, infinite, exclusive, owner, user, expires_s } = lock;
+        self.connection
+            .prepare_cached(&sql)?
+            .execute(params![token, path, url, infinite, exclusive, owner, user, expires_s])?;
+        Ok(Taken::Yes)
+    }
+
+    /// The lock with one of these tokens that covers a path lasts until `expires_s`.
+    pub(in super::super) fn refresh_lock(
+        &mut self,
+        path: &[u8],
+        tokens: &[String],
+        user: &[u8],
+        (now_s, expires_s): (i64, i64),
+    ) -> rusqlite::Result<Refresh> {
+        let mut locks = self.locks_on(path, now_s)?;
+        locks.retain(|lock| tokens.contains(&lock.token));
+        let Some(mut lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
+        if lock.user != user {
+            return Ok(Refresh::NotYours);
+        }
+        lock.expires_s = expires_s;
+        let sql = "UPDATE lighty_lock SET expires_s = ?2 WHERE token = ?1";
+        self.connection.prepare_cached(sql)?.execute(params![lock.token, expires_s])?;
+        Ok(Refresh::Done(lock))
+    }
+
+    /// Removes a lock that covers a path.
+    pub(in super::super) fn unlock(
+        &mut self,
+        path: &[u8],
+        token: &str,
+        user: &[u8],
+        now_s: i64,
+    ) -> rusqlite::Result<Refresh> {
+        let mut locks = self.locks_on(path, now_s)?;
+        locks.retain(|lock| lock.token == token);
+        let Some(lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
+        if lock.user != user {
+            return Ok(Refresh::NotYours);
+        }
+        let sql = "DELETE FROM lighty_lock WHERE token = ?1";
+        self.connection.prepare_cached(sql)?.execute([token])?;
+        Ok(Refresh::Done(lock))
+    }
+}

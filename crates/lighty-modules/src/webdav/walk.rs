@@ -1,0 +1,255 @@
+//! The members of a collection, described while they are read: however many there are, a few hundred
+//! of each level are in memory.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::{BodyStream, Exchange};
+use lighty_io::file::tree::{TREE_DEPTH_MAX, Tree, is_staging};
+use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
+use lighty_io::pool::{Lane, ThreadPool};
+
+use super::live::{Describer, Resource};
+use super::multistatus;
+use super::propfind::follow;
+use super::refusal::{Refusal, status_of};
+use super::spot::{Spot, join, listed};
+use super::store::{Described, Store};
+
+/// Bytes of an answer that are made at a time.
+const SLICE_BYTES: usize = 32 * 1024;
+
+/// Members that are looked up in the database at a time.
+const MEMBERS_PER_LOOK: usize = 64;
+
+/// A walk through a collection.
+pub(super) struct Walk {
+    engine: FileEngine,
+    root: Rc<Root>,
+    tree: Tree,
+    follow: Follow,
+    store: Option<Store>,
+    describer: Describer,
+    infinite: bool,
+    /// Collections that are being read, the innermost last.
+    levels: Vec<Level>,
+    out: Vec<u8>,
+    ended: bool,
+}
+
+/// A collection that is being read.
+struct Level {
+    dir: ReadDir,
+    batch: std::vec::IntoIter<DirEntry>,
+    rel: Vec<u8>,
+    key: Vec<u8>,
+    url: Vec<u8>,
+    /// What unfinished work has left here, perhaps.
+    staging: Vec<Vec<u8>>,
+}
+
+impl Walk {
+    /// Begins with what was written already.
+    pub(super) async fn begin(
+        ex: &Exchange,
+        spot: &Spot,
+        store: Option<Store>,
+        describer: Describer,
+        infinite: bool,
+        out: Vec<u8>,
+    ) -> Result<Self, Refusal> {
+        let docroot = &spot.key[..spot.key.len() - spot.rel.len()];
+        let docroot = docroot.strip_suffix(b"/").unwrap_or(docroot);
+        let docroot = if docroot.is_empty() { b"/" } else { docroot };
+        let root = match ex.services.root(docroot) {
+            Some(root) => root,
+            None => ex.services.open_root(docroot).await?,
+        };
+        let mut walk = Self {
+            engine: ex.services.engine.clone(),
+            root,
+            tree: spot.tree.clone(),
+            follow: follow(spot),
+            store,
+            describer,
+            infinite,
+            levels: Vec::new(),
+            out,
+            ended: false,
+        };
+        walk.enter(spot.rel.clone(), spot.key.clone(), spot.url.clone()).await?;
+        Ok(walk)
+    }
+
+    async fn enter(&mut self, rel: Vec<u8>, key: Vec<u8>, url: Vec<u8>) -> io::Result<()> {
+        let dir = self.engine.read_dir(&self.root, &rel, self.follow).await?;
+        let batch = Vec::new().into_iter();
+        self.levels.push(Level { dir, batch, rel, key, url, staging: Vec::new() });
+        Ok(())
+    }
+
+    /// Some more of the answer; `None` at its end.
+    async fn slice(&mut self) -> Slice {
+        while self.out.len() < SLICE_BYTES && !self.ended {
+            self.step().await?;
+        }
+        let out = std::mem::take(&mut self.out);
+        Ok((!out.is_empty()).then_some(out))
+    }
+
+    async fn step(&mut self) -> io::Result<()> {
+        let Some(level) = self.levels.last_mut() else {
+            multistatus::end("multistatus", &mut self.out);
+            self.ended = true;
+            return Ok(());
+        };
+        if level.batch.len() == 0 {
+            match level.dir.next_batch().await? {
+                Some(batch) => level.batch = batch.into_iter(),
+                None => self.leave(),
+            }
+            return Ok(());
+        }
+        let (members, into) = self.take_members();
+        self.describe(members).await?;
+        match into {
+            Some(name) => self.descend(&name).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The next members, up to a collection that is to be entered behind it.
+    fn take_members(&mut self) -> (Vec<DirEntry>, Option<Vec<u8>>) {
+        let mut members = Vec::new();
+        let Some(level) = self.levels.last_mut() else { return (members, None) };
+        while members.len() < MEMBERS_PER_LOOK {
+            let Some(entry) = level.batch.next() else { break };
+            if is_staging(&entry.name) {
+                level.staging.push(entry.name);
+                continue;
+            }
+            let enters = self.infinite && entry.meta.kind == FileKind::Directory;
+            let name = enters.then(|| entry.name.clone());
+            if matches!(entry.meta.kind, FileKind::File | FileKind::Directory) {
+                members.push(entry);
+            }
+            if name.is_some() {
+                return (members, name);
+            }
+        }
+        (members, None)
+    }
+
+    async fn describe(&mut self, members: Vec<DirEntry>) -> io::Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let mut rest = &members[..];
+        while !rest.is_empty() {
+            let known = match &self.store {
+                None => vec![Described::default(); rest.len()],
+                Some(store) => {
+                    let keys: Vec<_> =
+                        rest.iter().map(|entry| join(&level.key, &entry.name)).collect();
+                    let now_s = self.describer.now_s;
+                    store.run(move |db| db.describe(&keys, now_s)).await?
+                }
+            };
+            if known.is_empty() {
+                return Err(io::Error::other("webdav: the database describes nothing"));
+            }
+            for (entry, known) in rest.iter().zip(&known) {
+                let url = [&*level.url, b"/", &entry.name].concat();
+                let url = listed(&url, entry.meta.kind);
+                let resource = Resource { url: &url, name: &entry.name, meta: &entry.meta, known };
+                self.describer.push(&resource, &mut self.out);
+            }
+            rest = &rest[known.len().min(rest.len())..];
+        }
+        Ok(())
+    }
+
+    async fn descend(&mut self, name: &[u8]) -> io::Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let url = [&*level.url, b"/", name].concat();
+        let (rel, key) = (join(&level.rel, name), join(&level.key, name));
+        let entered = match self.levels.len() >= TREE_DEPTH_MAX {
+            true => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            false => self.enter(rel, key, url.clone()).await,
+        };
+        match entered {
+            Ok(()) => Ok(()),
+            // Gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => {
+                let url = listed(&url, FileKind::Directory);
+                multistatus::push_outcome(&url, status_of(&error), None, &mut self.out);
+                Ok(())
+            }
+        }
+    }
+
+    /// A collection is read to its end. What a crash has left there is removed.
+    fn leave(&mut self) {
+        let Some(level) = self.levels.pop().filter(|level| !level.staging.is_empty()) else {
+            return;
+        };
+        let tree = self.tree.clone();
+        // If there is no thread for it, the next who looks does it.
+        let _ =
+            ThreadPool::global().spawn(Lane::Write, move || tree.sweep(&level.rel, &level.staging));
+    }
+}
+
+type Slice = io::Result<Option<Vec<u8>>>;
+
+/// A walk as a body.
+pub(super) struct Walking(State);
+
+enum State {
+    Idle(Box<Walk>),
+    Busy(Pin<Box<dyn Future<Output = (Box<Walk>, Slice)>>>),
+    Ended,
+}
+
+impl Walking {
+    pub(super) fn new(walk: Walk) -> Self {
+        Self(State::Idle(Box::new(walk)))
+    }
+}
+
+impl BodyStream for Walking {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        loop {
+            match &mut self.0 {
+                State::Ended => return Poll::Ready(None),
+                State::Idle(_) => {
+                    let State::Idle(mut walk) = std::mem::replace(&mut self.0, State::Ended) else {
+                        return Poll::Ready(None);
+                    };
+                    self.0 = State::Busy(Box::pin(async move {
+                        // Others get their turn between slices.
+                        tokio::task::yield_now().await;
+                        let slice = walk.slice().await;
+                        (walk, slice)
+                    }));
+                }
+                State::Busy(future) => {
+                    let (walk, slice) = ready!(future.as_mut().poll(cx));
+                    self.0 = State::Ended;
+                    return Poll::Ready(match slice {
+                        Ok(None) => None,
+                        Ok(Some(slice)) => {
+                            self.0 = State::Idle(walk);
+                            Some(Ok(Chunk::Memory(Bytes::from(slice))))
+                        }
+                        Err(error) => Some(Err(error)),
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Reading the XML of a request: small, whole, and without anything that grows when it is read.
+//!
+//! Namespaces are resolved. A property's element can be written down again as it came, with what
+//! it needs from around it, so that it means the same anywhere (RFC 4918 section 4.4).
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+/// Elements in a document.
+pub(super) const ELEMENTS_MAX: usize = 4096;
+/// Elements within elements.
+pub(super) const DEPTH_MAX: usize = 64;
+/// Attributes of an element, and namespaces that may have a prefix at one place.
+pub(super) const ATTRIBUTES_MAX: usize = 32;
+
+/// The namespace of WebDAV itself.
+pub(super) const DAV: &str = "DAV:";
+
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+
+/// A document that was read.
+#[derive(Debug)]
+pub(super) struct Document {
+    text: String,
+    pub(super) root: Element,
+}
+
+/// An element.
+#[derive(Debug)]
+pub(super) struct Element {
+    /// The namespace; empty: none.
+    pub(super) ns: Rc<str>,
+    /// The name without its prefix.
+    pub(super) name: String,
+    pub(super) children: Vec<Element>,
+    /// The text that is directly in it, references resolved.
+    pub(super) text: String,
+    qname: String,
+    /// Attributes as written, those that declare namespaces excepted.
+    attributes: String,
+    scope: Scope,
+    lang: Option<Rc<str>>,
+    inner: Range<usize>,
+}
+
+type Scope = Rc<Vec<(Rc<str>, Rc<str>)>>;
+
+/// Why a document is refused.
+pub(super) type Fault = &'static str;
+
+impl Element {
+    /// Whether it is this element of WebDAV.
+    pub(super) fn is_dav(&self, name: &str) -> bool {
+        &*self.ns == DAV && self.name == name
+    }
+
+    /// Its child with this name of WebDAV.
+    pub(super) fn dav_child(&self, name: &str) -> Option<&Element> {
+        self.children.iter().find(|child| child.is_dav(name))
+    }
+}
+
+impl Document {
+    /// Reads a document: UTF-8, or UTF-16 with its mark.
+    ///
+    /// # Errors
+    /// What is wrong with it, or which limit it exceeds.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Fault> {
+        let text = decode(bytes)?;
+        if !text.chars().all(is_char) {
+            return Err("a character that XML does not have");
+        }
+        let root = Builder::new(&text).build()?;
+        Ok(Self { text, root })
+    }
+
+    /// What is between an element's tags, as written.
+    pub(super) fn inner(&self, element: &Element) -> &str {
+        &self.text[element.inner.clone()]
+    }
+
+    /// The element as it came, with the namespaces and the language that it has from around it.
+    pub(super) fn standalone(&self, element: &Element) -> String {
+        let mut out = format!("<{}", element.qname);
+        for (prefix, uri) in &*element.scope {
+            let colon = if prefix.is_empty() { "" } else { ":" };
+            push(&mut out, &[" xmlns", colon, prefix, "=\""]);
+            push_escaped(uri, &mut out);
+            out.push('"');
+        }
+        if let Some(lang) = &element.lang {
+            push(&mut out, &[" xml:lang=\""]);
+            push_escaped(lang, &mut out);
+            out.push('"');
+        }
+        let inner = self.inner(element);
+        match inner {
+            "" => push(&mut out, &[&element.attributes, "/>"]),
+            _ => push(&mut out, &[&element.attributes, ">", inner, "</", &element.qname, ">"]),
+        }
+        out
+    }
+}
+
+fn push(out: &mut String, parts: &[&str]) {
+    parts.iter().for_each(|part| out.push_str(part));
+}
+
+fn push_escaped(text: &str, out: &mut String) {
+    let mut escaped = Vec::new();
+    lighty_http::xml::escape(text.as_bytes(), &mut escaped);
+    out.push_str(&String::from_utf8_lossy(&escaped));
+}
+
+fn decode(bytes: &[u8]) -> Result<String, Fault> {
+    let wide = |bytes: &[u8], join: fn([u8; 2]) -> u16| {
+        let pairs = bytes.chunks_exact(2);
+        let whole = pairs.remainder().is_empty();
+        let units: Vec<u16> = pairs.map(|pair| join([pair[0], pair[1]])).collect();
+        String::from_utf16(&units).ok().filter(|_| whole).ok_or("not UTF-16")
+    };
+    match bytes {
+        [0xFF, 0xFE, rest @ ..] => wide(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => wide(rest, u16::from_be_bytes),
+        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).map_err(|_| "not UTF-8"),
+        _ => String::from_utf8(bytes.to_vec()).map_err(|_| "not UTF-8"),
+    }
+}
+
+/// XML 1.0 section 2.2.
+fn is_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{FFFD}' | '\u{10000}'..)
+}
+
+struct Builder<'t> {
+    reader: Reader<&'t [u8]>,
+    /// Elements that are open.
+    open: Vec<Element>,
+    root: Option<Element>,
+    elements: usize,
+    begun: bool,
+}
+
+impl<'t> Builder<'t> {
+    fn new(text: &'t str) -> Self {
+        let mut reader = Reader::from_str(text);
+        reader.config_mut().check_comments = true;
+        Self { reader, open: Vec::new(), root: None, elements: 0, begun: false }
+    }
+
+    fn build(mut self) -> Result<Element, Fault> {
+        loop {
+            let before = self.position();
+            let event = self.reader.read_event().map_err(|_| "not well-formed")?;
+            let first = !std::mem::replace(&mut self.begun, true);
+            match event {
+                Event::Start(tag) => self.start(&tag)?,
+                Event::Empty(tag) => {
+                    self.start(&tag)?;
+                    let end = self.position();
+                    self.end(end)?;
+                }
+                Event::End(_) => self.end(before)?,
+                Event::Text(text) => self.text(&text.into_inner(), true)?,
+                Event::CData(text) => self.text(&text.into_inner(), false)?,
+                Event::GeneralRef(reference) => self.reference(&reference)?,
+                Event::Comment(_) => {}
+                Event::Decl(_) if first => {}
+                Event::Decl(_) | Event::PI(_) => return Err("a processing instruction"),
+                Event::DocType(_) => return Err("a document type"),
+                Event::Eof => break,
+            }
+        }
+        if !self.open.is_empty() {
+            return Err("an element that does not end");
+        }
+        self.root.ok_or("no element")
+    }
+
+    fn position(&self) -> usize {
+        usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    fn start(&mut self, tag: &BytesStart<'_>) -> Result<(), Fault> {
+        self.elements += 1;
+        if self.elements > ELEMENTS_MAX {
+            return Err("too many elements");
+        }
+        if self.open.len() >= DEPTH_MAX {
+            return Err("elements too deep within each other");
+        }
+        if self.open.is_empty() && self.root.is_some() {
+            return Err("a second root element");
+        }
+        let around = self.open.last();
+        let scope = around.map(|element| Rc::clone(&element.scope)).unwrap_or_default();
+        let lang = around.and_then(|element| element.lang.clone());
+        let attributes = Attributes::read(tag, scope, lang)?;
+        let qname = tag.name();
+        let (prefix, name) = split(qname.as_ref())?;
+        let ns = attributes.resolve(prefix)?;
+        let start = self.position();
+        self.open.push(Element {
+            ns,
+            name: name.to_owned(),
+            children: Vec::new(),
+            text: String::new(),
+            qname: qname.as_ref().to_owned(),
+            attributes: attributes.others,
+            scope: attributes.scope,
+            lang: attributes.lang,
+            inner: start..start,
+        });
+        Ok(())
+    }
+
+    fn end(&mut self, inner_end: usize) -> Result<(), Fault> {
+        let mut element = self.open.pop().ok_or("an end tag without a start tag")?;
+        element.inner.end = inner_end.max(element.inner.start);
+        match self.open.last_mut() {
+            Some(around) => around.children.push(element),
+            None => self.root = Some(element),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str, is_markup: bool) -> Result<(), Fault> {
+        if is_markup && text.contains("]]>") {
+            return Err("]]> in text");
+        }
+        match self.open.last_mut() {
+            Some(element) => element.text.push_str(text),
+            None if is_markup && text.trim_ascii().is_empty() => {}
+            None => return Err("text outside of the root element"),
+        }
+        Ok(())
+    }
+
+    /// A character, or one of the five names that need no declaration.
+    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), Fault> {
+        let name: &str = reference;
+        let text = quick_xml::escape::unescape(&format!("&{name};"))
+            .map_err(|_| "an unknown entity")?
+            .into_owned();
+        if !text.chars().all(is_char) {
+            return Err("a character that XML does not have");
+        }
+        self.text(&text, false)
+    }
+}
+
+/// The attributes of a start tag.
+struct Attributes {
+    scope: Scope,
+    lang: Option<Rc<str>>,
+    others: String,
+}
+
+impl Attributes {
+    fn read(tag: &BytesStart<'_>, scope: Scope, lang: Option<Rc<str>>) -> Result<Self, Fault> {
+        let mut read = Self { scope, lang, others: String::new() };
+        let mut prefixed = Vec::new();
+        for (count, attribute) in tag.attributes().enumerate() {
+            if count >= ATTRIBUTES_MAX {
+                return Err("too many attributes");
+            }
+            let attribute = attribute.map_err(|_| "a malformed attribute")?;
+            let raw: &str = &attribute.value;
+            let value = quick_xml::escape::unescape(raw).map_err(|_| "an unknown entity")?;
+            if raw.contains('<') || !value.chars().all(is_char) {
+                return Err("a malformed attribute");
+            }
+            match split(attribute.key.as_ref())? {
+                (None, "xmlns") => read.declare("", &value)?,
+                (Some("xmlns"), prefix) if !value.is_empty() => read.declare(prefix, &value)?,
+                (Some("xmlns"), _) => return Err("a prefix for no namespace"),
+                (Some("xml"), "lang") => read.lang = Some(Rc::from(&*value)),
+                (prefix, name) => {
+                    prefixed.extend(prefix.map(|prefix| (prefix.to_owned(), name.to_owned())));
+                    let quote = if raw.contains('"') { "'" } else { "\"" };
+                    let key: &str = attribute.key.as_ref();
+                    push(&mut read.others, &[" ", key, "=", quote, raw, quote]);
+                }
+            }
+        }
+        read.check(&prefixed)?;
+        Ok(read)
+    }
+
+    fn declare(&mut self, prefix: &str, uri: &str) -> Result<(), Fault> {
+        if prefix == "xml" || prefix == "xmlns" || uri == XML {
+            return Err("a declaration of xml or xmlns");
+        }
+        let scope = Rc::make_mut(&mut self.scope);
+        scope.retain(|(known, _)| **known != *prefix);
+        if !uri.is_empty() {
+            scope.push((prefix.into(), uri.into()));
+        }
+        if scope.len() > ATTRIBUTES_MAX { Err("too many namespaces") } else { Ok(()) }
+    }
+
+    fn resolve(&self, prefix: Option<&str>) -> Result<Rc<str>, Fault> {
+        if prefix == Some("xml") {
+            return Ok(XML.into());
+        }
+        let known = self.scope.iter().find(|(known, _)| **known == *prefix.unwrap_or_default());
+        match known {
+            Some((_, uri)) => Ok(Rc::clone(uri)),
+            None if prefix.is_none() => Ok("".into()),
+            None => Err("a prefix that is not declared"),
+        }
+    }
+
+    /// Prefixes are declared, and no two attributes are the same (Namespaces in XML, section 6.3).
+    fn check(&self, prefixed: &[(String, String)]) -> Result<(), Fault> {
+        let mut seen = Vec::new();
+        for (prefix, name) in prefixed {
+            let both = (self.resolve(Some(prefix))?, name);
+            if seen.contains(&both) {
+                return Err("an attribute twice");
+            }
+            seen.push(both);
+        }
+        Ok(())
+    }
+}
+
+/// Prefix and name of a qualified name.
+fn split(qname: &str) -> Result<(Option<&str>, &str), Fault> {
+    let (prefix, name) = match qname.split_once(':') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, qname),
+    };
+    match is_name(name) && prefix.is_none_or(is_name) {
+        true => Ok((prefix, name)),
+        false => Err("a malformed name"),
+    }
+}
+
+/// Namespaces in XML, section 3: a name without a colon.
+fn is_name(name: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || c == '_' || is_name_char_beyond_ascii(c);
+    let other = |c: char| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.' | '\u{B7}');
+    let other = |c: char| other(c) || matches!(c, '\u{300}'..='\u{36F}' | '\u{203F}' | '\u{2040}');
+    let mut chars = name.chars();
+    chars.next().is_some_and(first) && chars.all(other)
+}
+
+/// XML 1.0 section 2.3, `NameStartChar`.
+fn is_name_char_beyond_ascii(c: char) -> bool {
+    matches!(c,
+        '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}' | '\u{370}'..='\u{37D}'
+        | '\u{37F}'..='\u{1FFF}' | '\u{200C}' | '\u{200D}' | '\u{2070}'..='\u{218F}'
+        | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}' | '\u{F900}'..='\u{FDCF}'
+        | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}')
+}

@@ -159,13 +159,21 @@ fn new_brotli(params: &Params, length: Option<u64>) -> Box<Brotli> {
     let hint = length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX));
     for (parameter, value) in [
         (BrotliEncoderParameter::BROTLI_PARAM_QUALITY, params.brotli_quality),
-        (BrotliEncoderParameter::BROTLI_PARAM_LGWIN, params.brotli_window),
+        (BrotliEncoderParameter::BROTLI_PARAM_LGWIN, brotli_window(params, length)),
         (BrotliEncoderParameter::BROTLI_PARAM_MODE, params.brotli_mode),
         (BrotliEncoderParameter::BROTLI_PARAM_SIZE_HINT, hint),
     ] {
         state.set_parameter(parameter, value);
     }
     Box::new(Brotli { state, draining: false })
+}
+
+/// A window that holds the whole body is enough, and less to clear.
+fn brotli_window(params: &Params, length: Option<u64>) -> u32 {
+    /// Smaller ones have the encoder search in another, slower way.
+    const LEAST: u32 = 17;
+    let enough = length.map_or(u32::MAX, |length| u64::BITS - length.leading_zeros());
+    params.brotli_window.min(enough.max(LEAST))
 }
 
 fn new_zstd(params: &Params, length: Option<u64>) -> io::Result<Zstd<'static>> {

@@ -30,7 +30,7 @@ impl Default for Params {
             zlib_level: 6,
             zlib_window: 15,
             brotli_quality: 5,
-            brotli_window: 18,
+            brotli_window: 19,
             brotli_mode: 0,
             zstd_level: 3,
             zstd_window: 20,

@@ -38,7 +38,7 @@ impl Default for DeflateSettings {
             allowed: Arc::from(Coding::ALL),
             params: Params::default(),
             out_bytes: 0,
-            block_bytes: 64 * 1024,
+            block_bytes: 256 * 1024,
             min_bytes: 256,
             max_bytes: 128 << 20,
             sync_flush: false,
@@ -145,14 +145,14 @@ fn how() -> Vec<Row> {
         Row::int("deflate.work-block-size", 0..=2048, |s, n| {
             own(s).block_bytes = if n == 0 { 2 << 20 } else { (n as usize) << 10 };
         })
-        .default("64")
+        .default("256")
         .since("1.5")
         .doc(
             "KB of a body that are compressed in one go, and held in memory while they are. \
              Bodies take turns after each block. The work is done on threads, as many as there \
              are cores, not on the event loops. 0: 2048. (lighttpd's default is 2048.)",
         )
-        .example("deflate.work-block-size = 256"),
+        .example("deflate.work-block-size = 64"),
         Row::int("deflate.output-buffer-size", 0..=64 << 20, |s, n| own(s).out_bytes = n as usize)
             .default("0")
             .since("1.5")
@@ -168,7 +168,7 @@ fn how() -> Vec<Row> {
         .since("lighty")
         .doc(
             "KB that the encoders of one worker may hold together, windows and tables included: \
-             half a MB for gzip and deflate, 6 for br, 4 for zstd, 8 for bzip2, and a block's \
+             half a MB for gzip and deflate, 7 for br, 4 for zstd, 8 for bzip2, and a block's \
              input and output for each, at the default parameters. An answer for which there is \
              no room is sent as it is. 0: nothing is compressed but what is short.",
         )
@@ -213,7 +213,7 @@ fn hard() -> Vec<Row> {
         .since("1.4")
         .doc(
             "Parameters of single encoders; they add to those of enclosing blocks. \
-             `BROTLI_PARAM_QUALITY` (0 to 11, default 5), `BROTLI_PARAM_LGWIN` (10 to 24, 18), \
+             `BROTLI_PARAM_QUALITY` (0 to 11, default 5), `BROTLI_PARAM_LGWIN` (10 to 24, 19), \
              `BROTLI_PARAM_MODE` (`generic`, `text`, `font`), `ZSTD_c_compressionLevel` (-7 to \
              22, 3), `ZSTD_c_windowLog` (10 to 23, 20), `ZSTD_c_strategy` (0 to 9), `gzip.level`, \
              `gzip.windowBits`, `bzip2.blockSize100k`, `bzip2.workFactor`. `gzip.memLevel` and \

@@ -39,8 +39,8 @@ pub fn rewrite(data: &[u8]) {
     };
     let decoys: String = (0..DECOYS).map(|n| format!("\"never-{n}$x\" => \"/n\", ")).collect();
     assert_eq!(Some(&alone), applied(&(decoys + &rule), &host, subject).as_ref());
-    let (regex, _) = byte_pattern(pattern).expect("what is loaded can be compiled");
-    assert_eq!(regex.is_match(subject), alone.0 != Applied::NoMatch);
+    let expression = byte_pattern(pattern).expect("what is loaded can be compiled");
+    assert_eq!(expression.regex.is_match(subject), alone.0 != Applied::NoMatch);
     let source_bytes = subject.len() + host.len() + URL.path.len() + 64;
     assert!(alone.1.len() <= (replacement.len() + 1) * 3 * source_bytes);
 }

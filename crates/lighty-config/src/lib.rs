@@ -58,7 +58,7 @@ mod suggest;
 mod table;
 mod value;
 
-pub use condition::{Facts, Field, Op, byte_pattern};
+pub use condition::{BytePattern, Facts, Field, Op, byte_pattern};
 pub use config::{Block, Condition, Config, ListenSocket, Setting};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lighty_config::{CaptureId, CaptureSet, CompileCtx, Reject, Screen, Value, parse_map};
 
 use crate::limits;
-use pattern::Pattern;
+use pattern::{Keep, Pattern};
 use template::Template;
 
 /// What `${url.…}` and `${qsa}` stand for.
@@ -52,6 +52,10 @@ struct Inner {
     condition: Option<CaptureId>,
 }
 
+/// Rules of a list up to which all their expressions are kept compiled, at 10 to 20 KB each. Of
+/// longer lists mostly few rules are ever tried.
+const EXPRESSIONS_KEPT_MAX: usize = 256;
+
 struct Rule {
     pattern: Pattern,
     template: Template,
@@ -66,11 +70,13 @@ impl Rules {
             return Err(Reject::new(format!("has more than {} rules", limits::RULES_MAX)));
         }
         let spans = value.as_list().unwrap_or_default();
+        let keep = if pairs.len() > EXPRESSIONS_KEPT_MAX { Keep::IfLarge } else { Keep::Always };
         let mut rules = Vec::with_capacity(pairs.len());
         let mut needles = Vec::with_capacity(pairs.len());
         for ((pattern, replacement), (_, item)) in pairs.iter().zip(spans) {
             let warn = |text| ctx.warn(Reject::new(text).at(item.span));
-            let (compiled, needle) = Pattern::compile(pattern).map_err(|r| r.at(item.span))?;
+            let (compiled, needle) =
+                Pattern::compile(pattern, keep).map_err(|r| r.at(item.span))?;
             let template = Template::parse(replacement, warn);
             let source = format!("{pattern:?} => {replacement:?}").into();
             rules.push(Rule { pattern: compiled, template, source });

@@ -1,6 +1,8 @@
 //! The left side of a rule: a regular expression, or plain text where it is no more than that.
 
-use lighty_config::{Reject, byte_pattern, required_text};
+use std::sync::OnceLock;
+
+use lighty_config::{BytePattern, Reject, byte_pattern, required_text};
 use regex::bytes::{Captures, Regex};
 use regex_syntax::hir::{Hir, HirKind, Look};
 
@@ -10,7 +12,35 @@ pub(super) enum Pattern {
     Exact(Box<[u8]>),
     /// `^text`
     Prefix(Box<[u8]>),
-    Regex(Box<Regex>),
+    Regex(Box<Expression>),
+}
+
+/// Which expressions stay compiled from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    Always,
+    /// Only those whose compilation a request would feel.
+    IfLarge,
+}
+
+/// A regular expression that was found to be one, and is compiled from the first use on.
+pub(super) struct Expression {
+    source: Box<str>,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Expression {
+    fn new(source: &str, built: BytePattern, keep: Keep) -> Box<Self> {
+        let kept = keep == Keep::Always || !built.is_small;
+        let compiled = if kept { OnceLock::from(Some(built.regex)) } else { OnceLock::new() };
+        Box::new(Self { source: source.into(), compiled })
+    }
+
+    /// `None` never comes: what could be compiled once can be again.
+    fn get(&self) -> Option<&Regex> {
+        let compile = || byte_pattern(&self.source).ok().map(|built| built.regex);
+        self.compiled.get_or_init(compile).as_ref()
+    }
 }
 
 /// `$0` to `$9` of a match.
@@ -33,14 +63,18 @@ impl<'a> Groups<'a> {
 
 impl Pattern {
     /// Compiles a pattern; also a text that occurs in whatever matches, if one is known.
-    pub(super) fn compile(text: &str) -> Result<(Pattern, Option<Vec<u8>>), Reject> {
-        let (regex, ascii) = byte_pattern(text)?;
-        let parsed =
-            regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(&ascii);
+    pub(super) fn compile(text: &str, keep: Keep) -> Result<(Pattern, Option<Vec<u8>>), Reject> {
+        let built = byte_pattern(text)?;
+        let parsed = regex_syntax::ParserBuilder::new()
+            .unicode(false)
+            .utf8(false)
+            .build()
+            .parse(&built.text);
         // What means something only to the Unicode engine is matched by it alone.
-        let Ok(hir) = parsed else { return Ok((Pattern::Regex(Box::new(regex)), None)) };
-        let pattern = plain(&hir).unwrap_or_else(|| Pattern::Regex(Box::new(regex)));
-        Ok((pattern, required_text(&hir)))
+        let hir = parsed.ok();
+        let pattern = hir.as_ref().and_then(plain);
+        let pattern = pattern.unwrap_or_else(|| Pattern::Regex(Expression::new(text, built, keep)));
+        Ok((pattern, hir.as_ref().and_then(required_text)))
     }
 
     /// Whether the pattern occurs in `subject`.
@@ -48,7 +82,7 @@ impl Pattern {
         match self {
             Pattern::Exact(text) => subject == &**text,
             Pattern::Prefix(text) => subject.starts_with(text),
-            Pattern::Regex(regex) => regex.is_match(subject),
+            Pattern::Regex(regex) => regex.get().is_some_and(|regex| regex.is_match(subject)),
         }
     }
 
@@ -57,11 +91,11 @@ impl Pattern {
         let groups = match self {
             Pattern::Exact(_) => Groups::Whole(subject),
             Pattern::Prefix(text) => Groups::Whole(&subject[..text.len().min(subject.len())]),
-            Pattern::Regex(regex) if wanted => match regex.captures(subject) {
-                Some(captures) => Groups::All(captures),
-                None => Groups::Whole(b""),
-            },
-            Pattern::Regex(_) => Groups::Whole(b""),
+            Pattern::Regex(regex) => {
+                let regex = regex.get().filter(|_| wanted);
+                let captures = regex.and_then(|regex| regex.captures(subject));
+                captures.map_or(Groups::Whole(b""), Groups::All)
+            }
         };
         then(&groups);
     }
@@ -93,17 +127,33 @@ mod tests {
 
     #[test]
     fn anchored_text_needs_no_engine() {
-        let exact = |text| matches!(Pattern::compile(text), Ok((Pattern::Exact(_), _)));
-        let prefix = |text| matches!(Pattern::compile(text), Ok((Pattern::Prefix(_), _)));
+        let exact =
+            |text| matches!(Pattern::compile(text, Keep::Always), Ok((Pattern::Exact(_), _)));
+        let prefix =
+            |text| matches!(Pattern::compile(text, Keep::Always), Ok((Pattern::Prefix(_), _)));
         assert!(exact(r"^/a\.html$"));
         assert!(prefix("^/a"));
         assert!(!exact("/a$") && !prefix("/a") && !prefix("^/a|/b") && !prefix("(?i)^/a"));
     }
 
     #[test]
+    fn small_expressions_wait_for_their_first_use() {
+        let compiled = |text: &str, keep| match Pattern::compile(text, keep) {
+            Ok((Pattern::Regex(expression), _)) => expression.compiled.get().is_some(),
+            _ => panic!("{text}"),
+        };
+        assert!(compiled("^/a([0-9]+)", Keep::Always));
+        assert!(!compiled("^/a([0-9]+)", Keep::IfLarge));
+        assert!(compiled("^/a([0-9]{1,500})", Keep::IfLarge));
+        let (pattern, _) = Pattern::compile("^/a([0-9]+)", Keep::IfLarge).expect("one");
+        assert!(pattern.is_match(b"/a1") && !pattern.is_match(b"/a"));
+        pattern.with_groups(b"/a17", true, |groups| assert_eq!(groups.get(1), b"17"));
+    }
+
+    #[test]
     fn what_the_engine_cannot_do_is_refused() {
         for bad in ["(?=x)", r"(a)\1", "(", "a{1000}{1000}{1000}"] {
-            assert!(Pattern::compile(bad).is_err(), "{bad}");
+            assert!(Pattern::compile(bad, Keep::Always).is_err(), "{bad}");
         }
     }
 }

@@ -189,13 +189,13 @@ fn rule(
     pattern: &Key,
     replacement: &Spanned<Value>,
 ) -> Result<RewriteRule, Reject> {
-    let (regex, _) = byte_pattern(pattern).map_err(|reject| reject.at(pattern.span))?;
+    let pattern = byte_pattern(pattern).map_err(|reject| reject.at(pattern.span))?;
     let text = parse_string(&replacement.value).map_err(|r| r.at(replacement.span))?;
     if text.chars().any(char::is_control) {
         let reject = Reject::new("has a control character in a replacement");
         return Err(reject.at(replacement.span));
     }
-    Ok(RewriteRule { target, pattern: regex, replacement: groups_in_braces(&text).into() })
+    Ok(RewriteRule { target, pattern: pattern.regex, replacement: groups_in_braces(&text).into() })
 }
 
 /// `$1` is the first group, whatever follows it; any other `$` is a `$`.

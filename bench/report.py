@@ -348,9 +348,7 @@ def untouched(results):
                      spread(rows["lighty:deflate"])])
     for label, rows in results["instructions"].items():
         without, within = (rows[n] for n in ("lighty:pool", "lighty:pool+deflate"))
-        checks.append(at_most(f"{label}, nothing filtered: instructions with the filters over"
-                              " without", quotient(within, without), 1.03))
-        body.append([label, "instructions per request", f"{without:.0f}", f"{within:.0f}"])
+        body.append([label, "instructions per request, the kernel's left out", f"{without:.0f}", f"{within:.0f}"])
     return checks, table(["document", "", "without the filters", "with them, unasked"], body)
 
 

@@ -139,6 +139,12 @@ fn a_socket_of_no_name_is_nobody_elses() {
     let mode = std::fs::metadata(&dir).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     assert_eq!(std::fs::read_dir(&dir).expect("the sockets").count(), 1);
+    // Killed, it leaves the directory behind for the next one to find.
+    server.kill();
+    assert_eq!(private(), Some(dir.clone()));
+    let mut server = program("\"max-procs\" => 1").env("TMPDIR", &tmp).start();
+    assert!(answers(&server), "{}", server.log());
+    assert!(!dir.exists() && private().is_some());
     server.stop();
     assert_eq!(private(), None);
 }

@@ -2,19 +2,31 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 
 use crate::entropy;
 
 /// Names that are tried before it is given up.
 const TRIES_MAX: usize = 16;
 
+/// Whoever may enter: the owner.
+const MODE: u32 = 0o700;
+
+/// Hexadecimal digits behind the prefix of a name.
+const DIGITS: usize = 16;
+
 /// A directory that nobody else may enter, so that what is bound in it is reached by this user
-/// alone. Dropping it removes it with the sockets in it.
+/// alone. Dropping it removes it with the sockets in it; one whose process was killed is removed by
+/// the next process that makes one.
 #[derive(Debug)]
 pub struct PrivateDir {
     path: PathBuf,
+    /// Locked for as long as the process lives, however it ends.
+    _lock: OwnedFd,
 }
 
 impl PrivateDir {
@@ -27,16 +39,23 @@ impl PrivateDir {
     }
 
     fn create_in(parent: &Path, prefix: &str) -> io::Result<Self> {
+        remove_abandoned(parent, prefix);
         let mut tries = 0;
         loop {
             let number = u64::from_ne_bytes(entropy::random_bytes()?);
-            let path = parent.join(format!("{prefix}-{number:016x}"));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path }),
+            let path = parent.join(format!("{prefix}-{number:0DIGITS$x}"));
+            tries += 1;
+            match DirBuilder::new().mode(MODE).create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES_MAX => {
-                    tries += 1;
+                    continue;
                 }
-                Err(error) => return Err(error),
+                made => made?,
+            }
+            // Another process may have taken it for an abandoned one before it was locked.
+            match lock(&path) {
+                Ok(_lock) => return Ok(Self { path, _lock }),
+                Err(error) if tries == TRIES_MAX => return Err(error),
+                Err(_) => {}
             }
         }
     }
@@ -54,10 +73,52 @@ impl Drop for PrivateDir {
     }
 }
 
+/// Locks a directory, unless some process has; an error too if it is not there any more.
+fn lock(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = open(path, flags, Mode::empty())?;
+    flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
+    let (held, there) = (fstat(&dir)?, fs::symlink_metadata(path)?);
+    if (held.st_dev, held.st_ino) != (there.dev(), there.ino()) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(dir)
+}
+
+/// Removes what processes of this user left behind that were killed. Nothing but sockets is
+/// removed, and nothing that a living process holds.
+fn remove_abandoned(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let digits = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_prefix('-'));
+        let is_named = |digits: &str| {
+            digits.len() == DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
+        if digits.is_some_and(is_named) && entry.metadata().is_ok_and(|meta| is_ours(&meta)) {
+            remove_unlocked(&entry.path());
+        }
+    }
+}
+
+fn is_ours(meta: &fs::Metadata) -> bool {
+    let owner = rustix::process::geteuid().as_raw();
+    meta.is_dir() && meta.uid() == owner && meta.permissions().mode() & 0o777 == MODE
+}
+
+fn remove_unlocked(path: &Path) {
+    let Ok(_lock) = lock(path) else { return };
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".socket") {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    // One that holds something else stays.
+    let _ = fs::remove_dir(path);
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -71,6 +132,32 @@ mod tests {
         fs::write(dir.path().join("left"), "behind").expect("a file");
         drop((dir, other));
         assert_eq!(fs::read_dir(parent.path()).expect("the parent").count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else_is() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let living = PrivateDir::create_in(parent.path(), "x").expect("a directory");
+        let make = |name: &str, mode: u32, file: &str| {
+            let path = parent.path().join(name);
+            DirBuilder::new().mode(mode).create(&path).expect("a directory");
+            fs::write(path.join(file), "").expect("a file");
+            path
+        };
+        let left = make("x-00112233445566ff", 0o700, "0.socket");
+        let others = [
+            make("x-00112233445566fe", 0o700, "precious"),
+            make("x-00112233445566fd", 0o755, "0.socket"),
+            make("y-00112233445566ff", 0o700, "0.socket"),
+            make("x-00112233445566", 0o700, "0.socket"),
+            make("x-0011223344556677-", 0o700, "0.socket"),
+        ];
+        let next = PrivateDir::create_in(parent.path(), "x").expect("a directory");
+        assert!(!left.exists());
+        assert!(living.path().exists() && next.path().exists());
+        for other in others {
+            assert_eq!(fs::read_dir(&other).expect("it stays").count(), 1, "{other:?}");
+        }
     }
 
     #[test]

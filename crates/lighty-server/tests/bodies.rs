@@ -218,3 +218,35 @@ fn a_short_unread_body_is_dropped_and_a_long_one_ends_the_connection() {
         assert_eq!(response.field("Connection").is_some(), closes, "{length}");
     }
 }
+
+#[test]
+fn a_short_unread_body_in_chunks_is_dropped_and_a_long_one_ends_the_connection() {
+    let address = start("");
+    let early = "POST /early HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let next = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nz";
+    for first in [0, 5] {
+        let mut client = Client::tcp(address);
+        let rest = "5\r\nabcde\r\n0\r\nTrailer: x\r\n\r\n";
+        client.send(early);
+        client.send(&rest[..first]);
+        let response = client.response();
+        assert_eq!((&response.body[..], response.field("Connection")), (&b"early"[..], None));
+        client.send(&rest[first..]);
+        client.send(next);
+        assert_eq!(client.response().body, expected(b"z").as_bytes());
+    }
+    for (length, goes_on) in [(64 * 1024, true), (64 * 1024 + 1, false)] {
+        let mut client = Client::tcp(address);
+        client.send(format!("{early}{length:x}\r\n"));
+        assert_eq!(client.response().body, b"early");
+        client.send(vec![b'x'; length]);
+        client.send("\r\n0\r\n\r\n");
+        client.send(next);
+        assert_eq!(client.try_response(false).is_ok(), goes_on, "{length}");
+    }
+    let mut client = Client::tcp(address);
+    client.send(early);
+    assert_eq!(client.response().body, b"early");
+    client.send(format!("x\r\n{next}"));
+    client.expect_end();
+}

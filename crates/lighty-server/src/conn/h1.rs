@@ -332,17 +332,18 @@ async fn answer_and_finish(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) ->
     }
 }
 
-/// Whether the rest of a body that nobody read is short enough to be dropped.
+/// Whether the rest of a body that nobody read may be short enough to be dropped.
 fn can_drain(busy: &Busy) -> bool {
     let input = busy.input.borrow();
-    !input.owes_continue() && input.remaining().is_some_and(|left| left <= limits::DRAIN_BYTES_MAX)
+    !input.owes_continue() && input.may_be_dropped()
 }
 
+/// Drops the rest of a body; `false`: it is too long for that, or malformed, or does not come.
 async fn drain(busy: &mut Busy) -> bool {
     Box::pin(async {
         let mut rest = RequestBody::incoming(Rc::clone(&busy.input) as _, None);
         while let Some(piece) = rest.next().await {
-            if piece.is_err() {
+            if piece.is_err() || rest.received() > limits::DRAIN_BYTES_MAX {
                 return false;
             }
         }

@@ -130,18 +130,20 @@ impl Input {
         self.now_s = now_s;
     }
 
-    /// Body bytes still to come, `None` where the framing does not say.
-    pub fn remaining(&self) -> Option<u64> {
-        match &self.body {
-            BodyState::None => Some(0),
-            BodyState::Length(left) => Some(*left),
-            BodyState::Chunked(_) | BodyState::Broken => None,
-        }
-    }
-
     /// Whether some of the body is still with the client.
     pub fn is_body_unread(&self) -> bool {
-        self.remaining() != Some(0)
+        !matches!(self.body, BodyState::None | BodyState::Length(0))
+    }
+
+    /// Whether what is left of the body may be short enough to be dropped: of a chunked one nobody
+    /// knows.
+    pub fn may_be_dropped(&self) -> bool {
+        match self.body {
+            BodyState::None => true,
+            BodyState::Length(left) => left <= limits::DRAIN_BYTES_MAX,
+            BodyState::Chunked(_) => true,
+            BodyState::Broken => false,
+        }
     }
 
     /// Takes what came behind the request, for a connection that changes its protocol.

@@ -147,7 +147,7 @@ fn fixed_limits(page: &mut String) {
         (
             limits::DRAIN_BYTES_MAX,
             "bytes of an unread request body that are read and dropped",
-            "the connection closes after the answer",
+            "the connection closes behind the answer",
         ),
         (
             u64::from(limits::PIPELINE_BURST_MAX),

@@ -37,8 +37,50 @@ pub(crate) fn build_info() -> String {
         let _ = writeln!(text, "\t+ {module}");
     }
     text.push_str("\nLibraries:\n");
-    for library in ["tokio", "io-uring", "rustix", "httparse", "regex", "mimalloc"] {
-        let _ = writeln!(text, "\t+ {library}");
+    for library in LIBRARIES {
+        let _ = writeln!(text, "\t+ {library} {}", locked_version(library).unwrap_or("unknown"));
     }
     text
+}
+
+/// What is linked in and decides what the server can do, or how fast.
+const LIBRARIES: [&str; 13] = [
+    "tokio",
+    "io-uring",
+    "rustix",
+    "socket2",
+    "httparse",
+    "regex",
+    "hickory-resolver",
+    "flate2",
+    "brotli",
+    "zstd",
+    "bzip2",
+    "clap",
+    "mimalloc",
+];
+
+/// Every library of the build with its version.
+const LOCKED: &str = include_str!("../../../Cargo.lock");
+
+fn locked_version(library: &str) -> Option<&'static str> {
+    let mut lines = LOCKED.lines();
+    lines.find(|line| {
+        line.strip_prefix("name = ").is_some_and(|name| name.trim_matches('"') == library)
+    })?;
+    lines.next()?.strip_prefix("version = ").map(|version| version.trim_matches('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_library_has_a_version() {
+        for library in LIBRARIES {
+            let version = locked_version(library).expect(library);
+            assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+        }
+        assert_eq!(locked_version("no-such-library"), None);
+    }
 }

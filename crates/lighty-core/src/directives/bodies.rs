@@ -11,9 +11,10 @@ pub(super) fn rows() -> Vec<Row> {
         stream("server.stream-request-body", |s, how| s.core.stream_request_body = how)
             .doc(
                 "How a request's body goes to a backend. 0: it is received whole first, in memory \
-                 up to 64 KB and then in `server.upload-dirs`; 1: it is passed on as it comes, \
-                 and a backend that reads slowly slows the client; 2: the same, with as little \
-                 as possible buffered. A backend that must be told the length of a body before \
+                 up to 64 KB and then in `server.upload-dirs`; 1 and 2: it is passed on as it \
+                 comes, with some 100 KB in between at most, and a backend that reads slowly \
+                 slows the client. lighttpd does the latter with 2; with 1 it writes to disk what \
+                 the backend has not taken yet, which is had here with 0. A backend that must be told the length of a body before \
                  its first byte (fastcgi, scgi, uwsgi) and a client that does not say it \
                  (`Transfer-Encoding: chunked`) make it 0. lighttpd's own default is 0.",
             )
@@ -22,9 +23,11 @@ pub(super) fn rows() -> Vec<Row> {
             .doc(
                 "How a backend's answer goes to the client. 0: as fast as the backend can send, \
                  what the client has not taken being kept in memory and then in \
-                 `server.upload-dirs`, so that the backend is soon free again; 1: as it comes, \
-                 and a client that reads slowly slows the backend; 2: the same, with as little \
-                 as possible buffered. lighttpd's own default is 0.",
+                 `server.upload-dirs`, so that the backend is soon free again; 1 and 2: as it \
+                 comes, with some 100 KB in between at most, and a client that reads slowly slows \
+                 the backend. lighttpd does the latter with 2; what 0 does here it does with 1, \
+                 and with 0 it sends nothing before it has the whole answer, which helps nobody. \
+                 lighttpd's own default is 0.",
             )
             .example("server.stream-response-body = 2"),
         Row::int("server.max-spool-size", 64 << 10..=1 << 50, |s, v| {

@@ -92,40 +92,36 @@ pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// What the look-up reported.
 pub fn user_name(uid: u32) -> io::Result<Option<Vec<u8>>> {
-    with_entry_buffer(|buffer| {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
-        let mut result = std::ptr::null_mut();
-        // SAFETY: the buffer is as long as said and outlives the call, as do the two places for
-        // the result.
-        let code = unsafe {
-            libc::getpwuid_r(
-                uid,
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        if code != 0 || result.is_null() {
-            return if code == 0 { Ok(None) } else { Err(code) };
-        }
-        // SAFETY: a result that is not null points to `entry`, which the call has filled in; its
-        // name is a string in the buffer, which is still alive.
-        Ok(Some(unsafe { CStr::from_ptr(entry.assume_init().pw_name) }.to_bytes().to_vec()))
+    entry(libc::getpwuid_r, uid, |entry: &libc::passwd| {
+        // SAFETY: `pw_name` is a string in the entry's buffer, which is still alive.
+        unsafe { CStr::from_ptr(entry.pw_name) }.to_bytes().to_vec()
     })
 }
 
-/// What `read` takes from a user's entry, whose strings live as long as the call; `None` where
-/// there is no such user.
-fn user_entry<T>(name: &CStr, read: impl Fn(&libc::passwd) -> T) -> io::Result<Option<T>> {
+/// `getpwnam_r` and its like, which differ in what they are asked for and in what they fill in.
+type LookUp<K, E> = unsafe extern "C" fn(
+    K,
+    *mut E,
+    *mut libc::c_char,
+    libc::size_t,
+    *mut *mut E,
+) -> libc::c_int;
+
+/// What `read` takes from an entry, whose strings live as long as the call; `None` where there is
+/// none. A key that is a pointer leads to a string that outlives the call.
+fn entry<K: Copy, E, T>(
+    look_up: LookUp<K, E>,
+    key: K,
+    read: impl Fn(&E) -> T,
+) -> io::Result<Option<T>> {
     with_entry_buffer(|buffer| {
-        let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+        let mut entry = std::mem::MaybeUninit::<E>::uninit();
         let mut result = std::ptr::null_mut();
-        // SAFETY: the name ends with a zero byte, the buffer is as long as said, and both
-        // outlive the call, as do the two places for the result.
+        // SAFETY: a name ends with a zero byte, the buffer is as long as said, and both outlive
+        // the call, as do the two places for the result.
         let code = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
+            look_up(
+                key,
                 entry.as_mut_ptr(),
                 buffer.as_mut_ptr(),
                 buffer.len(),
@@ -138,6 +134,10 @@ fn user_entry<T>(name: &CStr, read: impl Fn(&libc::passwd) -> T) -> io::Result<O
         // SAFETY: a result that is not null points to `entry`, which the call has filled in.
         Ok(Some(read(&unsafe { entry.assume_init() })))
     })
+}
+
+fn user_entry<T>(name: &CStr, read: impl Fn(&libc::passwd) -> T) -> io::Result<Option<T>> {
+    entry(libc::getpwnam_r, name.as_ptr(), read)
 }
 
 fn user_by_name(name: &str) -> io::Result<User> {
@@ -157,25 +157,7 @@ fn user_by_name(name: &str) -> io::Result<User> {
 
 fn gid_by_name(name: &str) -> io::Result<u32> {
     let c_name = c_string(name.as_bytes())?;
-    let found = with_entry_buffer(|buffer| {
-        let mut entry = std::mem::MaybeUninit::<libc::group>::uninit();
-        let mut result = std::ptr::null_mut();
-        // SAFETY: as for getpwnam_r above.
-        let code = unsafe {
-            libc::getgrnam_r(
-                c_name.as_ptr(),
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
-        };
-        if code != 0 || result.is_null() {
-            return if code == 0 { Ok(None) } else { Err(code) };
-        }
-        // SAFETY: a result that is not null points to `entry`, which the call has filled in.
-        Ok(Some(unsafe { entry.assume_init() }.gr_gid))
-    })?;
+    let found = entry(libc::getgrnam_r, c_name.as_ptr(), |group: &libc::group| group.gr_gid)?;
     match (found, name.parse::<u32>()) {
         (Some(gid), _) => Ok(gid),
         (None, Ok(gid)) => Ok(gid),

@@ -19,6 +19,13 @@ use crate::response::Chunks;
 /// Bytes of each connection that are kept as they came.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// An answer with these fields (each line with its CRLF) and a body of known length.
+#[must_use]
+pub fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
 /// A request as a backend saw it.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
@@ -121,6 +128,29 @@ impl Backend {
         Self::start(move |peer| peer.answer_all(body))
     }
 
+    /// Answers each request, whose body was read, with the bytes that `answer` gives; none close.
+    #[must_use]
+    pub fn replying(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::start(move |peer| {
+            while let Some(asked) = peer.request() {
+                let answer = answer(&asked);
+                if answer.is_empty() || !peer.send(answer) {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Reads a request on each connection and then does this; closed where that ends.
+    #[must_use]
+    pub fn after_request(act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::start(move |peer| {
+            if peer.request().is_some() {
+                act(peer);
+            }
+        })
+    }
+
     fn over(listener: TcpListener, script: Box<Script>) -> Self {
         let address = listener.local_addr().expect("an address");
         let listener = Arc::new(listener);
@@ -143,6 +173,12 @@ impl Backend {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens, as it is written in a configuration.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.address.to_string()
     }
 
     /// Connections accepted so far.

@@ -103,6 +103,14 @@ impl Setup {
         self
     }
 
+    /// Everything goes to this backend, over HTTP.
+    #[must_use]
+    pub fn in_front_of(self, backend: &str) -> Self {
+        self.config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{backend}\" )"
+        ))
+    }
+
     /// Listens on this address instead of 127.0.0.1.
     #[must_use]
     pub fn bind(mut self, address: &'static str) -> Self {

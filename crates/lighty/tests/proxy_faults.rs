@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use lighty_testkit::backend::{Backend, Peer};
+use lighty_testkit::backend::Backend;
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
@@ -17,21 +17,7 @@ const READ_LIMIT: &str = "proxy-core.read-timeout = \"600ms\"";
 
 /// A server in front of a backend.
 fn front(backend: &Backend, lines: &str) -> Server {
-    let address = backend.address();
-    lighty!()
-        .config(&format!(
-            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
-        ))
-        .start()
-}
-
-/// A backend that reads each request and then does this.
-fn after_request(act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Backend {
-    Backend::start(move |peer| {
-        if peer.request().is_some() {
-            act(peer);
-        }
-    })
+    lighty!().in_front_of(&backend.name()).config(lines).start()
 }
 
 fn ask(client: &mut Client, version: &str) {
@@ -70,7 +56,7 @@ fn a_body_that_breaks_off_never_ends_cleanly() {
         for reset in [false, true] {
             for version in ["1.1", "1.0"] {
                 let sent = body.to_owned();
-                let backend = after_request(move |peer| {
+                let backend = Backend::after_request(move |peer| {
                     peer.send(&sent);
                     if reset {
                         // The bytes before it are to be seen first.
@@ -133,7 +119,7 @@ fn hostile_heads_are_answered_502() {
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
     ];
     for head in heads {
-        let backend = after_request(move |peer| {
+        let backend = Backend::after_request(move |peer| {
             peer.send(head);
             peer.hang();
         });
@@ -147,7 +133,7 @@ fn hostile_heads_are_answered_502() {
 
 #[test]
 fn a_head_of_twenty_megabytes_is_answered_502_at_once() {
-    let backend = after_request(|peer| {
+    let backend = Backend::after_request(|peer| {
         peer.send("HTTP/1.1 200 OK\r\n");
         let line = format!("X: {}\r\n", "y".repeat(1000));
         for _ in 0..20_000 {
@@ -161,7 +147,7 @@ fn a_head_of_twenty_megabytes_is_answered_502_at_once() {
     let start = Instant::now();
     assert_status(&server, 502, &["exceeds 64 KB"]);
     assert!(start.elapsed() < SOON);
-    let endless = after_request(|peer| {
+    let endless = Backend::after_request(|peer| {
         peer.send("HTTP/1.1 200 OK\r\nX: ");
         while peer.send("y".repeat(1000)) {}
     });
@@ -173,7 +159,7 @@ fn a_head_of_twenty_megabytes_is_answered_502_at_once() {
 #[test]
 fn a_backend_that_hangs_before_its_head_is_answered_504_on_time() {
     for begun in ["", "HTTP/1.1 200 OK\r\nX: y\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n"] {
-        let backend = after_request(move |peer| {
+        let backend = Backend::after_request(move |peer| {
             peer.send(begun);
             peer.hang();
         });
@@ -187,7 +173,7 @@ fn a_backend_that_hangs_before_its_head_is_answered_504_on_time() {
 
 #[test]
 fn a_backend_that_hangs_in_its_body_is_cut_on_time() {
-    let backend = after_request(|peer| {
+    let backend = Backend::after_request(|peer| {
         // Nearly as long as the patience with which its head was waited for.
         std::thread::sleep(Duration::from_millis(180));
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
@@ -207,7 +193,7 @@ fn a_backend_that_hangs_in_its_body_is_cut_on_time() {
 
 #[test]
 fn a_slow_body_has_its_whole_limit_for_each_piece() {
-    let backend = after_request(|peer| {
+    let backend = Backend::after_request(|peer| {
         std::thread::sleep(Duration::from_millis(150));
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
         std::thread::sleep(Duration::from_millis(400));
@@ -221,7 +207,7 @@ fn a_slow_body_has_its_whole_limit_for_each_piece() {
 fn a_close_or_reset_before_any_byte_is_answered_502() {
     for reset in [false, true] {
         for begun in ["", "HTTP/1.1 200 OK\r\nX: y\r\n"] {
-            let backend = after_request(move |peer| {
+            let backend = Backend::after_request(move |peer| {
                 peer.send(begun);
                 if reset {
                     std::thread::sleep(Duration::from_millis(30));

@@ -1,10 +1,8 @@
 //! What a backend's answer asks for in its own place, and what is changed on the way there and back.
 
-mod backend;
-
 use std::os::unix::fs::symlink;
 
-use backend::{Asked, Backend, answer};
+use lighty_testkit::backend::{Asked, Backend, answer};
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
@@ -14,11 +12,7 @@ const HEAD_OF_GET: &str = "Host: www.example.org\r\nConnection: close\r\n";
 
 /// A server that sends everything to a backend, under further lines of configuration.
 fn proxied(setup: Setup, backend: &Backend, lines: &str) -> Server {
-    let config = format!(
-        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )\n{lines}",
-        backend.name()
-    );
-    setup.config(&config).start()
+    setup.in_front_of(&backend.name()).config(lines).start()
 }
 
 fn ask(server: &Server, request: &str) -> Response {
@@ -40,7 +34,7 @@ fn named_file(asked: &Asked) -> Vec<u8> {
 
 #[test]
 fn a_named_file_is_sent_as_any_other_with_the_backends_fields() {
-    let backend = Backend::start(named_file);
+    let backend = Backend::replying(named_file);
     let content = pattern(0, 300_000);
     let setup = lighty!();
     write_file(&setup.directory().join("files/some file"), &content);
@@ -78,12 +72,12 @@ fn a_named_file_is_sent_as_any_other_with_the_backends_fields() {
         );
         assert_eq!((posted.status, posted.body == content), (200, true));
     }
-    assert!(backend.connections() <= 2, "connections are used again: {}", backend.connections());
+    assert!(backend.opened() <= 2, "connections are used again: {}", backend.opened());
 }
 
 #[test]
 fn files_outside_of_the_allowed_directories_are_refused() {
-    let backend = Backend::start(named_file);
+    let backend = Backend::replying(named_file);
     let setup = lighty!().file("inside", "x");
     write_file(&setup.directory().join("secret"), "secret");
     symlink("../secret", setup.root("link")).expect("a link");
@@ -117,7 +111,7 @@ fn files_outside_of_the_allowed_directories_are_refused() {
 
 #[test]
 fn an_error_page_takes_nothing_of_the_answer_that_failed() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let file = asked.target().split_once('?').expect("a file").1;
         answer("200 OK", &format!("X-Sendfile: {file}\r\nSet-Cookie: a=1\r\n"), "")
     });
@@ -135,7 +129,7 @@ fn an_error_page_takes_nothing_of_the_answer_that_failed() {
 #[test]
 fn a_body_that_nobody_wants_is_read_up_to_a_limit() {
     const LIMIT: usize = 64 * 1024;
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let (length, file) = asked.target()[1..].split_once('?').expect("a file");
         let body = "x".repeat(length.parse().expect("a length"));
         answer("200 OK", &format!("X-Sendfile: {file}\r\n"), &body)
@@ -151,19 +145,19 @@ fn a_body_that_nobody_wants_is_read_up_to_a_limit() {
     // The body may still be on its way when the next request comes: it then takes a connection of
     // its own, and whichever is there serves all that follow.
     get(0);
-    let before = backend.connections();
+    let before = backend.opened();
     assert!(before <= 2, "{before} connections");
     get(0);
-    assert_eq!(backend.connections(), before, "connections are used again");
+    assert_eq!(backend.opened(), before, "connections are used again");
     for _ in 0..4 {
         get(LIMIT + 1);
     }
-    assert!(backend.connections() >= before + 2, "{} connections", backend.connections());
+    assert!(backend.opened() >= before + 2, "{} connections", backend.opened());
 }
 
 #[test]
 fn nothing_is_sent_for_a_backend_that_may_not_name_files() {
-    let backend = Backend::start(named_file);
+    let backend = Backend::replying(named_file);
     let server = proxied(lighty!().file("a", "x"), &backend, "");
     let file = server.root("a").display().to_string();
     let get = server.get(&format!("/X-Sendfile?{file}"));
@@ -172,7 +166,7 @@ fn nothing_is_sent_for_a_backend_that_may_not_name_files() {
 
 #[test]
 fn a_temporary_file_is_gone_once_it_is_sent() {
-    let backend = Backend::start(named_file);
+    let backend = Backend::replying(named_file);
     let setup = lighty!();
     let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
     for round in 0..3 {
@@ -191,7 +185,7 @@ fn a_temporary_file_is_gone_once_it_is_sent() {
 
 #[test]
 fn a_status_of_the_backends_stays_with_its_file() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let file = asked.target().split_once('?').expect("a file").1;
         answer("403 Forbidden", &format!("X-Sendfile: {file}\r\n"), "")
     });
@@ -214,7 +208,7 @@ fn app(setup: Setup, backend: &Backend, lines: &str) -> Server {
 
 #[test]
 fn an_accelerated_url_is_answered_inside() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let target = asked.target().strip_prefix("/app/?").expect("its own");
         let fields = format!(
             "X-Accel-Redirect: {target}\r\nContent-Disposition: attachment\r\n\
@@ -243,16 +237,17 @@ fn an_accelerated_url_is_answered_inside() {
 
 #[test]
 fn a_circle_of_redirects_inside_ends() {
-    let backend = Backend::start(|_| answer("200 OK", "X-Accel-Redirect: /app/again\r\n", "round"));
+    let backend =
+        Backend::replying(|_| answer("200 OK", "X-Accel-Redirect: /app/again\r\n", "round"));
     let server = app(lighty!(), &backend, "proxy-core.allow-x-sendfile = \"enable\"");
     assert_eq!(server.get("/app/").status, 500);
     server.await_log("in a circle");
-    assert!(backend.connections() <= 2, "bodies are read to their end");
+    assert!(backend.opened() <= 2, "bodies are read to their end");
 }
 
 #[test]
 fn a_rewritten_request_begins_again_with_its_body() {
-    let backend = Backend::start(|asked| match asked.target() {
+    let backend = Backend::replying(|asked| match asked.target() {
         "/app/first" => answer(
             "200 OK",
             "X-Rewrite-URI: /app/second?x=1\r\nX-Rewrite-Host: Other.example\r\n",
@@ -284,9 +279,9 @@ fn a_rewritten_request_begins_again_with_its_body() {
 
 #[test]
 fn a_rewritten_request_goes_to_the_backend_that_was_asked_for() {
-    let one = Backend::start(|asked| answer("200 OK", "", &format!("one {}", asked.target())));
+    let one = Backend::replying(|asked| answer("200 OK", "", &format!("one {}", asked.target())));
     let name = one.name();
-    let two = Backend::start(move |_| {
+    let two = Backend::replying(move |_| {
         answer("200 OK", &format!("X-Rewrite-Backend: {name}\r\n"), "from the second")
     });
     let config = format!(
@@ -302,7 +297,7 @@ fn a_rewritten_request_goes_to_the_backend_that_was_asked_for() {
 
 #[test]
 fn error_pages_of_ours_stand_in_for_the_backends() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let (status, fields) = match asked.target() {
             "/401" => ("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n"),
             "/503" => ("503 Service Unavailable", "Retry-After: 77\r\nSet-Cookie: a=b\r\n"),
@@ -322,12 +317,12 @@ fn error_pages_of_ours_stand_in_for_the_backends() {
     assert_eq!(unknown.field("WWW-Authenticate"), Some("Basic realm=\"x\""));
     assert!(unknown.status == 401 && !unknown.text().contains("backend"));
     assert_eq!(server.get("/200").text(), "the backend's words");
-    assert_eq!(backend.connections(), 1, "the connection outlives the errors");
+    assert_eq!(backend.opened(), 1, "the connection outlives the errors");
 }
 
 #[test]
 fn a_backend_that_is_down_is_said_to_be_back_when_it_is_tried_again() {
-    let backend = Backend::start(|_| Vec::new());
+    let backend = Backend::replying(|_| Vec::new());
     let name = backend.name();
     drop(backend);
     let config = format!(
@@ -344,7 +339,7 @@ fn a_backend_that_is_down_is_said_to_be_back_when_it_is_tried_again() {
 
 #[test]
 fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let me = asked.field("Host").expect("a host").to_owned();
         let fields = format!(
             "Location: http://{me}/back/x\r\nContent-Location: /back/y\r\n\
@@ -382,7 +377,8 @@ fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
 
 #[test]
 fn a_backend_may_be_told_its_own_name() {
-    let backend = Backend::start(|asked| answer("200 OK", "", asked.field("Host").unwrap_or("")));
+    let backend =
+        Backend::replying(|asked| answer("200 OK", "", asked.field("Host").unwrap_or("")));
     let (host, port) =
         backend.name().split_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).unwrap();
     let config = format!(
@@ -396,7 +392,7 @@ fn a_backend_may_be_told_its_own_name() {
 
 #[test]
 fn the_first_rule_that_matches_changes_a_field() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let fields = format!(
             "X-Told: {} {} {}\r\nLocation: http://internal/x\r\n",
             asked.target(),
@@ -424,7 +420,8 @@ fn the_first_rule_that_matches_changes_a_field() {
 
 #[test]
 fn a_client_stays_with_the_backend_that_its_cookie_names() {
-    let backends = ["one", "two"].map(|name| Backend::start(move |_| answer("200 OK", "", name)));
+    let backends =
+        ["one", "two"].map(|name| Backend::replying(move |_| answer("200 OK", "", name)));
     let config = format!(
         "proxy-core.protocol = \"http\"\nproxy-core.balancer = \"sticky:WHO\"\n\
          proxy-core.backends = ( \"{}\", \"{}\" )",

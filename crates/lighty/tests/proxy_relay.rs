@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use lighty_testkit::backend::{Backend, Peer};
+use lighty_testkit::backend::Backend;
 use lighty_testkit::client::{Client, End};
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
@@ -17,21 +17,7 @@ const UPGRADE: &str = "proxy-core.upgrade = \"enable\"";
 
 /// A server in front of a backend.
 fn front(backend: &Backend, lines: &str) -> Server {
-    let address = backend.address();
-    lighty!()
-        .config(&format!(
-            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
-        ))
-        .start()
-}
-
-/// A backend that reads each request and then does this.
-fn after_request(act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Backend {
-    Backend::start(move |peer| {
-        if peer.request().is_some() {
-            act(peer);
-        }
-    })
+    lighty!().in_front_of(&backend.name()).config(lines).start()
 }
 
 fn ask(client: &mut Client, version: &str) {
@@ -115,7 +101,7 @@ fn answers_without_bodies_keep_both_connections() {
 
 #[test]
 fn fields_that_the_server_adds_are_not_there_twice() {
-    let backend = after_request(|peer| {
+    let backend = Backend::after_request(|peer| {
         peer.send(
             "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: them\r\n\
              Connection: close\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n\r\nok",
@@ -164,7 +150,7 @@ fn trailers_go_both_ways() {
 fn events_arrive_as_they_are_sent() {
     let (next, turns) = mpsc::channel::<()>();
     let turns = std::sync::Mutex::new(turns);
-    let backend = after_request(move |peer| {
+    let backend = Backend::after_request(move |peer| {
         peer.send(
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
              Transfer-Encoding: chunked\r\n\r\n",
@@ -193,7 +179,7 @@ fn a_slow_reader_holds_its_backend_back() {
     const PIECE: usize = 64 << 10;
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
-    let backend = after_request(move |peer| {
+    let backend = Backend::after_request(move |peer| {
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
         while peer.send(vec![b'x'; PIECE]) {
             count.fetch_add(PIECE, Ordering::SeqCst);
@@ -349,7 +335,7 @@ fn tunnels_carry_both_ways_with_half_closes() {
 fn an_idle_tunnel_is_closed_on_time() {
     let (ended, ends) = mpsc::channel();
     let ended = std::sync::Mutex::new(ended);
-    let backend = after_request(move |peer| {
+    let backend = Backend::after_request(move |peer| {
         peer.send(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n",
         );
@@ -369,7 +355,7 @@ fn an_idle_tunnel_is_closed_on_time() {
 #[test]
 fn a_tunnel_ends_when_either_side_is_lost() {
     for by_client in [true, false] {
-        let backend = after_request(move |peer| {
+        let backend = Backend::after_request(move |peer| {
             peer.send(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: e\r\nConnection: Upgrade\r\n\r\n",
             );

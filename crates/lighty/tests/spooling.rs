@@ -1,14 +1,12 @@
 //! Bodies that wait on disk: whole requests before a backend hears of them, answers for clients that
 //! read slowly.
 
-mod backend;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backend::{Backend, answer};
+use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::server::{Server, Setup};
@@ -21,11 +19,11 @@ fn proxied(setup: Setup, backend: &str, lines: &str) -> Server {
     if !spool.exists() {
         std::fs::create_dir(&spool).expect("a directory");
     }
-    let config = format!(
-        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{backend}\" )\n\
-         server.upload-dirs = ( \"@DIR@/spool\" )\n{lines}"
-    );
-    setup.config(&config).start()
+    setup
+        .in_front_of(backend)
+        .config("server.upload-dirs = ( \"@DIR@/spool\" )")
+        .config(lines)
+        .start()
 }
 
 fn is_empty(directory: &Path) -> bool {
@@ -58,7 +56,7 @@ impl Drop for Disk {
 
 #[test]
 fn a_body_of_any_length_arrives_whole_and_with_its_length() {
-    let backend = Backend::start(|asked| {
+    let backend = Backend::replying(|asked| {
         let length = asked.field("Content-Length").unwrap_or("none");
         answer("200 OK", "", &format!("{length} {}", asked.body.len()))
     });
@@ -87,13 +85,13 @@ fn a_body_of_any_length_arrives_whole_and_with_its_length() {
 
 #[test]
 fn no_backend_hears_of_a_request_before_it_is_whole() {
-    let backend = Backend::start(|_| answer("200 OK", "", "heard"));
+    let backend = Backend::replying(|_| answer("200 OK", "", "heard"));
     let server = proxied(lighty!(), &backend.name(), "server.stream-request-body = 0");
     let mut client = server.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
     client.send(pattern(0, 199_999));
     assert!(client.stays_silent(Duration::from_millis(200)));
-    assert_eq!(backend.connections(), 0);
+    assert_eq!(backend.opened(), 0);
     client.send("x");
     assert_eq!(client.response().text(), "heard");
 }
@@ -101,8 +99,8 @@ fn no_backend_hears_of_a_request_before_it_is_whole() {
 #[test]
 fn a_stored_body_is_sent_again_to_another_backend() {
     // The first backend hears all of a request and closes.
-    let closes = Backend::start(|_| Vec::new());
-    let answers = Backend::start(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let closes = Backend::replying(|_| Vec::new());
+    let answers = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
     let setup = lighty!();
     std::fs::create_dir(setup.directory().join("spool")).expect("a directory");
     let config = format!(
@@ -124,7 +122,7 @@ fn a_stored_body_is_sent_again_to_another_backend() {
 
 #[test]
 fn a_body_that_finds_no_room_is_refused() {
-    let backend = Backend::start(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
     let setup = lighty!();
     let Some(_disk) = Disk::mount(&setup, c"size=2m") else { return };
     let lines = "server.stream-request-body = 0\nserver.max-request-size = 6000";

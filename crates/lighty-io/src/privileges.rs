@@ -99,13 +99,8 @@ pub fn user_name(uid: u32) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// `getpwnam_r` and its like, which differ in what they are asked for and in what they fill in.
-type LookUp<K, E> = unsafe extern "C" fn(
-    K,
-    *mut E,
-    *mut libc::c_char,
-    libc::size_t,
-    *mut *mut E,
-) -> libc::c_int;
+type LookUp<K, E> =
+    unsafe extern "C" fn(K, *mut E, *mut libc::c_char, libc::size_t, *mut *mut E) -> libc::c_int;
 
 /// What `read` takes from an entry, whose strings live as long as the call; `None` where there is
 /// none. A key that is a pointer leads to a string that outlives the call.
@@ -120,13 +115,7 @@ fn entry<K: Copy, E, T>(
         // SAFETY: a name ends with a zero byte, the buffer is as long as said, and both outlive
         // the call, as do the two places for the result.
         let code = unsafe {
-            look_up(
-                key,
-                entry.as_mut_ptr(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-                &raw mut result,
-            )
+            look_up(key, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &raw mut result)
         };
         if code != 0 || result.is_null() {
             return if code == 0 { Ok(None) } else { Err(code) };

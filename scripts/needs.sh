@@ -38,6 +38,9 @@ backend apache2 apache2-bin
 # Files of users, and a client that is not ours.
 backend htpasswd apache2-utils
 backend curl curl
+# Clients that change files.
+backend litmus litmus
+backend cadaver cadaver
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
 
 # Installs without starting what a package calls its service.

@@ -1,6 +1,7 @@
 //! One function for each codec: takes any bytes, and panics when a promise is broken.
 
 use lighty_http::fields::is_token_byte;
+use lighty_http::if_header::{CONDITIONS_MAX, IfHeader, State};
 use lighty_http::range::{ByteRange, Selection, select};
 use lighty_http::uri::{ParseOpts, decode_path, normalise};
 use lighty_http::{Known, Method};
@@ -240,6 +241,29 @@ pub fn range(data: &[u8]) {
         Selection::Multiple => assert!(list.len() > 1),
         Selection::Whole | Selection::Unsatisfiable => assert!(list.is_empty()),
     }
+}
+
+/// An `If` that is accepted has what its grammar says, and is the same when it is written anew.
+pub fn if_header(data: &[u8]) {
+    let Ok(header) = IfHeader::parse(data) else { return };
+    let tagged = header.lists.first().is_some_and(|list| list.resource.is_some());
+    let mut text = Vec::new();
+    for list in &header.lists {
+        assert_eq!(list.resource.is_some(), tagged);
+        assert!(!list.conditions.is_empty());
+        list.resource.iter().for_each(|url| text.extend([b"<", *url, b"> "].concat()));
+        text.push(b'(');
+        for condition in &list.conditions {
+            text.extend_from_slice(if condition.negated { b"Not " } else { b"" });
+            text.extend(match condition.state {
+                State::Token(token) => [b"<", token, b">"].concat(),
+                State::ETag(tag) => [b"[", tag, b"]"].concat(),
+            });
+        }
+        text.push(b')');
+    }
+    assert_eq!(IfHeader::parse(&text).expect("what was written can be read"), header);
+    assert!(header.tokens().count() <= CONDITIONS_MAX);
 }
 
 fn assert_below_the_root(path: &[u8]) {

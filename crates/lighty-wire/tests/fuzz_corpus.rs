@@ -23,6 +23,7 @@ fn every_input_of_every_target() {
     replay("http1_chunked", codecs::http1_chunked);
     replay("uri", codecs::uri);
     replay("range", codecs::range);
+    replay("if_header", codecs::if_header);
     replay("fastcgi_answer", gateways::fastcgi_answer);
     replay("fastcgi_request", gateways::fastcgi_request);
     replay("fastcgi_params", gateways::fastcgi_params);

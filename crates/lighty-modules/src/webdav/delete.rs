@@ -2,6 +2,7 @@
 
 use lighty_core::{Exchange, Level};
 use lighty_http::Status;
+use lighty_io::file::FileKind;
 use lighty_io::file::tree::{Cancel, Trouble, exists};
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
@@ -16,13 +17,14 @@ use super::{Call, Depth, depth, done, until_gone};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
     let Call { spot, store } = call;
-    if matches!(depth(ex)?, Some(Depth::Zero | Depth::One)) && spot.slash {
-        return Err(Status::BAD_REQUEST.into());
-    }
+    let depth = depth(ex)?;
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
     if spot.rel.is_empty() {
         return Err(Status::FORBIDDEN.into());
+    }
+    if meta.kind == FileKind::Directory && matches!(depth, Some(Depth::Zero | Depth::One)) {
+        return Err(Status::BAD_REQUEST.into());
     }
     check_preconditions(ex, &spot, Some(&meta))?;
     let mut paths = way_to_new(&spot);

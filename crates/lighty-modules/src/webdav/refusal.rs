@@ -98,6 +98,7 @@ pub(super) fn status_of(error: &io::Error) -> Status {
 pub(super) fn of_store(error: io::Error) -> Refusal {
     let fault = match error.kind() {
         io::ErrorKind::WouldBlock => Fault::DavBusy,
+        io::ErrorKind::StorageFull => Fault::DiskFull,
         _ => Fault::DavStore,
     };
     Refusal::Fault(fault, error.to_string())

@@ -37,7 +37,7 @@ impl Stores {
         }
         let owned = PathBuf::from(path);
         let file = owned.clone();
-        let clerk = Clerk::start("webdav", move || Db::open(&file).map_err(io::Error::other))?;
+        let clerk = Clerk::start("webdav", move || Db::open(&file).map_err(io_error))?;
         let store = Store { clerk, writers: Writers::default() };
         stores.insert(owned, store.clone());
         Ok(store)
@@ -61,7 +61,7 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.clerk.run(job).await?.map_err(io::Error::other)
+        self.clerk.run(job).await?.map_err(io_error)
     }
 
     /// Begins to change files: none of them has a lock that the claim does not know of, and none
@@ -96,6 +96,17 @@ impl Store {
         })
         .await
     }
+}
+
+/// What SQLite says, with the kind of what the disk said.
+fn io_error(error: rusqlite::Error) -> io::Error {
+    use rusqlite::ErrorCode as Code;
+    let kind = match error.sqlite_error_code() {
+        Some(Code::DiskFull) => io::ErrorKind::StorageFull,
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => io::ErrorKind::WouldBlock,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
 }
 
 /// Who changes which files right now.

@@ -1,1 +1,268 @@
+use std::fs;
+use std::path::Path;
 
+use super::super::resolve::{self, Follow, How};
+use super::*;
+
+struct Place {
+    directory: tempfile::TempDir,
+    tree: Tree,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// `plain`: as on kernels without `openat2`.
+    fn with(plain: bool) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (dir, _) =
+            resolve::open_directory(directory.path().as_os_str().as_encoded_bytes(), false)
+                .expect("it is there");
+        let how =
+            How { follow: Follow::Beneath, noatime: false, no_xdev: false, cached: false, plain };
+        Self { directory, tree: Tree::new(dir, how) }
+    }
+
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        self.directory.path().join(path)
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        if let Some(parent) = self.path(path).parent() {
+            fs::create_dir_all(parent).expect("directories");
+        }
+        fs::write(self.path(path), content).expect("a file");
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).expect(path)
+    }
+
+    fn names(&self) -> Vec<String> {
+        names(self.directory.path())
+    }
+
+    fn copy(&self, from: &str, to: &str, how: (Replace, Reach)) -> io::Result<Vec<Trouble>> {
+        let to = (&self.tree, to.as_bytes());
+        self.tree.copy_to(from.as_bytes(), to, how, &Cancel::default())
+    }
+
+    fn mv(&self, from: &str, to: &str, replace: Replace) -> io::Result<Vec<Trouble>> {
+        let to = (&self.tree, to.as_bytes());
+        self.tree.move_to(from.as_bytes(), to, replace, &Cancel::default())
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+#[test]
+fn an_upload_has_its_name_when_it_is_whole() {
+    let place = Place::new();
+    place.write("a", "before");
+    let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
+    upload.append(b"one ").expect("written");
+    upload.append(b"two").expect("written");
+    assert_eq!(place.read("a"), "before");
+    assert_eq!(place.names(), ["a"]);
+    let meta = upload.commit(Expected::Anything).expect("whole");
+    assert_eq!((meta.size, place.read("a").as_str()), (7, "one two"));
+    let mut dropped = Upload::begin(&place.tree, b"b").expect("begun");
+    dropped.append(b"half").expect("written");
+    drop(dropped);
+    assert_eq!(place.names(), ["a"]);
+}
+
+#[test]
+fn an_upload_replaces_what_is_expected_and_nothing_else() {
+    let place = Place::new();
+    place.write("a", "before");
+    place.write("d/x", "");
+    let begin = |name: &str| Upload::begin(&place.tree, name.as_bytes()).expect("begun");
+    assert_eq!(kind(begin("a").commit(Expected::Nothing)), io::ErrorKind::AlreadyExists);
+    begin("new").commit(Expected::Nothing).expect("new");
+    let meta = place.tree.look(b"a").expect("it is there");
+    let upload = begin("a");
+    place.write("a", "changed meanwhile");
+    assert_eq!(kind(upload.commit(Expected::Unchanged(meta))), io::ErrorKind::AlreadyExists);
+    assert_eq!(place.read("a"), "changed meanwhile");
+    let meta = place.tree.look(b"a").expect("it is there");
+    begin("a").commit(Expected::Unchanged(meta)).expect("as it was");
+    assert_eq!(kind(begin("d").commit(Expected::Anything)), io::ErrorKind::IsADirectory);
+    assert_eq!(kind(Upload::begin(&place.tree, b"none/a").map(drop)), io::ErrorKind::NotFound);
+    assert_eq!(place.names(), ["a", "d", "new"]);
+}
+
+#[test]
+fn parts_go_on_where_the_file_is() {
+    let place = Place::new();
+    place.write("a", "0123456789");
+    let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
+    upload.continue_at(4, &Cancel::default()).expect("within");
+    upload.append(b"xx").expect("written");
+    upload.commit(Expected::Anything).expect("whole");
+    assert_eq!(place.read("a"), "0123xx6789");
+    let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
+    assert_eq!(kind(upload.continue_at(11, &Cancel::default())), io::ErrorKind::InvalidInput);
+    assert_eq!(
+        kind(Upload::begin(&place.tree, b"b").expect("begun").continue_at(1, &Cancel::default())),
+        io::ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn modes_stay_and_special_bits_do_not() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.write("a", "x");
+    fs::set_permissions(place.path("a"), fs::Permissions::from_mode(0o4711)).expect("a mode");
+    let upload = Upload::begin(&place.tree, b"a").expect("begun");
+    upload.commit(Expected::Anything).expect("whole");
+    let mode =
+        |name: &str| fs::metadata(place.path(name)).expect(name).permissions().mode() & 0o7777;
+    assert_eq!(mode("a"), 0o711);
+    place.copy("a", "b", (Replace::No, Reach::All)).expect("copied");
+    assert_eq!(mode("b"), 0o711);
+}
+
+#[test]
+fn nothing_outside_is_touched() {
+    for plain in [false, true] {
+        let outside = tempfile::tempdir().expect("a directory");
+        fs::write(outside.path().join("secret"), "s").expect("a file");
+        let place = Place::with(plain);
+        std::os::unix::fs::symlink(outside.path(), place.path("out")).expect("a link");
+        std::os::unix::fs::symlink("../..", place.path("up")).expect("a link");
+        std::os::unix::fs::symlink(outside.path().join("secret"), place.path("file"))
+            .expect("a link");
+        place.write("d/in", "x");
+        let tree = &place.tree;
+        for path in ["out/secret", "up/x", "out/new"] {
+            assert!(tree.look(path.as_bytes()).is_err(), "{path}");
+            assert!(Upload::begin(tree, path.as_bytes()).is_err(), "{path}");
+            assert!(tree.make_dir(path.as_bytes()).is_err(), "{path}");
+            assert!(tree.remove_all(path.as_bytes(), &Cancel::default()).is_err(), "{path}");
+            assert!(place.mv("d", path, Replace::Yes).is_err(), "{path}");
+            assert!(place.copy("d", path, (Replace::Yes, Reach::All)).is_err(), "{path}");
+        }
+        for path in ["", ".", "d/..", "d/."] {
+            assert!(tree.remove_all(path.as_bytes(), &Cancel::default()).is_err(), "{path:?}");
+        }
+        assert_eq!(
+            kind(place.copy("file", "f", (Replace::No, Reach::All))),
+            io::ErrorKind::PermissionDenied
+        );
+        // Links go, what they lead to stays.
+        std::os::unix::fs::symlink(outside.path(), place.path("d/out")).expect("a link");
+        assert!(tree.remove_all(b"d", &Cancel::default()).expect("removed").is_empty());
+        assert_eq!(names(outside.path()), ["secret"]);
+        assert_eq!(place.names(), ["file", "out", "up"]);
+    }
+}
+
+#[test]
+fn trees_are_copied_as_a_whole() {
+    let place = Place::new();
+    place.write("t/a", "A");
+    place.write("t/s/b", "B");
+    place.write("old/x", "X");
+    std::os::unix::fs::symlink("a", place.path("t/link")).expect("a link");
+    let all = (Replace::No, Reach::All);
+    assert!(place.copy("t", "c", all).expect("copied").is_empty());
+    assert_eq!((place.read("c/a"), place.read("c/s/b")), ("A".into(), "B".into()));
+    assert_eq!(names(&place.path("c")), ["a", "s"]);
+    assert_eq!(kind(place.copy("t", "old", all)), io::ErrorKind::AlreadyExists);
+    assert_eq!(names(&place.path("old")), ["x"]);
+    place.copy("t", "old", (Replace::Yes, Reach::All)).expect("replaced");
+    assert_eq!(names(&place.path("old")), ["a", "s"]);
+    place.copy("t", "shallow", (Replace::No, Reach::Itself)).expect("copied");
+    assert!(names(&place.path("shallow")).is_empty());
+    place.copy("t/a", "shallow", (Replace::Yes, Reach::All)).expect("a file for a directory");
+    assert_eq!(place.read("shallow"), "A");
+    place.copy("t", "shallow", (Replace::Yes, Reach::All)).expect("a directory for a file");
+    assert_eq!(place.names(), ["c", "old", "shallow", "t"]);
+}
+
+#[test]
+fn what_is_cancelled_leaves_nothing() {
+    let place = Place::new();
+    place.write("t/a", "A");
+    place.write("old/x", "X");
+    let cancel = Cancel::default();
+    cancel.cancel();
+    let how = (Replace::Yes, Reach::All);
+    let copied = place.tree.copy_to(b"t", (&place.tree, b"old"), how, &cancel);
+    assert_eq!(kind(copied), io::ErrorKind::Interrupted);
+    assert_eq!(names(&place.path("old")), ["x"]);
+    let troubles = place.tree.remove_all(b"t", &cancel).expect("begun");
+    assert_eq!(troubles[0].error.kind(), io::ErrorKind::Interrupted);
+    assert_eq!(place.names(), ["old", "t"]);
+}
+
+#[test]
+fn a_move_replaces_whatever_is_there() {
+    let place = Place::new();
+    place.write("d/a", "A");
+    place.write("e/b", "B");
+    place.write("f", "F");
+    assert_eq!(kind(place.mv("f", "d", Replace::No)), io::ErrorKind::AlreadyExists);
+    place.mv("d", "e", Replace::Yes).expect("moved");
+    assert_eq!(names(&place.path("e")), ["a"]);
+    place.mv("f", "e", Replace::Yes).expect("moved");
+    assert_eq!((place.read("e"), place.names()), ("F".into(), vec!["e".to_owned()]));
+    place.write("g/x", "X");
+    place.mv("g", "e", Replace::Yes).expect("moved");
+    assert_eq!(place.names(), ["e"]);
+    assert_eq!(kind(place.mv("none", "e", Replace::Yes)), io::ErrorKind::NotFound);
+    assert_eq!(kind(place.mv("e", "none/e", Replace::Yes)), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn depth_has_a_limit() {
+    let place = Place::new();
+    let nested = |top: &str, depth: usize| format!("{top}{}", "/d".repeat(depth - 1));
+    fs::create_dir_all(place.path(&nested("n", TREE_DEPTH_MAX))).expect("directories");
+    fs::create_dir_all(place.path(&nested("m", TREE_DEPTH_MAX + 1))).expect("directories");
+    let all = (Replace::No, Reach::All);
+    assert!(place.copy("n", "n2", all).expect("copied").is_empty());
+    assert!(place.path(&nested("n2", TREE_DEPTH_MAX)).exists());
+    let troubles = place.copy("m", "m2", all).expect("but for one");
+    assert_eq!(troubles.len(), 1);
+    assert_eq!(troubles[0].path.len(), 2 * TREE_DEPTH_MAX - 1);
+    assert!(place.tree.remove_all(b"n", &Cancel::default()).expect("removed").is_empty());
+    let troubles = place.tree.remove_all(b"m", &Cancel::default()).expect("but for one");
+    assert_eq!(troubles.len(), 1, "{troubles:?}");
+    assert!(!place.path("n").exists() && place.path("m").exists());
+}
+
+#[test]
+fn what_nobody_holds_is_swept() {
+    let place = Place::new();
+    place.write("s/.lighty-dav-0/half", "x");
+    place.write("s/.lighty-dav-1", "x");
+    place.write("s/.lighty-dav-2", "held");
+    place.write("s/.other", "x");
+    let held = fs::File::open(place.path("s/.lighty-dav-2")).expect("a file");
+    staging::claim(held.as_fd());
+    let names_there: Vec<_> = names(&place.path("s")).into_iter().map(String::into_bytes).collect();
+    place.tree.sweep(b"s", &names_there);
+    assert_eq!(names(&place.path("s")), [".lighty-dav-2", ".other"]);
+    drop(held);
+    place.tree.sweep(b"s", &names_there);
+    assert_eq!(names(&place.path("s")), [".other"]);
+    place.write(".lighty-dav-3", "x");
+    place.tree.sweep(b"", &[b".lighty-dav-3".to_vec()]);
+    assert_eq!(place.names(), ["s"]);
+}

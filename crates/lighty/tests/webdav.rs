@@ -1,0 +1,577 @@
+//! WebDAV from the outside: litmus, cadaver, and what neither of them asks.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lighty_testkit::client::Client;
+use lighty_testkit::peer::ask;
+use lighty_testkit::real::find;
+use lighty_testkit::response::Response;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::{lighty, wait_until};
+
+const SOON: Duration = Duration::from_secs(20);
+
+const LOCK_BODY: &str = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope>\
+    <D:locktype><D:write/></D:locktype><D:owner>me</D:owner></D:lockinfo>";
+
+fn dav(lines: &str) -> Setup {
+    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
+}
+
+fn dav_with_database(lines: &str) -> Setup {
+    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
+}
+
+/// One request with further lines, each with its CRLF, and a body.
+fn request(server: &Server, method: &str, target: &str, lines: &str, body: &str) -> Response {
+    let length = body.len();
+    let text = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}Content-Length: {length}\r\n\r\n{body}"
+    );
+    ask(server.connect(), &text)
+}
+
+fn status(server: &Server, method: &str, target: &str, lines: &str) -> u16 {
+    let text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+    ask(server.connect(), &text).status
+}
+
+fn put(server: &Server, target: &str, body: &str) -> u16 {
+    request(server, "PUT", target, "", body).status
+}
+
+fn lock(server: &Server, target: &str, lines: &str) -> Response {
+    request(server, "LOCK", target, lines, LOCK_BODY)
+}
+
+fn token_of(response: &Response) -> String {
+    response.field("Lock-Token").expect("a token").to_owned()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.expect("an entry").file_name().to_string_lossy().into_owned()
+    };
+    let mut names: Vec<_> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
+fn set_color(server: &Server, target: &str, color: &str) -> Response {
+    let body = format!(
+        "<propertyupdate xmlns='DAV:' xmlns:x='urn:x'><set><prop><x:color>{color}</x:color>\
+         </prop></set></propertyupdate>"
+    );
+    request(server, "PROPPATCH", target, "", &body)
+}
+
+fn color(server: &Server, target: &str) -> Option<String> {
+    let body = "<propfind xmlns='DAV:'><prop><color xmlns='urn:x'/></prop></propfind>";
+    let found = request(server, "PROPFIND", target, "Depth: 0\r\n", body);
+    assert_eq!(found.status, 207);
+    let (_, rest) = found.text().split_once(":color ")?;
+    let (_, rest) = rest.split_once('>')?;
+    rest.split_once("</").map(|(color, _)| color.to_owned())
+}
+
+#[test]
+fn litmus_passes_whole() {
+    let Some(litmus) = find(&["litmus"]) else { return };
+    let server = dav_with_database("server.max-worker = 2").start();
+    let directory = tempfile::TempDir::with_prefix("lighty-litmus-").expect("a directory");
+    let output = Command::new(litmus)
+        .args(["-k", &format!("http://{}/", server.address())])
+        .current_dir(directory.path())
+        .output()
+        .expect("litmus runs");
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+    let summaries: Vec<&str> = text.lines().filter(|line| line.contains("summary for")).collect();
+    assert_eq!(summaries.len(), 5, "{text}");
+    assert!(summaries.iter().all(|line| line.contains(" 0 failed")), "{text}");
+    assert!(!text.contains("WARNING"), "{text}");
+    let passed: u32 = summaries
+        .iter()
+        .map(|line| {
+            let (before, _) = line.split_once(" passed").expect("a count");
+            before.rsplit(' ').next().expect("a count").parse::<u32>().expect("a number")
+        })
+        .sum();
+    assert_eq!(passed, 104, "{text}");
+}
+
+#[test]
+fn cadaver_works_in_a_directory_that_asks_for_a_user() {
+    let Some(cadaver) = find(&["cadaver"]) else { return };
+    let setup = dav_with_database(
+        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+         auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"dav\", \
+         \"require\" => \"valid-user\" ) )",
+    )
+    .file("../users", "alice:secret\n")
+    .file("../local.txt", "from here")
+    .file("../.netrc", "machine 127.0.0.1 login alice password secret\n");
+    let home: PathBuf = setup.directory().to_owned();
+    let server = setup.start();
+    let script = home.join("script");
+    let commands = "mkcol d\ncd d\nput local.txt a.txt\nlock a.txt\npropset a.txt mood calm\n\
+                    propget a.txt mood\nunlock a.txt\ncopy a.txt b.txt\nmove b.txt c.txt\n\
+                    get c.txt back.txt\nls\ndelete a.txt\nquit\n";
+    std::fs::write(&script, commands).expect("a script");
+    let output = Command::new(cadaver)
+        .arg(format!("http://{}/", server.address()))
+        .current_dir(&home)
+        .env("HOME", &home)
+        .stdin(std::fs::File::open(&script).expect("the script"))
+        .output()
+        .expect("cadaver runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("failed") && text.contains("calm"), "{text}");
+    assert_eq!(std::fs::read(home.join("back.txt")).expect("it came back"), b"from here");
+    assert_eq!(names(&server.root("d")), ["c.txt"], "{text}");
+}
+
+#[test]
+fn options_say_what_there_is() {
+    let server = dav("").file("a.txt", "A").start();
+    let told = request(&server, "OPTIONS", "/nothing", "", "");
+    assert_eq!((told.status, told.field("DAV")), (200, Some("1, 3")));
+    assert!(!told.field("Allow").unwrap_or_default().contains("LOCK"));
+    assert_eq!(request(&server, "LOCK", "/a.txt", "", LOCK_BODY).status, 405);
+    assert!(set_color(&server, "/a.txt", "red").text().contains("403 Forbidden"));
+    let with = dav_with_database("").start();
+    let told = request(&with, "OPTIONS", "/", "", "");
+    assert_eq!(told.field("DAV"), Some("1, 2, 3"));
+    assert_eq!(told.field("MS-Author-Via"), Some("DAV"));
+    assert!(told.field("Allow").unwrap_or_default().contains("LOCK, UNLOCK"));
+}
+
+#[test]
+fn without_webdav_nothing_is_changed() {
+    let server = lighty!()
+        .config(
+            "webdav.activate = \"disable\"\n$HTTP[\"url\"] =^ \"/ro/\" { \
+                 webdav.activate = \"enable\" webdav.is-readonly = \"enable\" }",
+        )
+        .file("a.txt", "A")
+        .file("ro/a.txt", "A")
+        .start();
+    for method in ["PROPFIND", "DELETE", "MKCOL", "PROPPATCH"] {
+        assert_eq!(status(&server, method, "/a.txt", ""), 405, "{method}");
+    }
+    assert_eq!(put(&server, "/a.txt", "B"), 405);
+    assert_eq!(status(&server, "PROPFIND", "/ro/", "Depth: 1\r\n"), 207);
+    for method in ["DELETE", "MKCOL", "PROPPATCH", "MOVE", "COPY", "LOCK", "UNLOCK"] {
+        assert_eq!(status(&server, method, "/ro/a.txt", ""), 403, "{method}");
+    }
+    assert_eq!(put(&server, "/ro/b.txt", "B"), 403);
+    assert_eq!(names(&server.root("ro")), ["a.txt"]);
+}
+
+#[test]
+fn a_put_is_seen_at_once_by_every_worker_with_the_tag_it_was_answered_with() {
+    let server = dav("server.max-worker = 2").file("a.txt", "before").start();
+    for turn in 0..50 {
+        let content = format!("content {turn}");
+        let answer = request(&server, "PUT", "/a.txt", "", &content);
+        assert_eq!(answer.status, 204);
+        for _ in 0..4 {
+            let got = server.get("/a.txt");
+            assert_eq!(got.text(), content);
+            assert_eq!(got.field("ETag"), answer.field("ETag"));
+        }
+    }
+    let body = "<propfind xmlns='DAV:'><prop><getetag/></prop></propfind>";
+    let found = request(&server, "PROPFIND", "/a.txt", "Depth: 0\r\n", body);
+    let etag = server.get("/a.txt").field("ETag").expect("a tag").replace('"', "&quot;");
+    assert!(found.text().contains(&etag), "{}", found.text());
+}
+
+#[test]
+fn conditions_of_a_put_are_obeyed() {
+    let server = dav("").file("a.txt", "A").start();
+    let etag = server.get("/a.txt").field("ETag").expect("a tag").to_owned();
+    let conditional = |lines: &str| request(&server, "PUT", "/a.txt", lines, "B").status;
+    assert_eq!(conditional("If-None-Match: *\r\n"), 412);
+    assert_eq!(conditional("If-Match: \"other\"\r\n"), 412);
+    assert_eq!(conditional("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), 412);
+    assert_eq!(conditional("If: ([\"other\"])\r\n"), 412);
+    assert_eq!(conditional("If: (<urn:uuid:no>)\r\n"), 412);
+    assert_eq!(conditional("If: ([\"other\"]\r\n"), 400);
+    assert_eq!(server.get("/a.txt").text(), "A");
+    assert_eq!(conditional(&format!("If: ([\"other\"]) (Not <urn:uuid:no> [{etag}])\r\n")), 204);
+    assert_eq!(server.get("/a.txt").text(), "B");
+    let tagged = format!("If: <http://localhost/a.txt> ([{etag}])\r\n");
+    assert_eq!(conditional(&tagged), 412, "the tag is that of the old file");
+    assert_eq!(conditional("If: <http://elsewhere/a.txt> (<urn:uuid:no>)\r\n"), 412);
+    assert_eq!(request(&server, "PUT", "/new", "If-None-Match: *\r\n", "N").status, 201);
+    assert_eq!(request(&server, "PUT", "/newer", "If-Match: *\r\n", "N").status, 412);
+}
+
+#[test]
+fn places_that_cannot_be_written_are_refused() {
+    let server =
+        dav("").file("dir/a.txt", "A").link("out", "/etc").link("file", "dir/a.txt").start();
+    assert_eq!(put(&server, "/none/a.txt", "x"), 409);
+    assert_eq!(put(&server, "/dir/a.txt/b", "x"), 409);
+    assert_eq!(put(&server, "/dir", "x"), 405);
+    assert_eq!(put(&server, "/dir/", "x"), 405);
+    assert_eq!(put(&server, "/", "x"), 405);
+    assert_eq!(put(&server, "/out/passwd", "x"), 403);
+    assert_eq!(put(&server, "/out/new", "x"), 403);
+    assert_eq!(put(&server, "/file", "x"), 403);
+    assert_eq!(status(&server, "MKCOL", "/dir", ""), 405);
+    assert_eq!(status(&server, "MKCOL", "/none/a", ""), 409);
+    assert_eq!(status(&server, "MKCOL", "/out/x", ""), 403);
+    assert_eq!(request(&server, "MKCOL", "/x", "", "body").status, 415);
+    assert_eq!(status(&server, "DELETE", "/out/passwd", ""), 403);
+    assert_eq!(status(&server, "DELETE", "/", ""), 403);
+    assert_eq!(status(&server, "DELETE", "/none", ""), 404);
+    assert_eq!(status(&server, "DELETE", "/dir#part", ""), 400);
+    assert_eq!(status(&server, "DELETE", "/dir", "Depth: 0\r\n"), 400);
+    assert_eq!(status(&server, "PROPFIND", "/out/", "Depth: 1\r\n"), 404);
+    let listed = request(&server, "PROPFIND", "/", "Depth: 1\r\n", "");
+    assert!(!listed.text().contains("/out") && !listed.text().contains("/file"));
+    // The link itself goes, not what it leads to.
+    assert_eq!(status(&server, "DELETE", "/file", ""), 204);
+    assert_eq!(names(&server.root("dir")), ["a.txt"]);
+    assert!(Path::new("/etc/passwd").exists());
+}
+
+#[test]
+fn destinations_go_the_way_of_requests() {
+    let setup = dav(
+        "server.modules = ( \"mod_alias\" )\nalias.url = ( \"/store/\" => \"@DIR@/store/\" )\n\
+         $HTTP[\"url\"] =^ \"/closed/\" { access.deny-all = \"enable\" }\n\
+         $HTTP[\"url\"] =^ \"/ro/\" { webdav.is-readonly = \"enable\" }\n\
+         $HTTP[\"url\"] =^ \"/plain/\" { webdav.activate = \"disable\" }",
+    );
+    let setup = setup.file("a.txt", "A").file("closed/x", "").file("ro/x", "").file("plain/x", "");
+    let setup = setup.file("../store/s.txt", "S").link("out", "/tmp");
+    let server = setup.start();
+    let copy =
+        |target: &str| status(&server, "COPY", "/a.txt", &format!("Destination: {target}\r\n"));
+    assert_eq!(copy("http://elsewhere/b.txt"), 502);
+    assert_eq!(copy("http://localhost:81/b.txt"), 502);
+    assert_eq!(copy("ftp://localhost/b.txt"), 400);
+    assert_eq!(copy("b.txt"), 400);
+    assert_eq!(copy("/b.txt?x"), 400);
+    assert_eq!(copy("/closed/b.txt"), 403);
+    assert_eq!(copy("/ro/b.txt"), 403);
+    assert_eq!(copy("/plain/b.txt"), 403);
+    assert_eq!(copy("/out/b.txt"), 403);
+    assert_eq!(copy("/none/b.txt"), 409);
+    assert_eq!(copy("/a.txt"), 403);
+    assert_eq!(copy("/x/../a.txt"), 403);
+    // Beneath the root whatever it says.
+    assert_eq!(copy("/../../../b.txt"), 201);
+    assert_eq!(copy("/%2e%2e/c.txt"), 201);
+    assert_eq!(copy("http://LOCALHOST/d%20e.txt"), 201);
+    assert_eq!(copy("/store/a.txt"), 201);
+    let moved =
+        |from: &str, to: &str| status(&server, "MOVE", from, &format!("Destination: {to}\r\n"));
+    assert_eq!(moved("/store/s.txt", "/s.txt"), 201);
+    assert_eq!(moved("/store/../a.txt", "/store/b.txt"), 201);
+    assert_eq!(status(&server, "COPY", "/b.txt", ""), 400);
+    let found = names(&server.root(""));
+    assert_eq!(found, ["b.txt", "c.txt", "closed", "d e.txt", "out", "plain", "ro", "s.txt"]);
+    assert_eq!(names(&server.directory().join("store")), ["a.txt", "b.txt"]);
+}
+
+#[test]
+fn trees_are_copied_moved_and_removed_whole() {
+    let setup =
+        dav_with_database("").file("t/a.txt", "A").file("t/s/b.txt", "B").file("old/x", "X");
+    let server = setup.link("t/s/link", "/etc/passwd").start();
+    assert_eq!(set_color(&server, "/t/s/b.txt", "red").status, 207);
+    assert_eq!(set_color(&server, "/old/x", "blue").status, 207);
+    let to = |target: &str, more: &str| format!("Destination: {target}\r\n{more}");
+    assert_eq!(status(&server, "COPY", "/t", &to("/old", "Overwrite: F\r\n")), 412);
+    assert_eq!(status(&server, "COPY", "/t", &to("/t/s/deeper", "")), 403);
+    assert_eq!(status(&server, "MOVE", "/t/s", &to("/t", "")), 403);
+    assert_eq!(status(&server, "COPY", "/t/", &to("/old/", "")), 204);
+    assert_eq!(names(&server.root("old")), ["a.txt", "s"]);
+    // Links are no resources.
+    assert_eq!(names(&server.root("old/s")), ["b.txt"]);
+    assert_eq!(color(&server, "/old/s/b.txt").as_deref(), Some("red"));
+    assert_eq!(put(&server, "/old/x", "again"), 201);
+    assert_eq!(color(&server, "/old/x"), None, "what was replaced has left nothing");
+    assert_eq!(status(&server, "COPY", "/t", &to("/shallow", "Depth: 0\r\n")), 201);
+    assert!(names(&server.root("shallow")).is_empty());
+    assert_eq!(status(&server, "MOVE", "/t", &to("/moved", "Depth: 0\r\n")), 400);
+    assert_eq!(status(&server, "MOVE", "/t", &to("/moved", "")), 201);
+    assert_eq!(color(&server, "/moved/s/b.txt").as_deref(), Some("red"));
+    assert_eq!(status(&server, "DELETE", "/moved/", ""), 204);
+    assert_eq!(names(&server.root("")), ["old", "shallow"]);
+    assert_eq!(status(&server, "MKCOL", "/moved", ""), 201);
+    assert_eq!(color(&server, "/moved"), None);
+    assert!(Path::new("/etc/passwd").exists());
+}
+
+#[test]
+fn an_upload_that_is_cut_or_killed_leaves_the_old_file() {
+    let mut server = dav("").file("a.txt", "before").start();
+    let begin = |server: &Server, target: &str| -> Client {
+        let mut client = server.connect();
+        client.send(format!("PUT {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n"));
+        client.send(vec![b'x'; 1_000_000]);
+        client
+    };
+    let written = |server: &Server| {
+        // The file has no name: it is seen through the descriptors of the server.
+        let directory = format!("/proc/{}/fd", server.pid());
+        let entries = std::fs::read_dir(directory).expect("the process is there");
+        let sizes = entries.flatten().filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        sizes.filter(|meta| meta.is_file()).map(|meta| meta.len()).max().unwrap_or(0)
+    };
+    let cut = begin(&server, "/a.txt");
+    assert!(wait_until(SOON, || written(&server) >= 500_000), "nothing is written");
+    cut.reset();
+    assert!(wait_until(SOON, || written(&server) < 500_000), "the cut upload is kept");
+    assert_eq!(server.get("/a.txt").text(), "before");
+    let _one = begin(&server, "/a.txt");
+    let _two = begin(&server, "/new.txt");
+    assert!(wait_until(SOON, || written(&server) >= 500_000), "nothing is written");
+    server.kill();
+    assert_eq!(std::fs::read(server.root("a.txt")).expect("the old file"), b"before");
+    assert_eq!(names(&server.root("")), ["a.txt"]);
+}
+
+#[test]
+fn what_a_crash_has_left_is_hidden_and_swept() {
+    let setup = dav("dir-listing.activate = \"enable\"").file(".lighty-dav-00/half", "x");
+    let server = setup.file("a/.lighty-dav-01", "x").file("a/b", "B").start();
+    for target in ["/.lighty-dav-00/half", "/a/.lighty-dav-01"] {
+        assert_eq!(server.get(target).status, 404);
+        assert_eq!(status(&server, "PROPFIND", target, "Depth: 0\r\n"), 404);
+        assert_eq!(put(&server, target, "mine"), 404);
+        assert_eq!(status(&server, "COPY", "/a/b", &format!("Destination: {target}\r\n")), 403);
+    }
+    for target in ["/", "/a/"] {
+        let listed = request(&server, "PROPFIND", target, "Depth: 1\r\n", "");
+        assert!(!listed.text().contains("lighty-dav"), "{}", listed.text());
+    }
+    let swept = || names(&server.root("")) == ["a"] && names(&server.root("a")) == ["b"];
+    assert!(wait_until(SOON, swept));
+}
+
+/// A small file system in place of the document root, while it lives.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(setup: &Setup, options: &std::ffi::CStr) -> Option<Self> {
+        let path = setup.root("");
+        let flags = rustix::mount::MountFlags::NOSUID;
+        match rustix::mount::mount(c"tmpfs", &path, c"tmpfs", flags, Some(options)) {
+            Ok(()) => Some(Self(path)),
+            Err(error) => {
+                eprintln!("SKIPPED: no small file system can be mounted here: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_new_file_and_not_the_old_one() {
+    let setup = dav("");
+    let Some(_disk) = Disk::mount(&setup, c"size=1m") else { return };
+    std::fs::create_dir(setup.root("dir")).expect("a directory");
+    std::fs::write(setup.root("dir/big"), vec![b'b'; 400_000]).expect("a file");
+    std::fs::write(setup.root("a.txt"), "before").expect("a file");
+    let server = setup.start();
+    let too_much = "x".repeat(2_000_000);
+    assert_eq!(put(&server, "/a.txt", &too_much), 507);
+    assert_eq!(put(&server, "/new.txt", &too_much), 507);
+    assert_eq!(server.get("/a.txt").text(), "before");
+    assert_eq!(status(&server, "COPY", "/dir", "Destination: /copy\r\n"), 201);
+    assert_eq!(status(&server, "COPY", "/dir", "Destination: /more\r\n"), 507);
+    assert_eq!(status(&server, "COPY", "/dir/big", "Destination: /a.txt\r\n"), 507);
+    assert_eq!(server.get("/a.txt").text(), "before");
+    assert_eq!(names(&server.root("")), ["a.txt", "copy", "dir"]);
+    let room = || put(&server, "/b.txt", "room again") == 201;
+    assert!(wait_until(SOON, room), "what was not finished takes room");
+}
+
+#[test]
+fn of_many_who_want_a_lock_at_once_one_gets_it() {
+    let server = dav_with_database("server.max-worker = 2").file("a.txt", "A").start();
+    for _ in 0..10 {
+        let answers: Vec<Response> = std::thread::scope(|scope| {
+            let tries: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| lock(&server, "/a.txt", ""))).collect();
+            tries.into_iter().map(|one| one.join().expect("an answer")).collect()
+        });
+        let mut granted = answers.iter().filter(|answer| answer.status == 200);
+        let token = token_of(granted.next().expect("one of them"));
+        assert!(granted.next().is_none());
+        assert_eq!(answers.iter().filter(|answer| answer.status == 423).count(), 7);
+        assert_eq!(put(&server, "/a.txt", "B"), 423);
+        let lines = format!("Lock-Token: {token}\r\n");
+        assert_eq!(status(&server, "UNLOCK", "/a.txt", &lines), 204);
+        assert_eq!(status(&server, "UNLOCK", "/a.txt", &lines), 409);
+    }
+}
+
+#[test]
+fn locks_and_properties_outlive_the_server() {
+    let mut server = dav_with_database("").file("a.txt", "A").start();
+    assert_eq!(set_color(&server, "/a.txt", "red").status, 207);
+    let locked = lock(&server, "/a.txt", "Timeout: Infinite\r\n");
+    assert!(locked.text().contains("Second-86400"), "{}", locked.text());
+    server.kill();
+    let config = server.directory().join("lighty.conf");
+    let text = std::fs::read_to_string(&config).expect("the configuration");
+    let again = lighty!().without_listener();
+    std::fs::write(again.directory().join("again.conf"), &text).expect("a configuration");
+    // The same document root and database, another process.
+    let again = again.config(&format!("include \"{}\"", config.display())).start();
+    assert_eq!(color(&again, "/a.txt").as_deref(), Some("red"));
+    assert_eq!(put(&again, "/a.txt", "B"), 423);
+    let lines = format!("If: ({})\r\n", token_of(&locked));
+    assert_eq!(request(&again, "PUT", "/a.txt", &lines, "B").status, 204);
+}
+
+#[test]
+fn a_lock_beneath_keeps_a_tree_and_members_are_told() {
+    let server = dav_with_database("").file("t/a.txt", "A").file("t/b.txt", "B").start();
+    let token = token_of(&lock(&server, "/t/a.txt", ""));
+    let refused = request(&server, "DELETE", "/t/", "", "");
+    assert_eq!(refused.status, 207);
+    assert!(refused.text().contains("<D:href>/t/a.txt</D:href>"), "{}", refused.text());
+    assert!(refused.text().contains("423 Locked"));
+    assert_eq!(status(&server, "MOVE", "/t", "Destination: /u\r\n"), 207);
+    assert_eq!(names(&server.root("t")), ["a.txt", "b.txt"]);
+    let whole = lock(&server, "/t/", "");
+    assert_eq!(whole.status, 207);
+    assert!(whole.text().contains("424 Failed Dependency"), "{}", whole.text());
+    let lines = format!("If: </t/a.txt> ({token})\r\n");
+    assert_eq!(status(&server, "DELETE", "/t/", &lines), 204);
+    assert_eq!(names(&server.root("")).len(), 0);
+}
+
+#[test]
+fn a_locked_collection_takes_members_only_from_its_owner() {
+    let server = dav_with_database("").file("t/a.txt", "A").start();
+    let token = token_of(&lock(&server, "/t/", "Depth: 0\r\n"));
+    assert_eq!(put(&server, "/t/new", "N"), 423);
+    assert_eq!(put(&server, "/t/a.txt", "content is not membership"), 204);
+    assert_eq!(status(&server, "MKCOL", "/t/d", ""), 423);
+    assert_eq!(status(&server, "DELETE", "/t/a.txt", ""), 423);
+    assert_eq!(status(&server, "COPY", "/t/a.txt", "Destination: /t/b\r\n"), 423);
+    let lines = format!("If: </t/> ({token})\r\n");
+    assert_eq!(request(&server, "PUT", "/t/new", &lines, "N").status, 201);
+}
+
+#[test]
+fn limits_are_named_in_the_log() {
+    let server = dav_with_database(
+        "webdav.max-locks = 2\nwebdav.max-property-size = 100\nwebdav.max-xml-size = 1000",
+    )
+    .file("a", "")
+    .file("b", "")
+    .file("c", "")
+    .start();
+    assert_eq!(lock(&server, "/a", "").status, 200);
+    assert_eq!(lock(&server, "/b", "").status, 200);
+    assert_eq!(lock(&server, "/c", "").status, 507);
+    server.await_log("webdav.max-locks");
+    assert_eq!(set_color(&server, "/c", "red").status, 207);
+    assert_eq!(set_color(&server, "/c", &"r".repeat(100)).status, 507);
+    server.await_log("webdav.max-property-size");
+    assert_eq!(color(&server, "/c").as_deref(), Some("red"));
+    let body = |length: usize| {
+        let empty = "<D:propfind xmlns:D='DAV:'><D:allprop/></D:propfind>";
+        format!("{empty}{}", " ".repeat(length - empty.len()))
+    };
+    let ask = |length| request(&server, "PROPFIND", "/c", "Depth: 0\r\n", &body(length)).status;
+    assert_eq!((ask(1000), ask(1001)), (207, 413));
+    server.await_log("webdav.max-xml-size");
+}
+
+#[test]
+fn bodies_that_are_not_what_they_should_be_are_refused() {
+    let server = dav_with_database("").file("a.txt", "A").start();
+    let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>\
+                <D:propfind xmlns:D='DAV:'><D:prop><D:x>&b;</D:x></D:prop></D:propfind>";
+    let outside = "<!DOCTYPE x [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><x>&a;</x>";
+    let deep = format!("<propfind xmlns='DAV:'>{}", "<a>".repeat(10_000));
+    for body in [bomb, outside, &deep, "<x/>", "no xml", "<D:propfind xmlns:D='DAV:'/>"] {
+        let answer = request(&server, "PROPFIND", "/a.txt", "Depth: 0\r\n", body);
+        assert_eq!(answer.status, 400, "{body}");
+    }
+    assert_eq!(request(&server, "PROPPATCH", "/a.txt", "", "").status, 400);
+    assert_eq!(request(&server, "LOCK", "/a.txt", "", "<x/>").status, 400);
+    assert_eq!(request(&server, "LOCK", "/a.txt", "", "").status, 400);
+    assert_eq!(status(&server, "PROPFIND", "/a.txt", "Depth: 2\r\n"), 400);
+    assert_eq!(status(&server, "UNLOCK", "/a.txt", "Lock-Token: x\r\n"), 400);
+}
+
+#[test]
+fn whole_trees_are_listed_where_that_is_allowed() {
+    let files = |setup: Setup| setup.file("t/a", "A").file("t/s/b", "B").file("t/s/d/c", "C");
+    let refusing = files(dav("")).start();
+    let refused = request(&refusing, "PROPFIND", "/t/", "", "");
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("propfind-finite-depth"));
+    let opts = "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )";
+    let server = files(dav(opts)).start();
+    let listed = request(&server, "PROPFIND", "/t/", "Depth: infinity\r\n", "");
+    for url in ["/t/", "/t/a", "/t/s/", "/t/s/b", "/t/s/d/", "/t/s/d/c"] {
+        let count = listed.text().matches(&format!("<D:href>{url}</D:href>")).count();
+        assert_eq!(count, 1, "{url}");
+    }
+}
+
+#[test]
+fn long_collections_are_listed_in_constant_memory() {
+    let setup = dav_with_database("");
+    std::fs::create_dir(setup.root("many")).expect("a directory");
+    for number in 0..20_000 {
+        std::fs::File::create(setup.root(&format!("many/{number:05}"))).expect("a file");
+    }
+    let server = setup.start();
+    let _ = server.get("/");
+    let before = server.peak_resident_kib();
+    let listed = request(&server, "PROPFIND", "/many/", "Depth: 1\r\n", "");
+    assert_eq!(listed.text().matches("<D:response>").count(), 20_001);
+    assert!(listed.text().ends_with("</D:multistatus>\n"));
+    let grown = server.peak_resident_kib() - before;
+    assert!(listed.body.len() > 8 << 20 && grown < 6 << 10, "{grown} KiB");
+}
+
+#[test]
+fn parts_are_put_only_where_that_is_allowed() {
+    let part = |server: &Server, range: &str, body: &str| {
+        request(server, "PUT", "/a.txt", &format!("Content-Range: {range}\r\n"), body).status
+    };
+    let refusing = dav("").file("a.txt", "0123456789").start();
+    assert_eq!(part(&refusing, "bytes 2-3/10", "xx"), 400);
+    assert_eq!(refusing.get("/a.txt").text(), "0123456789");
+    let opts = "webdav.opts = ( \"partial-put-copy-modify\" => \"enable\" )";
+    let server = dav(opts).file("a.txt", "0123456789").start();
+    assert_eq!(part(&server, "bytes 2-3/10", "xx"), 204);
+    assert_eq!(part(&server, "bytes 9-11/*", "yyy"), 204);
+    assert_eq!(server.get("/a.txt").text(), "01xx45678yyy");
+    assert_eq!(part(&server, "bytes 13-13/*", "z"), 400, "a gap");
+    assert_eq!(part(&server, "bytes 0-1/*", "z"), 400, "too short");
+    assert_eq!(part(&server, "bytes 0-1/*", "zzz"), 400, "too long");
+    assert_eq!(server.get("/a.txt").text(), "01xx45678yyy");
+}
+
+#[test]
+fn a_database_that_cannot_be_had_is_said() {
+    let server = dav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"").file("a.txt", "A").start();
+    assert_eq!(lock(&server, "/a.txt", "").status, 500);
+    server.await_log("webdav.sqlite-db-name");
+    std::fs::create_dir(server.directory().join("none")).expect("a directory");
+    assert_eq!(lock(&server, "/a.txt", "").status, 200, "found again without a restart");
+}

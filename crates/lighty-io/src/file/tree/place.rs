@@ -170,8 +170,12 @@ fn place_plainly(
         (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
         (Err(error), _) => return Err(error),
         (Ok(_), Replace::No) => return Err(Errno::EXIST.into()),
-        (Ok(_), Replace::Yes) => {
-            aside(new_parent, new_name)?;
+        (Ok(there), Replace::Yes) => {
+            let is_dir = |kind| kind == FileKind::Directory;
+            // A file takes the place of a file in one step.
+            if is_dir(there.kind) || is_dir(look_at(parent, name)?.kind) {
+                aside(new_parent, new_name)?;
+            }
         }
     }
     retry(|| rustix::fs::renameat(parent, name, new_parent, new_name))

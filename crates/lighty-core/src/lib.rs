@@ -8,7 +8,7 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`, `board`,
-//! `rules`, `cidr`, `throttle`, `subrequest`, `variables`, `places`, `strftime`.
+//! `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `variables`, `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -31,6 +31,7 @@ pub mod places;
 pub mod request;
 pub mod response;
 pub mod rules;
+pub mod sendfile;
 pub mod services;
 pub mod settings;
 pub mod strftime;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
-use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_core::{Body, Exchange, Fault, Settings, sendfile};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
@@ -132,6 +132,11 @@ async fn answer(
     if own.local_redir && head.is_local_redirect {
         return redirect(ex, talk, &head);
     }
+    if own.x_sendfile
+        && let Some(named) = sendfile::asked(&head.fields)
+    {
+        return send_file(ex, talk, head, own, &named);
+    }
     Ok(take(ex, talk, head))
 }
 
@@ -185,6 +190,21 @@ fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'stati
     }
     talk.read_to_nowhere();
     Ok(Step::Restart)
+}
+
+/// The program lets a file stand for its answer.
+fn send_file(
+    ex: &mut Exchange,
+    talk: Talk,
+    mut head: CgiHead,
+    own: &CgiSettings,
+    named: &sendfile::Named,
+) -> Result<Step<'static>, Failure> {
+    talk.read_to_nowhere();
+    ex.response.status = head.status;
+    std::mem::swap(&mut ex.response.fields, &mut head.fields);
+    sendfile::send(ex, &own.x_sendfile_docroot, named)
+        .map_err(|(fault, words)| Failure::new(fault, words))
 }
 
 /// Makes the program's answer the response.

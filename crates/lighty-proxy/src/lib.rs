@@ -11,7 +11,7 @@
 //! (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · [`balance`] (the
 //! choice, one file each) · [`session`] (what is spoken, one file each) ·
 //! [`courier`] (the way there and back) · [`reply`], [`mapping`], [`download`] (the answer) ·
-//! [`turn`], [`sendfile`] (what an answer asks for in its place) · [`sticky`], [`greeting`] ·
+//! [`turn`] (what an answer asks for in its place) · [`sticky`], [`greeting`] ·
 //! [`spool`] (bodies that wait on disk) · [`raw`] (connections that are no requests) · [`stats`] (what
 //! all this came to).
 #![forbid(unsafe_code)]
@@ -38,7 +38,6 @@ pub mod registry;
 pub mod reply;
 pub mod script;
 pub mod seat;
-pub mod sendfile;
 pub mod serve;
 pub mod session;
 pub mod settings;

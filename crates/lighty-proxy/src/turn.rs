@@ -1,10 +1,9 @@
 //! What a backend's answer asks for in its own place: a file, another URL, another backend.
 
-use lighty_core::module::FileFate;
+use lighty_core::sendfile::{self, carry};
 use lighty_core::{Exchange, Fault, RequestBody, Step};
-use lighty_http::{Fields, Known, Method, Status, host};
+use lighty_http::{Fields, Known, Method, host};
 
-use crate::sendfile;
 use crate::session::Answer;
 use crate::settings::ResponseRules;
 
@@ -12,7 +11,7 @@ use crate::settings::ResponseRules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// A file: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`.
-    File { path: Vec<u8>, fate: FileFate },
+    File(sendfile::Named),
     /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
     Accelerate { target: Vec<u8> },
     /// A URL of ours (RFC 3875 section 6.2.2).
@@ -32,7 +31,6 @@ pub struct Rewrite {
 /// Why it is not done.
 pub type Refused = (Fault, String);
 
-const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
 const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
 const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
@@ -53,11 +51,7 @@ fn asked_file(fields: &Fields) -> Option<Turn> {
     if let Some(target) = fields.get(Known::XAccelRedirect) {
         return Some(Turn::Accelerate { target: target.to_vec() });
     }
-    if let Some(path) = fields.get_named(SEND_TEMPFILE) {
-        return Some(Turn::File { path: path.to_vec(), fate: FileFate::Removed });
-    }
-    let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile))?;
-    Some(Turn::File { path: path.to_vec(), fate: FileFate::Stays })
+    sendfile::asked(fields).map(Turn::File)
 }
 
 fn asked_rewrite(fields: &Fields) -> Option<Turn> {
@@ -77,7 +71,10 @@ impl Turn {
     /// What is not allowed, or cannot be.
     pub fn obey(self, ex: &mut Exchange, rules: &ResponseRules) -> Result<Step<'static>, Refused> {
         match self {
-            Turn::File { path, fate } => send_file(ex, rules, &path, fate),
+            Turn::File(named) => {
+                let roots = rules.sendfile_roots.as_deref().unwrap_or_default();
+                sendfile::send(ex, roots, &named)
+            }
             Turn::Accelerate { target } => {
                 carry(ex, |known, _| known.is_some_and(|name| ACCELERATED.contains(&name)));
                 go_to(ex, &target, "X-Accel-Redirect", Fault::SendfileRefused)
@@ -90,20 +87,6 @@ impl Turn {
     }
 }
 
-/// What is said of the file by itself, or is about the body that it replaces.
-const OF_THE_BODY: [Known; 10] = [
-    Known::ContentLength,
-    Known::ContentEncoding,
-    Known::ContentRange,
-    Known::AcceptRanges,
-    Known::ETag,
-    Known::LastModified,
-    Known::Date,
-    Known::XSendfile,
-    Known::XLighttpdSendFile,
-    Known::XAccelRedirect,
-];
-
 /// What goes with an answer that comes from elsewhere (as nginx has it).
 const ACCELERATED: [Known; 5] = [
     Known::ContentType,
@@ -112,46 +95,6 @@ const ACCELERATED: [Known; 5] = [
     Known::CacheControl,
     Known::Expires,
 ];
-
-fn send_file(
-    ex: &mut Exchange,
-    rules: &ResponseRules,
-    path: &[u8],
-    fate: FileFate,
-) -> Result<Step<'static>, Refused> {
-    let allowed = rules.sendfile_roots.as_deref().unwrap_or_default();
-    let place = match allowed {
-        [] => sendfile::place(path, [&*ex.physical.docroot]),
-        several => sendfile::place(path, several.iter().map(|root| root.as_bytes())),
-    };
-    let Some(place) = place else {
-        return Err((Fault::SendfileRefused, path.escape_ascii().to_string()));
-    };
-    let status = ex.response.status;
-    carry(ex, |known, name| match known {
-        Some(known) => !OF_THE_BODY.contains(&known),
-        None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
-    });
-    if status != Status::OK {
-        // The file is a page that stands for this status, not what was asked for.
-        ex.error_status.get_or_insert(status);
-    }
-    ex.physical.clear();
-    ex.physical.docroot = place.root;
-    ex.physical.rel = place.rel;
-    Ok(Step::SendFile(fate))
-}
-
-/// Takes the fields along that are wanted, and drops the answer.
-fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
-    let fields = std::mem::take(&mut ex.response.fields);
-    ex.response.restart(Status::OK);
-    ex.carried.clear();
-    for (known, name, value) in fields.iter_known().filter(|(known, name, _)| wanted(*known, name))
-    {
-        ex.carried.push_looked_up(known, name, value);
-    }
-}
 
 /// Begins again with another URL; what was sent with the request was for the backend.
 fn go_to(
@@ -200,6 +143,8 @@ impl Rewrite {
 mod tests {
     use std::sync::Arc;
 
+    use lighty_core::module::FileFate;
+
     use super::*;
 
     fn answer(fields: &[(&[u8], &[u8])]) -> Answer {
@@ -225,7 +170,7 @@ mod tests {
     fn every_spelling_of_a_file_is_read() {
         let rules =
             ResponseRules { sendfile_roots: Some(Arc::from([])), ..ResponseRules::default() };
-        let file = |fate| Some(Turn::File { path: b"/a".to_vec(), fate });
+        let file = |fate| Some(Turn::File(sendfile::Named { path: b"/a".to_vec(), fate }));
         for (name, fate) in [
             ("X-Sendfile", FileFate::Stays),
             ("x-lighttpd-send-file", FileFate::Stays),

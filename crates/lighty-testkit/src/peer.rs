@@ -57,6 +57,13 @@ impl Peer {
     }
 }
 
+/// How it ends is not what is tested: told to by TERM, it may report an error.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.server.kill();
+    }
+}
+
 /// Sends a whole request on a connection of its own and reads the answer.
 #[must_use]
 pub fn ask(mut client: Client, request: &str) -> Response {

@@ -361,3 +361,80 @@ fn a_program_may_agree_to_another_protocol() {
     assert_eq!(client.read_to_end().0, b"bye\n");
     assert_eq!(ask("/no.sh").response().status, 502, "nobody allowed that");
 }
+
+/// Names the file in the query, in the field in the path info: `/send.sh/X-Sendfile?/srv/a`.
+const SEND: &str = "printf '%s: %s\\n' \"${PATH_INFO#/}\" \"$QUERY_STRING\"; \
+    printf 'Content-Type: text/x-special\\nSet-Cookie: a=1\\nETag: \"of-the-program\"\\n\\n'; \
+    echo 'what the program says'";
+
+#[test]
+fn a_named_file_is_sent_as_any_other_with_the_programs_fields() {
+    let content: String = (0..30_000).map(|at| char::from(b'a' + (at % 26) as u8)).collect();
+    let server = with(&[("send.sh", SEND), ("../files/some file", &content)])
+        .config(
+            "cgi.x-sendfile = \"enable\"\n\
+             cgi.x-sendfile-docroot = ( \"/nowhere\", \"@DIR@/files/\" )",
+        )
+        .start();
+    let file = format!("{}/files//./some%20file", server.directory().display());
+    for field in ["X-Sendfile", "X-LIGHTTPD-send-file"] {
+        let target = format!("/send.sh/{field}?{file}");
+        let whole = server.get(&target);
+        assert_eq!((whole.status, whole.text()), (200, &*content));
+        assert_eq!(whole.field("Content-Type"), Some("text/x-special"));
+        assert_eq!((whole.field("Set-Cookie"), whole.field(field)), (Some("a=1"), None));
+        let etag = whole.field("ETag").expect("the file's own").to_owned();
+        assert_ne!(etag, "\"of-the-program\"");
+        let part = server.get_with(&target, "Range: bytes=1000-1999\r\n");
+        assert_eq!((part.status, part.text()), (206, &content[1000..2000]));
+        let same = server.get_with(&target, &format!("If-None-Match: {etag}\r\n"));
+        assert_eq!((same.status, same.text()), (304, ""));
+        let mut client = server.connect();
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let head = client.response_to_head();
+        assert_eq!((head.status, head.field("Content-Length")), (200, Some("30000")));
+        assert_eq!(post(&server, &target, "a body").response().text(), content);
+    }
+    let temporary = format!("{}/files/some%20file", server.directory().display());
+    let sent = server.get(&format!("/send.sh/X-LIGHTTPD-send-tempfile?{temporary}"));
+    assert_eq!((sent.status, sent.text()), (200, &*content));
+    assert!(!server.directory().join("files/some file").exists(), "it was made for this answer");
+}
+
+#[test]
+fn files_outside_of_the_allowed_directories_are_refused() {
+    let setup = with(&[("send.sh", SEND), ("inside", "x"), ("../secret", "secret")])
+        .link("link", "../secret")
+        .link("up", "..")
+        .link("fine", "inside")
+        .config("$HTTP[\"url\"] =^ \"/send\" { cgi.x-sendfile = \"enable\" }")
+        .file("other.sh", SEND)
+        .file("send0.sh", "printf 'X-Sendfile: %s/inside%%00\\n\\n' \"$DOCUMENT_ROOT\"");
+    let server = setup.start();
+    let root = server.root("").display().to_string();
+    let get = |file: &str| server.get(&format!("/send.sh/X-Sendfile?{file}"));
+    assert_eq!(get(&format!("{root}inside")).text(), "x", "an empty list is the document root");
+    assert_eq!(get(&format!("{root}fine")).text(), "x", "links that stay inside are followed");
+    for file in [
+        "/etc/hostname".to_owned(),
+        format!("{root}../secret"),
+        format!("{root}%2e%2e/secret"),
+        format!("{root}link"),
+        format!("{root}up/secret"),
+        format!("{root}up"),
+        root.clone(),
+        "inside".to_owned(),
+    ] {
+        let refused = get(&file);
+        assert_eq!(refused.status, 502, "{file}: {refused:?}");
+        assert!(!refused.text().contains("secret"), "{file}");
+        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
+    }
+    server.await_log("x-sendfile-docroot");
+    server.await_log("/etc/hostname");
+    assert_eq!(get(&format!("{root}missing")).status, 404);
+    assert_eq!(server.get("/send0.sh").status, 502);
+    server.await_log("root/inside%00");
+    let unheard = server.get(&format!("/other.sh/X-Sendfile?{root}inside"));
+    assert_eq!((unheard.status, unheard.text()), (200, "what the program says\n"));
+}

@@ -22,8 +22,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.gssapi.store-creds", "mod_auth"),
     ("auth.backend.pam.opts", "mod_auth"),
     ("auth.backend.sasl.opts", "mod_auth"),
-    ("cgi.x-sendfile", "mod_cgi"),
-    ("cgi.x-sendfile-docroot", "mod_cgi"),
     ("magnet.attract-raw-url-to", "mod_magnet"),
     ("magnet.attract-physical-path-to", "mod_magnet"),
     ("magnet.attract-response-header-to", "mod_magnet"),

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map};
+use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Strings, Value, parse_map};
+use lighty_core::sendfile::directories;
 use lighty_core::{Settings, module_settings};
 use lighty_io::spawn::ChildSignal;
 
@@ -18,6 +19,9 @@ pub(super) struct CgiSettings {
     pub(super) execute_x_only: bool,
     pub(super) local_redir: bool,
     pub(super) upgrade: bool,
+    /// Files may stand for answers: those beneath these directories; none: the document root.
+    pub(super) x_sendfile: bool,
+    pub(super) x_sendfile_docroot: Strings,
     pub(super) limits: Limits,
     pub(super) processes_max: usize,
 }
@@ -45,6 +49,8 @@ impl Default for CgiSettings {
             execute_x_only: false,
             local_redir: false,
             upgrade: false,
+            x_sendfile: false,
+            x_sendfile_docroot: Arc::from([]),
             limits: Limits::default(),
             processes_max: PROCESSES_MAX,
         }
@@ -88,6 +94,7 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
 pub(super) fn rows() -> Vec<Directive<Settings>> {
     let mut rows = what_runs();
     rows.extend(how_it_runs());
+    rows.extend(what_it_has_sent());
     rows
 }
 
@@ -168,6 +175,35 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
              client has left; one that is still there two seconds later is killed.",
         )
         .example("cgi.limits = ( \"read-timeout\" => 10, \"tcp-fin-propagate\" => \"SIGINT\" )"),
+    ]
+}
+
+fn what_it_has_sent() -> Vec<Directive<Settings>> {
+    vec![
+        row(Directive::bool("cgi.x-sendfile", |s, on| own(s).x_sendfile = on))
+            .default("disable")
+            .since("1.4")
+            .doc(
+                "Lets programs have a file sent in place of their answer: `X-Sendfile` or \
+                 `X-LIGHTTPD-send-file` with its absolute path, which may be percent-encoded; \
+                 `X-LIGHTTPD-send-tempfile` removes its name, too. It is sent as any other file, \
+                 with ranges and conditions, and with the other fields of the program. Only files \
+                 beneath `cgi.x-sendfile-docroot` are sent; others are answered 502.",
+            )
+            .example("cgi.x-sendfile = \"enable\""),
+        row(Directive::parsed(
+            "cgi.x-sendfile-docroot",
+            Kind::List,
+            |value, _: &CompileCtx| directories(value),
+            |s: &mut Settings, list| own(s).x_sendfile_docroot = Arc::clone(list),
+        ))
+        .default("()")
+        .since("1.4")
+        .doc(
+            "Directories beneath which a program may name files to send. An empty list: beneath \
+             the document root (lighttpd: anywhere).",
+        )
+        .example("cgi.x-sendfile-docroot = ( \"/srv/downloads\" )"),
     ]
 }
 

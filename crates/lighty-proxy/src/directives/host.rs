@@ -7,11 +7,12 @@ use lighty_config::{
     CompileCtx, Key, Reject, Span, Spanned, Strings, Value, parse_bool, parse_choice, parse_map,
     parse_string, parse_strings,
 };
+use lighty_core::sendfile::directories;
 
 use super::core::WEIGHT_MAX;
 use super::parts::Family;
 use super::place::{self, Place};
-use super::values::{directories, keyed, number, parse_period, plain, unknown_key, within};
+use super::values::{keyed, number, parse_period, plain, unknown_key, within};
 use crate::spec::{FastcgiRole, SpawnSpec};
 
 /// A host as written.

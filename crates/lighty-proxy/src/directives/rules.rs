@@ -6,8 +6,9 @@ use lighty_config::{
     CompileCtx, Key, Kind, Reject, Spanned, Value, byte_pattern, parse_bool, parse_string,
 };
 use lighty_core::Settings;
+use lighty_core::sendfile::directories;
 
-use super::values::{directories, keyed, unknown_key, within};
+use super::values::{keyed, unknown_key, within};
 use super::{Row, of};
 use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget};
 

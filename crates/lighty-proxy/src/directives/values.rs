@@ -3,9 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lighty_config::{
-    CompileCtx, Key, Kind, Reject, Spanned, Strings, Value, parse_int, parse_string, parse_strings,
-};
+use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_int, parse_string};
 use lighty_core::Settings;
 
 use super::{Row, of, parts::Parts};
@@ -99,24 +97,6 @@ pub(super) fn number<T: TryFrom<i64>>(
     T::try_from(parse_int(value, &range)?).map_err(out_of_type)
 }
 
-/// Directories; each begins with `/` and has no `/` at its end.
-pub(super) fn directories(value: &Value) -> Result<Strings, Reject> {
-    let list = parse_strings(value)?;
-    let spans = value.as_list().unwrap_or_default();
-    let each = |(at, path): (usize, &Arc<str>)| {
-        if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
-            let trimmed = path.trim_end_matches('/');
-            return Ok(if trimmed.is_empty() { "/".into() } else { trimmed.into() });
-        }
-        let reject = Reject::new(format!("has \"{path}\", which is not an absolute path"));
-        Err(match spans.get(at) {
-            Some((_, item)) => reject.at(item.span),
-            None => reject,
-        })
-    };
-    list.iter().enumerate().map(each).collect()
-}
-
 /// A text that is not empty and has no control characters.
 pub(super) fn plain(value: &Value) -> Result<Arc<str>, Reject> {
     let text = parse_string(value)?;
@@ -167,13 +147,5 @@ mod tests {
         assert_eq!((period_of("8760h", 1), period_of("8761h", 1)), (Some(31_536_000_000), None));
         assert_eq!(period_of("18446744073709551615h", 1), None, "more than a number holds");
         assert_eq!(period_of("99999999999999999999h", 1), None);
-    }
-
-    #[test]
-    fn directories_are_absolute_and_have_no_slash_at_the_end() {
-        let read = |text: &str| directories(&Value::Str(text.into())).ok().map(|l| l.to_vec());
-        assert_eq!(read("/srv/a/"), Some(vec!["/srv/a".into()]));
-        assert_eq!(read("/"), Some(vec!["/".into()]));
-        assert_eq!((read("srv"), read(""), read("/srv/../etc")), (None, None, None));
     }
 }

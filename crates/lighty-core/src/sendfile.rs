@@ -1,0 +1,197 @@
+//! A file that a backend or program has sent in place of its answer (`X-Sendfile` and its like): only
+//! one beneath a directory that the configuration allows.
+
+use std::sync::Arc;
+
+use lighty_config::{Reject, Strings, Value, parse_strings};
+use lighty_http::{Fields, Known, Status, uri};
+
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::module::{FileFate, Step};
+
+const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
+
+/// What an answer asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Absolute path, percent-encoded where it wants to be.
+    pub path: Vec<u8>,
+    pub fate: FileFate,
+}
+
+/// The file that an answer names: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`.
+pub fn asked(fields: &Fields) -> Option<Named> {
+    if let Some(path) = fields.get_named(SEND_TEMPFILE) {
+        return Some(Named { path: path.to_vec(), fate: FileFate::Removed });
+    }
+    let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile))?;
+    Some(Named { path: path.to_vec(), fate: FileFate::Stays })
+}
+
+/// Has a file sent in place of the answer whose head stands in the exchange's response, with the
+/// fields of that answer that are not about its body. No `roots`: the document root.
+///
+/// # Errors
+/// [`Fault::SendfileRefused`] and words for the log: it is beneath none of the roots.
+pub fn send(
+    ex: &mut Exchange,
+    roots: &[Arc<str>],
+    named: &Named,
+) -> Result<Step<'static>, (Fault, String)> {
+    let place = match roots {
+        [] => place(&named.path, [&*ex.physical.docroot]),
+        several => place(&named.path, several.iter().map(|root| root.as_bytes())),
+    };
+    let Some(place) = place else {
+        return Err((Fault::SendfileRefused, named.path.escape_ascii().to_string()));
+    };
+    let status = ex.response.status;
+    carry(ex, |known, name| match known {
+        Some(known) => !OF_THE_BODY.contains(&known),
+        None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
+    });
+    if status != Status::OK {
+        // The file is a page that stands for this status, not what was asked for.
+        ex.error_status.get_or_insert(status);
+    }
+    ex.physical.clear();
+    ex.physical.docroot = place.root;
+    ex.physical.rel = place.rel;
+    Ok(Step::SendFile(named.fate))
+}
+
+/// What is said of the file by itself, or is about the body that it replaces.
+const OF_THE_BODY: [Known; 10] = [
+    Known::ContentLength,
+    Known::ContentEncoding,
+    Known::ContentRange,
+    Known::AcceptRanges,
+    Known::ETag,
+    Known::LastModified,
+    Known::Date,
+    Known::XSendfile,
+    Known::XLighttpdSendFile,
+    Known::XAccelRedirect,
+];
+
+/// Takes the fields along that are wanted, and drops the answer.
+pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
+    let fields = std::mem::take(&mut ex.response.fields);
+    ex.response.restart(Status::OK);
+    ex.carried.clear();
+    for (known, name, value) in fields.iter_known().filter(|(known, name, _)| wanted(*known, name))
+    {
+        ex.carried.push_looked_up(known, name, value);
+    }
+}
+
+/// Reads such directories from a configuration; each begins with `/` and has no `/` at its end.
+///
+/// # Errors
+/// Which of them is no absolute path.
+pub fn directories(value: &Value) -> Result<Strings, Reject> {
+    let list = parse_strings(value)?;
+    let spans = value.as_list().unwrap_or_default();
+    let each = |(at, path): (usize, &Arc<str>)| {
+        if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
+            let trimmed = path.trim_end_matches('/');
+            return Ok(if trimmed.is_empty() { "/".into() } else { trimmed.into() });
+        }
+        let reject = Reject::new(format!("has \"{path}\", which is not an absolute path"));
+        Err(match spans.get(at) {
+            Some((_, item)) => reject.at(item.span),
+            None => reject,
+        })
+    };
+    list.iter().enumerate().map(each).collect()
+}
+
+/// A file as a directory and the path beneath it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// Absolute, without a slash at its end.
+    root: Vec<u8>,
+    /// Without a slash at its beginning, without `.` and `..`.
+    rel: Vec<u8>,
+}
+
+/// The place of a file that a backend names by its absolute path, percent-encoded where it wants to
+/// be (as lighttpd 1.4 has it). `None`: it is beneath none of the roots.
+fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<Place> {
+    let path = decode(named)?;
+    roots.into_iter().find_map(|root| {
+        let end = root.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+        let rel = path.strip_prefix(&root[..end])?.strip_prefix(b"/")?;
+        let root = if end == 0 { b"/".to_vec() } else { root[..end].to_vec() };
+        (!rel.is_empty()).then(|| Place { root, rel: rel.to_vec() })
+    })
+}
+
+/// Decoded once, and in one spelling. A path that climbs is not made to fit.
+fn decode(named: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(named.len());
+    uri::decode_into(named, &mut decoded);
+    let climbs = decoded.split(|byte| *byte == b'/').any(|segment| segment == b"..");
+    if decoded.first() != Some(&b'/') || decoded.contains(&0) || climbs {
+        return None;
+    }
+    let mut path = Vec::with_capacity(decoded.len());
+    for segment in decoded.split(|byte| *byte == b'/') {
+        if !segment.is_empty() && segment != b"." {
+            path.push(b'/');
+            path.extend_from_slice(segment);
+        }
+    }
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(named: &str, roots: &[&str]) -> Option<String> {
+        let place = place(named.as_bytes(), roots.iter().map(|root| root.as_bytes()))?;
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Some(format!("{}|{}", text(place.root), text(place.rel)))
+    }
+
+    #[test]
+    fn files_beneath_a_root_are_found_there() {
+        let of = |named: &str| found(named, &["/srv/files", "/var/cache/"]);
+        assert_eq!(of("/srv/files/a/b.txt").as_deref(), Some("/srv/files|a/b.txt"));
+        assert_eq!(of("/srv//files/./a%20b").as_deref(), Some("/srv/files|a b"));
+        assert_eq!(of("/var/cache/x").as_deref(), Some("/var/cache|x"));
+        assert_eq!(found("/etc/passwd", &["/"]).as_deref(), Some("/|etc/passwd"));
+        assert_eq!(of("/srv/files/100% sure").as_deref(), Some("/srv/files|100% sure"));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for named in [
+            "",
+            "/",
+            "a.txt",
+            "/srv/files",
+            "/srv/files/",
+            "/srv/files2/a",
+            "/srv/files/../secret",
+            "/srv/files/%2e%2e/secret",
+            "/srv/files/a/../b",
+            "/srv/files/a%00b",
+            "/etc/passwd",
+            "file:///srv/files/a",
+        ] {
+            assert_eq!(found(named, &["/srv/files"]), None, "{named}");
+        }
+        assert_eq!(found("/srv/files/a", &[]), None);
+    }
+
+    #[test]
+    fn directories_are_absolute_and_have_no_slash_at_the_end() {
+        let read = |text: &str| directories(&Value::Str(text.into())).ok().map(|l| l.to_vec());
+        assert_eq!(read("/srv/a/"), Some(vec!["/srv/a".into()]));
+        assert_eq!(read("/"), Some(vec!["/".into()]));
+        assert_eq!((read("srv"), read(""), read("/srv/../etc")), (None, None, None));
+    }
+}

@@ -191,6 +191,9 @@ impl Exchange {
 
     /// Finds the settings for what is known of the request by now.
     pub fn resolve_settings(&mut self) {
+        if self.services.is_settled(&self.settings) {
+            return;
+        }
         let mut captures = std::mem::take(&mut self.captures);
         self.settings = self.services.resolve(&*self, &mut captures);
         self.captures = captures;

@@ -146,6 +146,11 @@ impl ModuleList {
         }
     }
 
+    /// Whether some module may change the head of an answer that another one gave.
+    pub fn change_heads(&self) -> bool {
+        !self.response_head.is_empty() || !self.filter.is_empty()
+    }
+
     /// Every module, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Rc<dyn Module>> {
         self.all.iter()

@@ -56,8 +56,17 @@ pub async fn respond(ex: &mut Exchange) {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    complete(ex).await;
+    if needs_completion(ex) {
+        complete(ex).await;
+    } else {
+        complete_head(ex);
+    }
     trace::response(ex);
+}
+
+/// Whether more than the head is still to be worked on.
+fn needs_completion(ex: &Exchange) -> bool {
+    ex.response.status.code() >= 400 || !ex.services.modules.filter.is_empty()
 }
 
 /// Completes an answer: an error without a body gets its page, modules see the head, filters are
@@ -66,14 +75,33 @@ pub async fn complete(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         fill_error_page(ex).await;
     }
-    let services = Rc::clone(&ex.services);
-    for module in &services.modules.response_head {
-        module.response_head(ex);
+    if !ex.services.modules.response_head.is_empty() {
+        pass_head(ex);
     }
+    let services = Rc::clone(&ex.services);
     let filters = &services.modules.filter;
     if !filters.is_empty() {
         run(filters, |m, ex| m.filter(ex), ex).await;
     }
+    finish_head(ex);
+}
+
+/// [`complete`] where nothing has to be waited for.
+fn complete_head(ex: &mut Exchange) {
+    if !ex.services.modules.response_head.is_empty() {
+        pass_head(ex);
+    }
+    finish_head(ex);
+}
+
+fn pass_head(ex: &mut Exchange) {
+    let services = Rc::clone(&ex.services);
+    for module in &services.modules.response_head {
+        module.response_head(ex);
+    }
+}
+
+fn finish_head(ex: &mut Exchange) {
     // RFC 9110 section 15.4.5: a 304 says nothing of the content; until here modules could ask.
     if ex.response.status == Status::NOT_MODIFIED {
         ex.response.fields.remove(Known::ContentType);
@@ -127,7 +155,9 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if services.asks_physical {
         ex.resolve_settings();
     }
-    if let Err(fault) = look_up(ex).await {
+    if !is_known(ex)
+        && let Err(fault) = look_up(ex).await
+    {
         return fail_look_up(ex, fault);
     }
     if redirect_to_slash(ex) {
@@ -136,7 +166,9 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if services.asks_physical {
         ex.resolve_settings();
     }
-    if let Some(end) = run(&modules.found, |m, ex| m.found(ex), ex).await {
+    if !modules.found.is_empty()
+        && let Some(end) = run(&modules.found, |m, ex| m.found(ex), ex).await
+    {
         return end;
     }
     if let Some(end) = run(&modules.handle, |m, ex| m.handle(ex), ex).await {
@@ -302,6 +334,21 @@ async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     };
     ex.physical.root = Some(root);
     Ok(())
+}
+
+/// Finds what is at the physical path where nobody has to be asked: nearly always.
+fn is_known(ex: &mut Exchange) -> bool {
+    let Some(root) = ex.services.root(&ex.physical.docroot) else { return false };
+    let rel = ex.physical.rel.as_slice();
+    // What a slash at the end is about is decided elsewhere.
+    if rel.ends_with(b"/") {
+        return false;
+    }
+    let noatime = ex.settings.server.use_noatime;
+    let follow = ex.settings.core.follow_symlink;
+    ex.physical.entry = ex.services.stat_cache.known(&root, rel, follow, noatime);
+    ex.physical.root = Some(root);
+    ex.physical.entry.is_some()
 }
 
 /// Finds what is at the physical path; splits off path info where a file stands in for a

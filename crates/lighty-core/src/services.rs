@@ -92,6 +92,11 @@ impl Services {
         Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active))
     }
 
+    /// Whether no request has other settings than these: nothing has conditions.
+    pub fn is_settled(&self, settings: &Rc<Settings>) -> bool {
+        self.unconditional.as_ref().is_some_and(|only| Rc::ptr_eq(only, settings))
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config<Settings> {
         &self.config

@@ -160,7 +160,8 @@ struct FileFacts {
     media_type: Box<[u8]>,
     /// Content-Type, ETag, Last-Modified, Accept-Ranges, as far as they apply.
     fields: Fields,
-    /// The same and Content-Length, for the whole file.
+    /// The same and Content-Length, for the whole file; Server too, where the head is the same from
+    /// here on.
     whole: Fields,
 }
 
@@ -200,6 +201,9 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     let variant = ex.settings.variant.number();
     let mut whole = fields.clone();
     whole.push_known(Known::ContentLength, meta.size.to_string());
+    if !core.tag.is_empty() && !ex.services.modules.change_heads() {
+        whole.push_known(Known::Server, core.tag.as_bytes());
+    }
     let facts = Rc::new(FileFacts { variant, etag, media_type, fields, whole });
     if let Some(slot) = slot(entry) {
         *slot.borrow_mut() = Some(Rc::clone(&facts));

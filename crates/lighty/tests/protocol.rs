@@ -311,6 +311,35 @@ fn answers_carry_date_and_server() {
 }
 
 #[test]
+fn each_answer_names_one_server_the_one_that_is_configured_for_it() {
+    let server = site()
+        .config(
+            r#"
+            server.tag = "everywhere"
+            $HTTP["host"] == "one" { server.tag = "one" }
+            $HTTP["host"] == "none" { server.tag = "" }
+            "#,
+        )
+        .start();
+    let mut client = server.connect();
+    for (host, tag) in
+        [("a", Some("everywhere")), ("one", Some("one")), ("none", None), ("a", Some("everywhere"))]
+    {
+        for head in ["GET /a.txt", "HEAD /a.txt", "GET /missing"] {
+            client.send(&format!("{head} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            let response = match head.starts_with("HEAD") {
+                true => client.response_to_head(),
+                false => client.response(),
+            };
+            assert_eq!(response.all("Server").collect::<Vec<_>>(), Vec::from_iter(tag), "{head}");
+        }
+    }
+    let other = site().config("setenv.add-response-header = ( \"Server\" => \"other\" )").start();
+    let response = other.get("/a.txt");
+    assert_eq!(response.all("Server").collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
 fn parse_options_change_what_they_say() {
     let server = site()
         .config(

@@ -210,6 +210,19 @@ impl StatCache {
         self.look_again_or_load(root, &asked)
     }
 
+    /// What [`lookup`](Self::lookup) would find without asking the disk; `None` where it would have
+    /// to, or where there is nothing.
+    pub fn known(
+        &self,
+        root: &Rc<Root>,
+        rel: &[u8],
+        follow: Follow,
+        noatime: bool,
+    ) -> Option<Rc<Entry>> {
+        self.take_changes();
+        self.hit(root, &Asked { root: root.id(), follow, noatime, rel })
+    }
+
     /// How changes are noticed: `Simple` also where watching was asked for and is not possible,
     /// and then why.
     pub fn engine(&self) -> (CacheEngine, Option<String>) {

@@ -123,6 +123,24 @@ async fn grow_old() {
 }
 
 #[test]
+fn what_is_known_is_given_without_asking_the_disk_and_nothing_else() {
+    simple(|bed| async move {
+        bed.write("a", "1");
+        grow_old().await;
+        let known = || bed.cache.known(&bed.root, b"a", Follow::All, false);
+        assert!(known().is_none(), "nobody has asked for it yet");
+        let entry = bed.get("a").await.expect("an entry");
+        assert!(Rc::ptr_eq(&known().expect("known"), &entry));
+        assert_eq!(bed.hits(), 1);
+        assert!(bed.cache.known(&bed.root, b"b", Follow::All, false).is_none());
+        bed.pass(TRUST_MS);
+        assert!(known().is_none(), "it is to be looked at again");
+        assert_eq!(bed.get("a").await.expect("an entry").meta().size, 1);
+        assert!(known().is_some());
+    });
+}
+
+#[test]
 fn a_hit_is_ready_and_is_the_same_entry() {
     simple(|bed| async move {
         bed.write("a/f.txt", "hello");

@@ -15,6 +15,9 @@ impl ConnectionOptions {
     /// Reads all lines of the field.
     pub(super) fn of(fields: &Fields) -> Self {
         let mut options = Self::default();
+        if !fields.contains(Known::Connection) {
+            return options;
+        }
         for token in fields.get_all(Known::Connection).flat_map(list_items) {
             options.close |= token.eq_ignore_ascii_case(b"close");
             options.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");

@@ -287,7 +287,7 @@ fn read_request_line(head: &[u8], out: &mut RequestHead) {
 }
 
 fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
-    check_host_lines(out)?;
+    let host_line = host_line(out.version, &out.fields)?;
     let start = out.method_len + 1;
     let raw = &out.line[start..start + out.raw_target_len];
     let form = split_target(raw, out.method == Some(Method::Connect))?;
@@ -296,7 +296,7 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
             out.fields.set(Known::Host, authority);
             Some(authority)
         }
-        Form::Origin(_) | Form::Asterisk => out.fields.get(Known::Host),
+        Form::Origin(_) | Form::Asterisk => host_line,
     };
     if let Some(host) = host {
         out.last_host.parse(host, opts)?;
@@ -360,11 +360,11 @@ impl LastHost {
 /// HTTP/1.1 request message that lacks a Host header field and to any request message that
 /// contains more than one Host header field line or a Host header field with an invalid field
 /// value."
-fn check_host_lines(out: &RequestHead) -> Result<(), RequestFault> {
-    let mut lines = out.fields.get_all(Known::Host);
+fn host_line(version: Version, fields: &Fields) -> Result<Option<&[u8]>, RequestFault> {
+    let mut lines = fields.get_all(Known::Host);
     match (lines.next(), lines.next()) {
-        (None, _) if out.version == Version::Http11 => Err(RequestFault::HostMissing),
-        (_, None) => Ok(()),
+        (None, _) if version == Version::Http11 => Err(RequestFault::HostMissing),
+        (line, None) => Ok(line),
         (_, Some(_)) => Err(RequestFault::HostRepeated),
     }
 }

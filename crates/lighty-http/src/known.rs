@@ -149,8 +149,9 @@ const fn hash(len: usize, first: u8, middle: u8, last: u8) -> usize {
     (len.wrapping_mul(108) + first * 428 + middle * 103 + last * 180) % SLOTS_LEN
 }
 
+/// The same for both cases of a letter. What else it confuses does no harm: a name found is compared.
 const fn lower(byte: u8) -> usize {
-    byte.to_ascii_lowercase() as usize
+    (byte | 0x20) as usize
 }
 
 static SLOTS: [u8; SLOTS_LEN] = slots();

@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use memchr::memchr;
+
 use crate::Known;
 
 /// A list of header (or trailer) fields: RFC 9110 section 5.
@@ -368,10 +370,10 @@ impl Section<'_> {
         self.fields.buf.extend_from_slice(&section[..end]);
     }
 
-    /// As [`Section::finish`], for a caller that has checked that names are tokens and is going to
-    /// send the fields on: looks once whether values hold control bytes.
+    /// As [`Section::finish`], for a caller that has checked that names are tokens, and that values
+    /// hold no control bytes but tabs, and is going to send the fields on.
     pub fn finish_checked(self, section: &[u8]) {
-        self.fields.suspect = control_bytes(&section[..self.end]) != 2 * self.len();
+        self.fields.suspect = memchr(b'\t', &section[..self.end]).is_some();
         self.fields.spelled = false;
         self.finish(section);
     }

@@ -95,21 +95,41 @@ fn encode_around(
 }
 
 fn check(line: &RequestLine<'_>) -> Result<(), EncodeFault> {
-    let unfit = |byte: u8| byte <= b' ' || byte == 0x7F;
     if !is_token(line.method) {
         return Err(EncodeFault::Method);
     }
     // A fragment is for the client alone (RFC 9110 section 7.1); readers disagree where it begins.
-    if line.target.is_empty() || line.target.iter().any(|&byte| unfit(byte) || byte == b'#') {
+    if line.target.is_empty() || has_any(line.target, NOT_IN_TARGET) {
         return Err(EncodeFault::Target);
     }
-    if line.host.iter().any(|&byte| unfit(byte) || byte == b',') {
+    if has_any(line.host, NOT_IN_HOST) {
         return Err(EncodeFault::Host);
     }
     if line.version == Version::Http10 && line.framing == BodyFraming::Chunked {
         return Err(EncodeFault::Framing);
     }
     Ok(())
+}
+
+const NOT_IN_TARGET: u8 = 1;
+const NOT_IN_HOST: u8 = 2;
+
+/// Where a byte must not stand.
+static UNFIT: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte <= b' ' as usize {
+        table[byte] = NOT_IN_TARGET | NOT_IN_HOST;
+        byte += 1;
+    }
+    table[0x7F] = NOT_IN_TARGET | NOT_IN_HOST;
+    table[b'#' as usize] = NOT_IN_TARGET;
+    table[b',' as usize] = NOT_IN_HOST;
+    table
+};
+
+fn has_any(text: &[u8], unfit: u8) -> bool {
+    text.iter().fold(0, |seen, &byte| seen | UNFIT[byte as usize]) & unfit != 0
 }
 
 fn push_request_line(line: &RequestLine<'_>, out: &mut Vec<u8>) {

@@ -129,6 +129,12 @@ fn transfer_coding(version: Version, fields: &Fields) -> Result<(), FramingFault
 }
 
 fn content_length(fields: &Fields) -> Result<Announced, FramingFault> {
+    let mut lines = fields.get_all(Known::ContentLength);
+    if let (Some(only), None) = (lines.next(), lines.next())
+        && !only.contains(&b',')
+    {
+        return parse_length(trim(only)).map(|bytes| Announced::Length { bytes, repeated: false });
+    }
     let mut values =
         fields.get_all(Known::ContentLength).flat_map(|value| value.split(|&byte| byte == b','));
     let first = trim(values.next().unwrap_or_default());

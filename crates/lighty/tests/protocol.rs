@@ -326,7 +326,7 @@ fn each_answer_names_one_server_the_one_that_is_configured_for_it() {
         [("a", Some("everywhere")), ("one", Some("one")), ("none", None), ("a", Some("everywhere"))]
     {
         for head in ["GET /a.txt", "HEAD /a.txt", "GET /missing"] {
-            client.send(&format!("{head} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            client.send(format!("{head} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
             let response = match head.starts_with("HEAD") {
                 true => client.response_to_head(),
                 false => client.response(),

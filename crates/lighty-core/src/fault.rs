@@ -306,7 +306,9 @@ impl Fault {
             Fault::DavBusy => {
                 row(Machine, 503, Level::Error, Keep, "too many requests wait for the database")
             }
-            Fault::DavXml => row(Client, 400, Level::Info, Keep, "a malformed XML body"),
+            Fault::DavXml => {
+                row(Client, 400, Level::Info, Keep, "a malformed body or field of WebDAV")
+            }
             Fault::DavXmlTooLarge => row(
                 Client,
                 413,

@@ -536,6 +536,54 @@ fn whole_trees_are_listed_where_that_is_allowed() {
 }
 
 #[test]
+fn links_are_shown_where_that_is_asked_for_and_never_walked() {
+    let opts = "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\", \
+                \"unsafe-propfind-follow-symlink\" => \"enable\" )";
+    let setup = dav(opts).file("t/a", "A").link("t/file", "a").link("t/circle", ".");
+    let server = setup.link("t/out", "/etc").start();
+    let listed = request(&server, "PROPFIND", "/t/", "Depth: infinity\r\n", "");
+    let hrefs: Vec<&str> = listed.text().split("<D:href>").skip(1).collect();
+    let mut hrefs: Vec<_> = hrefs.iter().filter_map(|rest| rest.split_once('<')).collect();
+    hrefs.sort_unstable();
+    let urls: Vec<_> = hrefs.iter().map(|(url, _)| *url).collect();
+    assert_eq!(urls, ["/t/", "/t/a", "/t/circle/", "/t/file"]);
+    assert_eq!(status(&server, "PROPFIND", "/t/file", "Depth: 0\r\n"), 207);
+    assert_eq!(status(&server, "PROPFIND", "/t/out/", "Depth: 1\r\n"), 403);
+    assert_eq!(put(&server, "/t/file", "x"), 403);
+}
+
+#[test]
+fn moves_between_file_systems_take_everything_along() {
+    let setup = dav_with_database("alias.url = ( \"/here/\" => \"@DIR@/here/\" )");
+    let setup = setup.file("../here/t/s/a.txt", "A").file("../here/b.txt", "B");
+    let Some(_disk) = Disk::mount(&setup, c"size=1m") else { return };
+    let server = setup.start();
+    assert_eq!(set_color(&server, "/here/t/s/a.txt", "red").status, 207);
+    assert_eq!(status(&server, "MOVE", "/here/t", "Destination: /there\r\n"), 201);
+    assert_eq!(server.get("/there/s/a.txt").text(), "A");
+    assert_eq!(color(&server, "/there/s/a.txt").as_deref(), Some("red"));
+    assert_eq!(status(&server, "MOVE", "/here/b.txt", "Destination: /there\r\n"), 204);
+    assert_eq!(server.get("/there").text(), "B");
+    assert_eq!(names(&server.directory().join("here")).len(), 0);
+    assert_eq!(names(&server.root("")), ["there"]);
+}
+
+#[test]
+fn an_upload_is_watched_while_it_comes() {
+    let id = "0123456789abcdef0123456789abcdef";
+    let server = dav("upload-progress.progress-url = \"/progress\"").start();
+    let mut client = server.connect();
+    client.send(format!(
+        "PUT /a.txt HTTP/1.1\r\nHost: a\r\nX-Progress-ID: {id}\r\nContent-Length: 1000\r\n\r\n"
+    ));
+    client.send(vec![b'x'; 600]);
+    let seen = || server.get(&format!("/progress?X-Progress-ID={id}")).text().contains("600");
+    assert!(wait_until(SOON, seen));
+    client.send(vec![b'x'; 400]);
+    assert_eq!(client.response().status, 201);
+}
+
+#[test]
 fn long_collections_are_listed_in_constant_memory() {
     let setup = dav_with_database("");
     for (name, count) in [("few", 2_000), ("many", 30_000)] {

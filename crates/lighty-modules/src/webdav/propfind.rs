@@ -84,10 +84,10 @@ async fn describe_itself(
     Ok(())
 }
 
-/// How links are dealt with while a collection is listed.
+/// How links are dealt with while a collection is listed: never out of the document root.
 pub(super) fn follow(spot: &Spot) -> Follow {
-    match spot.own().opts.propfind_follow_symlink {
-        true => spot.settings.core.follow_symlink,
-        false => Follow::None,
+    match (spot.own().opts.propfind_follow_symlink, spot.settings.core.follow_symlink) {
+        (false, _) | (true, Follow::None) => Follow::None,
+        (true, Follow::All | Follow::Beneath) => Follow::Beneath,
     }
 }

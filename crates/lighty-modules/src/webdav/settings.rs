@@ -99,8 +99,9 @@ fn what() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "`propfind-depth-infinity`: `PROPFIND` of whole trees (else 403). \
-                 `unsafe-propfind-follow-symlink`: `PROPFIND` shows what symbolic links lead to, as far \
-                 as `server.follow-symlink` allows. `partial-put-copy-modify`: `PUT` with \
+                 `unsafe-propfind-follow-symlink`: `PROPFIND` shows what symbolic links lead to, if \
+                 that is beneath the document root and `server.follow-symlink` allows it; the walk of a \
+                 whole tree does not enter them. `partial-put-copy-modify`: `PUT` with \
                  `Content-Range` changes a copy of the file, which then takes its place. \
                  `deprecated-unsafe-partial-put`: the same here, for old clients and \
                  configurations: no file is ever seen half written. Without either, \

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_core::locate::Located;
 use lighty_core::{Exchange, Physical, Settings};
 use lighty_io::file::tree::Tree;
-use lighty_io::file::{FileKind, Follow, Meta};
+use lighty_io::file::{FileKind, Meta};
 use lighty_io::pool::{Lane, ThreadPool};
 
 use super::refusal::Refusal;
@@ -49,15 +49,8 @@ impl Spot {
             Some(root) => root,
             None => ex.services.open_root(docroot).await?,
         };
-        let own = settings.module::<DavSettings>();
-        let follow = match own.opts.propfind_follow_symlink {
-            true => settings.core.follow_symlink,
-            // Directories on the way may be links that stay beneath the root.
-            false => match settings.core.follow_symlink {
-                Follow::None => Follow::None,
-                Follow::All | Follow::Beneath => Follow::Beneath,
-            },
-        };
+        // Directories on the way may be links that stay beneath the root.
+        let follow = settings.core.follow_symlink;
         let tree = ex.services.engine.tree(&root, follow).await?;
         let slash = url.ends_with(b"/");
         let rel = without_slash(rel).to_vec();

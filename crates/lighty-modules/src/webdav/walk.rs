@@ -118,9 +118,19 @@ impl Walk {
         let (members, into) = self.take_members();
         self.describe(members).await?;
         match into {
-            Some(name) => self.descend(&name).await,
-            None => Ok(()),
+            Some(name) if !self.is_link(&name).await? => self.descend(&name).await,
+            Some(_) | None => Ok(()),
         }
+    }
+
+    /// Whether a collection is one only by a link: those may lead in circles.
+    async fn is_link(&self, name: &[u8]) -> io::Result<bool> {
+        let Some(level) = self.levels.last().filter(|_| self.follow != Follow::None) else {
+            return Ok(false);
+        };
+        let (tree, rel) = (self.tree.clone(), join(&level.rel, name));
+        let looked = ThreadPool::global().run(Lane::Stat, move || tree.look(&rel)).await?;
+        Ok(looked.is_ok_and(|meta| meta.kind == FileKind::Symlink))
     }
 
     /// The next members, up to a collection that is to be entered behind it.

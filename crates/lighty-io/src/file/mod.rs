@@ -343,7 +343,7 @@ impl FileEngine {
             file.note_cold(self.now_ms());
         } else {
             // There is no asking such a file system: what was just read is the best guess.
-            file.remember_resident(self.span(offset, done), self.now_ms());
+            file.believe_resident(self.span(offset, done), self.now_ms());
         }
         Ok(done)
     }

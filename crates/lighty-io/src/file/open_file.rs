@@ -15,6 +15,8 @@ pub const RESIDENT_TRUST_MS: u64 = 1_000;
 /// How long after it had to be brought in a file counts as cold: what it says of its residency is
 /// then asked each time. Where memory is short, data just read leave within a second.
 pub(super) const COLD_MS: u64 = 10_000;
+/// Found resident twice within this time, a file is believed to stay.
+const FOUND_AGAIN_MS: u64 = 10_000;
 /// How many windows of a large file are remembered at once.
 const WINDOWS: usize = 32;
 
@@ -25,18 +27,42 @@ pub struct OpenFile {
     fd: Option<OwnedFd>,
     meta: Meta,
     fs: FsClass,
-    whole_ms: Cell<u64>,
+    whole: Cell<Found>,
     cold_until_ms: Cell<u64>,
     /// Closing it frees what it holds, which takes its time.
     closes_slowly: bool,
     windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
 }
 
-/// Window `index` was resident at `at_ms`.
+/// Window `index` was found resident.
 #[derive(Clone, Copy, Default)]
 struct Window {
     index: u64,
+    found: Found,
+}
+
+/// When something was found resident by a question about `asked_from`.
+///
+/// Once is not enough to believe it: the kernel drops what was used once first, and what was found
+/// may be about to go. Used by two requests, it stays for a while.
+#[derive(Clone, Copy, Default)]
+struct Found {
     at_ms: u64,
+    asked_from: u64,
+    again: bool,
+}
+
+impl Found {
+    /// Found now. A transfer that goes on asks for what lies farther behind: it is the same use.
+    fn anew(self, asked_from: u64, now_ms: u64) -> Found {
+        let lately = self.at_ms != 0 && now_ms.wrapping_sub(self.at_ms) < FOUND_AGAIN_MS;
+        let again = lately && (self.again || asked_from <= self.asked_from);
+        Found { at_ms: now_ms, asked_from, again }
+    }
+
+    fn is_believed(self, now_ms: u64) -> bool {
+        self.again && now_ms.wrapping_sub(self.at_ms) < RESIDENT_TRUST_MS
+    }
 }
 
 impl OpenFile {
@@ -45,7 +71,7 @@ impl OpenFile {
             fd: Some(opened.fd),
             meta: opened.meta,
             fs: opened.fs.unwrap_or(root_fs),
-            whole_ms: Cell::new(0),
+            whole: Cell::new(Found::default()),
             cold_until_ms: Cell::new(0),
             closes_slowly: false,
             windows: OnceCell::new(),
@@ -84,35 +110,46 @@ impl OpenFile {
     }
 
     /// Whether a range that lies in `window_bytes` wide windows was found resident within
-    /// [`RESIDENT_TRUST_MS`].
+    /// [`RESIDENT_TRUST_MS`], and not for the first time.
     pub(super) fn believed_resident(&self, range: Span, now_ms: u64) -> bool {
         if now_ms < self.cold_until_ms.get() {
             return false;
         }
-        let fresh = |at_ms: u64| at_ms != 0 && now_ms.wrapping_sub(at_ms) < RESIDENT_TRUST_MS;
-        if fresh(self.whole_ms.get()) {
+        if self.whole.get().is_believed(now_ms) {
             return true;
         }
         let Some(windows) = self.windows.get() else { return false };
         range.windows().all(|index| {
             let window = windows[index as usize % WINDOWS].get();
-            window.index == index && fresh(window.at_ms)
+            window.index == index && window.found.is_believed(now_ms)
         })
     }
 
-    /// Remembers that a range is resident: the windows that it covers wholly, or the file when
-    /// it covers that.
-    pub(super) fn remember_resident(&self, range: Span, now_ms: u64) {
+    /// Remembers that a range was found resident when `asked_from` was asked about: the windows
+    /// that it covers wholly, or the file when it covers that.
+    pub(super) fn remember_resident(&self, range: Span, asked_from: u64, now_ms: u64) {
+        self.for_each_found(range, |found| found.anew(asked_from, now_ms));
+    }
+
+    /// Believes that a range is resident, where nobody can be asked.
+    pub(super) fn believe_resident(&self, range: Span, now_ms: u64) {
+        self.for_each_found(range, |_| Found { at_ms: now_ms, asked_from: 0, again: true });
+    }
+
+    fn for_each_found(&self, range: Span, change: impl Fn(Found) -> Found) {
         if self.meta.size <= RESIDENT_WHOLE_BYTES_MAX
             && range.offset == 0
             && range.length >= self.meta.size
         {
-            self.whole_ms.set(now_ms);
+            self.whole.set(change(self.whole.get()));
             return;
         }
         let windows = self.windows.get_or_init(Box::default);
         for index in range.windows_covered(self.meta.size) {
-            windows[index as usize % WINDOWS].set(Window { index, at_ms: now_ms });
+            let place = &windows[index as usize % WINDOWS];
+            let before = place.get();
+            let known = if before.index == index { before.found } else { Found::default() };
+            place.set(Window { index, found: change(known) });
         }
     }
 
@@ -123,7 +160,7 @@ impl OpenFile {
 
     /// Forgets what was remembered.
     pub(super) fn forget_resident(&self) {
-        self.whole_ms.set(0);
+        self.whole.set(Found::default());
         for window in self.windows.get().into_iter().flat_map(|windows| windows.iter()) {
             window.set(Window::default());
         }

@@ -37,8 +37,8 @@ const PROBE_STEP_BYTES: u64 = 32 * 1024;
 const COPY_BYTES_MAX: u64 = 16 * 1024;
 
 impl FileEngine {
-    /// Whether the range is in memory. Costs nothing for a file that was found so less than a
-    /// second ago. What lies beyond the end of the file counts as resident.
+    /// Whether the range is in memory. Costs nothing for a file that was found so twice, last less
+    /// than a second ago. What lies beyond the end of the file counts as resident.
     pub fn resident(&self, file: &OpenFile, offset: u64, length: u64) -> Resident {
         if !file.is_readable() {
             return Resident::No;
@@ -61,7 +61,7 @@ impl FileEngine {
         let wide = self.widen(span, file.meta().size);
         let asking = &self.0.asking;
         if asking.is_resident(file, wide.offset, wide.length) {
-            file.remember_resident(wide, now_ms);
+            file.remember_resident(wide, span.offset, now_ms);
             return Resident::Yes;
         }
         let narrower = (wide.offset, wide.length) != (span.offset, span.length);

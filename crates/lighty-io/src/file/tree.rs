@@ -10,8 +10,10 @@
 //! [`Tree::sweep`].
 //!
 //! Reading order: this file (one thing), `upload` (a file from a client), `remove` and `copy` (whole
-//! trees), `place` (moving, and putting what was made where it belongs), `staging` (its names).
+//! trees), `place` (moving, and putting what was made where it belongs) with `apart`, `staging` (its
+//! names).
 
+mod apart;
 mod copy;
 mod place;
 mod remove;

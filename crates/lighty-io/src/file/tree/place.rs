@@ -1,14 +1,15 @@
 //! Moving, and putting what was made where it belongs.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::super::meta::FileKind;
 use super::super::resolve::retry;
-use super::copy::{copy_entries, copy_mode};
+use super::apart::check_apart;
+use super::copy::{copy_entries, copy_mode, open_file};
 use super::remove::remove_at;
 use super::staging;
 use super::upload::{Expected, Upload};
@@ -38,7 +39,8 @@ impl Tree {
     /// copied are reported and missing.
     ///
     /// # Errors
-    /// What the system says: then all is as before.
+    /// What the system says: then all is as before. `ResourceBusy` where one of both places is the
+    /// other or lies in it.
     pub fn copy_to(
         &self,
         from: &[u8],
@@ -46,7 +48,13 @@ impl Tree {
         how: (Replace, Reach),
         cancel: &Cancel,
     ) -> io::Result<Vec<Trouble>> {
-        match self.look(from)?.kind {
+        let kind = self.look(from)?.kind;
+        if !from.is_empty() {
+            let (parent, name) = self.parent(from)?;
+            let (new_parent, new_name) = to.0.parent(to.1)?;
+            check_apart((parent.as_fd(), name), (new_parent.as_fd(), new_name))?;
+        }
+        match kind {
             FileKind::File => self.copy_file(from, to, how.0, cancel),
             FileKind::Directory => self.copy_dir(from, to, how, cancel),
             FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::PermissionDenied.into()),
@@ -108,7 +116,8 @@ impl Tree {
     /// another file system. Then it is copied and removed; what could not be is reported.
     ///
     /// # Errors
-    /// What the system says: then all is as before.
+    /// What the system says: then all is as before. `ResourceBusy` where one of both places is the
+    /// other or lies in it.
     pub fn move_to(
         &self,
         from: &[u8],
@@ -118,6 +127,7 @@ impl Tree {
     ) -> io::Result<Vec<Trouble>> {
         let (parent, name) = self.parent(from)?;
         let (new_parent, new_name) = tree.parent(path)?;
+        check_apart((parent.as_fd(), name), (new_parent.as_fd(), new_name))?;
         match place((parent.as_fd(), name), (new_parent.as_fd(), new_name), replace) {
             Err(error) if is_one_of(&error, &[Errno::XDEV]) => {}
             done => return done.map(|()| Vec::new()),
@@ -166,19 +176,31 @@ fn place_plainly(
     (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
     replace: Replace,
 ) -> io::Result<()> {
-    match (look_at(new_parent, new_name), replace) {
-        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
+    let is_dir = |kind| kind == FileKind::Directory;
+    let hidden = match (look_at(new_parent, new_name), replace) {
+        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => None,
         (Err(error), _) => return Err(error),
         (Ok(_), Replace::No) => return Err(Errno::EXIST.into()),
-        (Ok(there), Replace::Yes) => {
-            let is_dir = |kind| kind == FileKind::Directory;
-            // A file takes the place of a file in one step.
-            if is_dir(there.kind) || is_dir(look_at(parent, name)?.kind) {
-                aside(new_parent, new_name)?;
-            }
+        // A file takes the place of a file in one step.
+        (Ok(there), Replace::Yes)
+            if !is_dir(there.kind) && !is_dir(look_at(parent, name)?.kind) =>
+        {
+            None
         }
+        (Ok(_), Replace::Yes) => Some(hide(new_parent, new_name)?),
+    };
+    let done = retry(|| rustix::fs::renameat(parent, name, new_parent, new_name));
+    match (hidden, &done) {
+        (Some((staged, _held)), Ok(())) => {
+            remove_at(new_parent, &staged, &Cancel::default(), &mut Vec::new());
+        }
+        // It stays.
+        (Some((staged, _held)), Err(_)) => {
+            retry(|| rustix::fs::renameat(new_parent, &staged, new_parent, new_name))?;
+        }
+        (None, _) => {}
     }
-    retry(|| rustix::fs::renameat(parent, name, new_parent, new_name))
+    done
 }
 
 /// Removes what has a name: out of sight first, so that a tree is gone at once.
@@ -186,9 +208,22 @@ fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     if look_at(parent, name)?.kind != FileKind::Directory {
         return retry(|| rustix::fs::unlinkat(parent, name, AtFlags::empty()));
     }
-    // Held, so that nobody takes it for what a crash has left.
-    let dir = open_dir(parent, name)?;
-    staging::claim(dir.as_fd());
+    let (staged, _held) = hide(parent, name)?;
+    remove_at(parent, &staged, &Cancel::default(), &mut Vec::new());
+    Ok(())
+}
+
+/// Takes a name from what has it, out of sight. It is held, so that nobody takes it for what a crash
+/// has left.
+fn hide(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let held = match look_at(parent, name)?.kind {
+        FileKind::Directory => Some(open_dir(parent, name)?),
+        FileKind::File => open_file(parent, name).ok(),
+        FileKind::Symlink | FileKind::Other => None,
+    };
+    if let Some(held) = &held {
+        staging::claim(held.as_fd());
+    }
     let flags = RenameFlags::NOREPLACE;
     let (staged, ()) = staging::with_name(|staged| {
         match retry(|| rustix::fs::renameat_with(parent, name, parent, staged, flags)) {
@@ -198,6 +233,5 @@ fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
             done => done,
         }
     })?;
-    remove_at(parent, &staged, &Cancel::default(), &mut Vec::new());
-    Ok(())
+    Ok((staged, held))
 }

@@ -230,6 +230,34 @@ fn a_move_replaces_whatever_is_there() {
 }
 
 #[test]
+fn nothing_takes_its_own_place_whatever_it_is_called() {
+    for plain in [false, true] {
+        let place = Place::with(plain);
+        place.write("col/f", "F");
+        place.write("col/sub/g", "G");
+        std::os::unix::fs::symlink("col", place.path("link")).expect("a link");
+        let busy = io::ErrorKind::ResourceBusy;
+        let all = (Replace::Yes, Reach::All);
+        for (from, to) in [
+            ("link/f", "col/f"),
+            ("link/sub", "col/sub"),
+            ("link/sub", "col"),
+            ("link/f", "col"),
+            ("col", "link/sub/x"),
+            ("col", "link/x"),
+        ] {
+            assert_eq!(kind(place.mv(from, to, Replace::Yes)), busy, "move {from} to {to}");
+            assert_eq!(kind(place.copy(from, to, all)), busy, "copy {from} to {to}");
+        }
+        assert_eq!((place.read("col/f"), place.read("col/sub/g")), ("F".into(), "G".into()));
+        assert_eq!(names(&place.path("col")), ["f", "sub"]);
+        place.mv("link/f", "link/h", Replace::Yes).expect("another name");
+        place.copy("link/sub", "col/sub2", all).expect("beside it");
+        assert_eq!(names(&place.path("col")), ["h", "sub", "sub2"]);
+    }
+}
+
+#[test]
 fn depth_has_a_limit() {
     let place = Place::new();
     let nested = |top: &str, depth: usize| format!("{top}{}", "/d".repeat(depth - 1));

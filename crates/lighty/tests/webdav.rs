@@ -520,6 +520,57 @@ fn bodies_that_are_not_what_they_should_be_are_refused() {
 }
 
 #[test]
+fn little_xml_does_not_stand_for_much() {
+    let server = dav_with_database("").file("a", "A").start();
+    let find = |names: usize| {
+        let names: String = (0..names).map(|number| format!("<p{number}/>")).collect();
+        let body = format!("<D:propfind xmlns:D='DAV:'><D:prop>{names}</D:prop></D:propfind>");
+        request(&server, "PROPFIND", "/a", "Depth: 0\r\n", &body)
+    };
+    assert_eq!((find(256).status, find(257).status), (207, 400));
+    assert_eq!(set_color(&server, "/a", &"r".repeat(10_000)).status, 207);
+    let twice = "<D:propfind xmlns:D='DAV:'><D:prop><c:color xmlns:c='urn:x'/>\
+                 <d:color xmlns:d='urn:x'/></D:prop></D:propfind>";
+    let once = request(&server, "PROPFIND", "/a", "Depth: 0\r\n", twice);
+    assert_eq!(once.text().matches(&"r".repeat(10_000)).count(), 1);
+    // Each property would be kept with all namespaces around it.
+    let spaces: String =
+        (0..30).map(|number| format!(" xmlns:n{number}='{}'", "n".repeat(500))).collect();
+    let many = "<p/>".repeat(1000);
+    let set = format!(
+        "<D:propertyupdate xmlns:D='DAV:'{spaces}><D:set><D:prop>{many}</D:prop></D:set>\
+         </D:propertyupdate>"
+    );
+    assert_eq!(request(&server, "PROPPATCH", "/a", "", &set).status, 507);
+    let owned = |length: usize| {
+        let owner = "<D:owner xmlns:D=\"DAV:\"></D:owner>".len();
+        let lock = format!(
+            "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:shared/></D:lockscope><D:locktype>\
+             <D:write/></D:locktype><D:owner>{}</D:owner></D:lockinfo>",
+            "o".repeat(length - owner)
+        );
+        request(&server, "LOCK", "/a", "", &lock).status
+    };
+    assert_eq!((owned(4096), owned(4097)), (200, 400));
+}
+
+#[test]
+fn paths_that_lead_to_the_same_do_not_make_it_vanish() {
+    let server = dav("").file("col/f", "F").file("col/sub/g", "G").start();
+    std::os::unix::fs::symlink("col", server.root("link")).expect("a link");
+    for (from, to) in
+        [("/link/f", "/col/f"), ("/link/sub", "/col"), ("/link/f", "/col"), ("/col", "/link/sub/x")]
+    {
+        for verb in ["MOVE", "COPY"] {
+            let lines = format!("Destination: {to}\r\n");
+            assert_eq!(status(&server, verb, from, &lines), 403, "{verb} {from} {to}");
+        }
+    }
+    assert_eq!(server.get("/col/f").text(), "F");
+    assert_eq!(server.get("/col/sub/g").text(), "G");
+}
+
+#[test]
 fn whole_trees_are_listed_where_that_is_allowed() {
     let files = |setup: Setup| setup.file("t/a", "A").file("t/s/b", "B").file("t/s/d/c", "C");
     let refusing = files(dav("")).start();

@@ -8,7 +8,7 @@ use lighty_io::file::{FileKind, Meta};
 
 use super::multistatus::{self, push, push_href, push_text};
 use super::store::{Described, Lock};
-use super::xml::{DAV, Document, Element};
+use super::xml::{DAV, Document, Element, Fault};
 
 /// A property that is computed. None of them can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,9 @@ impl Live {
     }
 }
 
+/// Properties that a `PROPFIND` may name.
+pub(super) const NAMES_MAX: usize = 256;
+
 /// What a `PROPFIND` asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -53,28 +56,42 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// RFC 4918 section 14.20; `None` for what is no such document.
-    pub(super) fn of(document: &Document) -> Option<Self> {
+    /// RFC 4918 section 14.20.
+    ///
+    /// # Errors
+    /// For what is no such document, or names more than [`NAMES_MAX`] properties.
+    pub(super) fn of(document: &Document) -> Result<Self, Fault> {
         let root = &document.root;
-        if !root.is_dav("propfind") {
-            return None;
-        }
-        let names = |element: &Element| -> Vec<_> {
-            element.children.iter().map(|one| (Rc::clone(&one.ns), one.name.clone())).collect()
-        };
         let kinds: Vec<_> = ["allprop", "propname", "prop"]
             .into_iter()
             .filter_map(|kind| root.dav_child(kind).map(|element| (kind, element)))
+            .filter(|_| root.is_dav("propfind"))
             .collect();
         match kinds[..] {
             [("allprop", _)] => {
-                Some(Self::All(root.dav_child("include").map(names).unwrap_or_default()))
+                let include = root.dav_child("include").map(names).transpose()?;
+                Ok(Self::All(include.unwrap_or_default()))
             }
-            [("propname", _)] => Some(Self::Names),
-            [("prop", element)] => Some(Self::These(names(element))),
-            _ => None,
+            [("propname", _)] => Ok(Self::Names),
+            [("prop", element)] => Ok(Self::These(names(element)?)),
+            _ => Err("not what PROPFIND takes"),
         }
     }
+}
+
+/// The properties that an element names, each of them once.
+fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
+    if element.children.len() > NAMES_MAX {
+        return Err("more than 256 properties");
+    }
+    let mut names = Vec::new();
+    for one in &element.children {
+        let name = (Rc::clone(&one.ns), one.name.clone());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// A resource that is described.

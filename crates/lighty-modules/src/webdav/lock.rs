@@ -20,6 +20,9 @@ use super::{Call, Depth, depth, done, first_item, log_xml, read_xml};
 /// Seconds that a lock lasts where the client does not say.
 const LOCK_SECONDS: u32 = 600;
 
+/// Bytes that the description of an owner may have: it is shown with everything that is locked.
+const OWNER_BYTES_MAX: usize = 4096;
+
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
     let Call { spot, store } = call;
     let store = store.ok_or_else(no_locks)?;
@@ -32,6 +35,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let tokens = check_if(ex, &spot, Some(&store)).await?;
     let Some(document) = document else { return refresh(ex, &spot, &store, tokens).await };
     let (exclusive, owner) = lock_info(&document).ok_or(Status::BAD_REQUEST)?;
+    if owner.len() > OWNER_BYTES_MAX {
+        let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
+        return Err(Refusal::Fault(Fault::DavXml, words));
+    }
     let meta = spot.look().await?;
     match meta.map(|meta| meta.kind) {
         None if spot.slash || spot.rel.is_empty() => return Err(Status::CONFLICT.into()),

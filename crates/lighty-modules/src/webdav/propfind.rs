@@ -22,7 +22,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let depth = depth(ex)?.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
         None => Wanted::All(Vec::new()),
-        Some(document) => Wanted::of(&document).ok_or(Status::BAD_REQUEST)?,
+        Some(document) => Wanted::of(&document)
+            .map_err(|words| Refusal::Fault(Fault::DavXml, words.to_owned()))?,
     };
     check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = look(&spot).await? else { return Err(Fault::NotFound.into()) };

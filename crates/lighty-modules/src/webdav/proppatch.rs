@@ -21,7 +21,7 @@ struct Asked {
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
     let Call { spot, store } = call;
     let document = read_xml(ex).await?.ok_or(Status::BAD_REQUEST)?;
-    let asked = changes(&document).ok_or(Status::BAD_REQUEST)?;
+    let asked = changes(&document, spot.own().property_bytes_max)?;
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &spot, Some(&meta))?;
@@ -46,21 +46,35 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// The changes in the order of the document; `None` where it is none of changes.
-fn changes(document: &Document) -> Option<Vec<Asked>> {
+/// The changes in the order of the document.
+///
+/// # Errors
+/// 400 where it is none of changes; 507 where they are larger than all properties may be: each has
+/// its namespaces with it, so that little XML can stand for much.
+fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, Refusal> {
     if !document.root.is_dav("propertyupdate") {
-        return None;
+        return Err(Status::BAD_REQUEST.into());
     }
     let mut asked = Vec::new();
+    let mut bytes = 0;
     for verb in &document.root.children {
         let sets = verb.is_dav("set");
         if !sets && !verb.is_dav("remove") {
             continue;
         }
-        let properties = &verb.dav_child("prop")?.children;
-        asked.extend(properties.iter().map(|property| ask(document, property, sets)));
+        let properties = &verb.dav_child("prop").ok_or(Status::BAD_REQUEST)?.children;
+        for property in properties {
+            let one = ask(document, property, sets);
+            if let Change::Set(dead) = &one.change {
+                bytes += dead.xml.len();
+            }
+            if bytes > bytes_max {
+                return Err(Fault::DavPropertiesFull.into());
+            }
+            asked.push(one);
+        }
     }
-    (!asked.is_empty()).then_some(asked)
+    if asked.is_empty() { Err(Status::BAD_REQUEST.into()) } else { Ok(asked) }
 }
 
 fn ask(document: &Document, property: &Element, sets: bool) -> Asked {

@@ -1,6 +1,7 @@
 //! The members of a collection, described while they are read: however many there are, a few hundred
 //! of each level are in memory.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -38,6 +39,12 @@ pub(super) struct Walk {
     infinite: bool,
     /// Collections that are being read, the innermost last.
     levels: Vec<Level>,
+    /// Members of the innermost that are described next.
+    members: VecDeque<DirEntry>,
+    /// What is known of the first of them.
+    known: VecDeque<Described>,
+    /// The one of them that is entered behind them.
+    into: Option<Vec<u8>>,
     out: Vec<u8>,
     ended: bool,
 }
@@ -79,6 +86,9 @@ impl Walk {
             describer,
             infinite,
             levels: Vec::new(),
+            members: VecDeque::new(),
+            known: VecDeque::new(),
+            into: None,
             out,
             ended: false,
         };
@@ -103,6 +113,14 @@ impl Walk {
     }
 
     async fn step(&mut self) -> io::Result<()> {
+        if !self.members.is_empty() {
+            return self.describe().await;
+        }
+        match self.into.take() {
+            None => {}
+            Some(name) if self.is_link(&name).await? => return Ok(()),
+            Some(name) => return self.descend(&name).await,
+        }
         let Some(level) = self.levels.last_mut() else {
             multistatus::end("multistatus", &mut self.out);
             self.ended = true;
@@ -115,12 +133,8 @@ impl Walk {
             }
             return Ok(());
         }
-        let (members, into) = self.take_members();
-        self.describe(members).await?;
-        match into {
-            Some(name) if !self.is_link(&name).await? => self.descend(&name).await,
-            Some(_) | None => Ok(()),
-        }
+        self.take_members();
+        Ok(())
     }
 
     /// Whether a collection is one only by a link: those may lead in circles.
@@ -133,53 +147,53 @@ impl Walk {
         Ok(looked.is_ok_and(|meta| meta.kind == FileKind::Symlink))
     }
 
-    /// The next members, up to a collection that is to be entered behind it.
-    fn take_members(&mut self) -> (Vec<DirEntry>, Option<Vec<u8>>) {
-        let mut members = Vec::new();
-        let Some(level) = self.levels.last_mut() else { return (members, None) };
-        while members.len() < MEMBERS_PER_LOOK {
+    /// Takes the next members, up to a collection that is to be entered behind it.
+    fn take_members(&mut self) {
+        let Some(level) = self.levels.last_mut() else { return };
+        while self.members.len() < MEMBERS_PER_LOOK && self.into.is_none() {
             let Some(entry) = level.batch.next() else { break };
             if is_staging(&entry.name) {
                 level.staging.push(entry.name);
                 continue;
             }
             let enters = self.infinite && entry.meta.kind == FileKind::Directory;
-            let name = enters.then(|| entry.name.clone());
+            self.into = enters.then(|| entry.name.clone());
             if matches!(entry.meta.kind, FileKind::File | FileKind::Directory) {
-                members.push(entry);
-            }
-            if name.is_some() {
-                return (members, name);
+                self.members.push_back(entry);
             }
         }
-        (members, None)
     }
 
-    async fn describe(&mut self, members: Vec<DirEntry>) -> io::Result<()> {
+    /// Describes some of the members: what makes up a slice.
+    async fn describe(&mut self) -> io::Result<()> {
+        if self.known.is_empty() {
+            self.known = self.look_up().await?.into();
+        }
         let Some(level) = self.levels.last() else { return Ok(()) };
-        let mut rest = &members[..];
-        while !rest.is_empty() {
-            let known = match &self.store {
-                None => vec![Described::default(); rest.len()],
-                Some(store) => {
-                    let keys: Vec<_> =
-                        rest.iter().map(|entry| join(&level.key, &entry.name)).collect();
-                    let now_s = self.describer.now_s;
-                    store.run(move |db| db.describe(&keys, now_s)).await?
-                }
-            };
-            if known.is_empty() {
-                return Err(io::Error::other("webdav: the database describes nothing"));
-            }
-            for (entry, known) in rest.iter().zip(&known) {
-                let url = [&*level.url, b"/", &entry.name].concat();
-                let url = listed(&url, entry.meta.kind);
-                let resource = Resource { url: &url, name: &entry.name, meta: &entry.meta, known };
-                self.describer.push(&resource, &mut self.out);
-            }
-            rest = &rest[known.len().min(rest.len())..];
+        while self.out.len() < SLICE_BYTES {
+            let Some(known) = self.known.pop_front() else { break };
+            let Some(entry) = self.members.pop_front() else { break };
+            let url = [&*level.url, b"/", &entry.name].concat();
+            let url = listed(&url, entry.meta.kind);
+            let known = &known;
+            let resource = Resource { url: &url, name: &entry.name, meta: &entry.meta, known };
+            self.describer.push(&resource, &mut self.out);
         }
         Ok(())
+    }
+
+    /// What is known of the members, or of the first of them.
+    async fn look_up(&self) -> io::Result<Vec<Described>> {
+        let Some((level, store)) = self.levels.last().zip(self.store.as_ref()) else {
+            return Ok(vec![Described::default(); self.members.len()]);
+        };
+        let keys: Vec<_> = self.members.iter().map(|entry| join(&level.key, &entry.name)).collect();
+        let now_s = self.describer.now_s;
+        let known = store.run(move |db| db.describe(&keys, now_s)).await?;
+        match known.is_empty() {
+            true => Err(io::Error::other("webdav: the database describes nothing")),
+            false => Ok(known),
+        }
     }
 
     async fn descend(&mut self, name: &[u8]) -> io::Result<()> {

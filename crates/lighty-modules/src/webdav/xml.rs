@@ -15,6 +15,8 @@ pub(super) const ELEMENTS_MAX: usize = 4096;
 pub(super) const DEPTH_MAX: usize = 64;
 /// Attributes of an element, and namespaces that may have a prefix at one place.
 pub(super) const ATTRIBUTES_MAX: usize = 32;
+/// Bytes of the name of a namespace: it is written again for each name in it.
+pub(super) const NAMESPACE_BYTES_MAX: usize = 512;
 
 /// The namespace of WebDAV itself.
 pub(super) const DAV: &str = "DAV:";
@@ -293,6 +295,9 @@ impl Attributes {
     fn declare(&mut self, prefix: &str, uri: &str) -> Result<(), Fault> {
         if prefix == "xml" || prefix == "xmlns" || uri == XML {
             return Err("a declaration of xml or xmlns");
+        }
+        if uri.len() > NAMESPACE_BYTES_MAX {
+            return Err("a namespace with a name too long");
         }
         let scope = Rc::make_mut(&mut self.scope);
         scope.retain(|(known, _)| **known != *prefix);

@@ -126,3 +126,10 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_name_of_a_namespace_has_a_limit() {
+    let of = |length: usize| read(&format!("<a xmlns='{}'/>", "n".repeat(length))).map(drop);
+    assert_eq!(of(NAMESPACE_BYTES_MAX), Ok(()));
+    assert_eq!(of(NAMESPACE_BYTES_MAX + 1), Err("a namespace with a name too long"));
+}

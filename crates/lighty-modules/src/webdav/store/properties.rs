@@ -51,8 +51,9 @@ impl Db {
         let mut all = Vec::with_capacity(paths.len());
         for path in paths {
             let dead = self.properties(path)?;
-            bytes += dead.iter().map(|dead| dead.xml.len()).sum::<usize>();
             let locks = if has_locks { self.locks_on(path, now_s)? } else { Vec::new() };
+            bytes += dead.iter().map(|dead| dead.xml.len()).sum::<usize>();
+            bytes += locks.iter().map(|lock| lock.owner.len() + lock.url.len()).sum::<usize>();
             all.push(Described { dead, locks });
             if bytes > BATCH_BYTES {
                 break;

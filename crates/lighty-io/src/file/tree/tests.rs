@@ -258,6 +258,34 @@ fn nothing_takes_its_own_place_whatever_it_is_called() {
 }
 
 #[test]
+fn of_many_who_expect_the_same_file_one_replaces_it() {
+    let place = Place::new();
+    place.write("a", "0");
+    for round in 1..=20 {
+        let before = place.tree.look(b"a").expect("it is there");
+        let begun = |number: usize| {
+            let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
+            upload.append(&vec![b'x'; round * 10 + number]).expect("written");
+            upload
+        };
+        let uploads: Vec<_> = (0..8).map(begun).collect();
+        let line = std::sync::Barrier::new(uploads.len());
+        let winners = std::thread::scope(|scope| {
+            let commit = |upload: Upload| {
+                let line = &line;
+                scope.spawn(move || {
+                    line.wait();
+                    upload.commit(Expected::Unchanged(before)).is_ok()
+                })
+            };
+            let threads: Vec<_> = uploads.into_iter().map(commit).collect();
+            threads.into_iter().filter_map(|one| one.join().ok()).filter(|won| *won).count()
+        });
+        assert_eq!(winners, 1);
+    }
+}
+
+#[test]
 fn depth_has_a_limit() {
     let place = Place::new();
     let nested = |top: &str, depth: usize| format!("{top}{}", "/d".repeat(depth - 1));

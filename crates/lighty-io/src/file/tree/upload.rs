@@ -1,7 +1,9 @@
 //! A file that comes in pieces, and takes its name when it is whole.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -22,6 +24,9 @@ pub enum Expected {
     /// This very file, as it was when it was looked at.
     Unchanged(Meta),
 }
+
+/// Held from the last look at a name until it is given away; names share them.
+static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// A file on its way. Dropped before its end, it leaves nothing behind; if the process is killed,
 /// nothing either where the file system can hold files without names, see [`Tree::sweep`].
@@ -109,6 +114,23 @@ impl Upload {
 
 impl Parts {
     fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
+        // Asked twice: nobody waits for the disk for nothing.
+        self.check(expected)?;
+        retry(|| rustix::fs::fsync(&self.file))?;
+        {
+            let _turn = self.turn()?;
+            let now = self.check(expected)?;
+            if let Some(meta) = now.as_ref().filter(|meta| meta.kind == FileKind::File) {
+                copy_mode(self.file.as_fd(), meta);
+            }
+            self.take_name(now.is_some() || expected == Expected::Anything)?;
+        }
+        sync_dir(self.parent.as_fd())?;
+        resolve::meta_of(self.file.as_fd(), false)
+    }
+
+    /// What has the name, if that is what was expected.
+    fn check(&self, expected: Expected) -> io::Result<Option<Meta>> {
         let now = match look_at(self.parent.as_fd(), &self.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             now => Some(now?),
@@ -118,18 +140,20 @@ impl Parts {
             (Expected::Unchanged(before), Some(now)) => before.same_content(now),
             _ => false,
         };
-        if !as_expected {
-            return Err(Errno::EXIST.into());
-        }
         match &now {
-            Some(meta) if meta.kind == FileKind::Directory => return Err(Errno::ISDIR.into()),
-            Some(meta) if meta.kind == FileKind::File => copy_mode(self.file.as_fd(), meta),
-            _ => {}
+            _ if !as_expected => Err(Errno::EXIST.into()),
+            Some(meta) if meta.kind == FileKind::Directory => Err(Errno::ISDIR.into()),
+            _ => Ok(now),
         }
-        retry(|| rustix::fs::fsync(&self.file))?;
-        self.take_name(now.is_some() || expected == Expected::Anything)?;
-        sync_dir(self.parent.as_fd())?;
-        resolve::meta_of(self.file.as_fd(), false)
+    }
+
+    /// The turn to give the name away: of two who expect the same file, the second finds another.
+    fn turn(&self) -> io::Result<MutexGuard<'static, ()>> {
+        let parent = resolve::meta_of(self.parent.as_fd(), false)?;
+        let mut hasher = DefaultHasher::new();
+        (parent.dev, parent.ino, &self.name).hash(&mut hasher);
+        let turn = &TURNS[hasher.finish() as usize % TURNS.len()];
+        Ok(turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn take_name(&mut self, replaces: bool) -> io::Result<()> {

@@ -26,6 +26,8 @@ pub async fn forward_lines(from: &pipe::Receiver, mut each: impl FnMut(&[u8])) -
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
+        // Whoever never stops talking holds up nobody else.
+        tokio::task::yield_now().await;
     }
     lines.finish(&mut each);
     Ok(())

@@ -108,6 +108,29 @@ async fn a_child_talks_through_its_pipes_and_starts_where_it_is_told() {
 }
 
 #[tokio::test]
+async fn a_child_that_never_stops_talking_holds_up_nobody() {
+    let mut program = shell("exec yes trouble >&2");
+    program.stderr = Output::Pipe;
+    let mut child = Child::spawn(program).await.expect("started");
+    let stderr = child.stderr.take().expect("a pipe");
+    let mut heard = 0_u32;
+    let each = |_: &[u8]| {
+        heard += 1;
+        assert!(heard < 1_000_000, "others wait");
+    };
+    let others = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = forward_lines(&stderr, each) => panic!("{ended:?}"),
+        () = others => {}
+    }
+    child.stop(ChildSignal::KILL, 0).await.expect("ended");
+}
+
+#[tokio::test]
 async fn nothing_of_ours_is_open_in_a_child() {
     // A descriptor that somebody forgot to mark.
     let open = std::fs::File::open("/").expect("open");

@@ -15,7 +15,7 @@
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `clerk` (databases), `spawn` (processes of ours), then `log_writer`,
-//! `local_time`, `signals` and `privileges`, which the process needs and a request does not.
+//! `local_time`, `signals`, `slice` and `privileges`, which the process needs and a request does not.
 
 pub mod cache_file;
 pub mod clerk;
@@ -32,6 +32,7 @@ pub mod privileges;
 pub mod resolve;
 pub mod send;
 pub mod signals;
+pub mod slice;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;

@@ -12,6 +12,7 @@ use lighty_io::listen::{BindSpec, BoundSocket};
 use lighty_io::log_writer::LogHandle;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
+use lighty_io::slice;
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_proxy::local::Local;
 use lighty_proxy::raw;
@@ -75,6 +76,8 @@ pub fn spawn(setup: Setup) -> std::io::Result<()> {
 fn main(setup: Setup) {
     let done = setup.done.clone();
     let index = setup.index;
+    // Refused: then it waits for others to finish theirs.
+    let _ = slice::ask_for_slice(slice::LOOP_SLICE);
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_unpark(Clock::refresh_current)

@@ -1,0 +1,89 @@
+//! How long a thread runs before others get their turn.
+//!
+//! A thread that wakes up may have to wait until whoever runs has used up its slice, some 3 ms, no
+//! matter how much nicer that one is. One that asked for a shorter slice goes first instead: it has
+//! the earlier deadline (EEVDF, `Documentation/scheduler/sched-eevdf.rst` of Linux). Its share of
+//! the processor stays what its niceness says.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Slice of an event loop: as much as a few requests take, and the shortest that Linux grants.
+pub const LOOP_SLICE: Duration = Duration::from_micros(100);
+
+/// Asks for a slice for this thread; Linux grants 0.1 to 100 ms. Threads and processes that it
+/// starts from now on have the system's again, unless it is more important than others.
+///
+/// # Errors
+/// What the system says. Linux before 6.12 accepts it and goes on as before.
+pub fn ask_for_slice(slice: Duration) -> io::Result<()> {
+    let mut attr = attributes()?;
+    let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH];
+    if !fair.iter().any(|policy| u32::try_from(*policy) == Ok(attr.sched_policy)) {
+        // Whoever started us with another policy wanted that one.
+        return Ok(());
+    }
+    attr.sched_runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
+    if attr.sched_nice >= 0 {
+        // This flag would also make children less important.
+        attr.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    }
+    // SAFETY: `attr` is as long as its `size` says, is only read, and outlives the call; zero is
+    // the calling thread.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What this thread has now.
+fn attributes() -> io::Result<libc::sched_attr> {
+    let mut attr = MaybeUninit::<libc::sched_attr>::zeroed();
+    // SAFETY: the place is as long as said and outlives the call; zero is the calling thread.
+    let done = unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, attr.as_mut_ptr(), size_of_val(&attr), 0)
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all of its fields are numbers, and were zero before the kernel wrote some of them.
+    Ok(unsafe { attr.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slice of a new thread, after it asked for one if it was to, and of a child of it.
+    fn slices(asked: Option<Duration>) -> (Duration, Duration) {
+        let slice = || Duration::from_nanos(attributes().expect("attributes").sched_runtime);
+        let thread = std::thread::spawn(move || {
+            if let Some(asked) = asked {
+                ask_for_slice(asked).expect("granted");
+            }
+            (slice(), std::thread::spawn(slice).join().expect("joined"))
+        });
+        thread.join().expect("joined")
+    }
+
+    #[test]
+    fn it_is_granted_and_not_inherited() {
+        let usual = slices(None).0;
+        let (own, child) = slices(Some(LOOP_SLICE));
+        // Zero: a kernel that knows of no slices for such threads.
+        assert!(own == LOOP_SLICE || usual.is_zero(), "{own:?}, usually {usual:?}");
+        assert_eq!(child, usual);
+    }
+
+    #[test]
+    fn nothing_else_about_the_thread_changes() {
+        let thread = std::thread::spawn(|| {
+            rustix::process::nice(3).expect("nicer");
+            let before = attributes().expect("attributes");
+            ask_for_slice(LOOP_SLICE).expect("granted");
+            (before, attributes().expect("attributes"))
+        });
+        let (before, after) = thread.join().expect("joined");
+        assert_eq!(before.sched_policy, after.sched_policy);
+        assert_eq!(before.sched_nice, after.sched_nice);
+    }
+}

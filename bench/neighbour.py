@@ -112,9 +112,11 @@ def control_round(args, diskbed, disk, urls, rows):
             one_round(args, diskbed, disk, urls, floor.port, cold_port, "44 B", rows, "control")
 
 
-def hot(port, path, rate, secs):
+def hot(port, path, rate, secs, core=None):
     argv = [sys.executable, client.__file__, str(port), path, str(rate), str(secs)]
-    return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True,
+                          preexec_fn=lambda: rig.pin(core))
+    return json.loads(done.stdout)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ mod kept;
 mod params;
 mod settings;
 mod squeeze;
+mod tables;
 mod tags;
 
 use std::cell::Cell;

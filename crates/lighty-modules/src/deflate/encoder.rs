@@ -2,9 +2,9 @@
 
 use std::io;
 
-use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
-    BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
+    BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter,
+    BrotliEncoderStateStruct,
 };
 use bzip2::{Action, Compress as Bzip2};
 use flate2::{Compress as Zlib, Compression, FlushCompress, Status};
@@ -12,6 +12,7 @@ use zstd::stream::raw::{CParameter, Encoder as Zstd, InBuffer, Operation, OutBuf
 
 use super::coding::Coding;
 use super::params::Params;
+use super::tables::Tables;
 
 /// What is wanted of an encoder once it has taken its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(super) enum Encoder {
 /// The encoder of brotli, and whether it has been told to flush or finish and what that made is not
 /// all taken yet.
 pub(super) struct Brotli {
-    state: BrotliEncoderStateStruct<StandardAlloc>,
+    state: BrotliEncoderStateStruct<Tables>,
     draining: bool,
 }
 
@@ -155,7 +156,7 @@ fn make_room(out: &mut Vec<u8>, most: usize) {
 }
 
 fn new_brotli(params: &Params, length: Option<u64>) -> Box<Brotli> {
-    let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
+    let mut state = BrotliEncoderStateStruct::new(Tables::new(params.brotli_quality));
     let hint = length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX));
     for (parameter, value) in [
         (BrotliEncoderParameter::BROTLI_PARAM_QUALITY, params.brotli_quality),
@@ -229,6 +230,10 @@ impl Brotli {
         }
         let done = self.draining && !self.state.has_more_output();
         self.draining &= !done;
+        if done && finishes {
+            // On this thread its tables are wanted next.
+            BrotliEncoderDestroyInstance(&mut self.state);
+        }
         Ok(done)
     }
 }

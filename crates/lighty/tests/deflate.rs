@@ -514,6 +514,29 @@ fn a_cache_that_cannot_be_written_is_done_without() {
 }
 
 #[test]
+fn the_cache_follows_no_links() {
+    let setup = setup();
+    let (cache, secret) = (setup.directory().join("cache"), setup.directory().join("secret"));
+    std::fs::create_dir(&cache).expect("a directory");
+    std::fs::write(&secret, "secret").expect("a file");
+    let server = setup.config("deflate.cache-dir = \"@DIR@/cache\"").start();
+    let body = server.get("/large.html").body;
+    let ask = || assert!(plain(&accepting(&server, "/large.html", "gzip")) == body);
+    ask();
+    assert!(wait_until(Duration::from_secs(10), || files(&cache).len() == 1));
+    let kept = files(&cache).remove(0);
+    std::fs::remove_file(&kept).expect("it is there");
+    std::os::unix::fs::symlink(&secret, &kept).expect("a link");
+    let is_file = || std::fs::symlink_metadata(&kept).is_ok_and(|meta| meta.is_file());
+    let replaced = wait_until(Duration::from_secs(10), || {
+        ask();
+        is_file()
+    });
+    assert!(replaced, "made anew");
+    assert_eq!(std::fs::read(&secret).expect("it is there"), b"secret");
+}
+
+#[test]
 fn files_compressed_beforehand() {
     let gzipped = |text: &str| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -109,17 +109,19 @@ async fn a_child_talks_through_its_pipes_and_starts_where_it_is_told() {
 
 #[tokio::test]
 async fn a_child_that_never_stops_talking_holds_up_nobody() {
-    let mut program = shell("exec yes trouble >&2");
+    let mut program = shell("exec yes x >&2");
     program.stderr = Output::Pipe;
     let mut child = Child::spawn(program).await.expect("started");
     let stderr = child.stderr.take().expect("a pipe");
-    let mut heard = 0_u32;
-    let each = |_: &[u8]| {
-        heard += 1;
-        assert!(heard < 1_000_000, "others wait");
+    let heard = std::cell::Cell::new(0);
+    let each = |line: &[u8]| {
+        // As slow as writing it to a log, so that there is always more.
+        std::hint::black_box(line.escape_ascii().to_string());
+        heard.set(heard.get() + 1);
+        assert!(heard.get() < 1_000_000, "others wait");
     };
     let others = async {
-        for _ in 0..100 {
+        while heard.get() < 100_000 {
             tokio::task::yield_now().await;
         }
     };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use lighty_core::{Body, Exchange};
 use lighty_http::{Known, Status};
 use lighty_io::cache_file::CacheFile;
-use lighty_io::file::FileKind;
+use lighty_io::file::{FileKind, Follow};
 use lighty_io::stat_cache::{Entry, Lookup};
 
 use super::coding::Coding;
@@ -27,7 +27,7 @@ pub(super) async fn find_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Co
     for coding in codings {
         let Some(ending) = coding.ending() else { continue };
         let name = [&ex.physical.rel, ending.as_bytes()].concat();
-        let found = look_up(ex, &root, &name).await;
+        let found = look_up(ex, &root, &name, ex.settings.core.follow_symlink).await;
         let is_current = |entry: &Rc<Entry>| {
             let (theirs, ours) = (entry.meta(), original.meta());
             (theirs.mtime_s, theirs.mtime_ns) >= (ours.mtime_s, ours.mtime_ns)
@@ -62,7 +62,8 @@ pub(super) async fn find_cached(ex: &Exchange, directory: &str, name: &[u8]) -> 
         Some(root) => root,
         None => ex.services.open_root(directory.as_bytes()).await.ok()?,
     };
-    look_up(ex, &root, name).await
+    // Nobody but us puts anything there: a link was laid by somebody else.
+    look_up(ex, &root, name, Follow::None).await
 }
 
 /// A file in the cache that is to be written.
@@ -75,8 +76,8 @@ async fn look_up(
     ex: &Exchange,
     root: &Rc<lighty_io::file::Root>,
     name: &[u8],
+    follow: Follow,
 ) -> Option<Rc<Entry>> {
-    let follow = ex.settings.core.follow_symlink;
     let noatime = ex.settings.server.use_noatime;
     let entry = match ex.services.stat_cache.lookup(root, name, follow, noatime) {
         Lookup::Ready(result) => result.ok()?,

@@ -571,6 +571,27 @@ fn paths_that_lead_to_the_same_do_not_make_it_vanish() {
 }
 
 #[test]
+fn a_collection_is_guarded_without_its_slash_too() {
+    let guarded = "$HTTP[\"url\"] =^ \"/deny/\" { url.access-deny = ( \"\" ) }\n\
+                   $HTTP[\"url\"] =^ \"/ro/\" { webdav.is-readonly = \"enable\" }";
+    let server = dav(guarded)
+        .file("deny/s", "S")
+        .file("ro/r", "R")
+        .file("a", "A")
+        .file("own/b", "B")
+        .start();
+    for guarded in ["/deny", "/ro"] {
+        assert_eq!(status(&server, "DELETE", guarded, ""), 403);
+        assert_eq!(status(&server, "MOVE", guarded, "Destination: /new\r\n"), 403);
+        assert_eq!(status(&server, "COPY", "/a", &format!("Destination: {guarded}\r\n")), 403);
+    }
+    assert_eq!(std::fs::read(server.root("deny/s")).expect("it is there"), b"S");
+    assert_eq!(std::fs::read(server.root("ro/r")).expect("it is there"), b"R");
+    assert_eq!(status(&server, "MOVE", "/own", "Destination: /new\r\n"), 201);
+    assert_eq!(status(&server, "DELETE", "/new", ""), 204);
+}
+
+#[test]
 fn whole_trees_are_listed_where_that_is_allowed() {
     let files = |setup: Setup| setup.file("t/a", "A").file("t/s/b", "B").file("t/s/d/c", "C");
     let refusing = files(dav("")).start();

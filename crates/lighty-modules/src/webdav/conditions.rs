@@ -115,6 +115,28 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Spot, Re
     Ok(spot)
 }
 
+/// A collection may be named without the slash at its end. What the configuration says of what is in
+/// it (`/private/`) is then asked, too.
+///
+/// # Errors
+/// 403 where it may not be had or changed under its own URL.
+pub(super) async fn check_collection(
+    ex: &mut Exchange,
+    spot: &Spot,
+    meta: Option<&Meta>,
+) -> Result<(), Refusal> {
+    if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
+        return Ok(());
+    }
+    let mut url = Vec::new();
+    lighty_http::uri::encode_path(&spot.url, &mut url);
+    url.push(b'/');
+    match other_spot(ex, &url).await {
+        Ok(inside) if !inside.own().readonly => Ok(()),
+        _ => Err(Status::FORBIDDEN.into()),
+    }
+}
+
 /// Whether an authority is that of the request. The scheme may be another: a proxy may have taken
 /// the TLS away.
 fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {

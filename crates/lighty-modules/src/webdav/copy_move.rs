@@ -10,7 +10,9 @@ use lighty_io::file::{FileKind, Meta};
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
+use super::conditions::{
+    begin_writing, check_collection, check_if, check_preconditions, covered, other_spot,
+};
 use super::delete::{forget, outcome};
 use super::put::{in_missing, way_to_new};
 use super::refusal::{Refusal, of_store};
@@ -47,6 +49,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     check_preconditions(ex, &from, Some(&meta))?;
     check_places(&from, &to, &meta, verb)?;
     let there = to.look().await?;
+    check_collection(ex, &from, Some(&meta)).await?;
+    check_collection(ex, &to, there.as_ref()).await?;
     if there.is_some() && overwrite == Replace::No {
         return Err(Status::PRECONDITION_FAILED.into());
     }

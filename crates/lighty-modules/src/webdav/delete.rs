@@ -7,7 +7,7 @@ use lighty_io::file::tree::{Cancel, Trouble, exists};
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::conditions::{begin_writing, check_collection, check_if, check_preconditions, covered};
 use super::multistatus;
 use super::put::way_to_new;
 use super::refusal::{Refusal, status_of};
@@ -27,6 +27,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
         return Err(Status::BAD_REQUEST.into());
     }
     check_preconditions(ex, &spot, Some(&meta))?;
+    check_collection(ex, &spot, Some(&meta)).await?;
     let mut paths = way_to_new(&spot);
     paths.push(covered(&spot.key, true));
     let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;

@@ -585,6 +585,8 @@ fn a_collection_is_guarded_without_its_slash_too() {
         assert_eq!(status(&server, "MOVE", guarded, "Destination: /new\r\n"), 403);
         assert_eq!(status(&server, "COPY", "/a", &format!("Destination: {guarded}\r\n")), 403);
     }
+    assert_eq!(status(&server, "PROPFIND", "/deny", "Depth: 1\r\n"), 403);
+    assert_eq!(status(&server, "PROPFIND", "/ro", "Depth: 1\r\n"), 207);
     assert_eq!(std::fs::read(server.root("deny/s")).expect("it is there"), b"S");
     assert_eq!(std::fs::read(server.root("ro/r")).expect("it is there"), b"R");
     assert_eq!(status(&server, "MOVE", "/own", "Destination: /new\r\n"), 201);

@@ -128,11 +128,12 @@ pub(super) async fn check_collection(
     if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
         return Ok(());
     }
+    let reads = ex.request.method == Some(Method::Propfind);
     let mut url = Vec::new();
     lighty_http::uri::encode_path(&spot.url, &mut url);
     url.push(b'/');
     match other_spot(ex, &url).await {
-        Ok(inside) if !inside.own().readonly => Ok(()),
+        Ok(inside) if reads || !inside.own().readonly => Ok(()),
         _ => Err(Status::FORBIDDEN.into()),
     }
 }

@@ -7,7 +7,7 @@ use lighty_io::file::FileKind;
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{begin_writing, check_if};
+use super::conditions::{begin_writing, check_collection, check_if};
 use super::live::push_locks;
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
@@ -40,6 +40,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
         return Err(Refusal::Fault(Fault::DavXml, words));
     }
     let meta = spot.look().await?;
+    check_collection(ex, &spot, meta.as_ref()).await?;
     match meta.map(|meta| meta.kind) {
         None if spot.slash || spot.rel.is_empty() => return Err(Status::CONFLICT.into()),
         None | Some(FileKind::File | FileKind::Directory) => {}

@@ -7,7 +7,7 @@ use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, Follow, Meta};
 use lighty_io::pool::Lane;
 
-use super::conditions::check_if;
+use super::conditions::{check_collection, check_if};
 use super::live::{Describer, Resource, Wanted};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::refusal::{Refusal, of_store};
@@ -27,6 +27,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     };
     check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = look(&spot).await? else { return Err(Fault::NotFound.into()) };
+    check_collection(ex, &spot, Some(&meta)).await?;
     let is_collection = meta.kind == FileKind::Directory;
     let infinite_allowed = spot.own().opts.propfind_depth_infinity || !is_collection;
     if depth == Depth::Infinity && !infinite_allowed {

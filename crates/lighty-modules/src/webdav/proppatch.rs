@@ -3,7 +3,7 @@
 use lighty_core::{Body, Exchange, Fault};
 use lighty_http::{Known, Status};
 
-use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::conditions::{begin_writing, check_collection, check_if, check_preconditions, covered};
 use super::live::Live;
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::refusal::{Refusal, of_store};
@@ -25,6 +25,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &spot, Some(&meta))?;
+    check_collection(ex, &spot, Some(&meta)).await?;
     let paths = vec![covered(&spot.key, false)];
     let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
     let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);

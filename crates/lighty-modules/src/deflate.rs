@@ -11,7 +11,6 @@ mod kept;
 mod params;
 mod settings;
 mod squeeze;
-mod tables;
 mod tags;
 
 use std::cell::Cell;

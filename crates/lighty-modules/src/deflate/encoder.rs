@@ -2,17 +2,14 @@
 
 use std::io;
 
-use brotli::enc::encode::{
-    BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter,
-    BrotliEncoderStateStruct,
-};
+use brotlic::encode::BrotliOperation;
+use brotlic::{BrotliEncoder, BrotliEncoderOptions, CompressionMode, Quality, WindowSize};
 use bzip2::{Action, Compress as Bzip2};
 use flate2::{Compress as Zlib, Compression, FlushCompress, Status};
 use zstd::stream::raw::{CParameter, Encoder as Zstd, InBuffer, Operation, OutBuffer};
 
 use super::coding::Coding;
 use super::params::Params;
-use super::tables::Tables;
 
 /// What is wanted of an encoder once it has taken its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +25,9 @@ pub(super) enum Op {
 /// One body on its way through an encoder.
 pub(super) enum Encoder {
     Zlib(Zlib),
-    Brotli(Box<Brotli>),
+    Brotli(BrotliEncoder),
     Zstd(Zstd<'static>),
     Bzip2(Bzip2),
-}
-
-/// The encoder of brotli, and whether it has been told to flush or finish and what that made is not
-/// all taken yet.
-pub(super) struct Brotli {
-    state: BrotliEncoderStateStruct<Tables>,
-    draining: bool,
 }
 
 impl Encoder {
@@ -53,7 +43,7 @@ impl Encoder {
             Coding::Deflate => {
                 Encoder::Zlib(Zlib::new_with_window_bits(zlib_level(), true, params.zlib_window))
             }
-            Coding::Brotli => Encoder::Brotli(new_brotli(params, length)),
+            Coding::Brotli => Encoder::Brotli(new_brotli(params, length)?),
             Coding::Zstd => Encoder::Zstd(new_zstd(params, length)?),
             Coding::Bzip2 => {
                 let level = bzip2::Compression::new(params.bzip2_block);
@@ -109,10 +99,7 @@ impl Encoder {
                 Ok(from.pos())
             }
             Encoder::Brotli(brotli) => {
-                let op = BrotliEncoderOperation::BROTLI_OPERATION_PROCESS;
-                let taken = brotli.step(op, input)?;
-                brotli.take(out, most);
-                Ok(taken)
+                run_brotli(brotli, input, BrotliOperation::Process, out, most)
             }
         }
     }
@@ -140,7 +127,11 @@ impl Encoder {
                     if finishes { zstd.finish(&mut into, true)? } else { zstd.flush(&mut into)? };
                 Ok(left == 0)
             }
-            Encoder::Brotli(brotli) => brotli.drain(finishes, out, most),
+            Encoder::Brotli(brotli) => {
+                let how = if finishes { BrotliOperation::Finish } else { BrotliOperation::Flush };
+                run_brotli(brotli, &[], how, out, most)?;
+                Ok(!brotli.has_output())
+            }
         }
     }
 }
@@ -155,18 +146,36 @@ fn make_room(out: &mut Vec<u8>, most: usize) {
     }
 }
 
-fn new_brotli(params: &Params, length: Option<u64>) -> Box<Brotli> {
-    let mut state = BrotliEncoderStateStruct::new(Tables::new(params.brotli_quality));
-    let hint = length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX));
-    for (parameter, value) in [
-        (BrotliEncoderParameter::BROTLI_PARAM_QUALITY, params.brotli_quality),
-        (BrotliEncoderParameter::BROTLI_PARAM_LGWIN, brotli_window(params, length)),
-        (BrotliEncoderParameter::BROTLI_PARAM_MODE, params.brotli_mode),
-        (BrotliEncoderParameter::BROTLI_PARAM_SIZE_HINT, hint),
-    ] {
-        state.set_parameter(parameter, value);
-    }
-    Box::new(Brotli { state, draining: false })
+fn new_brotli(params: &Params, length: Option<u64>) -> io::Result<BrotliEncoder> {
+    let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
+    let mut options = BrotliEncoderOptions::new();
+    options
+        .quality(Quality::new(small(params.brotli_quality)).map_err(io::Error::other)?)
+        .window_size(
+            WindowSize::new(small(brotli_window(params, length))).map_err(io::Error::other)?,
+        )
+        .mode(match params.brotli_mode {
+            1 => CompressionMode::Text,
+            2 => CompressionMode::Font,
+            _ => CompressionMode::Generic,
+        })
+        .size_hint(length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX)));
+    options.build().map_err(io::Error::other)
+}
+
+/// Takes input and gives output into the room that there is; says how much it took.
+fn run_brotli(
+    brotli: &mut BrotliEncoder,
+    input: &[u8],
+    op: BrotliOperation,
+    out: &mut Vec<u8>,
+    most: usize,
+) -> io::Result<usize> {
+    let at = out.len();
+    out.resize(out.capacity().min(most).max(at), 0);
+    let ran = brotli.compress(input, &mut out[at..], op).map_err(io::Error::other);
+    out.truncate(at + ran.as_ref().map_or(0, |ran| ran.bytes_written));
+    Ok(ran?.bytes_read)
 }
 
 /// A window that holds the whole body is enough, and less to clear.
@@ -187,55 +196,6 @@ fn new_zstd(params: &Params, length: Option<u64>) -> io::Result<Zstd<'static>> {
         zstd.set_pledged_src_size(length)?;
     }
     Ok(zstd)
-}
-
-impl Brotli {
-    /// Lets the encoder work; what it makes stays with it.
-    fn step(&mut self, op: BrotliEncoderOperation, input: &[u8]) -> io::Result<usize> {
-        let mut left = input.len();
-        let (mut from, mut room, mut at) = (0, 0, 0);
-        let fine = self.state.compress_stream(
-            op,
-            &mut left,
-            input,
-            &mut from,
-            &mut room,
-            &mut [],
-            &mut at,
-            &mut None,
-            &mut |_, _, _, _| (),
-        );
-        if fine { Ok(from) } else { Err(io::Error::other("the brotli encoder failed")) }
-    }
-
-    fn take(&mut self, out: &mut Vec<u8>, most: usize) {
-        while self.state.has_more_output() && out.len() < most {
-            let mut count = most - out.len();
-            let piece = self.state.take_output(&mut count);
-            out.extend_from_slice(&piece[..count]);
-        }
-    }
-
-    /// An operation begins when nothing is left of what came before it.
-    fn drain(&mut self, finishes: bool, out: &mut Vec<u8>, most: usize) -> io::Result<bool> {
-        self.take(out, most);
-        if !self.draining && !self.state.has_more_output() {
-            let op = match finishes {
-                true => BrotliEncoderOperation::BROTLI_OPERATION_FINISH,
-                false => BrotliEncoderOperation::BROTLI_OPERATION_FLUSH,
-            };
-            self.step(op, &[])?;
-            self.draining = true;
-            self.take(out, most);
-        }
-        let done = self.draining && !self.state.has_more_output();
-        self.draining &= !done;
-        if done && finishes {
-            // On this thread its tables are wanted next.
-            BrotliEncoderDestroyInstance(&mut self.state);
-        }
-        Ok(done)
-    }
 }
 
 #[cfg(test)]

@@ -141,26 +141,3 @@ fn every_level_works() {
         }
     }
 }
-
-#[test]
-fn nothing_is_left_over_from_the_body_before() {
-    let texts: Vec<_> = [300, 60_000, 1_100_000].map(sample).into();
-    for quality in [4, 5, 6] {
-        let params = Params { brotli_quality: quality, ..Params::default() };
-        let encode = |text: &[u8]| {
-            let length = Some(text.len() as u64);
-            let mut encoder = Encoder::new(Coding::Brotli, &params, length).expect("an encoder");
-            let mut out = Vec::new();
-            run_all(&mut encoder, text, Op::Finish, usize::MAX, &mut out);
-            out
-        };
-        // A new thread has kept nothing yet.
-        let fresh: Vec<_> = std::thread::scope(|scope| {
-            let each = |text| scope.spawn(move || encode(text)).join().expect("encoded");
-            texts.iter().map(|text| each(text)).collect()
-        });
-        for at in [0, 2, 1, 2, 0] {
-            assert!(encode(&texts[at]) == fresh[at], "quality {quality}, body {at}");
-        }
-    }
-}

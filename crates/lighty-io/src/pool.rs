@@ -143,6 +143,11 @@ impl ThreadPool {
     /// Sets the limits. Threads above a lowered limit leave after their present job.
     pub fn set_limits(&self, limits: PoolLimits) {
         *unpoisoned(self.0.limits.lock()) = limits;
+        for lane in &self.0.lanes {
+            // Held, so that no thread is between its look at the limits and its wait.
+            let _work = unpoisoned(lane.work.lock());
+            lane.wake.notify_all();
+        }
     }
 
     /// The limits now in force.
@@ -229,6 +234,8 @@ impl Shared {
         loop {
             let limits = *unpoisoned(self.limits.lock());
             if work.threads > limits.threads_max(lane) {
+                // It may have been woken for a job that another one can do.
+                state.wake.notify_one();
                 break;
             }
             if let Some(job) = work.jobs.pop_front() {
@@ -361,7 +368,7 @@ mod tests {
     #[test]
     fn a_lowered_limit_takes_threads_away() {
         let pool = ThreadPool::new(limits(4));
-        let barrier = Arc::new(Barrier::new(4));
+        let barrier = Arc::new(Barrier::new(5));
         for _ in 0..4 {
             let barrier = barrier.clone();
             let meet = move || {
@@ -369,12 +376,13 @@ mod tests {
             };
             pool.spawn(Lane::Read, meet).expect("spawned");
         }
-        wait_for(|| pool.load(Lane::Read).threads == 4);
+        barrier.wait();
+        assert_eq!(pool.load(Lane::Read).threads, 4);
         pool.set_limits(limits(1));
-        wait_for(|| {
-            let _ = pool.spawn(Lane::Read, || {});
-            pool.load(Lane::Read).threads == 1
-        });
+        wait_for(|| pool.load(Lane::Read).threads == 1);
+        let (done, finished) = channel();
+        pool.spawn(Lane::Read, move || done.send(()).expect("sent")).expect("spawned");
+        finished.recv().expect("the one that is left works");
     }
 
     #[tokio::test]

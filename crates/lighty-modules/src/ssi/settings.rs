@@ -83,7 +83,7 @@ fn what_pages_are() -> Vec<Row> {
             )
             .example("ssi.extension = ( \".shtml\" )"),
         Row::string("ssi.content-type", |s, text| own(s).content_type = text)
-            .default("\"text/html\"")
+            .default("text/html")
             .since("1.5")
             .doc("Media type of pages.")
             .example("ssi.content-type = \"text/html; charset=utf-8\""),

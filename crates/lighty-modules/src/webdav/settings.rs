@@ -79,7 +79,7 @@ fn what() -> Vec<Row> {
             .doc("Answers 403 to every method that would change something.")
             .example("webdav.is-readonly = \"enable\""),
         Row::string("webdav.sqlite-db-name", |s, path| own(s).database = path)
-            .default("\"\"")
+            .default("")
             .since("1.4")
             .doc(
                 "File of the SQLite database in which locks and the properties that clients set \

@@ -42,6 +42,7 @@ backend curl curl
 backend litmus litmus
 backend cadaver cadaver
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
+/usr/bin/python3 -c 'import requests, brotli' 2>/dev/null || packages+=(python3-requests python3-brotli)
 
 # Installs without starting what a package calls its service.
 install() {

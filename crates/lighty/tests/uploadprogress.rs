@@ -197,11 +197,11 @@ fn one_upload_more_than_the_limit_goes_unwatched() {
 
 #[test]
 fn large_uploads_are_watched_in_constant_memory() {
-    const BYTES: u64 = 64 << 20;
+    const BYTES: u64 = 1 << 30;
     let backend = sink();
     let server = watching(&backend, "");
     let target = format!("/take?X-Progress-ID={ID}");
-    transfer::in_constant_memory(&server, "64 MB watched", || {
+    transfer::in_constant_memory(&server, "1 GB watched", || {
         let answer = transfer::upload(&server, &target, BYTES, Framing::Length);
         assert_eq!(answer.text(), "taken");
     });

@@ -6,7 +6,8 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `peer`, `real`, `transfer`, `websocket`; `shredder` stands alone.
+//! `peer`, `real`, `transfer`, `websocket`; `shredder` and `small_disk` stand
+//! alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -20,6 +21,7 @@ pub mod real;
 pub mod response;
 pub mod server;
 pub mod shredder;
+pub mod small_disk;
 pub mod stallfs;
 pub mod transfer;
 pub mod websocket;

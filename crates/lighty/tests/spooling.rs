@@ -1,15 +1,17 @@
 //! Bodies that wait on disk: whole requests before a backend hears of them, answers for clients that
 //! read slowly.
 
+use std::ffi::CStr;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
 
 const MEGABYTE: usize = 1 << 20;
@@ -30,28 +32,11 @@ fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).expect("the directory").next().is_none()
 }
 
-/// A file system of this size, until it is dropped.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(setup: &Setup, options: &std::ffi::CStr) -> Option<Self> {
-        let path = setup.directory().join("spool");
-        std::fs::create_dir(&path).expect("a directory");
-        let flags = rustix::mount::MountFlags::NOSUID;
-        match rustix::mount::mount(c"tmpfs", &path, c"tmpfs", flags, Some(options)) {
-            Ok(()) => Some(Self(path)),
-            Err(error) => {
-                eprintln!("SKIPPED: no small file system can be mounted here: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
-    }
+/// A file system of this size for what is spooled, until it is dropped.
+fn spool_disk(setup: &Setup, options: &CStr) -> Option<SmallDisk> {
+    let path = setup.directory().join("spool");
+    std::fs::create_dir(&path).expect("a directory");
+    SmallDisk::mount(&path, options)
 }
 
 #[test]
@@ -124,7 +109,7 @@ fn a_stored_body_is_sent_again_to_another_backend() {
 fn a_body_that_finds_no_room_is_refused() {
     let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
     let setup = lighty!();
-    let Some(_disk) = Disk::mount(&setup, c"size=2m") else { return };
+    let Some(_disk) = spool_disk(&setup, c"size=2m") else { return };
     let lines = "server.stream-request-body = 0\nserver.max-request-size = 6000";
     let server = proxied(setup, &backend.name(), lines);
     let post = |length: usize| {
@@ -183,7 +168,7 @@ fn with_a_full_disk_the_backend_waits_and_nothing_is_lost() {
     const LENGTH: usize = 24 * MEGABYTE;
     let (backend, sending) = fast_backend(LENGTH);
     let setup = lighty!();
-    let Some(_disk) = Disk::mount(&setup, c"size=2m") else { return };
+    let Some(_disk) = spool_disk(&setup, c"size=2m") else { return };
     let server = proxied(setup, &backend, "server.stream-response-body = 0");
     let mut client = slow_client(&server);
     server.await_log("waits for its client");

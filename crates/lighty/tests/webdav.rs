@@ -9,6 +9,7 @@ use lighty_testkit::peer::ask;
 use lighty_testkit::real::find;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -361,33 +362,10 @@ fn what_a_crash_has_left_is_hidden_and_swept() {
     assert!(wait_until(SOON, swept));
 }
 
-/// A small file system in place of the document root, while it lives.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(setup: &Setup, options: &std::ffi::CStr) -> Option<Self> {
-        let path = setup.root("");
-        let flags = rustix::mount::MountFlags::NOSUID;
-        match rustix::mount::mount(c"tmpfs", &path, c"tmpfs", flags, Some(options)) {
-            Ok(()) => Some(Self(path)),
-            Err(error) => {
-                eprintln!("SKIPPED: no small file system can be mounted here: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
-    }
-}
-
 #[test]
 fn a_full_disk_costs_the_new_file_and_not_the_old_one() {
     let setup = dav("");
-    let Some(_disk) = Disk::mount(&setup, c"size=1m") else { return };
+    let Some(_disk) = SmallDisk::mount(&setup.root(""), c"size=1m") else { return };
     std::fs::create_dir(setup.root("dir")).expect("a directory");
     std::fs::write(setup.root("dir/big"), vec![b'b'; 400_000]).expect("a file");
     std::fs::write(setup.root("a.txt"), "before").expect("a file");
@@ -630,7 +608,7 @@ fn links_are_shown_where_that_is_asked_for_and_never_walked() {
 fn moves_between_file_systems_take_everything_along() {
     let setup = dav_with_database("alias.url = ( \"/here/\" => \"@DIR@/here/\" )");
     let setup = setup.file("../here/t/s/a.txt", "A").file("../here/b.txt", "B");
-    let Some(_disk) = Disk::mount(&setup, c"size=1m") else { return };
+    let Some(_disk) = SmallDisk::mount(&setup.root(""), c"size=1m") else { return };
     let server = setup.start();
     assert_eq!(set_color(&server, "/here/t/s/a.txt", "red").status, 207);
     assert_eq!(status(&server, "MOVE", "/here/t", "Destination: /there\r\n"), 201);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
@@ -159,13 +160,7 @@ fn a_full_disk_holds_nobody_up() {
     let setup = lighty!().file("a.txt", "x");
     let disk = setup.directory().join("disk");
     fs::create_dir(&disk).expect("a directory");
-    let options = c"size=64k";
-    let flags = rustix::mount::MountFlags::NOSUID;
-    if let Err(error) = rustix::mount::mount(c"tmpfs", &disk, c"tmpfs", flags, Some(options)) {
-        eprintln!("SKIPPED: no small file system can be mounted here: {error}");
-        return;
-    }
-    let mounted = Mounted(disk);
+    let Some(mounted) = SmallDisk::mount(&disk, c"size=64k") else { return };
     let server = setup
         .config("accesslog.filename = \"@DIR@/disk/access.log\"")
         .config("accesslog.format = \"%r %{X-Long}i\"")
@@ -180,14 +175,6 @@ fn a_full_disk_holds_nobody_up() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     drop(server);
     drop(mounted);
-}
-
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
-    }
 }
 
 #[test]

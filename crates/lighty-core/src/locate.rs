@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use lighty_http::Status;
+use lighty_config::Field;
+use lighty_http::{Status, uri};
 
 use crate::exchange::{Exchange, Rewriting};
 use crate::limits;
@@ -38,6 +39,45 @@ enum Way {
 /// # Errors
 /// The status that a request would have been answered with.
 pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
+    find(ex, Named::Target(target), until).await
+}
+
+/// As [`locate`], of a decoded path that rewriting has made already, or a member of one: no rule
+/// changes it again. The query is that of the request, if `with_query`.
+///
+/// # Errors
+/// The status that a request would have been answered with.
+pub async fn locate_rewritten(
+    ex: &mut Exchange,
+    path: &[u8],
+    with_query: bool,
+    until: &str,
+) -> Result<Located, Status> {
+    find(ex, Named::Path(path, with_query), until).await
+}
+
+/// Whether [`locate`] may come to another end for one URL than for another: a condition looks at
+/// URLs or paths, or a module does.
+pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
+    let services = &ex.services;
+    let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
+    let modules = &services.modules;
+    let phases = [&modules.raw_url, &modules.clean_url, &modules.docroot, &modules.physical];
+    let mut asked = phases
+        .into_iter()
+        .flat_map(|phase| phase.iter().take_while(|module| module.name() != until));
+    fields.iter().any(|field| services.config().uses(field))
+        || asked.any(|module| module.refuses_paths())
+}
+
+/// How a place is named.
+enum Named<'a> {
+    /// As a client does.
+    Target(&'a [u8]),
+    Path(&'a [u8], bool),
+}
+
+async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Located, Status> {
     let settings = Rc::clone(&ex.settings);
     let captures = std::mem::take(&mut ex.captures);
     let physical = std::mem::take(&mut ex.physical);
@@ -45,7 +85,10 @@ pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Loc
     let path = std::mem::take(&mut ex.request.path);
     let (user, realm) = (ex.request.remote_user.clone(), ex.request.auth_realm.clone());
     let rewriting = std::mem::take(&mut ex.rewriting);
-    let found = walk(ex, target, until).await;
+    let found = match name(ex, &named, &target_before[path_end..]) {
+        Ok(()) => walk(ex, until).await,
+        Err(status) => Err(status),
+    };
     if found.is_err() {
         ex.response.clear();
         ex.fault = None;
@@ -59,9 +102,26 @@ pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Loc
     found
 }
 
-async fn walk(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
-    ex.rewriting = Rewriting::default();
-    ex.set_target(target).map_err(|_| Status::BAD_REQUEST)?;
+/// Gives the exchange another target.
+fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status> {
+    match *named {
+        Named::Target(target) => {
+            ex.rewriting = Rewriting::default();
+            ex.set_target(target).map_err(|_| Status::BAD_REQUEST)
+        }
+        Named::Path(path, with_query) => {
+            ex.rewriting = Rewriting { finished: true, ..Rewriting::default() };
+            ex.request.target.clear();
+            uri::encode_path(path, &mut ex.request.target);
+            ex.request.path_end = ex.request.target.len();
+            ex.request.target.extend_from_slice(if with_query { query } else { b"" });
+            ex.request.path = path.to_vec();
+            Ok(())
+        }
+    }
+}
+
+async fn walk(ex: &mut Exchange, until: &str) -> Result<Located, Status> {
     for _ in 0..=limits::RESTARTS_MAX {
         ex.physical = Physical::default();
         ex.resolve_settings();

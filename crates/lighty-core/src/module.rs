@@ -65,6 +65,12 @@ pub trait Module {
     where
         Self: Sized;
 
+    /// Whether the phases up to `physical` may answer the one URL and let the other through, all
+    /// settings being the same. Who changes many files at once asks for each of them then.
+    fn refuses_paths(&self) -> bool {
+        true
+    }
+
     fn raw_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }

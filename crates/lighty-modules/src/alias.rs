@@ -25,6 +25,10 @@ impl Module for Alias {
         Hooks { physical: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("alias.url", Kind::Map, parse_aliases, |s: &mut Settings, list| {

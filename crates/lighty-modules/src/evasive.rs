@@ -36,6 +36,10 @@ impl Module for Evasive {
         Hooks { raw_url: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         settings::directives()
     }
@@ -64,6 +68,10 @@ impl Module for EvasiveUser {
 
     fn hooks(&self) -> Hooks {
         Hooks { clean_url: true, ..Hooks::default() }
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
     }
 
     /// The same: this is the other half of it.

@@ -39,6 +39,10 @@ impl Module for Evhost {
         Hooks { docroot: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("evhost.path-pattern", Kind::String, parse_pattern, |s: &mut Settings, pattern| {

@@ -107,6 +107,10 @@ impl Module for Extforward {
         Hooks { raw_url: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         let mut rows = fields();
         rows.extend(preface());

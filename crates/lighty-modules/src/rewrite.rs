@@ -52,6 +52,10 @@ impl Module for Rewrite {
         Hooks { raw_url: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             row("url.rewrite-once", |s, rules| s.always.once = rules)
@@ -98,6 +102,10 @@ impl Module for RewriteIfNotFile {
 
     fn hooks(&self) -> Hooks {
         Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
     }
 
     fn directives() -> Vec<Directive<Settings>> {

@@ -44,6 +44,10 @@ impl Module for Setenv {
         Hooks { clean_url: true, response_head: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             row("setenv.add-request-header", parse_fields, |s, v| s.add_request = v)

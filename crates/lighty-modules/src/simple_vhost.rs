@@ -40,6 +40,10 @@ impl Module for SimpleVhost {
         Hooks { docroot: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             text("simple-vhost.server-root", |s, v| s.server_root = v)

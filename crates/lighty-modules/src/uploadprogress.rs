@@ -74,6 +74,10 @@ impl Module for UploadProgress {
         Hooks { clean_url: true, done: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         let mut rows = what();
         rows.extend(how());

@@ -61,6 +61,10 @@ impl Module for Userdir {
         Hooks { physical: true, ..Hooks::default() }
     }
 
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         fn own(s: &mut Settings) -> &mut UserdirSettings {
             s.module_mut()

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `settings`, this file (which method is whose), `spot` (what a URL names), `refusal`
 //! (how it is said that something was not done), `conditions` (`If`, locks, where else a request
-//! leads), `xml` and `multistatus` (bodies), `store` (what is kept besides the files); then the
+//! leads), `members` (what else it touches), `xml` and `multistatus` (bodies), `store` (what is kept besides the files); then the
 //! methods: `propfind` with `live` and `walk`, `proppatch`, `put`, `mkcol`, `delete`, `copy_move`,
 //! `lock`.
 
@@ -15,6 +15,7 @@ mod copy_move;
 mod delete;
 mod live;
 mod lock;
+mod members;
 mod mkcol;
 mod multistatus;
 mod propfind;

@@ -683,3 +683,197 @@ fn a_database_that_cannot_be_had_is_said() {
     std::fs::create_dir(server.directory().join("none")).expect("a directory");
     assert_eq!(lock(&server, "/a.txt", "").status, 200, "found again without a restart");
 }
+
+/// A tree in which `/lcol` leads to `/col`, `/t/l` to `/col/sub`, and so does `/store/`.
+fn with_many_ways(lines: &str) -> Server {
+    let setup = dav_with_database(&format!(
+        "alias.url = ( \"/store/\" => \"@DIR@/root/col/sub/\" )\n{lines}"
+    ));
+    let setup = setup.file("col/f", "F").file("col/sub/g", "G").file("t/own", "T").file("a", "A");
+    setup.link("lcol", "col").link("t/l", "../col/sub").start()
+}
+
+#[test]
+fn a_lock_holds_by_whichever_way_a_file_is_reached() {
+    let server = with_many_ways("server.follow-symlink = \"enable\"");
+    let refused = |token: &Response, urls: [&str; 3]| {
+        let lines = format!("If: ({})\r\n", token_of(token));
+        for url in urls {
+            assert_eq!(put(&server, url, "x"), 423, "{url}");
+            let to = format!("Destination: {url}\r\n");
+            assert_eq!(status(&server, "COPY", "/a", &to), 423, "{url}");
+            assert_eq!(status(&server, "DELETE", url, ""), 423, "{url}");
+            assert_eq!(lock(&server, url, "").status, 423, "{url}");
+            let found = request(&server, "PROPFIND", url, "Depth: 0\r\n", "");
+            let token = token_of(token).replace(['<', '>'], "");
+            assert!(found.text().contains(&token), "{url}: {}", found.text());
+            assert_eq!(request(&server, "PUT", url, &lines, "x").status, 204, "{url}");
+            assert_eq!(request(&server, "LOCK", url, &lines, "").status, 200, "{url}");
+        }
+        let lines = format!("Lock-Token: {}\r\n", token_of(token));
+        assert_eq!(status(&server, "UNLOCK", urls[0], &lines), 204);
+    };
+    let ways = ["/lcol/sub/g", "/t/l/g", "/store/g"];
+    refused(&lock(&server, "/col/sub/g", ""), ways);
+    refused(&lock(&server, "/t/l/g", ""), ["/lcol/sub/g", "/col/sub/g", "/store/g"]);
+    // Of a collection, by another way than the one to what is in it.
+    refused(&lock(&server, "/lcol/sub/", ""), ways);
+    // What is not there yet, and becomes an empty file.
+    let token = lock(&server, "/store/new", "");
+    assert_eq!(token.status, 201);
+    refused(&token, ["/lcol/sub/new", "/t/l/new", "/col/sub/new"]);
+    // Parents go nowhere by any way.
+    let token = token_of(&lock(&server, "/t/l/g", ""));
+    assert_eq!(status(&server, "DELETE", "/lcol/sub", ""), 207);
+    assert_eq!(status(&server, "MOVE", "/col", "Destination: /moved\r\n"), 207);
+    assert_eq!(status(&server, "COPY", "/t", "Destination: /lcol/sub\r\n"), 207);
+    assert_eq!(server.get("/col/sub/g").text(), "x");
+    assert_eq!(status(&server, "UNLOCK", "/store/g", &format!("Lock-Token: {token}\r\n")), 204);
+    assert_eq!(status(&server, "DELETE", "/lcol/sub/g", ""), 204);
+}
+
+#[test]
+fn a_locked_tree_has_what_its_links_lead_to() {
+    let server = with_many_ways("");
+    let token = token_of(&lock(&server, "/t/", ""));
+    assert_eq!(put(&server, "/t/l/g", "x"), 423, "a member of the tree, by its URL");
+    assert_eq!(lock(&server, "/t/l/g", "").status, 423);
+    assert_eq!(put(&server, "/col/sub/g", "x"), 204, "the same file is none by this one");
+    let lines = format!("If: </t/> ({token})\r\n");
+    assert_eq!(request(&server, "PUT", "/t/l/g", &lines, "y").status, 204);
+    let lines = format!("Lock-Token: {token}\r\n");
+    assert_eq!(status(&server, "UNLOCK", "/t/l/g", &lines), 204);
+}
+
+#[test]
+fn properties_belong_to_a_file_and_not_to_the_way_to_it() {
+    let opts = "webdav.opts = ( \"unsafe-propfind-follow-symlink\" => \"enable\" )";
+    let server = with_many_ways(opts);
+    assert_eq!(set_color(&server, "/lcol/sub/g", "red").status, 207);
+    for url in ["/col/sub/g", "/t/l/g", "/store/g"] {
+        assert_eq!(color(&server, url).as_deref(), Some("red"), "{url}");
+    }
+    assert_eq!(set_color(&server, "/t/l", "blue").status, 403, "links are no resources");
+    assert_eq!(set_color(&server, "/col/sub", "green").status, 207);
+    assert_eq!(color(&server, "/t/l").as_deref(), Some("green"));
+    let body = "<propfind xmlns='DAV:'><prop><color xmlns='urn:x'/></prop></propfind>";
+    let listed = request(&server, "PROPFIND", "/t/", "Depth: 1\r\n", body);
+    assert!(listed.text().contains("green"), "{}", listed.text());
+}
+
+#[test]
+fn names_are_locked_as_they_are_written_on_the_disk() {
+    let server = dav_with_database("server.force-lowercase-filenames = \"enable\"")
+        .file("a.txt", "A")
+        .start();
+    assert_eq!(lock(&server, "/A.TXT", "").status, 200);
+    assert_eq!(put(&server, "/a.txt", "x"), 423);
+    assert_eq!(put(&server, "/a.Txt", "x"), 423);
+}
+
+/// `/a/` with members that rules of their own guard.
+fn with_guarded_members() -> Server {
+    let setup = dav("webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
+         auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+         auth.require = ( \"/a/secret/\" => ( \"method\" => \"basic\", \"realm\" => \"dav\", \
+         \"require\" => \"user=alice\" ) )\n\
+         url.access-deny = ( \".inc\" )\n\
+         $HTTP[\"url\"] =^ \"/b/ro/\" { webdav.is-readonly = \"enable\" }\n\
+         $HTTP[\"url\"] =^ \"/c/off/\" { webdav.activate = \"disable\" }");
+    let setup = setup.file("../users", "alice:secret\nbob:secret\n");
+    let setup = setup.file("a/open", "O").file("a/secret/deep/s", "S").file("own/x", "X");
+    let setup =
+        setup.file("b/ro/r", "R").file("b/r", "R").file("c/off/p", "P").file("d/x.inc", "I");
+    setup.file("like/secret/s", "mine").file("like/ro/r", "mine").start()
+}
+
+#[test]
+fn members_are_guarded_when_what_they_lie_in_is_changed() {
+    let server = with_guarded_members();
+    let refused = |method: &str, target: &str, lines: &str, named: &str| {
+        let answer = request(&server, method, target, lines, "");
+        assert_eq!(answer.status, 207, "{method} {target}");
+        assert!(answer.text().contains(&format!("<D:href>{named}</D:href>")), "{}", answer.text());
+        assert!(answer.text().contains("403 Forbidden"));
+    };
+    let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
+    for client in ["", bob] {
+        refused("DELETE", "/a", client, "/a/secret/");
+        refused("DELETE", "/a/", client, "/a/secret/");
+        refused("MOVE", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
+        refused("COPY", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
+        // What would come to be there, and what would be replaced.
+        refused("COPY", "/like", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+        refused("MOVE", "/own", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+        refused("COPY", "/own/x", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+    }
+    refused("DELETE", "/b", "", "/b/ro/");
+    refused("MOVE", "/b", "Destination: /mine\r\n", "/b/ro/");
+    refused("DELETE", "/c", "", "/c/off/");
+    refused("DELETE", "/d", "", "/d/x.inc");
+    refused("MOVE", "/like", "Destination: /b\r\n", "/b/ro/");
+    let found = names(&server.root(""));
+    assert_eq!(found, ["a", "b", "c", "d", "like", "own"]);
+    assert_eq!(names(&server.root("a")), ["open", "secret"]);
+    // To be read is all that a copy asks of its source.
+    assert_eq!(status(&server, "COPY", "/b", "Destination: /copy\r\n"), 201);
+    let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
+    assert_eq!(status(&server, "COPY", "/a", &format!("{alice}Destination: /copy2\r\n")), 201);
+    assert_eq!(status(&server, "DELETE", "/a", alice), 204);
+    assert_eq!(status(&server, "DELETE", "/copy", ""), 204);
+    assert_eq!(names(&server.root("")), ["b", "c", "copy2", "d", "like", "own"]);
+}
+
+#[test]
+fn whole_trees_are_listed_and_locked_without_guarded_members() {
+    let server = with_guarded_members();
+    let listed = request(&server, "PROPFIND", "/a/", "Depth: infinity\r\n", "");
+    assert_eq!(listed.status, 207);
+    assert!(listed.text().contains("<D:href>/a/secret/</D:href><D:status>HTTP/1.1 403"));
+    assert!(!listed.text().contains("deep"), "{}", listed.text());
+    let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: infinity\r\n";
+    let listed = request(&server, "PROPFIND", "/a/", alice, "");
+    assert!(listed.text().contains("/a/secret/deep/s"), "{}", listed.text());
+    let with_locks =
+        dav_with_database("$HTTP[\"url\"] =^ \"/a/ro/\" { webdav.is-readonly = \"enable\" }");
+    let server = with_locks.file("a/ro/r", "R").file("a/x", "X").start();
+    let refused = lock(&server, "/a/", "");
+    assert_eq!(refused.status, 207);
+    assert!(refused.text().contains("<D:href>/a/ro/</D:href>"), "{}", refused.text());
+    assert_eq!(lock(&server, "/a/", "Depth: 0\r\n").status, 200);
+}
+
+#[test]
+fn many_refused_members_are_named_up_to_a_limit() {
+    let mut setup = dav("url.access-deny = ( \".inc\" )");
+    for number in 0..40 {
+        setup = setup.file(&format!("a/{number}.inc"), "");
+        if number < 15 {
+            setup = setup.file(&format!("b/{number}.inc"), "");
+        }
+    }
+    let server = setup.start();
+    let count = |target: &str| {
+        let answer = request(&server, "DELETE", target, "", "");
+        assert_eq!(answer.status, 207);
+        answer.text().matches("403 Forbidden").count()
+    };
+    assert_eq!((count("/b"), count("/a")), (15, 16));
+    assert_eq!(names(&server.root("a")).len(), 40);
+}
+
+#[test]
+fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
+    let server = dav(
+        "url.rewrite-once = ( \"^/files(.*)\" => \"/priv$1\", \"^/priv/(.*)\" => \"/open/$1\" )\n\
+         $HTTP[\"url\"] =^ \"/priv/\" { access.deny-all = \"enable\" }",
+    )
+    .file("priv/s", "S")
+    .file("open/x", "X")
+    .start();
+    // `/priv/` asked for by that name would be `/open/`: what the rules made is not rewritten again.
+    assert_eq!(status(&server, "DELETE", "/files", ""), 403);
+    assert_eq!(status(&server, "PROPFIND", "/files", "Depth: 1\r\n"), 403);
+    assert_eq!(status(&server, "MOVE", "/files", "Destination: /open/new\r\n"), 403);
+    assert_eq!(names(&server.root("priv")), ["s"]);
+}

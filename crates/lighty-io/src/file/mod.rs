@@ -386,7 +386,7 @@ impl FileEngine {
     pub async fn tree(&self, root: &Root, follow: Follow) -> io::Result<tree::Tree> {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let follow = if follow == Follow::None { Follow::None } else { Follow::Beneath };
-        Ok(tree::Tree::new(dir, self.how(follow, false)))
+        Ok(tree::Tree::new(dir, root.path(), self.how(follow, false)))
     }
 
     /// Runs anything else that may block in the pool.

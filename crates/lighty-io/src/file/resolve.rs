@@ -93,6 +93,11 @@ pub(super) fn remove(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(
     retry(|| rustix::fs::unlinkat(&parent.fd, name, AtFlags::empty()))
 }
 
+/// What `path` leads to, as an `O_PATH` descriptor.
+pub(super) fn find_fd(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<OwnedFd> {
+    find(dir, path, how).map(|(found, _)| found.fd)
+}
+
 /// The directory that holds what `path` names, as an `O_PATH` descriptor, and the name there.
 pub(super) fn find_parent<'a>(
     dir: BorrowedFd<'_>,

@@ -9,21 +9,24 @@
 //! lock on it that ends with the process: what nobody holds was left by a crash, see
 //! [`Tree::sweep`].
 //!
-//! Reading order: this file (one thing), `upload` (a file from a client), `remove` and `copy` (whole
+//! Reading order: this file (one thing), `whereabouts` (which place a path leads to), `upload` (a file from a client), `remove` and `copy` (whole
 //! trees), `place` (moving, and putting what was made where it belongs) with `apart`, `staging` (its
-//! names).
+//! names), `survey` (who has to see all of it).
 
 mod apart;
 mod copy;
 mod place;
 mod remove;
 mod staging;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod whereabouts;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,7 +39,9 @@ use resolve::retry;
 
 pub use place::{Reach, Replace};
 pub use staging::{STAGING_PREFIX, is_staging};
+pub use survey::{Member, Survey};
 pub use upload::{Expected, Upload};
+pub use whereabouts::{Whereabouts, canonical};
 
 /// Directories within directories that are copied or removed in one go: each level holds
 /// descriptors.
@@ -54,6 +59,8 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 #[derive(Clone, Debug)]
 pub struct Tree {
     dir: Arc<OwnedFd>,
+    /// The path that it was opened by.
+    path: Arc<Path>,
     how: How,
 }
 
@@ -87,8 +94,8 @@ impl Cancel {
 }
 
 impl Tree {
-    pub(super) fn new(dir: OwnedFd, how: How) -> Self {
-        Self { dir: Arc::new(dir), how }
+    pub(super) fn new(dir: OwnedFd, path: &Path, how: How) -> Self {
+        Self { dir: Arc::new(dir), path: path.into(), how }
     }
 
     /// What has this name; a link is reported as itself. Empty: the directory itself.

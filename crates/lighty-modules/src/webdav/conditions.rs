@@ -62,8 +62,8 @@ impl Facts {
         let tokens = match store {
             None => Vec::new(),
             Some(store) => {
-                let (key, now_s) = (spot.key.clone(), ex.services.clock.unix_s());
-                let locks = store.run(move |db| db.locks_on(&key, now_s)).await;
+                let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
+                let locks = store.run(move |db| db.locks_at(&place, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
         };
@@ -113,29 +113,6 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Spot, Re
         return Err(Status::FORBIDDEN.into());
     }
     Ok(spot)
-}
-
-/// A collection may be named without the slash at its end. What the configuration says of what is in
-/// it (`/private/`) is then asked, too.
-///
-/// # Errors
-/// 403 where it may not be had or changed under its own URL.
-pub(super) async fn check_collection(
-    ex: &mut Exchange,
-    spot: &Spot,
-    meta: Option<&Meta>,
-) -> Result<(), Refusal> {
-    if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        return Ok(());
-    }
-    let reads = ex.request.method == Some(Method::Propfind);
-    let mut url = Vec::new();
-    lighty_http::uri::encode_path(&spot.url, &mut url);
-    url.push(b'/');
-    match other_spot(ex, &url).await {
-        Ok(inside) if reads || !inside.own().readonly => Ok(()),
-        _ => Err(Status::FORBIDDEN.into()),
-    }
 }
 
 /// Whether an authority is that of the request. The scheme may be another: a proxy may have taken
@@ -193,7 +170,8 @@ pub(super) async fn begin_writing(
 
 /// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
 fn locked(spot: &Spot, locks: &[Lock]) -> Refusal {
-    let only_beneath = locks.iter().all(|lock| super::store::is_below(&lock.path, &spot.key));
+    let only_beneath =
+        locks.iter().all(|lock| super::store::is_below(&lock.path, &spot.place.path));
     if !only_beneath {
         let urls: Vec<_> = locks.iter().map(|lock| lock.url.clone()).collect();
         return Refusal::condition(Status::LOCKED, "lock-token-submitted", &urls);
@@ -209,6 +187,6 @@ fn locked(spot: &Spot, locks: &[Lock]) -> Refusal {
 }
 
 /// A file itself, or with all beneath it.
-pub(super) fn covered(path: &[u8], tree: bool) -> Covered {
-    Covered { path: path.to_vec(), tree }
+pub(super) fn covered(spot: &Spot, tree: bool) -> Covered {
+    Covered { place: spot.place.clone(), tree }
 }

@@ -10,10 +10,9 @@ use lighty_io::file::{FileKind, Meta};
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{
-    begin_writing, check_collection, check_if, check_preconditions, covered, other_spot,
-};
+use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
 use super::delete::{forget, outcome};
+use super::members::{Asked, Deed, check_collection, check_members};
 use super::put::{in_missing, way_to_new};
 use super::refusal::{Refusal, of_store};
 use super::spot::{Spot, in_pool};
@@ -49,8 +48,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     check_preconditions(ex, &from, Some(&meta))?;
     check_places(&from, &to, &meta, verb)?;
     let there = to.look().await?;
-    check_collection(ex, &from, Some(&meta)).await?;
-    check_collection(ex, &to, there.as_ref()).await?;
+    check_collection(ex, &from, Some(&meta), verb.deed()).await?;
+    check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
     if there.is_some() && overwrite == Replace::No {
         return Err(Status::PRECONDITION_FAILED.into());
     }
@@ -59,6 +58,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
         // A URL with a slash names a collection.
         return Err(Status::CONFLICT.into());
     }
+    let taken = meta.kind == FileKind::Directory && reach == Reach::All;
+    check_all(ex, (&from, verb.deed(), taken), (&to, there)).await?;
     let plan = Plan { verb, from, to, replace: overwrite, reach, replaces };
     let _writing = begin_writing(ex, &plan.from, store.as_ref(), plan.changes(), tokens)
         .await
@@ -71,6 +72,32 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
             Ok(())
         }
     }
+}
+
+impl Verb {
+    /// What becomes of the source.
+    fn deed(self) -> Deed {
+        match self {
+            Self::Copy => Deed::Read,
+            Self::Move => Deed::Change,
+        }
+    }
+}
+
+/// Checks the members of the source, also as what they are to become, and those of what is replaced.
+async fn check_all(
+    ex: &mut Exchange,
+    (from, deed, taken): (&Spot, Deed, bool),
+    (to, there): (&Spot, Option<Meta>),
+) -> Result<(), Refusal> {
+    let new = Asked { spot: to, deed: Deed::Change };
+    if taken {
+        check_members(ex, from, &[Asked { spot: from, deed }, new]).await?;
+    }
+    if there.is_some_and(|meta| meta.kind == FileKind::Directory) {
+        check_members(ex, to, &[Asked { spot: to, deed: Deed::Change }]).await?;
+    }
+    Ok(())
 }
 
 /// How far down: a move takes everything along.
@@ -96,9 +123,10 @@ fn overwrite(ex: &Exchange) -> Result<Replace, Refusal> {
 /// place of a document root.
 fn check_places(from: &Spot, to: &Spot, meta: &Meta, verb: Verb) -> Result<(), Refusal> {
     let links = !matches!(meta.kind, FileKind::File | FileKind::Directory);
-    let same = from.key == to.key;
-    let into_itself = meta.kind == FileKind::Directory && is_below(&to.key, &from.key);
-    let over_itself = is_below(&from.key, &to.key);
+    let (source, target) = (&from.place.path, &to.place.path);
+    let same = source == target;
+    let into_itself = meta.kind == FileKind::Directory && is_below(target, source);
+    let over_itself = is_below(source, target);
     let roots = to.rel.is_empty() || (verb == Verb::Move && from.rel.is_empty());
     if same || into_itself || over_itself || links || roots || to.own().readonly {
         return Err(Status::FORBIDDEN.into());
@@ -108,13 +136,13 @@ fn check_places(from: &Spot, to: &Spot, meta: &Meta, verb: Verb) -> Result<(), R
 
 impl Plan {
     fn changes(&self) -> Vec<Covered> {
-        let mut paths = vec![covered(&self.to.key, true)];
+        let mut paths = vec![covered(&self.to, true)];
         if !self.replaces {
             paths.extend(way_to_new(&self.to));
         }
         if self.verb == Verb::Move {
             paths.extend(way_to_new(&self.from));
-            paths.push(covered(&self.from.key, true));
+            paths.push(covered(&self.from, true));
         }
         paths
     }
@@ -124,7 +152,7 @@ impl Plan {
         ex: &Exchange,
         store: Option<&Store>,
     ) -> Result<Vec<Trouble>, Refusal> {
-        let keys = (self.from.key.clone(), self.to.key.clone());
+        let keys = (self.from.place.path.clone(), self.to.place.path.clone());
         if let (Verb::Move, Some(store)) = (self.verb, store) {
             let (from, to) = keys.clone();
             store.run(move |db| db.moving(&from, &to)).await.map_err(of_store)?;

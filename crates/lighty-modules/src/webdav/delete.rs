@@ -7,7 +7,8 @@ use lighty_io::file::tree::{Cancel, Trouble, exists};
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{begin_writing, check_collection, check_if, check_preconditions, covered};
+use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::members::{Asked, Deed, check_collection, check_members};
 use super::multistatus;
 use super::put::way_to_new;
 use super::refusal::{Refusal, status_of};
@@ -27,9 +28,12 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
         return Err(Status::BAD_REQUEST.into());
     }
     check_preconditions(ex, &spot, Some(&meta))?;
-    check_collection(ex, &spot, Some(&meta)).await?;
+    check_collection(ex, &spot, Some(&meta), Deed::Change).await?;
+    if meta.kind == FileKind::Directory {
+        check_members(ex, &spot, &[Asked { spot: &spot, deed: Deed::Change }]).await?;
+    }
     let mut paths = way_to_new(&spot);
-    paths.push(covered(&spot.key, true));
+    paths.push(covered(&spot, true));
     let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
     let troubles = remove(ex, &spot).await;
     tell_changed();
@@ -72,7 +76,7 @@ pub(super) fn outcome(spot: &Spot, mut troubles: Vec<Trouble>) -> Option<Refusal
 /// What is gone has neither properties nor locks.
 pub(super) async fn forget(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = spot.key.clone();
+    let key = spot.place.path.clone();
     let forgotten = store.run(move |db| db.forget_gone(&key, is_there));
     if let Err(error) = forgotten.await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));

@@ -7,8 +7,9 @@ use lighty_io::file::FileKind;
 use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
-use super::conditions::{begin_writing, check_collection, check_if};
+use super::conditions::{begin_writing, check_if};
 use super::live::push_locks;
+use super::members::{Asked, Deed, check_collection, check_members};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
 use super::refusal::{Refusal, of_store};
@@ -40,15 +41,18 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
         return Err(Refusal::Fault(Fault::DavXml, words));
     }
     let meta = spot.look().await?;
-    check_collection(ex, &spot, meta.as_ref()).await?;
+    check_collection(ex, &spot, meta.as_ref(), Deed::Change).await?;
+    if infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
+        check_members(ex, &spot, &[Asked { spot: &spot, deed: Deed::Change }]).await?;
+    }
     match meta.map(|meta| meta.kind) {
         None if spot.slash || spot.rel.is_empty() => return Err(Status::CONFLICT.into()),
         None | Some(FileKind::File | FileKind::Directory) => {}
         Some(_) => return Err(Fault::SymlinkRefused.into()),
     }
-    let lock = NewLock {
+    let lock = Lock {
         token: new_token()?,
-        path: spot.key.clone(),
+        path: spot.place.path.clone(),
         url: listed(&spot.url, meta.map_or(FileKind::File, |meta| meta.kind)),
         infinite: infinite && !meta.is_some_and(|meta| meta.kind == FileKind::File),
         exclusive,
@@ -116,7 +120,7 @@ async fn take(
     ex: &Exchange,
     spot: &Spot,
     store: &Store,
-    lock: &NewLock,
+    lock: &Lock,
     tokens: Vec<String>,
 ) -> Result<(), Refusal> {
     let is_new = spot.look().await?.is_none();
@@ -124,7 +128,8 @@ async fn take(
     let way = if is_new { way_to_new(spot) } else { Vec::new() };
     drop(begin_writing(ex, spot, Some(store), way, tokens).await?);
     let (now_s, most) = (ex.services.clock.unix_s(), spot.own().locks_max);
-    match store.take_lock(lock.clone(), now_s, most).await.map_err(of_store)? {
+    let new = NewLock { lock: lock.clone(), links: spot.place.links.clone() };
+    match store.take_lock(new, now_s, most).await.map_err(of_store)? {
         Taken::Yes => Ok(()),
         Taken::Busy => Err(Status::LOCKED.into()),
         Taken::TooMany => Err(Fault::DavLocksMax.into()),
@@ -135,7 +140,7 @@ async fn take(
 /// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
 fn conflict(spot: &Spot, others: &[Lock]) -> Refusal {
     let condition = "no-conflicting-lock";
-    if others.iter().any(|other| !is_below(&other.path, &spot.key)) {
+    if others.iter().any(|other| !is_below(&other.path, &spot.place.path)) {
         let urls: Vec<_> = others.iter().map(|other| other.url.clone()).collect();
         return Refusal::condition(Status::LOCKED, condition, &urls);
     }
@@ -151,7 +156,7 @@ fn conflict(spot: &Spot, others: &[Lock]) -> Refusal {
 }
 
 /// What is locked and not there becomes an empty file (RFC 4918 section 7.3).
-async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &NewLock) -> Result<(), Refusal> {
+async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &Lock) -> Result<(), Refusal> {
     let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
     let made = in_pool(Lane::Write, move || tree.make_file(&rel)).await?;
     match made {
@@ -163,9 +168,9 @@ async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &NewLock) -> Re
         // Somebody else made it: it is locked all the same.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
-            let Lock { token, path, user, .. } = lock.clone();
-            let now_s = ex.services.clock.unix_s();
-            let given_back = store.run(move |db| db.unlock(&path, &token, &user, now_s)).await;
+            let Lock { token, user, .. } = lock.clone();
+            let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
+            let given_back = store.run(move |db| db.unlock(&place, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
             Err(in_missing(error).missing_is_conflict())
         }
@@ -183,8 +188,8 @@ async fn refresh(
         return Err(Status::BAD_REQUEST.into());
     }
     let times = (ex.services.clock.unix_s(), expiry(ex, spot));
-    let (key, user) = (spot.key.clone(), ex.request.remote_user.clone());
-    let refreshed = store.run(move |db| db.refresh_lock(&key, &tokens, &user, times)).await;
+    let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
+    let refreshed = store.run(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
         Refresh::Done(lock) => {
             answer(ex, lock, Status::OK);
@@ -214,9 +219,9 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Re
     let token = value.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
     check_if(ex, &spot, Some(&store)).await?;
-    let (key, user) = (spot.key.clone(), ex.request.remote_user.clone());
+    let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
     let now_s = ex.services.clock.unix_s();
-    let unlocked = store.run(move |db| db.unlock(&key, &token, &user, now_s)).await;
+    let unlocked = store.run(move |db| db.unlock(&place, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {
         Refresh::Done(_) => {
             done(ex, Status::NO_CONTENT);

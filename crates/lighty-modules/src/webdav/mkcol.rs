@@ -23,7 +23,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     }
     check_preconditions(ex, &spot, None)?;
     let mut paths = way_to_new(&spot);
-    paths.push(covered(&spot.key, false));
+    paths.push(covered(&spot, false));
     let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
     let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
     let made = in_pool(Lane::Write, move || tree.make_dir(&rel)).await?;

@@ -7,17 +7,18 @@ use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, Follow, Meta};
 use lighty_io::pool::Lane;
 
-use super::conditions::{check_collection, check_if};
+use super::conditions::check_if;
 use super::live::{Describer, Resource, Wanted};
+use super::members::{Asked, Deed, REFUSED_MAX, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::refusal::{Refusal, of_store};
-use super::spot::{Spot, in_pool, listed};
+use super::spot::{Spot, in_pool, join, listed};
 use super::store::{Described, Store};
 use super::walk::{Walk, Walking};
 use super::{Call, Depth, depth, log_xml, read_xml};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
-    let Call { spot, store } = call;
+    let Call { mut spot, store } = call;
     // RFC 4918 section 9.1: what is not said is infinity.
     let depth = depth(ex)?.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
@@ -26,8 +27,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
             .map_err(|words| Refusal::Fault(Fault::DavXml, words.to_owned()))?,
     };
     check_if(ex, &spot, store.as_ref()).await?;
-    let Some(meta) = look(&spot).await? else { return Err(Fault::NotFound.into()) };
-    check_collection(ex, &spot, Some(&meta)).await?;
+    let Some(meta) = look(&mut spot).await? else { return Err(Fault::NotFound.into()) };
+    check_collection(ex, &spot, Some(&meta), Deed::Read).await?;
     let is_collection = meta.kind == FileKind::Directory;
     let infinite_allowed = spot.own().opts.propfind_depth_infinity || !is_collection;
     if depth == Depth::Infinity && !infinite_allowed {
@@ -41,7 +42,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let walks = is_collection && depth != Depth::Zero;
     let body = if walks {
         log_xml(ex, &out);
-        let walk = Walk::begin(ex, &spot, store, describer, depth == Depth::Infinity, out).await?;
+        let infinite = depth == Depth::Infinity;
+        let closed = if infinite { closed(ex, &spot).await? } else { Vec::new() };
+        let engine = ex.services.engine.clone();
+        let walk = Walk::begin(engine, &spot, store, describer, (infinite, closed), out).await?;
         Body::Stream(Box::new(Walking::new(walk)))
     } else {
         multistatus::end("multistatus", &mut out);
@@ -56,14 +60,29 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
 }
 
 /// What is there; links are what they lead to, if that was asked for, and nothing else.
-async fn look(spot: &Spot) -> Result<Option<Meta>, Refusal> {
+async fn look(spot: &mut Spot) -> Result<Option<Meta>, Refusal> {
     let meta = spot.look().await?;
     let is_link = meta.is_some_and(|meta| meta.kind == FileKind::Symlink);
     if is_link && spot.own().opts.propfind_follow_symlink {
         let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
-        return Ok(Some(in_pool(Lane::Stat, move || tree.look_through(&rel)).await??));
+        let looked = in_pool(Lane::Stat, move || {
+            Ok::<_, std::io::Error>((tree.look_through(&rel)?, tree.whereabouts_through(&rel)?))
+        });
+        let (meta, place) = looked.await??;
+        spot.place = place;
+        return Ok(Some(meta));
     }
     Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
+}
+
+/// What is not shown of a whole tree: members that the client could not have by themselves.
+async fn closed(ex: &mut Exchange, spot: &Spot) -> Result<Vec<Vec<u8>>, Refusal> {
+    let refused = find_refused(ex, spot, &[Asked { spot, deed: Deed::Read }]).await?;
+    if refused.len() >= REFUSED_MAX {
+        let words = format!("{REFUSED_MAX} or more members of the tree are refused");
+        return Err(Refusal::Fault(Fault::Forbidden, words));
+    }
+    Ok(refused.into_iter().map(|refused| join(&spot.rel, &refused.path)).collect())
 }
 
 async fn describe_itself(
@@ -76,8 +95,8 @@ async fn describe_itself(
     let known = match store {
         None => Described::default(),
         Some(store) => {
-            let (keys, now_s) = (vec![spot.key.clone()], describer.now_s);
-            let found = store.run(move |db| db.describe(&keys, now_s)).await.map_err(of_store)?;
+            let (places, now_s) = (vec![spot.place.clone()], describer.now_s);
+            let found = store.run(move |db| db.describe(&places, now_s)).await.map_err(of_store)?;
             found.into_iter().next().unwrap_or_default()
         }
     };

@@ -2,9 +2,11 @@
 
 use lighty_core::{Body, Exchange, Fault};
 use lighty_http::{Known, Status};
+use lighty_io::file::FileKind;
 
-use super::conditions::{begin_writing, check_collection, check_if, check_preconditions, covered};
+use super::conditions::{begin_writing, check_if, check_preconditions, covered};
 use super::live::Live;
+use super::members::{Deed, check_collection};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::refusal::{Refusal, of_store};
 use super::spot::listed;
@@ -25,13 +27,16 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &spot, Some(&meta))?;
-    check_collection(ex, &spot, Some(&meta)).await?;
-    let paths = vec![covered(&spot.key, false)];
+    check_collection(ex, &spot, Some(&meta), Deed::Change).await?;
+    if meta.kind == FileKind::Symlink {
+        return Err(Fault::SymlinkRefused.into());
+    }
+    let paths = vec![covered(&spot, false)];
     let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
     let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);
     if let (Some(store), false) = (&store, refused) {
         let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
-        let (key, most) = (spot.key.clone(), spot.own().property_bytes_max);
+        let (key, most) = (spot.place.path.clone(), spot.own().property_bytes_max);
         let changed = store.run(move |db| db.change(&key, &changes, most)).await;
         if changed.map_err(of_store)? == Changed::TooLarge {
             return Err(Fault::DavPropertiesFull.into());

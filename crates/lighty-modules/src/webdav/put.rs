@@ -29,7 +29,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let before = target(&spot).await?;
     check_preconditions(ex, &spot, before.as_ref())?;
     let mut paths = if before.is_none() { way_to_new(&spot) } else { Vec::new() };
-    paths.push(covered(&spot.key, false));
+    paths.push(covered(&spot, false));
     let writing = begin_writing(ex, &spot, store.as_ref(), paths.clone(), tokens.clone()).await?;
     // An upload may take hours: nobody is kept from locking meanwhile. It is asked again at its end.
     drop(writing);
@@ -177,13 +177,13 @@ pub(super) fn in_missing(error: io::Error) -> Refusal {
 
 /// The collection that gets a new member: its locks are about that, too (RFC 4918 section 7.4).
 pub(super) fn way_to_new(spot: &Spot) -> Vec<Covered> {
-    spot.parent_key().map(|parent| covered(&parent, false)).into_iter().collect()
+    spot.parent().map(|place| Covered { place, tree: false }).into_iter().collect()
 }
 
 /// A file is new: nothing is known of it, whatever was known of its path.
 pub(super) async fn created(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = spot.key.clone();
+    let key = spot.place.path.clone();
     if let Err(error) = store.run(move |db| db.created(&key)).await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
     }

@@ -85,7 +85,7 @@ fn what() -> Vec<Row> {
                 "File of the SQLite database in which locks and the properties that clients set \
                  are kept; made where it is missing, in a directory that the server may write. \
                  Empty: there are no locks, and `PROPPATCH` is refused. What belongs to a file is \
-                 kept by its physical path. Tables of lighttpd in the same file are left alone \
+                 kept by its place on the disk, whichever URL or link leads there. Tables of lighttpd in the same file are left alone \
                  and not read.",
             )
             .example("webdav.sqlite-db-name = \"/var/lib/lighty/webdav.db\""),

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use lighty_core::locate::Located;
 use lighty_core::{Exchange, Physical, Settings};
-use lighty_io::file::tree::Tree;
-use lighty_io::file::{FileKind, Meta};
+use lighty_io::file::tree::{Tree, Whereabouts};
+use lighty_io::file::{FileKind, Meta, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
 use super::refusal::Refusal;
@@ -14,15 +14,18 @@ use super::settings::DavSettings;
 /// A place beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
 pub(super) struct Spot {
+    pub(super) root: Rc<Root>,
     pub(super) tree: Tree,
     /// Beneath the document root.
     pub(super) rel: Vec<u8>,
-    /// The physical path: what properties and locks belong to.
-    pub(super) key: Vec<u8>,
+    /// What properties and locks belong to.
+    pub(super) place: Whereabouts,
     /// The decoded path of the URL.
     pub(super) url: Vec<u8>,
     /// The URL ends with a slash: a collection is meant.
     pub(super) slash: bool,
+    /// It is what the request itself names.
+    pub(super) is_requested: bool,
     pub(super) settings: Rc<Settings>,
 }
 
@@ -30,7 +33,8 @@ impl Spot {
     /// Where the request itself leads.
     pub(super) async fn of_request(ex: &Exchange) -> Result<Self, Refusal> {
         let physical = (&*ex.physical.docroot, &*ex.physical.rel);
-        Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await
+        let spot = Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await?;
+        Ok(Self { is_requested: true, ..spot })
     }
 
     /// Where another URL leads.
@@ -54,8 +58,20 @@ impl Spot {
         let tree = ex.services.engine.tree(&root, follow).await?;
         let slash = url.ends_with(b"/");
         let rel = without_slash(rel).to_vec();
-        let key = join(without_slash(docroot), &rel);
-        Ok(Self { tree, rel, key, url: without_slash(url).to_vec(), slash, settings })
+        let place = {
+            let (tree, rel) = (tree.clone(), rel.clone());
+            in_pool(Lane::Stat, move || tree.whereabouts(&rel)).await??
+        };
+        Ok(Self {
+            root,
+            tree,
+            rel,
+            place,
+            url: without_slash(url).to_vec(),
+            slash,
+            is_requested: false,
+            settings,
+        })
     }
 
     /// What is there, links not followed; `None`: nothing.
@@ -72,15 +88,17 @@ impl Spot {
         }
     }
 
-    /// The physical path of the collection that it is in; `None` for a document root.
-    pub(super) fn parent_key(&self) -> Option<Vec<u8>> {
-        let slash = self.key.iter().rposition(|byte| *byte == b'/')?;
-        (!self.rel.is_empty() && slash > 0).then(|| self.key[..slash].to_vec())
+    /// The collection that it is in; `None` for a document root.
+    pub(super) fn parent(&self) -> Option<Whereabouts> {
+        let Whereabouts { path, links } = &self.place;
+        let slash = path.iter().rposition(|byte| *byte == b'/')?;
+        let path = path[..slash].to_vec();
+        (!self.rel.is_empty() && slash > 0).then(|| Whereabouts { path, links: links.clone() })
     }
 
-    /// The URL of what has this physical path beneath it.
-    pub(super) fn url_of(&self, key: &[u8]) -> Vec<u8> {
-        match key.strip_prefix(&*self.key) {
+    /// The URL of what lies beneath it and belongs to this path.
+    pub(super) fn url_of(&self, path: &[u8]) -> Vec<u8> {
+        match path.strip_prefix(&*self.place.path) {
             Some(rest) => [&*self.url, rest].concat(),
             None => self.url.clone(),
         }

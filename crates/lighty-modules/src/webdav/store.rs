@@ -1,8 +1,8 @@
 //! What is kept of files besides the files: the properties that clients set, and locks.
 //!
 //! One SQLite database, one thread that works on it, for all workers. What was answered is on the
-//! disk. Everything belongs to a physical path, so that a file that several URLs lead to has one
-//! set of properties and locks.
+//! disk. Everything belongs to a place (see [`Whereabouts`]), so that a file that several URLs lead
+//! to, by aliases or by links, has one set of properties and locks.
 //!
 //! Reading order: this file (the thread, and who changes files right now), `schema`, `properties`,
 //! `locks`.
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_io::clerk::Clerk;
+#[cfg(doc)]
+use lighty_io::file::tree::Whereabouts;
 use rusqlite::Connection;
 
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
@@ -89,7 +91,7 @@ impl Store {
         let writers = self.writers.clone();
         self.run(move |db| {
             // Both run on this thread: nobody begins to write in between.
-            if writers.touch(&lock.path, lock.infinite) {
+            if writers.touch(&lock.lock.path, lock.lock.infinite) {
                 return Ok(Taken::Busy);
             }
             db.take_lock(&lock, now_s, locks_max)
@@ -131,10 +133,11 @@ impl Writers {
     /// Whether somebody changes what a lock of `path` would cover.
     fn touch(&self, path: &[u8], infinite: bool) -> bool {
         let table = unpoisoned(&self.0);
-        table.at_work.values().flatten().any(|covered| {
-            covered.path == path
-                || (infinite && is_below(&covered.path, path))
-                || (covered.tree && is_below(path, &covered.path))
+        table.at_work.values().flatten().any(|Covered { place, tree }| {
+            let mut ways = place.links.iter().chain([&place.path]);
+            place.path == path
+                || (infinite && ways.any(|way| is_below(way, path)))
+                || (*tree && is_below(path, &place.path))
         })
     }
 }

@@ -10,8 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::{BodyStream, Exchange};
-use lighty_io::file::tree::{TREE_DEPTH_MAX, Tree, is_staging};
+use lighty_core::BodyStream;
+use lighty_http::Status;
+use lighty_io::file::tree::{TREE_DEPTH_MAX, Tree, Whereabouts, is_staging};
 use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
@@ -37,6 +38,10 @@ pub(super) struct Walk {
     store: Option<Store>,
     describer: Describer,
     infinite: bool,
+    /// Members that are not described, beneath the document root.
+    closed: Vec<Vec<u8>>,
+    /// The links that the way to the collection goes through.
+    links: Vec<Vec<u8>>,
     /// Collections that are being read, the innermost last.
     levels: Vec<Level>,
     /// Members of the innermost that are described next.
@@ -63,36 +68,31 @@ struct Level {
 impl Walk {
     /// Begins with what was written already.
     pub(super) async fn begin(
-        ex: &Exchange,
+        engine: FileEngine,
         spot: &Spot,
         store: Option<Store>,
         describer: Describer,
-        infinite: bool,
+        (infinite, closed): (bool, Vec<Vec<u8>>),
         out: Vec<u8>,
     ) -> Result<Self, Refusal> {
-        let docroot = &spot.key[..spot.key.len() - spot.rel.len()];
-        let docroot = docroot.strip_suffix(b"/").unwrap_or(docroot);
-        let docroot = if docroot.is_empty() { b"/" } else { docroot };
-        let root = match ex.services.root(docroot) {
-            Some(root) => root,
-            None => ex.services.open_root(docroot).await?,
-        };
         let mut walk = Self {
-            engine: ex.services.engine.clone(),
-            root,
+            engine,
+            root: Rc::clone(&spot.root),
             tree: spot.tree.clone(),
             follow: follow(spot),
             store,
             describer,
             infinite,
+            closed,
             levels: Vec::new(),
             members: VecDeque::new(),
             known: VecDeque::new(),
+            links: spot.place.links.clone(),
             into: None,
             out,
             ended: false,
         };
-        walk.enter(spot.rel.clone(), spot.key.clone(), spot.url.clone()).await?;
+        walk.enter(spot.rel.clone(), spot.place.path.clone(), spot.url.clone()).await?;
         Ok(walk)
     }
 
@@ -156,6 +156,11 @@ impl Walk {
                 level.staging.push(entry.name);
                 continue;
             }
+            if self.closed.contains(&join(&level.rel, &entry.name)) {
+                let url = listed(&[&*level.url, b"/", &entry.name].concat(), entry.meta.kind);
+                multistatus::push_outcome(&url, Status::FORBIDDEN, None, &mut self.out);
+                continue;
+            }
             let enters = self.infinite && entry.meta.kind == FileKind::Directory;
             self.into = enters.then(|| entry.name.clone());
             if matches!(entry.meta.kind, FileKind::File | FileKind::Directory) {
@@ -187,13 +192,30 @@ impl Walk {
         let Some((level, store)) = self.levels.last().zip(self.store.as_ref()) else {
             return Ok(vec![Described::default(); self.members.len()]);
         };
-        let keys: Vec<_> = self.members.iter().map(|entry| join(&level.key, &entry.name)).collect();
-        let now_s = self.describer.now_s;
-        let known = store.run(move |db| db.describe(&keys, now_s)).await?;
+        let (places, now_s) = (self.places(level).await?, self.describer.now_s);
+        let known = store.run(move |db| db.describe(&places, now_s)).await?;
         match known.is_empty() {
             true => Err(io::Error::other("webdav: the database describes nothing")),
             false => Ok(known),
         }
+    }
+
+    /// Where the members are: here, unless links are followed.
+    async fn places(&self, level: &Level) -> io::Result<Vec<Whereabouts>> {
+        let of = |path| Whereabouts { path, links: self.links.clone() };
+        let names = self.members.iter().map(|entry| &entry.name);
+        if self.follow == Follow::None {
+            return Ok(names.map(|name| of(join(&level.key, name))).collect());
+        }
+        let rels: Vec<_> =
+            names.map(|name| (join(&level.rel, name), of(join(&level.key, name)))).collect();
+        let tree = self.tree.clone();
+        let found = move || {
+            // What is gone meanwhile is nowhere else either.
+            let found = |(rel, here): (Vec<u8>, _)| tree.whereabouts_through(&rel).unwrap_or(here);
+            rels.into_iter().map(found).collect()
+        };
+        ThreadPool::global().run(Lane::Stat, found).await
     }
 
     async fn descend(&mut self, name: &[u8]) -> io::Result<()> {

@@ -22,7 +22,8 @@ impl Place {
                 .expect("it is there");
         let how =
             How { follow: Follow::Beneath, noatime: false, no_xdev: false, cached: false, plain };
-        Self { directory, tree: Tree::new(dir, how) }
+        let tree = Tree::new(dir, directory.path(), how);
+        Self { directory, tree }
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
@@ -321,4 +322,56 @@ fn what_nobody_holds_is_swept() {
     place.write(".lighty-dav-3", "x");
     place.tree.sweep(b"", &[b".lighty-dav-3".to_vec()]);
     assert_eq!(place.names(), ["s"]);
+}
+
+#[test]
+fn a_place_has_one_name_whatever_the_way_to_it() {
+    for plain in [false, true] {
+        let place = Place::with(plain);
+        place.write("col/sub/f", "F");
+        std::os::unix::fs::symlink("col", place.path("link")).expect("a link");
+        std::os::unix::fs::symlink("../link/sub", place.path("col/deep")).expect("a link");
+        let root = place.directory.path().canonicalize().expect("a path");
+        let path = |rel: &str| root.join(rel).into_os_string().into_encoded_bytes();
+        let of = |rel: &str| {
+            let found = place.tree.whereabouts(rel.as_bytes()).expect(rel);
+            (found.path, found.links)
+        };
+        assert_eq!(of("col/sub/f"), (path("col/sub/f"), vec![]));
+        assert_eq!(of("link/sub/f"), (path("col/sub/f"), vec![path("link")]));
+        assert_eq!(of("link/deep/f"), (path("col/sub/f"), vec![path("link"), path("col/deep")]));
+        assert_eq!(of("link"), (path("link"), vec![]), "the link itself");
+        assert_eq!(of("link/new/er"), (path("col/new/er"), vec![path("link")]));
+        assert_eq!(of("col/sub/f/x"), (path("col/sub/f/x"), vec![]));
+        let through = place.tree.whereabouts_through(b"link/deep").expect("a directory");
+        assert_eq!(through.path, path("col/sub"));
+        assert_eq!(through.links, [path("link"), path("col/deep")]);
+        assert_eq!(canonical(&path("link/deep/new")), path("col/sub/new"));
+        assert_eq!(canonical(&path("none/such")), path("none/such"));
+        let whole = place.tree.whereabouts(b"").expect("the root");
+        assert_eq!(whole.path, root.as_os_str().as_encoded_bytes());
+    }
+}
+
+#[test]
+fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
+    let place = Place::new();
+    for path in ["t/a", "t/s/b", "t/s/d/c", "t/closed/x", "t/.lighty-dav-00/y"] {
+        place.write(path, "x");
+    }
+    std::os::unix::fs::symlink("s", place.path("t/link")).expect("a link");
+    for most in [1, 2, 100] {
+        let mut survey = Survey::begin(&place.tree, b"t").expect("a directory");
+        let (mut seen, mut enter) = (Vec::new(), true);
+        loop {
+            let batch = survey.next_batch(most, enter).expect("members");
+            let Some(last) = batch.last() else { break };
+            assert!(batch.len() <= most);
+            enter = last.path != b"closed";
+            let text = |member: &Member| String::from_utf8_lossy(&member.path).into_owned();
+            seen.extend(batch.iter().map(text));
+        }
+        seen.sort();
+        assert_eq!(seen, ["a", "closed", "link", "s", "s/b", "s/d", "s/d/c"]);
+    }
 }

@@ -1,5 +1,6 @@
 //! Locks: RFC 4918 sections 6 and 7.
 
+use lighty_io::file::tree::Whereabouts;
 use rusqlite::{Row, params};
 
 use super::{Db, below};
@@ -25,12 +26,17 @@ pub(in super::super) struct Lock {
 }
 
 /// A lock to be.
-pub(in super::super) type NewLock = Lock;
+#[derive(Clone, Debug)]
+pub(in super::super) struct NewLock {
+    pub(in super::super) lock: Lock,
+    /// The links that the way to it goes through.
+    pub(in super::super) links: Vec<Vec<u8>>,
+}
 
 /// A file that is to be changed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Covered {
-    pub(in super::super) path: Vec<u8>,
+    pub(in super::super) place: Whereabouts,
     /// With all beneath it.
     pub(in super::super) tree: bool,
 }
@@ -88,12 +94,29 @@ impl Db {
         query.query_row([], |row| row.get(0))
     }
 
-    /// The locks that cover a path: its own, and infinite ones of what it lies in.
-    pub(in super::super) fn locks_on(
+    /// The locks that cover a place: those of its path, and infinite ones of collections that have
+    /// it as a member by way of a link.
+    pub(in super::super) fn locks_at(
         &self,
-        path: &[u8],
+        place: &Whereabouts,
         now_s: i64,
     ) -> rusqlite::Result<Vec<Lock>> {
+        let mut locks = self.locks_on(&place.path, now_s)?;
+        for link in &place.links {
+            locks.extend(self.locks_around(link, &locks, now_s)?);
+        }
+        Ok(locks)
+    }
+
+    /// The locks that cover a link, but for those that are known already.
+    fn locks_around(&self, link: &[u8], known: &[Lock], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
+        let mut locks = self.locks_on(link, now_s)?;
+        locks.retain(|lock| known.iter().all(|known| known.token != lock.token));
+        Ok(locks)
+    }
+
+    /// The locks that cover a path: its own, and infinite ones of what it lies in.
+    pub(super) fn locks_on(&self, path: &[u8], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM lighty_lock
              WHERE path = ?1 AND expires_s > ?2 AND (infinite OR ?3)"
@@ -138,10 +161,14 @@ impl Db {
                 blocking.extend(locks);
             }
         };
-        for covered in &claim.paths {
-            note(self.locks_on(&covered.path, now_s)?);
-            if covered.tree {
-                let mut beneath = self.locks_below(&covered.path, now_s)?;
+        for Covered { place, tree } in &claim.paths {
+            let own = self.locks_on(&place.path, now_s)?;
+            for link in &place.links {
+                note(self.locks_around(link, &own, now_s)?);
+            }
+            note(own);
+            if *tree {
+                let mut beneath = self.locks_below(&place.path, now_s)?;
                 beneath.sort_by(|a, b| a.path.cmp(&b.path));
                 beneath.chunk_by(|a, b| a.path == b.path).for_each(|locks| note(locks.to_vec()));
             }
@@ -173,14 +200,15 @@ impl Db {
 
     fn take_lock_within(
         &self,
-        lock: &NewLock,
+        NewLock { lock, links }: &NewLock,
         now_s: i64,
         locks_max: u32,
     ) -> rusqlite::Result<Taken> {
         self.connection
             .prepare_cached("DELETE FROM lighty_lock WHERE expires_s <= ?1")?
             .execute([now_s])?;
-        let mut others = self.locks_on(&lock.path, now_s)?;
+        let place = Whereabouts { path: lock.path.clone(), links: links.clone() };
+        let mut others = self.locks_at(&place, now_s)?;
         if lock.infinite {
             others.extend(self.locks_below(&lock.path, now_s)?);
         }
@@ -202,15 +230,15 @@ impl Db {
         Ok(Taken::Yes)
     }
 
-    /// The lock with one of these tokens that covers a path lasts until `expires_s`.
+    /// The lock with one of these tokens that covers a place lasts until `expires_s`.
     pub(in super::super) fn refresh_lock(
         &mut self,
-        path: &[u8],
+        place: &Whereabouts,
         tokens: &[String],
         user: &[u8],
         (now_s, expires_s): (i64, i64),
     ) -> rusqlite::Result<Refresh> {
-        let mut locks = self.locks_on(path, now_s)?;
+        let mut locks = self.locks_at(place, now_s)?;
         locks.retain(|lock| tokens.contains(&lock.token));
         let Some(mut lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
         if lock.user != user {
@@ -222,15 +250,15 @@ impl Db {
         Ok(Refresh::Done(lock))
     }
 
-    /// Removes a lock that covers a path.
+    /// Removes a lock that covers a place.
     pub(in super::super) fn unlock(
         &mut self,
-        path: &[u8],
+        place: &Whereabouts,
         token: &str,
         user: &[u8],
         now_s: i64,
     ) -> rusqlite::Result<Refresh> {
-        let mut locks = self.locks_on(path, now_s)?;
+        let mut locks = self.locks_at(place, now_s)?;
         locks.retain(|lock| lock.token == token);
         let Some(lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
         if lock.user != user {

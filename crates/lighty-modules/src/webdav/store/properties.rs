@@ -1,5 +1,6 @@
 //! Properties that clients have set ("dead" ones, RFC 4918 section 3).
 
+use lighty_io::file::tree::Whereabouts;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Db, Lock, below};
@@ -39,19 +40,19 @@ pub(in super::super) enum Changed {
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Db {
-    /// What is known of some paths, in their order; of the first ones only, if that is much already,
+    /// What is known of some places, in their order; of the first ones only, if that is much already,
     /// but at least of one.
     pub(in super::super) fn describe(
         &mut self,
-        paths: &[Vec<u8>],
+        places: &[Whereabouts],
         now_s: i64,
     ) -> rusqlite::Result<Vec<Described>> {
         let has_locks = self.has_locks()?;
         let mut bytes = 0;
-        let mut all = Vec::with_capacity(paths.len());
-        for path in paths {
-            let dead = self.properties(path)?;
-            let locks = if has_locks { self.locks_on(path, now_s)? } else { Vec::new() };
+        let mut all = Vec::with_capacity(places.len());
+        for place in places {
+            let dead = self.properties(&place.path)?;
+            let locks = if has_locks { self.locks_at(place, now_s)? } else { Vec::new() };
             bytes += dead.iter().map(|dead| dead.xml.len()).sum::<usize>();
             bytes += locks.iter().map(|lock| lock.owner.len() + lock.url.len()).sum::<usize>();
             all.push(Described { dead, locks });

@@ -4,15 +4,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use lighty_io::file::tree::canonical;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use super::Db;
 
 /// How long another process may hold the database, in milliseconds.
 const BUSY_MS: u64 = 5_000;
 
-/// Names of our own: tables of lighttpd may be in the same file. Paths are physical, absolute and
-/// without a slash at their end.
+/// The form of what is kept. 1: paths as configuration and URL spell them, and no table that says so.
+/// 2: paths of places, see [`lighty_io::file::tree::Whereabouts`].
+const FORM: u32 = 2;
+
+/// Names of our own: tables of lighttpd may be in the same file. Paths are those of places, without a
+/// slash at their end.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS lighty_property (
     path BLOB NOT NULL,
@@ -36,6 +41,7 @@ CREATE TABLE IF NOT EXISTS lighty_move (
     source BLOB NOT NULL PRIMARY KEY,
     target BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lighty_form (form INTEGER NOT NULL);
 ";
 
 impl Db {
@@ -53,6 +59,7 @@ impl Db {
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         let transaction = connection.transaction()?;
         transaction.execute_batch(TABLES)?;
+        bring_to_form(&transaction)?;
         transaction.commit()?;
         let mut db = Self { connection };
         db.complete_moves()?;
@@ -76,4 +83,64 @@ impl Db {
         }
         Ok(())
     }
+}
+
+/// Has everything in the present form.
+fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let form: Option<u32> =
+        transaction.query_row("SELECT MAX(form) FROM lighty_form", [], |row| row.get(0))?;
+    match form {
+        Some(FORM) => Ok(()),
+        Some(later) if later > FORM => Err(rusqlite::Error::InvalidParameterName(format!(
+            "it is of form {later}, which a later lighty has made; this one knows form {FORM}"
+        ))),
+        _ => {
+            respell(transaction)?;
+            transaction.execute("INSERT INTO lighty_form (form) VALUES (?1)", [FORM]).map(drop)
+        }
+    }
+}
+
+/// From form 1 to 2. Where two paths turn out to be one place, what was kept by the place's own path
+/// stays; else what comes first.
+fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    for path in spelled_otherwise(transaction, "path", "lighty_property")? {
+        transaction.execute(
+            "UPDATE OR IGNORE lighty_property SET path = ?2 WHERE path = ?1",
+            params![path, canonical(&path)],
+        )?;
+        transaction.execute("DELETE FROM lighty_property WHERE path = ?1", [&path])?;
+    }
+    for path in spelled_otherwise(transaction, "path", "lighty_lock")? {
+        transaction.execute(
+            "DELETE FROM lighty_lock WHERE path = ?1 AND EXISTS
+             (SELECT 1 FROM lighty_lock AS other WHERE other.path = ?2
+              AND (other.exclusive OR lighty_lock.exclusive))",
+            params![path, canonical(&path)],
+        )?;
+        transaction.execute(
+            "UPDATE lighty_lock SET path = ?2 WHERE path = ?1",
+            params![path, canonical(&path)],
+        )?;
+    }
+    for column in ["source", "target"] {
+        for path in spelled_otherwise(transaction, column, "lighty_move")? {
+            let sql =
+                format!("UPDATE OR REPLACE lighty_move SET {column} = ?2 WHERE {column} = ?1");
+            transaction.execute(&sql, params![path, canonical(&path)])?;
+        }
+    }
+    Ok(())
+}
+
+/// The paths that are not those of their places.
+fn spelled_otherwise(
+    transaction: &Transaction<'_>,
+    column: &str,
+    table: &str,
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let sql = format!("SELECT DISTINCT {column} FROM {table} ORDER BY {column}");
+    let mut query = transaction.prepare(&sql)?;
+    let paths = query.query_map([], |row| row.get::<_, Vec<u8>>(0))?;
+    paths.filter(|path| path.as_ref().map_or(true, |path| canonical(path) != *path)).collect()
 }

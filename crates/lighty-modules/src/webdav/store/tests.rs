@@ -1,3 +1,5 @@
+use lighty_io::file::tree::Whereabouts;
+
 use super::*;
 
 const NOW_S: i64 = 1_000;
@@ -40,7 +42,15 @@ fn lock(token: &str, path: &[u8], infinite: bool, exclusive: bool) -> Lock {
 }
 
 fn take(db: &mut Db, lock: &Lock) -> Taken {
-    db.take_lock(lock, NOW_S, 100).expect("an answer")
+    db.take_lock(&new(lock.clone()), NOW_S, 100).expect("an answer")
+}
+
+fn new(lock: Lock) -> NewLock {
+    NewLock { lock, links: Vec::new() }
+}
+
+fn at(path: &[u8]) -> Whereabouts {
+    Whereabouts { path: path.to_vec(), links: Vec::new() }
 }
 
 fn is_taken(taken: &Taken) -> bool {
@@ -49,7 +59,7 @@ fn is_taken(taken: &Taken) -> bool {
 
 fn blocking(db: &Db, path: &[u8], tree: bool, tokens: &[&str], user: &str) -> Vec<String> {
     let claim = Claim {
-        paths: vec![Covered { path: path.to_vec(), tree }],
+        paths: vec![Covered { place: at(path), tree }],
         tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
         user: user.as_bytes().to_vec(),
     };
@@ -165,22 +175,24 @@ fn locks_end_and_are_counted() {
     let (_directory, mut db) = fresh();
     for number in 0..2 {
         let path = format!("/s/{number}");
-        let taken = db.take_lock(&lock(&path, path.as_bytes(), false, true), NOW_S, 2);
+        let taken = db.take_lock(&new(lock(&path, path.as_bytes(), false, true)), NOW_S, 2);
         assert!(is_taken(&taken.expect("an answer")));
     }
-    let third = lock("third", b"/s/third", false, true);
+    let third = new(lock("third", b"/s/third", false, true));
     assert!(matches!(db.take_lock(&third, NOW_S + 9, 2), Ok(Taken::TooMany)));
     assert!(matches!(db.take_lock(&third, NOW_S + 10, 2), Ok(Taken::Yes)), "the others have ended");
-    let refreshed = db.refresh_lock(b"/s/third", &["third".into()], b"alice", (NOW_S, NOW_S + 99));
+    let refreshed =
+        db.refresh_lock(&at(b"/s/third"), &["third".into()], b"alice", (NOW_S, NOW_S + 99));
     assert!(matches!(refreshed, Ok(Refresh::Done(lock)) if lock.expires_s == NOW_S + 99));
     let of = |db: &mut Db, token: &str, user: &[u8]| {
-        db.refresh_lock(b"/s/third", &[token.into()], user, (NOW_S, NOW_S + 99)).expect("an answer")
+        db.refresh_lock(&at(b"/s/third"), &[token.into()], user, (NOW_S, NOW_S + 99))
+            .expect("an answer")
     };
     assert!(matches!(of(&mut db, "third", b"bob"), Refresh::NotYours));
     assert!(matches!(of(&mut db, "other", b"alice"), Refresh::Unknown));
-    assert!(matches!(db.unlock(b"/s/third", "third", b"bob", NOW_S), Ok(Refresh::NotYours)));
-    assert!(matches!(db.unlock(b"/s/else", "third", b"alice", NOW_S), Ok(Refresh::Unknown)));
-    assert!(matches!(db.unlock(b"/s/third", "third", b"alice", NOW_S), Ok(Refresh::Done(_))));
+    assert!(matches!(db.unlock(&at(b"/s/third"), "third", b"bob", NOW_S), Ok(Refresh::NotYours)));
+    assert!(matches!(db.unlock(&at(b"/s/else"), "third", b"alice", NOW_S), Ok(Refresh::Unknown)));
+    assert!(matches!(db.unlock(&at(b"/s/third"), "third", b"alice", NOW_S), Ok(Refresh::Done(_))));
 }
 
 #[test]
@@ -206,19 +218,76 @@ async fn who_writes_keeps_others_from_locking() {
     let path = directory.path().join("dav.db");
     let store = Stores::default().at(path.to_str().expect("UTF-8")).expect("a store");
     let claim = Claim {
-        paths: vec![Covered { path: b"/s/t".to_vec(), tree: true }],
+        paths: vec![Covered { place: at(b"/s/t"), tree: true }],
         tokens: Vec::new(),
         user: Vec::new(),
     };
     let writing = store.begin_writing(claim, NOW_S).await.expect("an answer").ok();
     let take = async |path: &[u8], infinite| {
-        store.take_lock(lock("x", path, infinite, true), NOW_S, 9).await.expect("an answer")
+        store.take_lock(new(lock("x", path, infinite, true)), NOW_S, 9).await.expect("an answer")
     };
     assert!(matches!(take(b"/s/t", false).await, Taken::Busy));
     assert!(matches!(take(b"/s/t/below", false).await, Taken::Busy));
     assert!(matches!(take(b"/s", true).await, Taken::Busy));
     assert!(matches!(take(b"/s/tt", false).await, Taken::Yes));
     drop(writing.expect("nothing was locked"));
-    let again = store.take_lock(lock("y", b"/s/t", true, true), NOW_S, 9).await;
+    let again = store.take_lock(new(lock("y", b"/s/t", true, true)), NOW_S, 9).await;
     assert!(matches!(again, Ok(Taken::Yes)));
+}
+
+#[test]
+fn locks_of_a_tree_cover_what_links_lead_to() {
+    let (_directory, mut db) = fresh();
+    assert!(is_taken(&take(&mut db, &lock("tree", b"/s/t", true, true))));
+    let linked = Whereabouts { path: b"/s/col/f".to_vec(), links: vec![b"/s/t/l".to_vec()] };
+    let tokens = |locks: Vec<Lock>| locks.into_iter().map(|lock| lock.token).collect::<Vec<_>>();
+    assert_eq!(tokens(db.locks_at(&linked, NOW_S).expect("locks")), ["tree"]);
+    assert!(db.locks_at(&at(b"/s/col/f"), NOW_S).expect("locks").is_empty());
+    let one = lock("one", b"/s/col/f", false, true);
+    let through = NewLock { lock: one.clone(), links: linked.links.clone() };
+    assert!(matches!(db.take_lock(&through, NOW_S, 9), Ok(Taken::Conflict(_))));
+    assert!(is_taken(&take(&mut db, &one)));
+    let mut claim = Claim {
+        paths: vec![Covered { place: linked, tree: false }],
+        tokens: vec!["one".into()],
+        user: b"alice".to_vec(),
+    };
+    assert_eq!(tokens(db.locks_against(&claim, NOW_S).expect("locks")), ["tree"], "both count");
+    claim.tokens.push("tree".into());
+    assert!(db.locks_against(&claim, NOW_S).expect("locks").is_empty());
+}
+
+#[test]
+fn a_database_of_the_first_form_is_respelled_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().canonicalize().expect("a path");
+    let path = |name: &str| root.join(name).into_os_string().into_encoded_bytes();
+    std::fs::create_dir(root.join("col")).expect("a directory");
+    std::os::unix::fs::symlink("col", root.join("link")).expect("a link");
+    {
+        let mut db = open(&directory);
+        set(&mut db, &path("link/a"), "kept");
+        set(&mut db, &path("link/b"), "both");
+        set(&mut db, &path("col/b"), "both");
+        set(&mut db, &path("none/c"), "nowhere");
+        assert!(is_taken(&take(&mut db, &lock("first", &path("col/a"), false, true))));
+        assert!(is_taken(&take(&mut db, &lock("second", &path("link/a"), false, true))));
+        assert!(is_taken(&take(&mut db, &lock("third", &path("link/b"), false, true))));
+        db.connection.execute("DROP TABLE lighty_form", []).expect("as it was");
+    }
+    for _ in 0..2 {
+        let db = open(&directory);
+        assert_eq!(names(&db, &path("col/a")), ["kept"]);
+        assert_eq!(names(&db, &path("col/b")), ["both"]);
+        assert_eq!(names(&db, &path("none/c")), ["nowhere"]);
+        assert!(names(&db, &path("link/a")).is_empty() && names(&db, &path("link/b")).is_empty());
+        let of = |name: &str| db.locks_on(&path(name), NOW_S).expect("locks");
+        assert_eq!((of("col/a").len(), &*of("col/a")[0].token), (1, "first"));
+        assert_eq!(&*of("col/b")[0].token, "third");
+        assert!(of("link/a").is_empty());
+    }
+    let db = open(&directory);
+    db.connection.execute("UPDATE lighty_form SET form = 3", []).expect("of the future");
+    let Err(error) = Db::open(&directory.path().join("dav.db")) else { panic!("it was opened") };
+    assert!(error.to_string().contains("form 3"), "{error}");
 }

@@ -1,0 +1,106 @@
+//! What is in a tree, member by member: for whoever has to look at all of it before it is changed.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::Dir;
+use rustix::io::Errno;
+
+use super::super::meta::{FileKind, Meta};
+use super::super::resolve;
+use super::remove::push_name;
+use super::{TREE_DEPTH_MAX, Tree, is_staging, look_at, open_dir};
+
+/// A walk through a tree. Links are members and are not followed.
+pub struct Survey {
+    levels: Vec<Level>,
+    path: Vec<u8>,
+    /// The directory that ended the last batch.
+    into: Option<Vec<u8>>,
+}
+
+struct Level {
+    dir: OwnedFd,
+    entries: Dir,
+    path_len: usize,
+}
+
+/// Something in a tree.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its path beneath the directory at which the survey began.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub meta: Meta,
+}
+
+impl Survey {
+    /// Begins at a directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin(tree: &Tree, path: &[u8]) -> io::Result<Self> {
+        let found = resolve::find_fd(tree.dir.as_fd(), path, tree.how)?;
+        let dir = open_dir(found.as_fd(), b".")?;
+        let entries = Dir::read_from(&dir)?;
+        let levels = vec![Level { dir, entries, path_len: 0 }];
+        Ok(Self { levels, path: Vec::new(), into: None })
+    }
+
+    /// The next members, at most `most`; none at the end. A batch ends with a directory. The next one
+    /// begins with what is in that, if `enter` says so.
+    ///
+    /// # Errors
+    /// What the system says of the directory that is to be entered, or of its entries; beyond
+    /// [`TREE_DEPTH_MAX`] that its name is too long.
+    pub fn next_batch(&mut self, most: usize, enter: bool) -> io::Result<Vec<Member>> {
+        match self.into.take() {
+            Some(name) if enter => self.enter(&name)?,
+            _ => {}
+        }
+        let mut batch = Vec::new();
+        while let Some(level) = self.levels.last_mut().filter(|_| batch.len() < most) {
+            self.path.truncate(level.path_len);
+            let name = match level.entries.read() {
+                None => {
+                    self.levels.pop();
+                    continue;
+                }
+                Some(entry) => entry?.file_name().to_bytes().to_vec(),
+            };
+            if name == b"." || name == b".." || is_staging(&name) {
+                continue;
+            }
+            let meta = match look_at(level.dir.as_fd(), &name) {
+                // Gone meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                meta => meta?,
+            };
+            push_name(&mut self.path, &name);
+            batch.push(Member { path: self.path.clone(), meta });
+            if meta.kind == FileKind::Directory {
+                self.into = Some(name);
+                break;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn enter(&mut self, name: &[u8]) -> io::Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        if self.levels.len() > TREE_DEPTH_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        let opened = open_dir(level.dir.as_fd(), name).and_then(|dir| {
+            let entries = Dir::read_from(&dir)?;
+            Ok(Level { dir, entries, path_len: self.path.len() })
+        });
+        match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => {
+                self.levels.push(opened?);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the configuration says of each member of a collection that is removed, moved, copied,
+//! replaced, or locked with all that is in it: nobody gets at files by way of what they lie in.
+//!
+//! Each member is looked up as a request for it would be. Where neither a condition nor a module looks
+//! at URLs, all members are alike and none is asked for. What appears in the tree between this look
+//! and the work is not seen; nobody who is kept out of a place can make that happen.
+
+use std::io;
+
+use lighty_core::locate::{locate_rewritten, tells_apart};
+use lighty_core::{Exchange, Fault, Level};
+use lighty_http::Status;
+use lighty_io::file::tree::{Member, Survey};
+use lighty_io::file::{FileKind, Meta};
+use lighty_io::pool::Lane;
+
+use super::multistatus;
+use super::refusal::{Refusal, status_of};
+use super::settings::DavSettings;
+use super::spot::{Spot, in_pool, listed};
+use super::{NAME, names_staging};
+
+/// Members that are told of; then there is no use in looking on.
+pub(super) const REFUSED_MAX: usize = 16;
+
+/// Members that are read from the disk at a time.
+const BATCH: usize = 128;
+
+/// Members between two turns of others.
+const TURN: usize = 32;
+
+/// What is meant to be done to members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Read,
+    Change,
+}
+
+/// A URL at which the members would be asked for, and what for.
+pub(super) struct Asked<'a> {
+    pub(super) spot: &'a Spot,
+    pub(super) deed: Deed,
+}
+
+/// A member that may not be had.
+pub(super) struct Refused {
+    /// Beneath the collection.
+    pub(super) path: Vec<u8>,
+    url: Vec<u8>,
+    status: Status,
+}
+
+/// Checks all that is beneath a collection.
+///
+/// # Errors
+/// 207, in which those are named that may not be had; nothing may be done then.
+pub(super) async fn check_members(
+    ex: &mut Exchange,
+    collection: &Spot,
+    asked: &[Asked<'_>],
+) -> Result<(), Refusal> {
+    let refused = find_refused(ex, collection, asked).await?;
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let mut out = multistatus::begin("multistatus");
+    for Refused { url, status, .. } in &refused {
+        ex.log(
+            Level::Notice,
+            &format!("webdav: nothing is done, for {} is refused", url.escape_ascii()),
+        );
+        multistatus::push_outcome(url, *status, None, &mut out);
+    }
+    multistatus::end("multistatus", &mut out);
+    Err(Refusal::Xml(Status::MULTI_STATUS, out))
+}
+
+/// The first [`REFUSED_MAX`] members that may not be had. What is in one of them is not looked at.
+pub(super) async fn find_refused(
+    ex: &mut Exchange,
+    collection: &Spot,
+    asked: &[Asked<'_>],
+) -> Result<Vec<Refused>, Refusal> {
+    let mut refused = Vec::new();
+    if !tells_apart(ex, NAME) {
+        return Ok(refused);
+    }
+    let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
+    let mut survey = in_pool(Lane::Stat, move || Survey::begin(&tree, &rel)).await??;
+    let (mut enter, mut last) = (true, Vec::new());
+    loop {
+        let batch;
+        (survey, batch) = next_batch(survey, enter).await?;
+        let batch = match batch {
+            Ok(batch) => batch,
+            // What cannot be seen cannot be known to be allowed.
+            Err(error) => {
+                let url = join_url(&collection.url, &last);
+                refused.push(Refused { path: last, url, status: status_of(&error) });
+                return Ok(refused);
+            }
+        };
+        let Some(final_one) = batch.last() else { return Ok(refused) };
+        last.clone_from(&final_one.path);
+        for (count, member) in batch.iter().enumerate() {
+            let found = ask(ex, member, asked).await;
+            enter = found.is_none();
+            refused.extend(found);
+            if refused.len() >= REFUSED_MAX {
+                return Ok(refused);
+            }
+            if count % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        check_waits(ex).await?;
+    }
+}
+
+async fn next_batch(
+    mut survey: Survey,
+    enter: bool,
+) -> Result<(Survey, io::Result<Vec<Member>>), Refusal> {
+    in_pool(Lane::Stat, move || {
+        let batch = survey.next_batch(BATCH, enter);
+        (survey, batch)
+    })
+    .await
+}
+
+/// Whether the client still waits.
+async fn check_waits(ex: &Exchange) -> Result<(), Refusal> {
+    let Some(link) = ex.link.clone() else { return Ok(()) };
+    let gone = std::future::poll_fn(|cx| {
+        let mut link = link.borrow_mut();
+        link.rests();
+        std::task::Poll::Ready(link.poll_gone(cx).is_ready())
+    });
+    if gone.await { Err(Fault::ClientGone.into()) } else { Ok(()) }
+}
+
+async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
+    for Asked { spot, deed } in asked {
+        let url = listed(&join_url(&spot.url, &member.path), member.meta.kind);
+        if !may(ex, &url, spot.is_requested, *deed).await {
+            return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
+        }
+    }
+    None
+}
+
+/// Whether a URL, rewritten by now, may be had for this.
+async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> bool {
+    let Ok(found) = locate_rewritten(ex, url, with_query, NAME).await else { return false };
+    let own = found.settings.module::<DavSettings>();
+    !names_staging(&found.physical.rel) && (deed == Deed::Read || (own.active && !own.readonly))
+}
+
+/// A collection may be named without the slash at its end. What the configuration says of what is in
+/// it (`/private/`) is then asked, too.
+///
+/// # Errors
+/// 403 where it may not be had or changed under its own URL.
+pub(super) async fn check_collection(
+    ex: &mut Exchange,
+    spot: &Spot,
+    meta: Option<&Meta>,
+    deed: Deed,
+) -> Result<(), Refusal> {
+    if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
+        return Ok(());
+    }
+    match may(ex, &listed(&spot.url, FileKind::Directory), spot.is_requested, deed).await {
+        true => Ok(()),
+        false => Err(Status::FORBIDDEN.into()),
+    }
+}
+
+fn join_url(url: &[u8], path: &[u8]) -> Vec<u8> {
+    [url, b"/", path].concat()
+}

@@ -89,6 +89,8 @@ pub enum Fault {
     ConnectionsPerIp,
     DavStore,
     DavBusy,
+    DavHeld,
+    DavNameTooLong,
     DavXml,
     DavXmlTooLarge,
     DavLocksMax,
@@ -120,7 +122,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 60] = [
+    pub const ALL: [Fault; 62] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -175,6 +177,8 @@ impl Fault {
         Fault::ConnectionsPerIp,
         Fault::DavStore,
         Fault::DavBusy,
+        Fault::DavHeld,
+        Fault::DavNameTooLong,
         Fault::DavXml,
         Fault::DavXmlTooLarge,
         Fault::DavLocksMax,
@@ -305,6 +309,16 @@ impl Fault {
             ),
             Fault::DavBusy => {
                 row(Machine, 503, Level::Error, Keep, "too many requests wait for the database")
+            }
+            Fault::DavHeld => row(
+                Operator,
+                503,
+                Level::Error,
+                Keep,
+                "another process holds the database webdav.sqlite-db-name",
+            ),
+            Fault::DavNameTooLong => {
+                row(Client, 414, Level::Info, Keep, "a name too long or a tree too deep for WebDAV")
             }
             Fault::DavXml => {
                 row(Client, 400, Level::Info, Keep, "a malformed body or field of WebDAV")

@@ -18,6 +18,7 @@ mod lock;
 mod members;
 mod mkcol;
 mod multistatus;
+mod placed;
 mod propfind;
 mod proppatch;
 mod put;
@@ -44,6 +45,7 @@ use settings::DavSettings;
 use spot::Spot;
 use store::Store;
 
+pub use placed::{check, databases};
 pub use store::Stores;
 
 const NAME: &str = "mod_webdav";
@@ -66,7 +68,7 @@ impl Module for Webdav {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+        Hooks { physical: true, found: true, ..Hooks::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -94,6 +96,16 @@ impl Module for Webdav {
         }
         let stores = self.stores.clone();
         Step::Wait(Box::pin(serve(ex, stores, method)))
+    }
+
+    /// Nobody gets a database, wherever it is and whatever leads to it.
+    fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let entry = ex.physical.entry.as_ref();
+        if entry.is_some_and(|entry| store::is_of_database(entry.meta())) {
+            spot::of_database().tell(ex);
+            return Step::Answered;
+        }
+        Step::Next
     }
 }
 

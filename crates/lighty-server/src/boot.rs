@@ -21,7 +21,7 @@ use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
 use lighty_modules::auth::Keeper;
 use lighty_modules::uploadprogress::Uploads;
-use lighty_modules::webdav::Stores;
+use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::configured;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::settings::ProxySettings;
@@ -94,7 +94,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         started_s: wall_s(),
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
-        stores: Stores::default(),
+        stores: known_databases(&config, &log),
         places: Places::default(),
         page_places: Places::default(),
         upstreams: Arc::clone(&upstreams),
@@ -119,6 +119,14 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     logs.access.flush(FLUSH_PATIENCE);
     logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO });
     Ok(())
+}
+
+/// The databases of WebDAV. Nothing is opened yet, and nobody gets their files from now on.
+fn known_databases(config: &Config<Settings>, log: &Log) -> Stores {
+    let log = log.clone();
+    let stores = Stores::new(move |text| log.line(Level::Error, wall_s(), text, About::default()));
+    webdav::databases(config).for_each(|(path, _)| stores.expect(path.as_ref()));
+    stores
 }
 
 fn wall_s() -> i64 {

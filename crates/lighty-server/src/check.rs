@@ -15,7 +15,9 @@ use crate::listeners;
 
 /// What only several directives together show to be wrong.
 pub fn together(config: &Config<Settings>) -> Vec<Diagnostic> {
-    lighty_proxy::directives::check(config)
+    let mut findings = lighty_proxy::directives::check(config);
+    findings.extend(lighty_modules::webdav::check(config));
+    findings
 }
 
 /// Every problem that the configuration would meet on this machine, each where it was written.

@@ -149,8 +149,25 @@ impl Tree {
     }
 }
 
+/// What a path leads to, links followed.
+///
+/// # Errors
+/// What the system says.
+pub fn meta_of_path(path: &Path) -> io::Result<Meta> {
+    let stat = retry(|| rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), STATX_MASK))?;
+    Ok(Meta::from_statx(&stat))
+}
+
+/// Removes a file by its path.
+///
+/// # Errors
+/// What the system says.
+pub fn remove_path(path: &Path) -> io::Result<()> {
+    retry(|| rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::empty()))
+}
+
 /// Whether anything has this path, links not followed.
-pub fn exists(path: &std::path::Path) -> bool {
+pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 

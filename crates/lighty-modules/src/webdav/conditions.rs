@@ -63,7 +63,7 @@ impl Facts {
             None => Vec::new(),
             Some(store) => {
                 let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
-                let locks = store.run(move |db| db.locks_at(&place, now_s)).await;
+                let locks = store.read(move |db| db.locks_at(&place, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
         };

@@ -155,14 +155,14 @@ impl Plan {
         let keys = (self.from.place.path.clone(), self.to.place.path.clone());
         if let (Verb::Move, Some(store)) = (self.verb, store) {
             let (from, to) = keys.clone();
-            store.run(move |db| db.moving(&from, &to)).await.map_err(of_store)?;
+            store.write(move |db| db.moving(&from, &to)).await.map_err(of_store)?;
         }
         let work = self.work(ex).await;
         tell_changed();
         if let Some(store) = store {
             let (verb, whole) = (self.verb, self.reach == Reach::All);
             let done = work.is_ok();
-            let noted = store.run(move |db| match (verb, done) {
+            let noted = store.note(move |db| match (verb, done) {
                 (Verb::Copy, true) => db.copied(&keys.0, &keys.1, whole),
                 (Verb::Copy, false) => Ok(()),
                 (Verb::Move, true) => db.moved(&keys.0, &keys.1),

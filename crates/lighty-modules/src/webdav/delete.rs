@@ -77,7 +77,7 @@ pub(super) fn outcome(spot: &Spot, mut troubles: Vec<Trouble>) -> Option<Refusal
 pub(super) async fn forget(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = spot.place.path.clone();
-    let forgotten = store.run(move |db| db.forget_gone(&key, is_there));
+    let forgotten = store.note(move |db| db.forget_gone(&key, is_there));
     if let Err(error) = forgotten.await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
     }

@@ -170,7 +170,7 @@ async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &Lock) -> Resul
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
             let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
-            let given_back = store.run(move |db| db.unlock(&place, &token, &user, now_s)).await;
+            let given_back = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
             Err(in_missing(error).missing_is_conflict())
         }
@@ -189,7 +189,7 @@ async fn refresh(
     }
     let times = (ex.services.clock.unix_s(), expiry(ex, spot));
     let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
-    let refreshed = store.run(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
+    let refreshed = store.write(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
         Refresh::Done(lock) => {
             answer(ex, lock, Status::OK);
@@ -221,7 +221,7 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Re
     check_if(ex, &spot, Some(&store)).await?;
     let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
     let now_s = ex.services.clock.unix_s();
-    let unlocked = store.run(move |db| db.unlock(&place, &token, &user, now_s)).await;
+    let unlocked = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {
         Refresh::Done(_) => {
             done(ex, Status::NO_CONTENT);

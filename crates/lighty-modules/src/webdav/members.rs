@@ -18,6 +18,7 @@ use super::multistatus;
 use super::refusal::{Refusal, status_of};
 use super::settings::DavSettings;
 use super::spot::{Spot, in_pool, listed};
+use super::store::{holds_database, is_of_database};
 use super::{NAME, names_staging};
 
 /// Members that are told of; then there is no use in looking on.
@@ -82,7 +83,7 @@ pub(super) async fn find_refused(
     asked: &[Asked<'_>],
 ) -> Result<Vec<Refused>, Refusal> {
     let mut refused = Vec::new();
-    if !tells_apart(ex, NAME) {
+    if !tells_apart(ex, NAME) && !holds_database(&collection.place.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
@@ -140,9 +141,10 @@ async fn check_waits(ex: &Exchange) -> Result<(), Refusal> {
 }
 
 async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
+    let is_kept = is_of_database(&member.meta);
     for Asked { spot, deed } in asked {
         let url = listed(&join_url(&spot.url, &member.path), member.meta.kind);
-        if !may(ex, &url, spot.is_requested, *deed).await {
+        if is_kept || !may(ex, &url, spot.is_requested, *deed).await {
             return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
         }
     }

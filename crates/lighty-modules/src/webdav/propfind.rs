@@ -96,7 +96,8 @@ async fn describe_itself(
         None => Described::default(),
         Some(store) => {
             let (places, now_s) = (vec![spot.place.clone()], describer.now_s);
-            let found = store.run(move |db| db.describe(&places, now_s)).await.map_err(of_store)?;
+            let found =
+                store.read(move |db| db.describe(&places, now_s)).await.map_err(of_store)?;
             found.into_iter().next().unwrap_or_default()
         }
     };

@@ -37,7 +37,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     if let (Some(store), false) = (&store, refused) {
         let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
         let (key, most) = (spot.place.path.clone(), spot.own().property_bytes_max);
-        let changed = store.run(move |db| db.change(&key, &changes, most)).await;
+        let changed = store.write(move |db| db.change(&key, &changes, most)).await;
         if changed.map_err(of_store)? == Changed::TooLarge {
             return Err(Fault::DavPropertiesFull.into());
         }

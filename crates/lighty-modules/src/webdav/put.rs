@@ -184,7 +184,7 @@ pub(super) fn way_to_new(spot: &Spot) -> Vec<Covered> {
 pub(super) async fn created(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = spot.place.path.clone();
-    if let Err(error) = store.run(move |db| db.created(&key)).await {
+    if let Err(error) = store.note(move |db| db.created(&key)).await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
     }
 }

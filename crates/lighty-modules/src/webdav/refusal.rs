@@ -29,7 +29,12 @@ impl Refusal {
     pub(super) fn tell(self, ex: &mut Exchange) {
         match self {
             Self::Status(status) => ex.fail_status(status),
-            Self::Fault(fault, words) => ex.fail_saying(fault, &words),
+            Self::Fault(fault, words) => {
+                ex.fail_saying(fault, &words);
+                if matches!(fault, Fault::DavBusy | Fault::DavHeld) {
+                    ex.response.fields.set(Known::RetryAfter, "1");
+                }
+            }
             Self::Xml(status, xml) => {
                 ex.fail_status(status);
                 ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
@@ -85,7 +90,11 @@ pub(super) fn fault_of(error: &io::Error) -> Fault {
         Kind::ReadOnlyFilesystem | Kind::ResourceBusy => Fault::Forbidden,
         Kind::Interrupted => Fault::ClientGone,
         Kind::WouldBlock => Fault::DavBusy,
-        _ => Fault::of_file_error(error),
+        Kind::TimedOut => Fault::DavHeld,
+        _ => match Fault::of_file_error(error) {
+            Fault::NameTooLong => Fault::DavNameTooLong,
+            fault => fault,
+        },
     }
 }
 
@@ -98,6 +107,7 @@ pub(super) fn status_of(error: &io::Error) -> Status {
 pub(super) fn of_store(error: io::Error) -> Refusal {
     let fault = match error.kind() {
         io::ErrorKind::WouldBlock => Fault::DavBusy,
+        io::ErrorKind::TimedOut => Fault::DavHeld,
         io::ErrorKind::StorageFull => Fault::DiskFull,
         _ => Fault::DavStore,
     };

@@ -3,13 +3,14 @@
 use std::rc::Rc;
 
 use lighty_core::locate::Located;
-use lighty_core::{Exchange, Physical, Settings};
+use lighty_core::{Exchange, Fault, Physical, Settings};
 use lighty_io::file::tree::{Tree, Whereabouts};
 use lighty_io::file::{FileKind, Meta, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
 use super::refusal::Refusal;
 use super::settings::DavSettings;
+use super::store::is_of_database;
 
 /// A place beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
@@ -81,6 +82,7 @@ impl Spot {
         match found {
             // A file is no collection, whatever the URL says.
             Ok(meta) if slash && meta.kind == FileKind::File => Ok(None),
+            Ok(meta) if is_of_database(&meta) => Err(of_database()),
             Ok(meta) => Ok(Some(meta)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(None),
@@ -107,6 +109,11 @@ impl Spot {
     pub(super) fn own(&self) -> &DavSettings {
         self.settings.module::<DavSettings>()
     }
+}
+
+/// What is said of a file that belongs to a database.
+pub(super) fn of_database() -> Refusal {
+    Refusal::Fault(Fault::Forbidden, "it belongs to webdav.sqlite-db-name".to_owned())
 }
 
 /// The URL that a collection or a file is listed by.

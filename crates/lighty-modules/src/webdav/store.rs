@@ -4,9 +4,10 @@
 //! disk. Everything belongs to a place (see [`Whereabouts`]), so that a file that several URLs lead
 //! to, by aliases or by links, has one set of properties and locks.
 //!
-//! Reading order: this file (the thread, and who changes files right now), `schema`, `properties`,
-//! `locks`.
+//! Reading order: this file (the thread, and who changes files right now), `keeper` (the file, and
+//! what is done while another process holds it), `schema`, `properties`, `locks`.
 
+mod keeper;
 mod locks;
 mod properties;
 mod schema;
@@ -23,24 +24,45 @@ use lighty_io::clerk::Clerk;
 use lighty_io::file::tree::Whereabouts;
 use rusqlite::Connection;
 
+use keeper::{Gate, Keeper, Tell};
+
+pub(super) use keeper::{holds_database, is_of_database};
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
 pub(super) use properties::{Change, Changed, Dead, Described};
 
 /// The databases of the process.
-#[derive(Clone, Default)]
-pub struct Stores(Arc<Mutex<HashMap<PathBuf, Store>>>);
+#[derive(Clone)]
+pub struct Stores {
+    all: Arc<Mutex<HashMap<PathBuf, Store>>>,
+    tell: Tell,
+}
 
 impl Stores {
+    /// None yet. `tell` hears what concerns no single request.
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { all: Arc::default(), tell: Arc::new(tell) }
+    }
+
+    /// Knows a database by its files, so that nobody gets them, before it is first used.
+    pub fn expect(&self, path: &Path) {
+        keeper::remember(path);
+    }
+
     /// The store in this file. Nothing is opened before it is used.
     pub(super) fn at(&self, path: &str) -> io::Result<Store> {
-        let mut stores = unpoisoned(&self.0);
+        let mut stores = unpoisoned(&self.all);
         if let Some(store) = stores.get(Path::new(path)) {
             return Ok(store.clone());
         }
         let owned = PathBuf::from(path);
-        let file = owned.clone();
-        let clerk = Clerk::start("webdav", move || Db::open(&file).map_err(io_error))?;
-        let store = Store { clerk, writers: Writers::default() };
+        let (file, tell) = (owned.clone(), Arc::clone(&self.tell));
+        let clerk = Clerk::start("webdav", move || Ok(Keeper::new(&file, Arc::clone(&tell))))?;
+        let store = Store {
+            clerk,
+            writers: Writers::default(),
+            reads: Arc::default(),
+            writes: Arc::default(),
+        };
         stores.insert(owned, store.clone());
         Ok(store)
     }
@@ -49,21 +71,68 @@ impl Stores {
 /// A handle to a store. Clones share it.
 #[derive(Clone)]
 pub(super) struct Store {
-    clerk: Clerk<Db>,
+    clerk: Clerk<Keeper>,
     writers: Writers,
+    /// Another process may keep others from reading, or from writing alone.
+    reads: Arc<Gate>,
+    writes: Arc<Gate>,
 }
 
 impl Store {
-    /// Does something with the database.
+    /// Looks something up in the database.
     ///
     /// # Errors
-    /// `WouldBlock` when too much waits, else what SQLite says.
-    pub(super) async fn run<T, F>(&self, job: F) -> io::Result<T>
+    /// `WouldBlock` when too much waits, `TimedOut` when another process holds the database, else
+    /// what SQLite says.
+    pub(super) async fn read<T, F>(&self, job: F) -> io::Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.clerk.run(job).await?.map_err(io_error)
+        self.pass(&self.reads, job).await
+    }
+
+    /// Changes something in the database. What was answered is on the disk.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub(super) async fn write<T, F>(&self, job: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.pass(&self.writes, job).await
+    }
+
+    /// Notes what has become of files: that has happened, and waits whatever others say of the
+    /// database.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub(super) async fn note<T, F>(&self, job: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.clerk.run(move |keeper| job(keeper.db()?).map_err(io_error)).await?
+    }
+
+    async fn pass<T, F>(&self, gate: &Arc<Gate>, job: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let held = || io::Error::new(io::ErrorKind::TimedOut, "database is locked");
+        let pass = Gate::enter(gate).ok_or_else(held)?;
+        let work = self.clerk.run(move |keeper| {
+            if pass.is_late() {
+                return Err(held());
+            }
+            let done = keeper.db().and_then(|db| job(db).map_err(io_error));
+            pass.note(&done);
+            done
+        });
+        work.await?
     }
 
     /// Begins to change files: none of them has a lock that the claim does not know of, and none
@@ -74,7 +143,7 @@ impl Store {
         now_s: i64,
     ) -> io::Result<Result<Writing, Vec<Lock>>> {
         let writers = self.writers.clone();
-        self.run(move |db| {
+        self.read(move |db| {
             let blocking = db.locks_against(&claim, now_s)?;
             Ok(if blocking.is_empty() { Ok(writers.enter(claim.paths)) } else { Err(blocking) })
         })
@@ -89,7 +158,7 @@ impl Store {
         locks_max: u32,
     ) -> io::Result<Taken> {
         let writers = self.writers.clone();
-        self.run(move |db| {
+        self.write(move |db| {
             // Both run on this thread: nobody begins to write in between.
             if writers.touch(&lock.lock.path, lock.lock.infinite) {
                 return Ok(Taken::Busy);
@@ -105,7 +174,7 @@ fn io_error(error: rusqlite::Error) -> io::Error {
     use rusqlite::ErrorCode as Code;
     let kind = match error.sqlite_error_code() {
         Some(Code::DiskFull) => io::ErrorKind::StorageFull,
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => io::ErrorKind::WouldBlock,
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => io::ErrorKind::TimedOut,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
@@ -167,6 +236,8 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The database.
 pub(super) struct Db {
     connection: Connection,
+    /// It was of an earlier form.
+    respelled: bool,
 }
 
 /// The range of all paths beneath a directory, as blobs are ordered: `/` is followed by `0`.

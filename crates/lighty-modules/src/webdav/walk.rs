@@ -193,7 +193,7 @@ impl Walk {
             return Ok(vec![Described::default(); self.members.len()]);
         };
         let (places, now_s) = (self.places(level).await?, self.describer.now_s);
-        let known = store.run(move |db| db.describe(&places, now_s)).await?;
+        let known = store.read(move |db| db.describe(&places, now_s)).await?;
         match known.is_empty() {
             true => Err(io::Error::other("webdav: the database describes nothing")),
             false => Ok(known),

@@ -72,7 +72,10 @@ impl Tree {
         upload.copy_from(self, from, cancel)?;
         let is_dir = tree.look(path).is_ok_and(|meta| meta.kind == FileKind::Directory);
         if is_dir && replace == Replace::Yes {
-            tree.set_aside(path)?;
+            upload.commit_over(|parent, staged, name| {
+                place((parent, staged), (parent, name), replace)
+            })?;
+            return Ok(Vec::new());
         }
         let expected = if replace == Replace::Yes { Expected::Anything } else { Expected::Nothing };
         upload.commit(expected)?;
@@ -134,12 +137,6 @@ impl Tree {
         }
         let troubles = self.copy_to(from, (tree, path), (replace, Reach::All), cancel)?;
         if troubles.is_empty() { self.remove_all(from, cancel) } else { Ok(troubles) }
-    }
-
-    /// Takes a name from what has it, and removes that.
-    fn set_aside(&self, path: &[u8]) -> io::Result<()> {
-        let (parent, name) = self.parent(path)?;
-        aside(parent.as_fd(), name)
     }
 }
 

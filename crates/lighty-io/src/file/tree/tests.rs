@@ -375,3 +375,37 @@ fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
         assert_eq!(seen, ["a", "closed", "link", "s", "s/b", "s/d", "s/d/c"]);
     }
 }
+
+#[test]
+fn a_file_takes_the_place_of_a_directory_in_one_step() {
+    let place = Place::new();
+    place.write("f", "new");
+    place.write("d", "old");
+    let name = place.path("d");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let missed = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut missed = 0;
+            while !over.load(Ordering::Relaxed) {
+                missed += u32::from(name.symlink_metadata().is_err());
+            }
+            missed
+        });
+        for _ in 0..20 {
+            let how = (Replace::Yes, Reach::All);
+            place.write("other/old", "old");
+            let moved =
+                place.tree.move_to(b"other", (&place.tree, b"d"), how.0, &Cancel::default());
+            assert!(moved.expect("moved").is_empty());
+            assert_eq!(place.read("d/old"), "old");
+            let copied = place.tree.copy_to(b"f", (&place.tree, b"d"), how, &Cancel::default());
+            assert!(copied.expect("copied").is_empty());
+            assert_eq!(place.read("d"), "new");
+        }
+        over.store(true, Ordering::Relaxed);
+        watch.join().expect("counted")
+    });
+    assert_eq!(missed, 0, "the name was free meanwhile");
+    let names = fs::read_dir(place.directory.path()).expect("a directory").count();
+    assert_eq!(names, 2, "nothing is left over");
+}

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
@@ -110,6 +110,27 @@ impl Upload {
         }
         done
     }
+
+    /// The file is whole and safe on its disk, with a name for the time being; `place` exchanges that
+    /// for the name to be, whatever has that.
+    ///
+    /// # Errors
+    /// What the system says; what has the name keeps it then.
+    pub(super) fn commit_over(
+        mut self,
+        place: impl FnOnce(BorrowedFd<'_>, &[u8], &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        retry(|| rustix::fs::fsync(&parts.file))?;
+        let staged = match parts.temporary.take() {
+            Some(staged) => staged,
+            None => staging::with_name(|name| parts.link(name))?.0,
+        };
+        let staged = parts.temporary.insert(staged);
+        place(parts.parent.as_fd(), staged, &parts.name)?;
+        parts.temporary = None;
+        Ok(())
+    }
 }
 
 impl Parts {
@@ -186,12 +207,7 @@ impl Parts {
     }
 }
 
-fn rename(
-    parent: std::os::fd::BorrowedFd<'_>,
-    from: &[u8],
-    to: &[u8],
-    replaces: bool,
-) -> io::Result<()> {
+fn rename(parent: BorrowedFd<'_>, from: &[u8], to: &[u8], replaces: bool) -> io::Result<()> {
     if replaces {
         return retry(|| rustix::fs::renameat(parent, from, parent, to));
     }

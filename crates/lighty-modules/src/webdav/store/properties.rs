@@ -131,6 +131,10 @@ impl Db {
 
     /// A file is new: what is known of its path is known of another one. Its locks stay.
     pub(in super::super) fn created(&mut self, path: &[u8]) -> rusqlite::Result<()> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM lighty_property WHERE path = ?1)";
+        if !self.connection.prepare_cached(sql)?.query_row([path], |row| row.get(0))? {
+            return Ok(());
+        }
         let sql = "DELETE FROM lighty_property WHERE path = ?1";
         self.connection.prepare_cached(sql)?.execute([path]).map(drop)
     }
@@ -153,6 +157,9 @@ impl Db {
         target: &[u8],
         whole: bool,
     ) -> rusqlite::Result<()> {
+        if self.known_paths(source)?.is_empty() && self.known_paths(target)?.is_empty() {
+            return Ok(());
+        }
         let transaction = self.connection.transaction()?;
         replace_target(&transaction, target)?;
         let (from, to) = below(source);

@@ -9,8 +9,9 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use super::Db;
 
-/// How long another process may hold the database, in milliseconds.
-const BUSY_MS: u64 = 5_000;
+/// How long one request waits for another process that holds the database, in milliseconds. Others
+/// do not wait meanwhile.
+const BUSY_MS: u64 = 1_000;
 
 /// The form of what is kept. 1: paths as configuration and URL spell them, and no table that says so.
 /// 2: paths of places, see [`lighty_io::file::tree::Whereabouts`].
@@ -59,9 +60,9 @@ impl Db {
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         let transaction = connection.transaction()?;
         transaction.execute_batch(TABLES)?;
-        bring_to_form(&transaction)?;
+        let respelled = bring_to_form(&transaction)?;
         transaction.commit()?;
-        let mut db = Self { connection };
+        let mut db = Self { connection, respelled };
         db.complete_moves()?;
         Ok(db)
     }
@@ -85,25 +86,27 @@ impl Db {
     }
 }
 
-/// Has everything in the present form.
-fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+/// Has everything in the present form. Whether anything was there in another one.
+fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     let form: Option<u32> =
         transaction.query_row("SELECT MAX(form) FROM lighty_form", [], |row| row.get(0))?;
     match form {
-        Some(FORM) => Ok(()),
+        Some(FORM) => Ok(false),
         Some(later) if later > FORM => Err(rusqlite::Error::InvalidParameterName(format!(
             "it is of form {later}, which a later lighty has made; this one knows form {FORM}"
         ))),
         _ => {
-            respell(transaction)?;
-            transaction.execute("INSERT INTO lighty_form (form) VALUES (?1)", [FORM]).map(drop)
+            let respelled = respell(transaction)?;
+            transaction.execute("INSERT INTO lighty_form (form) VALUES (?1)", [FORM])?;
+            Ok(respelled)
         }
     }
 }
 
 /// From form 1 to 2. Where two paths turn out to be one place, what was kept by the place's own path
 /// stays; else what comes first.
-fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
+    let before = transaction.total_changes();
     for path in spelled_otherwise(transaction, "path", "lighty_property")? {
         transaction.execute(
             "UPDATE OR IGNORE lighty_property SET path = ?2 WHERE path = ?1",
@@ -130,7 +133,7 @@ fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
             transaction.execute(&sql, params![path, canonical(&path)])?;
         }
     }
-    Ok(())
+    Ok(transaction.total_changes() != before)
 }
 
 /// The paths that are not those of their places.

@@ -216,7 +216,7 @@ fn writers_need_the_tokens_of_what_they_change() {
 async fn who_writes_keeps_others_from_locking() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("dav.db");
-    let store = Stores::default().at(path.to_str().expect("UTF-8")).expect("a store");
+    let store = Stores::new(|_| {}).at(path.to_str().expect("UTF-8")).expect("a store");
     let claim = Claim {
         paths: vec![Covered { place: at(b"/s/t"), tree: true }],
         tokens: Vec::new(),

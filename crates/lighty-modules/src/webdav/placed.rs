@@ -1,0 +1,63 @@
+//! Where the databases are that a configuration names: beneath a directory that is served, a URL leads
+//! to them.
+
+use lighty_config::{Config, Diagnostic, Level, Span, Value};
+use lighty_core::Settings;
+use lighty_io::file::tree::canonical;
+
+use super::store::is_below;
+
+/// The databases that a configuration names, and where it does.
+pub fn databases(config: &Config<Settings>) -> impl Iterator<Item = (&str, Span)> {
+    values(config, "webdav.sqlite-db-name")
+        .filter_map(|(value, span)| Some((value.as_str()?, span)))
+        .filter(|(path, _)| !path.is_empty())
+}
+
+/// Warns of databases that lie in a document root or in what an alias leads to.
+pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let served = served(config);
+    let mut findings = Vec::new();
+    for (path, span) in databases(config) {
+        let place = canonical(path.as_bytes());
+        let around = served.iter().find(|(_, directory)| is_below(&place, directory));
+        if let Some((name, directory)) = around {
+            let text = format!(
+                "the database \"{path}\" lies in {name} \"{}\": requests for it are refused, but it \
+                 belongs where no URL leads",
+                String::from_utf8_lossy(directory)
+            );
+            findings.push(Diagnostic::new(Level::Warning, "value", span, text));
+        }
+    }
+    findings
+}
+
+/// Directories that are served, links resolved, and by which directive.
+fn served(config: &Config<Settings>) -> Vec<(&'static str, Vec<u8>)> {
+    let roots = values(config, "server.document-root").filter_map(|(value, _)| value.as_str());
+    let roots = roots.map(|root| ("server.document-root", root.to_owned()));
+    let aliases = values(config, "alias.url").flat_map(|(value, _)| targets(value));
+    let aliases = aliases.map(|target| ("alias.url", target));
+    let resolve = |path: String| {
+        // The last name may be a link, too.
+        let inside = canonical(format!("{}/.", path.trim_end_matches('/')).as_bytes());
+        inside.strip_suffix(b"/.").unwrap_or(&inside).to_vec()
+    };
+    roots.chain(aliases).map(|(name, path)| (name, resolve(path))).collect()
+}
+
+fn targets(value: &Value) -> Vec<String> {
+    let map = lighty_config::parse_map(value).unwrap_or_default();
+    map.iter().map(|(_, target)| target.to_string()).collect()
+}
+
+fn values<'a>(
+    config: &'a Config<Settings>,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a Value, Span)> {
+    let settings = config.blocks().iter().flat_map(|block| &block.settings);
+    settings
+        .filter(move |setting| setting.name == name)
+        .map(|setting| (&setting.value.value, setting.value.span))
+}

@@ -1,0 +1,170 @@
+//! The database file: opened when it is needed, given up when it is gone, and known wherever its
+//! files are met.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lighty_io::file::Meta;
+use lighty_io::file::tree::{canonical, meta_of_path, remove_path};
+
+use super::{Db, io_error, is_below};
+
+/// Who is told of what concerns no single request.
+pub(super) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What the thread of a store keeps.
+pub(super) struct Keeper {
+    path: PathBuf,
+    open: Option<(Db, Meta)>,
+    tell: Tell,
+}
+
+impl Keeper {
+    pub(super) fn new(path: &Path, tell: Tell) -> Self {
+        Self { path: path.to_owned(), open: None, tell }
+    }
+
+    /// The database: the one that has its name now.
+    pub(super) fn db(&mut self) -> io::Result<&mut Db> {
+        let there = meta_of_path(&self.path).ok();
+        let same = |(_, meta): &(Db, Meta)| there.is_some_and(|there| there.same_file(meta));
+        if self.open.as_ref().is_some_and(|open| !same(open)) {
+            let what = if there.is_some() { "was replaced" } else { "was removed" };
+            (self.tell)(&format!(
+                "webdav.sqlite-db-name = \"{}\": the file {what} while the server ran; the locks and \
+                 properties in it are lost, and what has the name now is used",
+                self.path.display()
+            ));
+            self.give_up();
+        }
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.make()?,
+        };
+        Ok(&mut self.open.insert(open).0)
+    }
+
+    /// Closes a file that has lost its name. What was written last is brought into it; else what has
+    /// the name next would be taken for the file that it belongs to.
+    fn give_up(&mut self) {
+        let Some((db, _)) = self.open.take() else { return };
+        // It fails where the disk does; then that much is lost of a file that nobody finds.
+        let _ = db.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        drop(db);
+        for name in added_names(&self.path) {
+            if meta_of_path(&name).is_ok_and(|meta| is_of_database(&meta)) {
+                // Nobody may remove it: opening what comes next says so.
+                let _ = remove_path(&name);
+            }
+        }
+    }
+
+    fn make(&self) -> io::Result<(Db, Meta)> {
+        let db = Db::open(&self.path).map_err(io_error)?;
+        if db.respelled {
+            (self.tell)(&format!(
+                "webdav.sqlite-db-name = \"{}\": brought to the present form",
+                self.path.display()
+            ));
+        }
+        remember(&self.path);
+        Ok((db, meta_of_path(&self.path)?))
+    }
+}
+
+/// The files of a database.
+struct Known {
+    name: PathBuf,
+    /// Links resolved.
+    path: Vec<u8>,
+    files: Vec<Meta>,
+}
+
+/// The files of all databases: nobody gets them by a URL.
+static KNOWN: RwLock<Vec<Known>> = RwLock::new(Vec::new());
+
+/// What SQLite calls the files that it has beside a database.
+fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
+    ["-wal", "-shm", "-journal"].into_iter().map(|ending| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    })
+}
+
+/// Notes which files belong to a database now.
+pub(super) fn remember(path: &Path) {
+    let names = std::iter::once(path.to_owned()).chain(added_names(path));
+    let files = names.filter_map(|name| meta_of_path(&name).ok()).collect();
+    let known =
+        Known { name: path.to_owned(), path: canonical(path.as_os_str().as_bytes()), files };
+    let mut all = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|known| known.name != path);
+    all.push(known);
+}
+
+/// Whether a file belongs to a database.
+pub(in super::super) fn is_of_database(meta: &Meta) -> bool {
+    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().flat_map(|known| &known.files).any(|file| file.same_file(meta))
+}
+
+/// Whether a database lies beneath a directory.
+pub(in super::super) fn holds_database(directory: &[u8]) -> bool {
+    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().any(|known| is_below(&known.path, directory))
+}
+
+/// Whether another process holds the database, so that whoever asks for it need not wait to hear it:
+/// one at a time tries.
+#[derive(Default)]
+pub(super) struct Gate {
+    held: AtomicBool,
+    tried: AtomicBool,
+}
+
+/// Leave to ask the database.
+pub(super) struct Pass {
+    gate: Arc<Gate>,
+    tries: bool,
+}
+
+impl Gate {
+    /// `None` while it is held and somebody tries.
+    pub(super) fn enter(gate: &Arc<Self>) -> Option<Pass> {
+        let tries = gate.held.load(Ordering::Acquire);
+        if tries && gate.tried.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Pass { gate: Arc::clone(gate), tries })
+    }
+}
+
+impl Pass {
+    /// Whether it turned out to be held while this one waited for its turn.
+    pub(super) fn is_late(&self) -> bool {
+        !self.tries && self.gate.held.load(Ordering::Acquire)
+    }
+
+    /// Notes what came of it.
+    pub(super) fn note<T>(&self, done: &io::Result<T>) {
+        let held = done.as_ref().is_err_and(is_held);
+        self.gate.held.store(held, Ordering::Release);
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if self.tries {
+            self.gate.tried.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Whether an error says that another process holds the database.
+pub(super) fn is_held(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
+}

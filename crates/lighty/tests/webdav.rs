@@ -726,7 +726,7 @@ fn a_lock_holds_by_whichever_way_a_file_is_reached() {
     let token = token_of(&lock(&server, "/t/l/g", ""));
     assert_eq!(status(&server, "DELETE", "/lcol/sub", ""), 207);
     assert_eq!(status(&server, "MOVE", "/col", "Destination: /moved\r\n"), 207);
-    assert_eq!(status(&server, "COPY", "/t", "Destination: /lcol/sub\r\n"), 207);
+    assert_eq!(status(&server, "COPY", "/t", "Destination: /lcol/sub\r\n"), 423);
     assert_eq!(server.get("/col/sub/g").text(), "x");
     assert_eq!(status(&server, "UNLOCK", "/store/g", &format!("Lock-Token: {token}\r\n")), 204);
     assert_eq!(status(&server, "DELETE", "/lcol/sub/g", ""), 204);

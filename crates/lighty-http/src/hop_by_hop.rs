@@ -1,7 +1,8 @@
 //! Which fields end with the connection they came on, and which are forwarded: RFC 9110 section
 //! 7.6.1.
 
-use crate::fields::list_items;
+use crate::decimal;
+use crate::fields::{list_items, trim};
 use crate::{Fields, Known};
 
 /// Whether a field concerns one connection only, whether or not `Connection` names it.
@@ -87,6 +88,18 @@ pub fn is_essential(known: Option<Known>, name: &[u8]) -> bool {
         || matches!(known, K::ContentSecurityPolicy | K::XContentTypeOptions)
 }
 
+/// Seconds after which whoever sent `Keep-Alive` ends a connection that carries no request, where the
+/// field says so (RFC 2068 section 19.7.1.1).
+#[must_use]
+pub fn keep_alive_timeout_s(value: &[u8]) -> Option<u64> {
+    const TIMEOUT: &[u8] = b"timeout";
+    list_items(value).find_map(|item| {
+        let at = item.iter().position(|byte| *byte == b'=')?;
+        let is_timeout = trim(&item[..at]).eq_ignore_ascii_case(TIMEOUT);
+        is_timeout.then(|| decimal::parse(trim(&item[at + 1..]))).flatten()
+    })
+}
+
 /// Most connections name an option that is no field, or one that goes anyway: then nothing needs
 /// to be compared.
 fn is_nomination(option: &[u8]) -> bool {
@@ -139,6 +152,23 @@ mod tests {
             ("X-A", "1"),
         ];
         assert_eq!(names(&lines), ["Host", "Proxy-Authorization", "X-A"]);
+    }
+
+    #[test]
+    fn the_timeout_of_a_connection_is_read_where_it_is_one() {
+        for (value, timeout_s) in [
+            ("timeout=5", Some(5)),
+            ("max=100, Timeout = 20", Some(20)),
+            ("timeout=0", Some(0)),
+            ("timeout=18446744073709551616", None),
+            ("timeout=-1", None),
+            ("timeout=", None),
+            ("timeout", None),
+            ("max=100", None),
+            ("", None),
+        ] {
+            assert_eq!(keep_alive_timeout_s(value.as_bytes()), timeout_s, "{value}");
+        }
     }
 
     #[test]

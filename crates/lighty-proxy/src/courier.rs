@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, ClientLink, Fault};
@@ -42,6 +43,10 @@ const INTERIM_MAX: u32 = 100;
 /// Milliseconds without an answer after which it is asked whether the client still waits.
 const PATIENCE_MS: u64 = 200;
 
+/// How long the reset is waited for that proves that a request met a closed connection: a way to
+/// the backend and back.
+const RESET_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Carries one request at a time. Reusable.
 pub struct Courier {
     pub session: Box<dyn Session>,
@@ -49,8 +54,9 @@ pub struct Courier {
     pub words: Words,
     out: Vec<u8>,
     sent: usize,
-    /// Bytes of the request went out, whether or not they still stand in `out`.
-    has_sent: bool,
+    /// Bytes of the request that went out, whether or not they still stand in `out`.
+    written: u64,
+    ending: Ending,
     /// Interim answers of this request so far.
     interim: u32,
     inbox: Vec<u8>,
@@ -74,6 +80,16 @@ enum Waits {
     Client,
     Write,
     Read,
+}
+
+/// How the backend ended the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    None,
+    /// By the end of the stream.
+    Told,
+    /// By a reset, which a call has heard of; later ones only hear of an end.
+    Reset,
 }
 
 /// When what happens.
@@ -108,7 +124,8 @@ impl Courier {
             words: Words::default(),
             out: Vec::with_capacity(1024),
             sent: 0,
-            has_sent: false,
+            written: 0,
+            ending: Ending::None,
             interim: 0,
             inbox: vec![0; INBOX_BYTES],
             start: 0,
@@ -129,7 +146,8 @@ impl Courier {
         self.words.clear();
         self.out.clear();
         self.sent = 0;
-        self.has_sent = false;
+        self.written = 0;
+        self.ending = Ending::None;
         self.interim = 0;
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
@@ -153,7 +171,13 @@ impl Courier {
 
     /// Whether any byte of the request went out.
     pub fn has_sent(&self) -> bool {
-        self.has_sent
+        self.written > 0
+    }
+
+    /// Whether it is certain that the backend has read nothing of the request, although bytes of
+    /// it went out: it had ended the connection before.
+    pub async fn went_unread(&self, stream: &Stream) -> bool {
+        self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
     }
 
     /// Whether everything that was to be sent went out: only then can the connection carry another
@@ -198,7 +222,7 @@ impl Courier {
                 match stream.try_write(&self.out[self.sent..]) {
                     Ok(count) => {
                         self.sent += count;
-                        self.has_sent |= count > 0;
+                        self.written += count as u64;
                         moved += count;
                         if moved < TURN_BYTES {
                             continue;
@@ -213,7 +237,10 @@ impl Courier {
                             continue;
                         }
                     }
-                    Err(_) => self.deaf = true,
+                    Err(error) => {
+                        self.deaf = true;
+                        self.saw_ending(Some(&error));
+                    }
                 }
                 break;
             }
@@ -324,12 +351,25 @@ impl Courier {
         };
         match stream.poll_read(cx, &mut self.inbox[self.end..]) {
             Poll::Pending => Ok(Poll::Pending),
-            Poll::Ready(Ok(0)) => Err(closed("end of the connection".to_owned())),
+            Poll::Ready(Ok(0)) => {
+                self.saw_ending(None);
+                Err(closed("end of the connection".to_owned()))
+            }
             Poll::Ready(Ok(count)) => {
                 self.end += count;
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(error)) => Err(closed(error.to_string())),
+        }
+    }
+
+    /// Reading has told the end, or a call an error.
+    fn saw_ending(&mut self, error: Option<&io::Error>) {
+        let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+        match error {
+            Some(error) if is_reset(error) => self.ending = Ending::Reset,
+            None if self.ending == Ending::None => self.ending = Ending::Told,
+            _ => {}
         }
     }
 

@@ -5,11 +5,17 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::transport::Stream;
 
 use crate::address::{Address, AddressId};
 use crate::backlog::Call;
+use crate::spec::Protocol;
 use crate::upstream::Upstream;
+
+/// How much sooner than the backend a connection is ended, in milliseconds: its clock began to run
+/// before ours, and a request takes time to get there.
+const EARLY_MS: u64 = 1000;
 
 /// A place among the connections of an address. Giving it up lets the next request in.
 pub struct Place {
@@ -58,12 +64,27 @@ pub struct Connection {
     /// Requests it has carried, the present one included.
     pub requests: u32,
     idle_since_ms: u64,
+    /// Milliseconds that it may rest.
+    idle_ms: u64,
 }
 
 impl Connection {
     /// A connection that was just made, for its first request.
     pub fn new(stream: Stream, place: Place, now_ms: u64) -> Self {
-        Self { stream: Rc::new(stream), place, made_ms: now_ms, requests: 1, idle_since_ms: 0 }
+        let idle_ms = place.upstream.spec.pool.idle_ms;
+        let stream = Rc::new(stream);
+        Self { stream, place, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
+    }
+
+    /// A backend may say how long it keeps the connection: its end is not waited for.
+    pub fn heed(&mut self, answer: &Fields) {
+        let spec = &self.place.upstream.spec;
+        let told = answer.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
+        if let (Some(timeout_s), Protocol::Http { .. }) = (told, &spec.protocol) {
+            let most_ms = timeout_s.saturating_mul(1000);
+            let early_ms = most_ms.saturating_sub(EARLY_MS).max(most_ms / 2);
+            self.idle_ms = spec.pool.idle_ms.min(early_ms);
+        }
     }
 
     /// Whether it carried a request before this one: its end may have crossed the request.
@@ -78,7 +99,11 @@ impl Connection {
     }
 
     fn has_rested_enough(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.idle_since_ms) >= self.place.upstream.spec.pool.idle_ms
+        self.rested_ms(now_ms) >= self.idle_ms
+    }
+
+    fn rested_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.idle_since_ms)
     }
 }
 
@@ -105,16 +130,28 @@ impl Pool {
             && self.idle.borrow().get(&address.id).is_some_and(|resting| !resting.is_empty())
     }
 
-    /// A connection for one more request: the one that rested last and still lives.
-    pub fn take(&self, address: &Address, now_ms: u64) -> Option<Connection> {
+    /// A connection for one more request: the one that rested last and still lives, unless it has
+    /// rested for `most_ms` or longer.
+    pub fn take(&self, address: &Address, now_ms: u64, most_ms: u64) -> Option<Connection> {
+        let recent = |c: &mut Connection| c.rested_ms(now_ms) < most_ms;
         loop {
-            let mut connection = self.idle.borrow_mut().get_mut(&address.id)?.pop()?;
-            if connection.stream.is_idle_alive() && !connection.is_worn_out(now_ms) {
+            let mut connection = self.idle.borrow_mut().get_mut(&address.id)?.pop_if(recent)?;
+            let is_over = connection.has_rested_enough(now_ms) || connection.is_worn_out(now_ms);
+            if !is_over && connection.stream.is_idle_alive() {
                 connection.place.wake();
                 connection.requests += 1;
                 return Some(connection);
             }
         }
+    }
+
+    /// The place of the connection that rested longest, which is ended.
+    pub fn take_place(&self, address: &Address) -> Option<Place> {
+        let mut idle = self.idle.borrow_mut();
+        let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
+        let mut place = resting.remove(0).place;
+        place.wake();
+        Some(place)
     }
 
     /// A request is over and its connection sound: it rests, or ends where a rule says so or

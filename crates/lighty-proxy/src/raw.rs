@@ -18,7 +18,7 @@ use crate::greeting;
 use crate::local::Local;
 use crate::pool::{Connection, Place};
 use crate::reply::Joined;
-use crate::seat::{Ask, Refusal, Seat};
+use crate::seat::{Ask, Refusal, Reuse, Seat};
 use crate::settings::{ProxySettings, Route};
 use crate::spec::{Protocol, ProxyProtocol};
 use crate::upstream::Upstream;
@@ -98,7 +98,7 @@ async fn sit_down(
         Peer::Unix => None,
     };
     let key = Key { authority: b"", target: b"", client, sticky: None, random: local.random() };
-    let ask = Ask { upstream, key, class: route.class, tried, only: None, reuse: false };
+    let ask = Ask { upstream, key, class: route.class, tried, only: None, reuse: Reuse::None };
     let seat = match local.seat_at_once(&ask) {
         Some(seat) => Ok(seat),
         None => Box::pin(local.wait_for_seat(&ask)).await,

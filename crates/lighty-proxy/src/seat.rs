@@ -49,9 +49,24 @@ pub struct Ask<'a> {
     pub tried: &'a [AddressId],
     /// The one backend that may be chosen, where one is asked for by its name.
     pub only: Option<&'a str>,
-    /// Whether a connection that rested may be used.
-    pub reuse: bool,
+    /// Which connections that rested may be used.
+    pub reuse: Reuse,
 }
+
+/// Which connections that rested a request may be sent on. A backend ends one when it has rested
+/// as long as the backend likes, and whoever sends a request in that very moment loses it: nothing
+/// tells whether it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    None,
+    /// Those that rested less than any backend's limit.
+    Recent,
+    Any,
+}
+
+/// Milliseconds that a connection may have rested for a request that must not be lost. The shortest
+/// limit in use is a second; with a connection for each half of one, little is spent on this.
+const RECENT_MS: u64 = 500;
 
 /// How often a request that waits looks by itself, in milliseconds: what it waits for usually
 /// calls it, but a backend that comes back by itself calls nobody.
@@ -79,7 +94,8 @@ impl Local {
     fn try_seat(&self, ask: &Ask<'_>) -> Result<Seat, Without> {
         let now_ms = self.clock.mono_ms();
         let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
-        let has_idle = |address: &Address| ask.reuse && self.pool.has(address);
+        let reuses = ask.reuse != Reuse::None;
+        let has_idle = |address: &Address| reuses && self.pool.has(address);
         // Another worker may take the last place between the choice and the taking.
         for _ in 0..3 {
             let pick = ask.upstream.pick(&wanted, has_idle, &mut self.choices.borrow_mut());
@@ -100,13 +116,24 @@ impl Local {
     }
 
     fn sit_down(&self, ask: &Ask<'_>, address: &Arc<Address>, now_ms: u64) -> Option<Seat> {
-        let reused = ask.reuse.then(|| self.pool.take(address, now_ms)).flatten();
-        let seat = match reused {
-            Some(connection) => Seat::Reused(connection),
+        let seat = match self.rested_seat(ask.reuse, address, now_ms) {
+            Some(seat) => seat,
             None => Seat::Fresh(Place::take(ask.upstream, address)?),
         };
         address.requests.fetch_add(1, Ordering::Relaxed);
         Some(seat)
+    }
+
+    /// What rests is used, or at least makes room: a backend that serves one connection with each
+    /// of its processes is not to be asked for more of them.
+    fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Seat> {
+        let most_ms = match reuse {
+            Reuse::None => return None,
+            Reuse::Recent => RECENT_MS,
+            Reuse::Any => u64::MAX,
+        };
+        let reused = self.pool.take(address, now_ms, most_ms).map(Seat::Reused);
+        reused.or_else(|| self.pool.take_place(address).map(Seat::Fresh))
     }
 
     /// A seat after waiting for it in the backlog.

@@ -8,6 +8,7 @@ use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, Step};
 use lighty_http::{Known, Method};
 use lighty_io::connect::connect;
+use lighty_io::transport::Idle;
 use lighty_wire::http1::BodyFraming;
 
 use crate::address::{Address, AddressId};
@@ -27,15 +28,11 @@ use crate::upstream::Upstream;
 use crate::{greeting, sticky};
 use lighty_core::log::Level;
 
+mod again;
 mod answer;
 
 /// Tries of one request at most, whatever the number of addresses.
 const TRIES_MAX: usize = 16;
-
-/// How often a request is sent again because a backend ended its connection without an answer. A
-/// backend that restarts is waited for by dialling; one that dies of the request is to die of it no
-/// more often than this.
-const REPEATS_MAX: u32 = 2;
 
 /// A request that is being proxied.
 struct Serving<'a> {
@@ -112,7 +109,7 @@ impl Serving<'_> {
         loop {
             let seat = self.timed_seat(&courier, only.as_deref()).await?;
             let began_ms = self.local.clock.mono_ms();
-            let connection = match self.connect(seat, began_ms).await? {
+            let mut connection = match self.connect(seat, began_ms).await? {
                 Some(connection) => connection,
                 None => continue,
             };
@@ -123,10 +120,12 @@ impl Serving<'_> {
                     connection.place.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
                     self.local.note_success(&connection.place, began_ms);
+                    connection.heed(&courier.answer.fields);
                     return self.answer(courier, connection);
                 }
                 Err(trouble) => {
-                    self.judge(trouble, &courier, connection, began_ms)?;
+                    let unread = self.went_unread(&trouble, &courier, &connection).await;
+                    self.judge(trouble, unread, connection, began_ms)?;
                     let words = std::mem::take(&mut courier.words);
                     courier.clear();
                     courier.words = words;
@@ -198,7 +197,7 @@ impl Serving<'_> {
             class: self.route.class,
             tried: &self.tried,
             only,
-            reuse: self.upstream.spec.proxy_protocol.is_none() && self.stale < 2,
+            reuse: self.reuse(),
         };
         if let Some(seat) = self.local.seat_at_once(&ask) {
             return Ok(seat);
@@ -262,11 +261,9 @@ impl Serving<'_> {
     async fn connect(&mut self, seat: Seat, began_ms: u64) -> Result<Option<Connection>, Failure> {
         let place = match seat {
             Seat::Reused(connection) => {
-                // A request that must not be sent twice asks first, by one call, whether the
-                // connection still stands.
-                if self.may_repeat()
-                    || connection.stream.probe() == lighty_io::transport::Idle::Quiet
-                {
+                // A request that gets one try asks first, by one call, whether the connection
+                // still stands.
+                if self.is_robust() || connection.stream.probe() == Idle::Quiet {
                     return Ok(Some(connection));
                 }
                 self.stale += 1;
@@ -390,100 +387,5 @@ impl Serving<'_> {
             && spec.proxy_protocol.is_none()
             && !self.upstream.is_spawned
             && (self.upload.is_none() || !expects_no_body())
-    }
-
-    /// Decides between another try and giving up.
-    fn judge(
-        &mut self,
-        trouble: Trouble,
-        courier: &Courier,
-        connection: Connection,
-        began_ms: u64,
-    ) -> Result<(), Failure> {
-        let (fault, silent) = match trouble {
-            Trouble::Backend { fault, silent } => (fault, silent),
-            Trouble::Body(fault) => {
-                connection.place.address.health.record_abandoned(began_ms);
-                return Err(self.failure(Fault::of_body(fault), "request body"));
-            }
-            Trouble::Gone(fault) => {
-                connection.place.address.health.record_abandoned(began_ms);
-                return Err(self.failure(fault, "while the backend worked"));
-            }
-        };
-        let ended = fault.fault == Fault::BackendClosed;
-        let rejected = fault.fault == Fault::BackendBusy;
-        let stale = ended && silent && connection.is_reused();
-        if stale {
-            self.stale += 1;
-        } else if rejected {
-            self.note_rejected(&connection.place, began_ms);
-        } else if speaks_against(&connection.place, fault.fault, began_ms) {
-            self.local.note_failure(&connection.place, began_ms, &fault.words);
-        } else {
-            connection.place.address.health.record_abandoned(began_ms);
-        }
-        let unheard = !courier.has_sent();
-        let may = (unheard || self.may_repeat()) && self.upload.can_rewind();
-        let again = may
-            && match rejected {
-                true => self.try_elsewhere(&connection.place),
-                false => ended && self.try_again(stale, &connection.place),
-            };
-        if again {
-            self.upload.rewind();
-            return Ok(());
-        }
-        let text = Arc::clone(&connection.place.address.spec.text);
-        if fault.fault == Fault::HeadUnfit && self.may_keep_alive() {
-            // Not a byte of it was sent: the next request can have the connection.
-            self.local.pool.give(connection, self.local.clock.mono_ms());
-        }
-        Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
-    }
-
-    /// An address that has too much to do has failed this request, and is as healthy as before.
-    fn note_rejected(&self, place: &Place, began_ms: u64) {
-        place.address.failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        place.address.health.record_abandoned(began_ms);
-    }
-
-    /// Prepares for sending a request that an address rejected to another one; `false` where each
-    /// was asked.
-    fn try_elsewhere(&mut self, place: &Place) -> bool {
-        self.tried.push(place.address.id);
-        self.tried.len() < TRIES_MAX && self.may_go_on()
-    }
-
-    /// Prepares for sending the request once more; `false` where it was sent often enough.
-    fn try_again(&mut self, stale: bool, place: &Place) -> bool {
-        if stale {
-            return true;
-        }
-        self.repeats += 1;
-        self.tried.push(place.address.id);
-        if !self.may_go_on() {
-            // The others failed it before, or there are none.
-            self.tried.clear();
-        }
-        self.repeats <= REPEATS_MAX && self.may_go_on()
-    }
-
-    /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.
-    fn may_repeat(&self) -> bool {
-        self.ex.request.method.is_some_and(Method::is_idempotent)
-    }
-}
-
-/// Whether a fault of a request that began at `began_ms` makes its address suspect. A malformed
-/// answer is still an answer. An address that is slow or breaks off, but answered somebody else
-/// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
-/// from everybody. And where there is no other address, nothing is won by leaving this one alone.
-fn speaks_against(place: &Place, fault: Fault, began_ms: u64) -> bool {
-    match fault {
-        Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
-            place.upstream.addresses().len() > 1 && !place.address.has_answered_since(began_ms)
-        }
-        _ => false,
     }
 }

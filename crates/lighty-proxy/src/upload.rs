@@ -82,6 +82,12 @@ impl Upload {
         !self.forgotten
     }
 
+    /// Whether that will be so however much of it has been sent.
+    pub fn is_sure_to_rewind(&self) -> bool {
+        let fits = || self.announced().is_some_and(|bytes| bytes <= KEPT_BYTES_MAX as u64);
+        self.can_rewind() && (self.is_none() || self.stored.is_some() || fits())
+    }
+
     /// Fields behind the body, once it is over.
     pub fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_ref()

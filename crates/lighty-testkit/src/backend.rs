@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::client::End;
 use crate::response::Chunks;
@@ -403,6 +403,14 @@ impl Peer {
     /// Ends the sending direction only.
     pub fn half_close(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Ends both directions, as a close does; tells whether bytes had come by then that nobody
+    /// has read. What comes later is refused by the kernel.
+    pub fn end(&mut self) -> bool {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(&*self.socket, &mut [0; 1], flags).is_ok_and(|(_, count)| count > 0)
     }
 
     /// The close at the end of the script will be a reset.

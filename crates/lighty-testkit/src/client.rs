@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use crate::response::{Chunks, Framing, Head, Response, parse_head};
 
 /// How long any single wait of a client may take before the test fails.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,8 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `peer`, `real`, `transfer`, `websocket`; `shredder` and `small_disk` stand
-//! alone.
+//! `peer`, `real`, `transfer`, `websocket`; `shredder`, `small_disk` and
+//! `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -23,6 +23,7 @@ pub mod server;
 pub mod shredder;
 pub mod small_disk;
 pub mod stallfs;
+pub mod stopwatch;
 pub mod transfer;
 pub mod websocket;
 

@@ -39,7 +39,7 @@ impl Peer {
         let socket = setup.directory().join("socket");
         let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
         let listens =
-            wait_until(Duration::from_secs(10), || socket.exists() || server.has_exited());
+            wait_until(Duration::from_secs(30), || socket.exists() || server.has_exited());
         assert!(listens && socket.exists(), "lighttpd does not listen:\n{}", server.log());
         Self { server, socket }
     }

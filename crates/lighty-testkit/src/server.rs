@@ -19,7 +19,7 @@ use crate::response::Response;
 use crate::wait_until;
 
 /// How long a server may take to answer its first request.
-const START_DEADLINE: Duration = Duration::from_secs(20);
+const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long a server told to stop may take.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(5);
@@ -321,7 +321,7 @@ impl Server {
 
     /// Waits until the log holds `words`.
     pub fn await_log(&self, words: &str) {
-        let found = wait_until(Duration::from_secs(10), || self.log().contains(words));
+        let found = wait_until(Duration::from_secs(30), || self.log().contains(words));
         assert!(found, "the log does not say {words:?}:\n{}", self.log());
     }
 

@@ -217,7 +217,7 @@ fn a_client_that_leaves_takes_nothing_with_it() {
             begin_download(&server, "/f").0.reset();
         }
         drop(begin_download(&server, "/f"));
-        let freed = lighty_testkit::wait_until(Duration::from_secs(5), || {
+        let freed = lighty_testkit::wait_until(Duration::from_secs(30), || {
             range(&server, "/f", 0, 9).len() == 10 && sockets(&server) <= 2
         });
         assert!(freed, "{name}: {} sockets are still open", sockets(&server));

@@ -146,17 +146,32 @@ fn connections_that_the_backend_ends_cost_no_request() {
     assert!(connections(&nginx).len() >= 100 / 7);
 }
 
+/// What must not be sent twice takes no connection near its end; everything else is sent again.
 #[test]
 fn connections_that_end_while_they_rest_cost_no_request() {
     let root = files();
     let lines = "keepalive_timeout 1s; location /sink { return 200 taken; }";
     let Some(nginx) = Nginx::start(root.path(), lines) else { return };
     let server = setup(nginx.listen()).start();
-    for wait_ms in [0, 900, 1000, 1100, 1500] {
+    for wait_ms in [0, 600, 900, 1000, 1100, 1500] {
         std::thread::sleep(Duration::from_millis(wait_ms));
         let mut client = server.connect();
         client.send("POST /sink HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
         assert_eq!(client.response().text(), "taken", "after {wait_ms} ms: {}", server.log());
+    }
+}
+
+/// Requests that come in the very moment in which nginx ends their connection.
+#[test]
+fn requests_at_the_edge_of_a_keepalive_timeout_are_answered() {
+    let root = files();
+    let Some(nginx) = Nginx::start(root.path(), "keepalive_timeout 50ms;") else { return };
+    let server = setup(nginx.listen()).start();
+    let mut client = server.connect();
+    for index in 0..150_u64 {
+        client.send("GET /small.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "a small file\n", "{index}: {}", server.log());
+        std::thread::sleep(Duration::from_micros(49_000 + index * 20));
     }
 }
 

@@ -456,10 +456,10 @@ fn compressed_files_are_kept() {
                 let first = accepting(&server, target, coding);
                 assert!(plain(&first) == body, "{target}");
             }
-            assert!(wait_until(Duration::from_secs(10), || kept() == before + 2));
+            assert!(wait_until(Duration::from_secs(30), || kept() == before + 2));
             // The cache may remember for a second that there was none.
             assert!(
-                wait_until(Duration::from_secs(10), || {
+                wait_until(Duration::from_secs(30), || {
                     accepting(&server, target, "gzip").field("Content-Length").is_some()
                 }),
                 "{target} is answered from the cache"
@@ -476,7 +476,7 @@ fn compressed_files_are_kept() {
         assert!(names.iter().any(|name| name.contains("/small.html-gzip-")), "{names:?}");
         // Changed: compressed anew.
         std::fs::write(server.root("small.html"), text(900)).expect("written");
-        assert!(wait_until(Duration::from_secs(10), || {
+        assert!(wait_until(Duration::from_secs(30), || {
             plain(&accepting(&server, "/small.html", "gzip")) == text(900).into_bytes()
         }));
     }
@@ -523,12 +523,12 @@ fn the_cache_follows_no_links() {
     let body = server.get("/large.html").body;
     let ask = || assert!(plain(&accepting(&server, "/large.html", "gzip")) == body);
     ask();
-    assert!(wait_until(Duration::from_secs(10), || files(&cache).len() == 1));
+    assert!(wait_until(Duration::from_secs(30), || files(&cache).len() == 1));
     let kept = files(&cache).remove(0);
     std::fs::remove_file(&kept).expect("it is there");
     std::os::unix::fs::symlink(&secret, &kept).expect("a link");
     let is_file = || std::fs::symlink_metadata(&kept).is_ok_and(|meta| meta.is_file());
-    let replaced = wait_until(Duration::from_secs(10), || {
+    let replaced = wait_until(Duration::from_secs(30), || {
         ask();
         is_file()
     });

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
+use lighty_testkit::stopwatch::Stopwatch;
 
 #[test]
 fn at_the_connection_limit_the_longest_idle_make_room() {
@@ -18,11 +19,11 @@ fn at_the_connection_limit_the_longest_idle_make_room() {
         assert_eq!(client.response().text(), "x");
         idle.push(client);
     }
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     let mut fresh = server.connect();
     fresh.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(fresh.response().text(), "x");
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.took() < Duration::from_millis(500), "{:?}", start.took());
     idle[0].expect_end();
     let last = idle.last_mut().expect("clients");
     last.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -34,9 +35,9 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
     let server = lighty!().file("a", "x").config("server.max-connections = 128").start();
     let flood: Vec<Client> = (0..400).map(|_| server.connect()).collect();
     for _ in 0..5 {
-        let start = Instant::now();
+        let start = Stopwatch::start(&server);
         assert_eq!(server.get("/a").text(), "x");
-        assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(start.took() < Duration::from_millis(500), "{:?}", start.took());
     }
     drop(flood);
 }
@@ -62,19 +63,14 @@ fn busy_connections_are_not_closed_to_make_room() {
     assert_eq!(waiting.response().status, 206);
 }
 
-/// Bytes per second at which `total` bytes arrive, without the first `skip` (a bucket may begin
-/// full).
-fn rate(client: &mut Client, skip: usize, total: usize) -> f64 {
-    client.read_exact(skip).expect("the beginning");
-    let start = Instant::now();
-    client.read_exact(total - skip).expect("the rest");
-    (total - skip) as f64 / start.elapsed().as_secs_f64()
-}
-
-fn assert_within_10_percent(measured: f64, kbytes_per_second: f64) {
+/// So many bytes of answers took as long as the rate says: no less, and no longer but for what the
+/// machine was busy with. The bucket begins full, with a quarter of a second's worth.
+fn assert_within_10_percent(start: &Stopwatch, bytes: usize, kbytes_per_second: f64) {
+    let (elapsed, took) = (start.elapsed(), start.took());
     let wanted = kbytes_per_second * 1024.0;
-    let ratio = measured / wanted;
-    assert!((0.9..1.1).contains(&ratio), "{ratio:.3} of the configured rate");
+    let wanted_s = (bytes as f64 - wanted / 4.0) / wanted;
+    assert!(elapsed.as_secs_f64() > wanted_s / 1.1, "{elapsed:?} in place of {wanted_s:.3} s");
+    assert!(took.as_secs_f64() < wanted_s / 0.9, "{took:?} in place of {wanted_s:.3} s");
 }
 
 #[test]
@@ -83,9 +79,10 @@ fn a_connections_rate_is_what_is_configured() {
     let server =
         lighty!().file("f", pattern(0, size)).config("connection.kbytes-per-second = 400").start();
     let mut client = server.connect();
+    let start = Stopwatch::start(&server);
     client.send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
-    let _ = client.response_head();
-    assert_within_10_percent(rate(&mut client, 300 * 1024, size), 400.0);
+    assert_eq!(client.response().body.len(), size);
+    assert_within_10_percent(&start, size, 400.0);
 }
 
 #[test]
@@ -94,7 +91,7 @@ fn a_shared_rate_is_shared() {
     let server =
         lighty!().file("f", pattern(0, size)).config("server.kbytes-per-second = 600").start();
     let mut clients: Vec<Client> = (0..2).map(|_| server.connect()).collect();
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     for client in &mut clients {
         client.send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
     }
@@ -104,9 +101,7 @@ fn a_shared_rate_is_shared() {
             scope.spawn(move || assert_eq!(client.response().body.len(), size));
         }
     });
-    // The bucket begins full, with a quarter of a second's worth.
-    let metered = 2 * size - 600 * 1024 / 4;
-    assert_within_10_percent(metered as f64 / start.elapsed().as_secs_f64(), 600.0);
+    assert_within_10_percent(&start, 2 * size, 600.0);
 }
 
 #[test]
@@ -117,12 +112,12 @@ fn a_rate_holds_only_where_it_is_configured() {
         .config("$HTTP[\"url\"] =^ \"/slow/\" { connection.kbytes-per-second = 200 }")
         .start();
     let time = |path: &str| {
-        let start = Instant::now();
+        let start = Stopwatch::start(&server);
         assert_eq!(server.get(path).body.len(), 300 * 1024);
-        start.elapsed()
+        start
     };
-    assert!(time("/slow/f") > Duration::from_millis(900));
-    assert!(time("/fast/f") < Duration::from_millis(500));
+    assert!(time("/slow/f").elapsed() > Duration::from_millis(900));
+    assert!(time("/fast/f").took() < Duration::from_millis(500));
 }
 
 #[test]
@@ -268,8 +263,8 @@ fn refused_clients_that_do_not_go_count_as_connections() {
     let open = server.descriptors() - before;
     // One batch of those reaped may not be closed yet.
     assert!(open <= 2 * LIMIT, "{open} descriptors more than at the start");
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     assert_eq!(server.get("/a").text(), "x");
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.took() < Duration::from_millis(500), "{:?}", start.took());
     refused.iter_mut().for_each(|client| _ = client.expect_end());
 }

@@ -18,7 +18,7 @@ fn logging() -> Setup {
 fn lines(server: &Server, name: &str, count: usize) -> Vec<String> {
     let path = server.directory().join(name);
     let read = || fs::read_to_string(&path).unwrap_or_default();
-    let complete = wait_until(Duration::from_secs(5), || read().matches('\n').count() >= count);
+    let complete = wait_until(Duration::from_secs(30), || read().matches('\n').count() >= count);
     let text = read();
     assert!(complete, "{count} lines were expected:\n{text}");
     assert_eq!(text.lines().count(), count, "{text}");
@@ -185,7 +185,7 @@ fn hup_opens_the_access_log_again() {
     let log = server.directory().join("access.log");
     fs::rename(&log, server.directory().join("access.log.1")).expect("rename");
     server.signal(Signal::HUP);
-    assert!(wait_until(Duration::from_secs(5), || log.exists()), "no new log");
+    assert!(wait_until(Duration::from_secs(30), || log.exists()), "no new log");
     let _ = server.get("/two");
     assert_eq!(lines(&server, "access.log", 1), ["/two"]);
     assert_eq!(lines(&server, "access.log.1", 1), ["/one"]);

@@ -336,8 +336,9 @@ fn a_client_that_leaves_frees_the_child() {
     assert_eq!(server.get("/echo.php").status, 200, "{}", server.log());
 }
 
-/// Asks on and on while `meanwhile` runs; returns how many answers came, each of them good.
-fn under_load(server: &Server, meanwhile: impl FnOnce()) -> usize {
+/// Asks on and on while `meanwhile` runs, which can wait for so many more answers; each must be
+/// good.
+fn under_load(server: &Server, meanwhile: impl FnOnce(&dyn Fn(usize))) {
     let over = AtomicBool::new(false);
     let good = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -352,14 +353,26 @@ fn under_load(server: &Server, meanwhile: impl FnOnce()) -> usize {
                 }
             });
         }
-        meanwhile();
-        let before = good.load(Ordering::Relaxed);
-        let goes_on =
-            wait_until(Duration::from_secs(10), || good.load(Ordering::Relaxed) > before + 100);
-        over.store(true, Ordering::Relaxed);
-        assert!(goes_on, "nothing is answered any more");
+        let stop = StopWhenDone(&over);
+        let await_more = |count: usize| {
+            let enough = good.load(Ordering::Relaxed) + count;
+            let goes_on =
+                wait_until(Duration::from_secs(60), || good.load(Ordering::Relaxed) >= enough);
+            assert!(goes_on, "nothing is answered any more\n{}", server.log());
+        };
+        meanwhile(&await_more);
+        await_more(100);
+        drop(stop);
     });
-    good.into_inner()
+}
+
+/// Stops the load though the test fails.
+struct StopWhenDone<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -367,13 +380,12 @@ fn a_restart_of_php_costs_waiting_and_no_errors() {
     let Some(mut fpm) = PhpFpm::unix(4) else { return };
     let lines = "proxy-core.hold-time = \"20s\"\nserver.max-keep-alive-requests = 1000000";
     let server = setup(fpm.listen(), 4).config(lines).start();
-    let answered = under_load(&server, || {
+    under_load(&server, |await_more| {
         for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(200));
+            await_more(50);
             fpm.restart();
         }
     });
-    assert!(answered > 200, "{answered}");
 }
 
 #[test]

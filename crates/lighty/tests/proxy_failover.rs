@@ -10,6 +10,7 @@ use lighty_testkit::backend::{Backend, FullListener, Peer, Port};
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
+use lighty_testkit::stopwatch::Stopwatch;
 
 fn front(backends: &[SocketAddr], lines: &str) -> Server {
     let list: Vec<String> = backends.iter().map(|address| format!("\"{address}\"")).collect();
@@ -114,10 +115,10 @@ fn one_dead_of_two_costs_milliseconds() {
             &format!("proxy-core.balancer = \"{balancer}\""),
         );
         for index in 0..40 {
-            let start = Instant::now();
+            let start = Stopwatch::start(&server);
             let response = server.get(&format!("/{index}"));
             assert_eq!((response.status, response.text()), (200, "ok"), "{balancer}");
-            assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
+            assert!(start.took() < Duration::from_millis(800), "{:?}", start.took());
         }
         server.await_log(&format!("backend {} is down", dead.address()));
     }
@@ -130,11 +131,11 @@ fn with_all_dead_the_answer_is_503_at_once() {
         let addresses: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
         let server = front(&addresses, "");
         for _ in 0..20 {
-            let start = Instant::now();
+            let start = Stopwatch::start(&server);
             let response = server.get("/x");
             assert_eq!(response.status, 503, "{}", server.log());
             assert!(response.field("Retry-After").is_some());
-            assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
+            assert!(start.took() < Duration::from_millis(800), "{:?}", start.took());
         }
         server.await_log("no backend is up");
         server.await_log(&addresses[0].to_string());
@@ -162,9 +163,9 @@ fn a_backend_that_does_not_accept_is_passed_over() {
     assert_eq!(server.get("/x").text(), "ok");
     let took = start.elapsed();
     assert!((900..4000).contains(&took.as_millis()), "{took:?}");
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").text(), "ok");
-    assert!(start.elapsed() < Duration::from_millis(800), "it is tried again at once");
+    assert!(start.took() < Duration::from_millis(800), "it is tried again at once");
     let alone = front(&[full.address()], "proxy-core.connect-timeout = \"1s\"");
     let response = alone.get("/x");
     assert_eq!(response.status, 504, "{}", alone.log());
@@ -243,9 +244,9 @@ fn a_request_that_kills_is_not_sent_for_ever() {
             assert_eq!(server.get("/x").text(), "ok");
         }
         let before: usize = used.iter().map(|b| b.asked_for("/deadly").len()).sum();
-        let start = Instant::now();
+        let start = Stopwatch::start(&server);
         assert_eq!(server.get("/deadly").status, 502, "{}", server.log());
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        assert!(start.took() < Duration::from_secs(1), "{:?}", start.took());
         let after: usize = used.iter().map(|b| b.asked_for("/deadly").len()).sum();
         // Once over a connection that might have ended by itself, then three times in earnest.
         assert!((2..=5).contains(&(after - before)), "{} times", after - before);
@@ -283,9 +284,9 @@ fn a_held_request_is_answered_503_when_the_hold_is_over() {
     assert_eq!(server.get("/x").status, 503);
     let took = start.elapsed();
     assert!((300..2000).contains(&took.as_millis()), "{took:?}");
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").status, 503);
-    assert!(start.elapsed() < Duration::from_millis(300), "{:?}", start.elapsed());
+    assert!(start.took() < Duration::from_millis(300), "{:?}", start.took());
 }
 
 #[test]
@@ -384,11 +385,11 @@ fn a_frozen_backend_is_left_alone() {
                  proxy-core.disable-time = 5";
     let server = front(&[frozen.address(), alive.address()], lines);
     assert_eq!(server.get("/x").status, 504);
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     for _ in 0..10 {
         assert_eq!(server.get("/x").text(), "ok");
     }
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.took() < Duration::from_secs(1));
     server.await_log(&format!("backend {} is down", frozen.address()));
 }
 

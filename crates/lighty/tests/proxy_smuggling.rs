@@ -326,7 +326,7 @@ fn a_request_that_breaks_off_is_not_completed_by_the_next() {
     {
         let mut client = server.connect();
         client.send(format!("PUT /first HTTP/1.1\r\nHost: a\r\n{framing}"));
-        assert!(wait_until(Duration::from_secs(5), || !backend.asked_for("/first").is_empty()));
+        assert!(wait_until(Duration::from_secs(30), || !backend.asked_for("/first").is_empty()));
         client.reset();
         assert_eq!(server.get("/next").status, 200);
     }

@@ -76,7 +76,7 @@ fn so_many_at_a_time() {
         assert_eq!(server.get("/a").status, status, "{line}");
         drop(first);
         let free = || server.get("/a").status == 200;
-        assert!(lighty_testkit::wait_until(Duration::from_secs(10), free), "{line}");
+        assert!(lighty_testkit::wait_until(Duration::from_secs(30), free), "{line}");
         drop(second);
     }
 }

@@ -18,6 +18,7 @@ mod kick;
 mod linger;
 mod liveness;
 mod tunnel;
+mod unread;
 
 pub use kick::{Kick, KickHow};
 pub use linger::{LingerLimits, LingerReport};

@@ -1,0 +1,141 @@
+//! Whether a request that got no answer is sent again, and what it is sent on in the first place.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lighty_core::Fault;
+use lighty_http::Method;
+
+use super::{Failure, Serving, TRIES_MAX};
+use crate::courier::{Courier, Trouble};
+use crate::pool::{Connection, Place};
+use crate::seat::Reuse;
+
+/// How often a request is sent again because a backend ended its connection without an answer. A
+/// backend that restarts is waited for by dialling; one that dies of the request is to die of it no
+/// more often than this.
+const REPEATS_MAX: u32 = 2;
+
+impl Serving<'_> {
+    /// Which connections that rested may carry this request.
+    pub(super) fn reuse(&self) -> Reuse {
+        if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 {
+            return Reuse::None;
+        }
+        if self.is_robust() { Reuse::Any } else { Reuse::Recent }
+    }
+
+    /// Whether it can be sent again if its connection ends under it, whatever the backend read.
+    pub(super) fn is_robust(&self) -> bool {
+        self.may_repeat() && self.upload.is_sure_to_rewind()
+    }
+
+    /// Whether it is certain that the backend has read nothing of the request.
+    pub(super) async fn went_unread(
+        &self,
+        trouble: &Trouble,
+        courier: &Courier,
+        connection: &Connection,
+    ) -> bool {
+        if !courier.has_sent() {
+            return true;
+        }
+        let is_silent = matches!(trouble, Trouble::Backend { silent: true, .. });
+        let matters = is_silent && !self.may_repeat() && self.upload.can_rewind();
+        matters && Box::pin(courier.went_unread(&connection.stream)).await
+    }
+
+    /// Decides between another try and giving up.
+    pub(super) fn judge(
+        &mut self,
+        trouble: Trouble,
+        unread: bool,
+        connection: Connection,
+        began_ms: u64,
+    ) -> Result<(), Failure> {
+        let (fault, silent) = match trouble {
+            Trouble::Backend { fault, silent } => (fault, silent),
+            Trouble::Body(fault) => {
+                connection.place.address.health.record_abandoned(began_ms);
+                return Err(self.failure(Fault::of_body(fault), "request body"));
+            }
+            Trouble::Gone(fault) => {
+                connection.place.address.health.record_abandoned(began_ms);
+                return Err(self.failure(fault, "while the backend worked"));
+            }
+        };
+        let ended = fault.fault == Fault::BackendClosed;
+        let rejected = fault.fault == Fault::BackendBusy;
+        let stale = ended && silent && connection.is_reused();
+        if stale {
+            self.stale += 1;
+        } else if rejected {
+            self.note_rejected(&connection.place, began_ms);
+        } else if speaks_against(&connection.place, fault.fault, began_ms) {
+            self.local.note_failure(&connection.place, began_ms, &fault.words);
+        } else {
+            connection.place.address.health.record_abandoned(began_ms);
+        }
+        let may = (unread || self.may_repeat()) && self.upload.can_rewind();
+        let again = may
+            && match rejected {
+                true => self.try_elsewhere(&connection.place),
+                false => ended && self.try_again(stale, &connection.place),
+            };
+        if again {
+            self.upload.rewind();
+            return Ok(());
+        }
+        let text = Arc::clone(&connection.place.address.spec.text);
+        if fault.fault == Fault::HeadUnfit && self.may_keep_alive() {
+            // Not a byte of it was sent: the next request can have the connection.
+            self.local.pool.give(connection, self.local.clock.mono_ms());
+        }
+        Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
+    }
+
+    /// An address that has too much to do has failed this request, and is as healthy as before.
+    fn note_rejected(&self, place: &Place, began_ms: u64) {
+        place.address.failed.fetch_add(1, Ordering::Relaxed);
+        place.address.health.record_abandoned(began_ms);
+    }
+
+    /// Prepares for sending a request that an address rejected to another one; `false` where each
+    /// was asked.
+    fn try_elsewhere(&mut self, place: &Place) -> bool {
+        self.tried.push(place.address.id);
+        self.tried.len() < TRIES_MAX && self.may_go_on()
+    }
+
+    /// Prepares for sending the request once more; `false` where it was sent often enough.
+    fn try_again(&mut self, stale: bool, place: &Place) -> bool {
+        if stale {
+            return true;
+        }
+        self.repeats += 1;
+        self.tried.push(place.address.id);
+        if !self.may_go_on() {
+            // The others failed it before, or there are none.
+            self.tried.clear();
+        }
+        self.repeats <= REPEATS_MAX && self.may_go_on()
+    }
+
+    /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.
+    fn may_repeat(&self) -> bool {
+        self.ex.request.method.is_some_and(Method::is_idempotent)
+    }
+}
+
+/// Whether a fault of a request that began at `began_ms` makes its address suspect. A malformed
+/// answer is still an answer. An address that is slow or breaks off, but answered somebody else
+/// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
+/// from everybody. And where there is no other address, nothing is won by leaving this one alone.
+fn speaks_against(place: &Place, fault: Fault, began_ms: u64) -> bool {
+    match fault {
+        Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
+            place.upstream.addresses().len() > 1 && !place.address.has_answered_since(began_ms)
+        }
+        _ => false,
+    }
+}

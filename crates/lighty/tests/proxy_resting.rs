@@ -1,0 +1,120 @@
+//! Connections to backends that rest, and that their backend ends just when a request comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
+use lighty_testkit::wait_until;
+
+fn front(backend: &Backend, lines: &str) -> Server {
+    lighty!()
+        .config("proxy-core.protocol = \"http\"")
+        .config(&format!("proxy-core.backends = ( \"{}\" )", backend.name()))
+        .config(lines)
+        .start()
+}
+
+/// Sends a request with a body of so many bytes; its status.
+fn ask(server: &Server, method: &str, body_bytes: usize) -> u16 {
+    let mut client = server.connect();
+    // Behind the body of a GET, even an empty one, no connection is kept.
+    let length = match method {
+        "GET" => String::new(),
+        _ => format!("Content-Length: {body_bytes}\r\n"),
+    };
+    client.send(format!("{method} /a HTTP/1.1\r\nHost: a\r\n{length}\r\n"));
+    client.send(vec![b'b'; body_bytes]);
+    client.response().status
+}
+
+/// How connections ended on which no request was answered.
+#[derive(Default)]
+struct Ended {
+    /// Before any byte of the request came.
+    before: AtomicUsize,
+    /// With bytes of it unread.
+    behind: AtomicUsize,
+}
+
+/// Ends every second connection as soon as it is there.
+fn ends_every_second() -> (Backend, Arc<Ended>) {
+    let ended = Arc::new(Ended::default());
+    let counts = Arc::clone(&ended);
+    let backend = Backend::start(move |peer| {
+        if peer.number() % 2 == 1 {
+            return peer.answer_all("taken");
+        }
+        let count = if peer.end() { &counts.behind } else { &counts.before };
+        count.fetch_add(1, Ordering::SeqCst);
+        peer.hang();
+    });
+    (backend, ended)
+}
+
+/// Each POST is sent into a connection that is ended in the same moment. Where its bytes were faster
+/// nobody can tell what became of them; else it has to be answered, and is done once.
+#[test]
+fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
+    let (backend, ended) = ends_every_second();
+    let server = front(&backend, "proxy-core.max-keep-alive-requests = 0");
+    let (mut taken, mut failed) = (0, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while taken + failed < 60 || ended.before.load(Ordering::SeqCst) < 3 {
+        assert!(Instant::now() < until, "no connection ended before its request came");
+        match ask(&server, "POST", 5) {
+            200 => taken += 1,
+            502 => failed += 1,
+            status => panic!("{status}: {}", server.log()),
+        }
+    }
+    let behind = ended.behind.load(Ordering::SeqCst);
+    assert_eq!(failed, behind, "{taken} taken, {}", server.log());
+    assert_eq!(backend.asked().len(), taken, "{}", server.log());
+}
+
+/// A request that has one try only is not given to a connection that its backend may be about to
+/// end; nor do more connections come to rest by that.
+#[test]
+fn a_request_with_one_try_takes_no_connection_that_rested_long() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "");
+    let mut expected = Vec::new();
+    for (method, body_bytes, connection) in [
+        ("GET", 0, 0),
+        ("POST", 5, 1),
+        // What can be sent again is given any.
+        ("PUT", 5, 1),
+        // More than is kept for another try.
+        ("PUT", 100_000, 2),
+        ("GET", 0, 2),
+    ] {
+        assert_eq!(ask(&server, method, body_bytes), 200, "{}", server.log());
+        expected.push(connection);
+        assert!(wait_until(Duration::from_secs(20), || backend.open() == 1));
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    let connections: Vec<usize> = backend.asked().iter().map(|asked| asked.connection).collect();
+    assert_eq!(connections, expected);
+}
+
+#[test]
+fn a_connection_rests_no_longer_than_its_backend_says() {
+    let keeps = |timeout_s: u32| {
+        Backend::replying(move |_| {
+            answer("200 OK", &format!("Keep-Alive: timeout={timeout_s}, max=9\r\n"), "ok")
+        })
+    };
+    let backend = keeps(0);
+    let server = front(&backend, "");
+    for connection in 0..3 {
+        assert_eq!(server.get("/a").status, 200);
+        assert_eq!(backend.asked().last().map(|asked| asked.connection), Some(connection));
+    }
+    let backend = keeps(1);
+    let server = front(&backend, "proxy-core.max-idle-time = 600");
+    assert_eq!(server.get("/a").status, 200);
+    assert!(wait_until(Duration::from_secs(30), || backend.open() == 0));
+}

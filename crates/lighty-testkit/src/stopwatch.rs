@@ -21,7 +21,9 @@ impl Stopwatch {
     #[must_use]
     pub fn start(server: &Server) -> Self {
         let server = server.pid();
-        Self { begun: Instant::now(), server, waited_before: waited(server) }
+        // First what takes its time.
+        let waited_before = waited(server);
+        Self { begun: Instant::now(), server, waited_before }
     }
 
     /// Time that went by, all of it.

@@ -10,7 +10,7 @@ use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::transfer::{self, Framing};
 use lighty_testkit::{lighty, wait_until};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A server that runs files that end in `.sh`, with these programs.
 fn with(programs: &[(&str, &str)]) -> Setup {

@@ -159,10 +159,10 @@ fn a_backend_that_does_not_accept_is_passed_over() {
     let alive = Backend::answering("ok");
     let lines = "proxy-core.balancer = \"static\"\nproxy-core.connect-timeout = \"1s\"";
     let server = front(&[full.address(), alive.address()], lines);
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").text(), "ok");
-    let took = start.elapsed();
-    assert!((900..4000).contains(&took.as_millis()), "{took:?}");
+    assert!(start.elapsed() >= Duration::from_millis(900), "{:?}", start.elapsed());
+    assert!(start.took() < Duration::from_secs(4), "{:?}", start.took());
     let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").text(), "ok");
     assert!(start.took() < Duration::from_millis(800), "it is tried again at once");
@@ -280,10 +280,10 @@ fn a_held_request_is_answered_503_when_the_hold_is_over() {
     let mut backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
     assert_eq!(server.get("/x").status, 200);
     backend.kill();
-    let start = Instant::now();
+    let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").status, 503);
-    let took = start.elapsed();
-    assert!((300..2000).contains(&took.as_millis()), "{took:?}");
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+    assert!(start.took() < Duration::from_secs(2), "{:?}", start.took());
     let start = Stopwatch::start(&server);
     assert_eq!(server.get("/x").status, 503);
     assert!(start.took() < Duration::from_millis(300), "{:?}", start.took());

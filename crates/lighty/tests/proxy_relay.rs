@@ -12,7 +12,7 @@ use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::wait_until;
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 
 const UPGRADE: &str = "proxy-core.upgrade = \"enable\"";
 

@@ -7,6 +7,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::stallfs::{EIO_FROM, FILE_BYTES, StallFs};
+use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::{lighty, wait_until};
 
 const ENGINES: &[&str] = &["io-uring", "threads"];
@@ -42,10 +43,10 @@ fn innocent_latencies(server: &Server, time: Duration) -> Vec<Duration> {
     let mut latencies = Vec::new();
     while begin.elapsed() < time {
         for path in ["/hot", "/hot-large"] {
-            let start = Instant::now();
+            let start = Stopwatch::start(server);
             client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert_eq!(client.response().status, 200);
-            latencies.push(start.elapsed());
+            latencies.push(start.took());
         }
     }
     latencies.sort();

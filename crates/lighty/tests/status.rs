@@ -5,7 +5,7 @@ use std::time::Duration;
 use lighty_testkit::backend::Backend;
 use lighty_testkit::{lighty, wait_until};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 const URLS: &str = "status.status-url = \"/server-status\"\n\
                     status.config-url = \"/server-config\"\n\

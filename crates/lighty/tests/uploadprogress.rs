@@ -12,7 +12,7 @@ use lighty_testkit::{lighty, wait_until};
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Takes whatever is posted, and answers once all of it came.
 fn sink() -> Backend {

@@ -390,10 +390,30 @@ impl Server {
     /// Most memory that the process ever had resident, in KiB.
     #[must_use]
     pub fn peak_resident_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    /// Memory that the process has resident now, in KiB.
+    #[must_use]
+    pub fn resident_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    fn memory_kib(&self, line: &str) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))
             .expect("the process is there");
-        let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("a peak");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
+        let value = text.lines().find_map(|l| l.strip_prefix(line)).expect("such a line");
+        value.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// Pages that the process was given by the kernel so far, nothing being read for them.
+    #[must_use]
+    pub fn minor_faults(&self) -> u64 {
+        let path = format!("/proc/{}/stat", self.pid());
+        let text = std::fs::read_to_string(path).expect("the process is there");
+        let mut fields = text[text.rfind(')').expect("a name") + 2..].split_whitespace();
+        // Behind the name in parentheses, minflt is the 8th field.
+        fields.nth(7).and_then(|field| field.parse().ok()).expect("faults")
     }
 }
 

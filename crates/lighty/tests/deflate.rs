@@ -424,6 +424,49 @@ fn there_is_a_limit_to_what_encoders_hold() {
 }
 
 #[test]
+fn the_next_body_has_the_memory_of_the_last() {
+    const BODIES: u64 = 40;
+    let server = setup().file("page.html", text(100 << 10)).start();
+    for coding in ["br", "gzip", "zstd"] {
+        let fetch = || {
+            let response = accepting(&server, "/page.html", coding);
+            assert_eq!(response.field("Content-Encoding"), Some(coding));
+        };
+        (0..BODIES / 2).for_each(|_| fetch());
+        let before = server.minor_faults();
+        (0..BODIES).for_each(|_| fetch());
+        let pages = (server.minor_faults() - before) / BODIES;
+        // Given back and asked for each time, the tables of br are more than 300.
+        assert!(pages < 150, "{coding}: the kernel gave {pages} pages for each body");
+    }
+}
+
+#[test]
+fn what_encoders_held_is_given_back() {
+    let server = setup()
+        .config("deflate.allowed-encodings = ( \"br\" )")
+        .file("noise.html", pattern(0, 16 << 20))
+        .start();
+    let before = server.resident_kib();
+    let clients: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
+            client.send("GET /noise.html HTTP/1.1\r\nHost: x\r\nAccept-Encoding: br\r\n\r\n");
+            assert_eq!(client.response_head().field("Content-Encoding"), Some("br"));
+            client
+        })
+        .collect();
+    let least = before + 20 * 2048;
+    assert!(wait_until(Duration::from_secs(60), || server.resident_kib() > least), "tables");
+    clients.into_iter().for_each(Client::reset);
+    let given_back = wait_until(Duration::from_secs(60), || {
+        accepting(&server, "/small.html", "br");
+        server.resident_kib() < before + 16 * 1024
+    });
+    assert!(given_back, "{before} KiB before, {} after", server.resident_kib());
+}
+
+#[test]
 fn what_no_filter_touches_goes_by_sendfile() {
     let length = 3 << 20;
     let server = setup()

@@ -61,7 +61,9 @@ type Turned = (Box<Work>, io::Result<bool>);
 
 /// What goes to a thread and comes back.
 struct Work {
-    encoder: Encoder,
+    /// Gone once the body is through: its tables are given back by the thread that took them, which
+    /// may have them again for the next.
+    encoder: Option<Encoder>,
     input: VecDeque<Bytes>,
     input_bytes: usize,
     op: Op,
@@ -76,7 +78,7 @@ struct Work {
 impl Squeeze {
     pub(super) fn new(plan: Plan, engine: &FileEngine) -> Self {
         let work = Work {
-            encoder: plan.encoder,
+            encoder: Some(plan.encoder),
             input: VecDeque::new(),
             input_bytes: 0,
             op: Op::Run,
@@ -170,31 +172,37 @@ impl Drop for Squeeze {
 }
 
 impl Work {
-    /// Feeds the encoder until the input is used up or the buffer is full; `true` when the
+    /// Has the encoder take the input, until that is used up or the buffer is full; `true` when the
     /// operation is over.
     fn turn(&mut self) -> io::Result<bool> {
-        while let Some(piece) = self.input.front_mut() {
-            let (taken, done) = self.encoder.run(piece, Op::Run, &mut self.out, self.out_bytes)?;
-            piece.advance(taken);
-            self.input_bytes = self.input_bytes.saturating_sub(taken);
-            if !done {
-                break;
-            }
-            self.input.pop_front();
-        }
-        let mut done = self.input.is_empty();
-        if done && self.op != Op::Run {
-            (_, done) = self.encoder.run(&[], self.op, &mut self.out, self.out_bytes)?;
-        }
+        let done = self.feed()?;
         if let Some(copy) = &mut self.copy {
             copy.append(&self.out);
         }
-        if done
-            && self.op == Op::Finish
-            && let Some(copy) = self.copy.take()
-        {
-            copy.commit();
+        if done && self.op == Op::Finish {
+            self.encoder = None;
+            if let Some(copy) = self.copy.take() {
+                copy.commit();
+            }
         }
+        Ok(done)
+    }
+
+    fn feed(&mut self) -> io::Result<bool> {
+        let Some(encoder) = &mut self.encoder else { return Ok(true) };
+        while let Some(piece) = self.input.front_mut() {
+            let (taken, done) = encoder.run(piece, Op::Run, &mut self.out, self.out_bytes)?;
+            piece.advance(taken);
+            self.input_bytes = self.input_bytes.saturating_sub(taken);
+            if !done {
+                return Ok(false);
+            }
+            self.input.pop_front();
+        }
+        if self.op == Op::Run {
+            return Ok(true);
+        }
+        let (_, done) = encoder.run(&[], self.op, &mut self.out, self.out_bytes)?;
         Ok(done)
     }
 }

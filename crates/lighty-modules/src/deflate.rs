@@ -2,12 +2,14 @@
 //!
 //! Whatever made an answer, it is compressed on its way out, by a filter. Reading order:
 //! `coding` (which one), `settings`, `params`, then this file (whether), `tags` (conditions),
-//! `kept` (files that need not be compressed), `encoder`, `squeeze` (the filter), `budget`.
+//! `kept` (files that need not be compressed), `encoder`, `squeeze` (the filter), `memory` (what an
+//! encoder holds), `budget`.
 
 mod budget;
 mod coding;
 mod encoder;
 mod kept;
+mod memory;
 mod params;
 mod settings;
 mod squeeze;
@@ -231,7 +233,10 @@ impl Deflate {
         copy: Option<CacheFile>,
     ) -> io::Result<()> {
         let params = &own.params;
-        let memory = params.memory_bytes(coding).saturating_add(own.block_bytes as u64);
+        let length = body_length(&ex.response);
+        let out_bytes = if own.out_bytes == 0 { squeeze::OUT_BYTES } else { own.out_bytes };
+        let between = (own.block_bytes as u64).saturating_add(out_bytes as u64);
+        let memory = params.memory_bytes(coding, length).saturating_add(between);
         let Some(lease) = self.budget.lend(memory, own.memory_bytes_max) else {
             return Err(io::Error::other("deflate.max-memory"));
         };
@@ -245,9 +250,9 @@ impl Deflate {
             return Ok(());
         }
         let plan = Plan {
-            encoder: Encoder::new(coding, params, body_length(response))?,
+            encoder: Encoder::new(coding, params, length)?,
             block_bytes: own.block_bytes,
-            out_bytes: if own.out_bytes == 0 { squeeze::OUT_BYTES } else { own.out_bytes },
+            out_bytes,
             inline_bytes_max: params.inline_bytes_max(coding),
             sync_flush,
             copy,

@@ -152,7 +152,7 @@ fn new_brotli(params: &Params, length: Option<u64>) -> io::Result<BrotliEncoder>
     options
         .quality(Quality::new(small(params.brotli_quality)).map_err(io::Error::other)?)
         .window_size(
-            WindowSize::new(small(brotli_window(params, length))).map_err(io::Error::other)?,
+            WindowSize::new(small(params.brotli_window_for(length))).map_err(io::Error::other)?,
         )
         .mode(match params.brotli_mode {
             1 => CompressionMode::Text,
@@ -176,14 +176,6 @@ fn run_brotli(
     let ran = brotli.compress(input, &mut out[at..], op).map_err(io::Error::other);
     out.truncate(at + ran.as_ref().map_or(0, |ran| ran.bytes_written));
     Ok(ran?.bytes_read)
-}
-
-/// A window that holds the whole body is enough, and less to clear.
-fn brotli_window(params: &Params, length: Option<u64>) -> u32 {
-    /// Smaller ones have the encoder search in another, slower way.
-    const LEAST: u32 = 17;
-    let enough = length.map_or(u32::MAX, |length| u64::BITS - length.leading_zeros());
-    params.brotli_window.min(enough.max(LEAST))
 }
 
 fn new_zstd(params: &Params, length: Option<u64>) -> io::Result<Zstd<'static>> {

@@ -64,18 +64,12 @@ impl Params {
         }
     }
 
-    /// Bytes that an encoder holds at most: windows, hash tables, blocks. Rounded up.
-    pub(super) fn memory_bytes(&self, coding: Coding) -> u64 {
-        const MB: u64 = 1 << 20;
-        match coding {
-            Coding::Gzip | Coding::Deflate => 512 * 1024,
-            Coding::Brotli if self.brotli_quality >= 10 => (24 << self.brotli_window) + 24 * MB,
-            Coding::Brotli => (4 << self.brotli_window) + 5 * MB,
-            Coding::Zstd if self.zstd_level >= 16 => (12 << self.zstd_window) + 8 * MB,
-            Coding::Zstd if self.zstd_level >= 6 => (8 << self.zstd_window) + 2 * MB,
-            Coding::Zstd => (3 << self.zstd_window) + MB,
-            Coding::Bzip2 => 400 * 1024 + 8 * 100_000 * u64::from(self.bzip2_block),
-        }
+    /// Brotli's window for a body: one that holds the whole is enough, and less to clear.
+    pub(super) fn brotli_window_for(&self, length: Option<u64>) -> u32 {
+        /// Smaller ones have the encoder search in another, slower way.
+        const LEAST: u32 = 17;
+        let enough = length.map_or(u32::MAX, |length| u64::BITS - length.leading_zeros());
+        self.brotli_window.min(enough.max(LEAST))
     }
 
     pub(super) fn zstd_strategy(&self) -> Option<Strategy> {

@@ -1,13 +1,14 @@
 //! Fuzz targets: `cargo +nightly fuzz run -s none http1_request`.
 //!
 //! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `peers.rs`,
-//! `pages.rs`, `language.rs`, `rules.rs` and `credentials.rs`, which the ordinary tests include too:
+//! `pages.rs`, `language.rs`, `rules.rs`, `credentials.rs` and `documents.rs`, which the ordinary tests include too:
 //! they replay `corpus/` through the same functions on a stable compiler. To add a target, write a function
 //! there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a line in the replaying test
 //! (`tests/fuzz_corpus.rs` of the crate that is tested).
 
 pub mod codecs;
 pub mod credentials;
+pub mod documents;
 pub mod gateways;
 pub mod language;
 pub mod pages;
@@ -18,3 +19,7 @@ pub mod rules;
 #[path = "../../crates/lighty-modules/src/auth/digest.rs"]
 mod digest;
 use digest::Answer;
+
+#[allow(dead_code, unreachable_pub, reason = "a file of the server, which uses all of it")]
+#[path = "../../crates/lighty-modules/src/webdav/xml.rs"]
+mod xml;

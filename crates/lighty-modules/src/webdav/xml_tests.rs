@@ -1,4 +1,22 @@
-use super::xml::*;
+use super::xml::{self, *};
+
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the function public")]
+#[path = "../../../../fuzz/src/documents.rs"]
+mod documents;
+
+/// What the fuzzer found interesting.
+#[test]
+fn every_input_of_the_fuzzer_keeps_the_promises() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/dav_xml");
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).expect("the corpus is in the tree") {
+        let path = entry.expect("a readable directory").path();
+        println!("{}", path.display());
+        documents::dav_xml(&std::fs::read(&path).expect("a readable file"));
+        count += 1;
+    }
+    assert!(count > 0, "no inputs");
+}
 
 fn read(text: &str) -> Result<Document, Fault> {
     Document::read(text.as_bytes())

@@ -936,6 +936,10 @@ fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
     assert_eq!(put(&server, "/a", "new"), 204);
     assert_eq!(put(&server, "/fresh", "new"), 201);
     assert_eq!(put(&server, "/b", "new"), 423);
+    // What would have to be noted afterwards is not begun.
+    assert_eq!(status(&server, "DELETE", "/fresh", ""), 503);
+    assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 503);
+    assert_eq!(names(&server.root("")), ["a", "b", "fresh"]);
     other.execute_batch("COMMIT").expect("given up");
     assert!(wait_until(SOON, || lock(&server, "/a", "").status == 200));
 }

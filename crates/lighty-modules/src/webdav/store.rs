@@ -114,7 +114,13 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.clerk.run(move |keeper| job(keeper.db()?).map_err(io_error)).await?
+        let gate = Arc::clone(&self.writes);
+        let work = self.clerk.run(move |keeper| {
+            let done = keeper.db().and_then(|db| job(db).map_err(io_error));
+            gate.note_held(&done);
+            done
+        });
+        work.await?
     }
 
     async fn pass<T, F>(&self, gate: &Arc<Gate>, job: F) -> io::Result<T>
@@ -142,6 +148,10 @@ impl Store {
         claim: Claim,
         now_s: i64,
     ) -> io::Result<Result<Writing, Vec<Lock>>> {
+        // What becomes of whole trees is noted afterwards: better said now that it cannot be.
+        if self.writes.is_held() && claim.paths.iter().any(|covered| covered.tree) {
+            self.write(Db::try_to_write).await?;
+        }
         let writers = self.writers.clone();
         self.read(move |db| {
             let blocking = db.locks_against(&claim, now_s)?;

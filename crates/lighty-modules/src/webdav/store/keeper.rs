@@ -133,9 +133,21 @@ pub(super) struct Pass {
 }
 
 impl Gate {
+    /// Whether it was held when somebody tried last.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Notes that it is held, if that came of work that may or may not have asked for it.
+    pub(super) fn note_held<T>(&self, done: &io::Result<T>) {
+        if done.as_ref().is_err_and(is_held) {
+            self.held.store(true, Ordering::Release);
+        }
+    }
+
     /// `None` while it is held and somebody tries.
     pub(super) fn enter(gate: &Arc<Self>) -> Option<Pass> {
-        let tries = gate.held.load(Ordering::Acquire);
+        let tries = gate.is_held();
         if tries && gate.tried.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -146,13 +158,12 @@ impl Gate {
 impl Pass {
     /// Whether it turned out to be held while this one waited for its turn.
     pub(super) fn is_late(&self) -> bool {
-        !self.tries && self.gate.held.load(Ordering::Acquire)
+        !self.tries && self.gate.is_held()
     }
 
     /// Notes what came of it.
     pub(super) fn note<T>(&self, done: &io::Result<T>) {
-        let held = done.as_ref().is_err_and(is_held);
-        self.gate.held.store(held, Ordering::Release);
+        self.gate.held.store(done.as_ref().is_err_and(is_held), Ordering::Release);
     }
 }
 
@@ -165,6 +176,6 @@ impl Drop for Pass {
 }
 
 /// Whether an error says that another process holds the database.
-pub(super) fn is_held(error: &io::Error) -> bool {
+fn is_held(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }

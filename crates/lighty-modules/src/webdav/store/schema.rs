@@ -67,6 +67,11 @@ impl Db {
         Ok(db)
     }
 
+    /// Fails while another process writes.
+    pub(super) fn try_to_write(&mut self) -> rusqlite::Result<()> {
+        self.connection.transaction()?.rollback()
+    }
+
     fn complete_moves(&mut self) -> rusqlite::Result<()> {
         let cut_off: Vec<(Vec<u8>, Vec<u8>)> = {
             let mut query = self.connection.prepare("SELECT source, target FROM lighty_move")?;

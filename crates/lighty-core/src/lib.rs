@@ -7,7 +7,7 @@
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
-//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `trace`, `board`,
+//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `error_output`, `trace`, `board`,
 //! `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `variables`, `places`, `strftime`.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod cidr;
 pub mod counters;
 pub mod directives;
 pub mod environment;
+pub mod error_output;
 pub mod exchange;
 pub mod fault;
 pub mod filter;
@@ -46,6 +47,7 @@ pub use body::{
 };
 pub use counters::Counters;
 pub use environment::Environment;
+pub use error_output::{ErrorOutput, ProgramRate};
 pub use exchange::Exchange;
 pub use fault::{Blame, Fate, Fault};
 pub use filter::{Filter, Source};

@@ -39,6 +39,17 @@ pub const PIPELINE_BURST_MAX: u32 = 32;
 /// rest closes it.
 pub const DRAIN_BYTES_MAX: u64 = 64 * 1024;
 
+/// KB of the error log that one program, command or request may fill
+/// (`server.errorlog-max-per-program`).
+pub const PROGRAM_LOG_KBYTES_MAX: u64 = 1024;
+
+/// KB per second of the error log that all programs may fill (`server.errorlog-program-rate`): a
+/// program that never stops complaining takes days to fill a disk, not minutes.
+pub const PROGRAM_LOG_KBYTES_PER_SECOND: u64 = 256;
+
+/// Parts of files in one `X-Sendfile2`: each may be a file of its own that is held open.
+pub const SENDFILE_PARTS_MAX: usize = 256;
+
 /// Idle request structures a worker keeps for reuse. More would only hold memory of a past peak.
 pub const IDLE_EXCHANGES_MAX: usize = 256;
 

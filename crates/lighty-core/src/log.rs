@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use lighty_io::log_writer::LogHandle;
 
+use crate::error_output::ProgramRate;
+
 /// How much a line matters; `server.errorlog-level` is the least that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -50,12 +52,23 @@ pub struct Log {
     sink: LogHandle,
     level: Level,
     json: bool,
+    programs: ProgramRate,
 }
 
 impl Log {
     /// Writes to `sink` what is at least `level`.
     pub fn new(sink: LogHandle, level: Level, json: bool) -> Self {
-        Self { sink, level, json }
+        Self { sink, level, json, programs: ProgramRate::default() }
+    }
+
+    /// Takes part in a limit of what programs say, which others share.
+    pub fn with_program_rate(self, programs: &ProgramRate) -> Self {
+        Self { programs: programs.clone(), ..self }
+    }
+
+    /// How much all programs may say.
+    pub(crate) fn program_rate(&self) -> &ProgramRate {
+        &self.programs
     }
 
     /// Whether a line of this level would be written.
@@ -65,15 +78,28 @@ impl Log {
 
     /// Writes a line. `now_s` is the wall clock in seconds.
     pub fn line(&self, level: Level, now_s: i64, message: &str, about: About<'_>) {
-        if !self.wants(level) {
-            return;
+        if self.wants(level) {
+            self.write(&self.render(level, now_s, message, about));
         }
-        let text = if self.json {
-            json_line(level, now_s, message, about)
-        } else {
-            text_line(level, now_s, message, about)
-        };
-        self.sink.write_line(text.as_bytes());
+    }
+
+    /// A line as it will stand in the log.
+    pub(crate) fn render(
+        &self,
+        level: Level,
+        now_s: i64,
+        message: &str,
+        about: About<'_>,
+    ) -> String {
+        match self.json {
+            true => json_line(level, now_s, message, about),
+            false => text_line(level, now_s, message, about),
+        }
+    }
+
+    /// Writes what was rendered.
+    pub(crate) fn write(&self, line: &str) {
+        self.sink.write_line(line.as_bytes());
     }
 }
 

@@ -153,6 +153,8 @@ pub struct ServerSettings {
     pub errorlog_use_syslog: bool,
     pub errorlog_level: crate::log::Level,
     pub errorlog_json: bool,
+    /// What all programs may write to the error log; 0 = no limit.
+    pub program_log_kbytes_per_second: u64,
     pub syslog_facility: Arc<str>,
     pub chroot: Option<Arc<str>>,
     pub username: Option<Arc<str>>,
@@ -189,8 +191,6 @@ pub struct ServerSettings {
     pub absolute_dir_redirect: bool,
     pub http10_range: bool,
     pub upload_dirs: lighty_config::Strings,
-    /// Bytes of one temporary file of a body.
-    pub upload_temp_file_bytes: u64,
 }
 
 impl Default for ServerSettings {
@@ -211,6 +211,7 @@ impl Default for ServerSettings {
             errorlog_use_syslog: false,
             errorlog_level: crate::log::Level::Notice,
             errorlog_json: false,
+            program_log_kbytes_per_second: limits::PROGRAM_LOG_KBYTES_PER_SECOND,
             syslog_facility: "daemon".into(),
             chroot: None,
             username: None,
@@ -242,7 +243,6 @@ impl Default for ServerSettings {
             absolute_dir_redirect: false,
             http10_range: false,
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),
-            upload_temp_file_bytes: 1 << 20,
         }
     }
 }
@@ -307,6 +307,8 @@ pub struct CoreSettings {
     pub log_file_not_found: bool,
     pub log_condition_handling: bool,
     pub log_timeouts: bool,
+    /// What one program may write to the error log; 0 = no limit.
+    pub program_log_kbytes_max: u64,
 }
 
 impl CoreSettings {
@@ -366,6 +368,7 @@ impl Default for CoreSettings {
             log_file_not_found: false,
             log_condition_handling: false,
             log_timeouts: false,
+            program_log_kbytes_max: limits::PROGRAM_LOG_KBYTES_MAX,
         }
     }
 }

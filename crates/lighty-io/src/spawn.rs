@@ -161,6 +161,15 @@ impl ExitWatch {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Waits until it is worth while to look.
+    async fn stirred(&self) -> io::Result<()> {
+        match self {
+            ExitWatch::Pidfd(pidfd) => drop(pidfd.readable().await?),
+            ExitWatch::Asking => tokio::time::sleep(Duration::from_millis(ASK_MS)).await,
+        }
+        Ok(())
+    }
 }
 
 /// How often a child without a descriptor is asked whether it is there, in milliseconds.
@@ -217,12 +226,21 @@ impl Child {
             if let Some(exit) = self.exit.get() {
                 return Ok(exit);
             }
-            match &self.watch {
-                ExitWatch::Pidfd(pidfd) => drop(pidfd.readable().await?),
-                ExitWatch::Asking => tokio::time::sleep(Duration::from_millis(ASK_MS)).await,
-            }
+            self.watch.stirred().await?;
             self.look()?;
         }
+    }
+
+    /// Waits until it has ended. What is left of its process group lives on until somebody waits for
+    /// its end by [`Child::wait`].
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn ended(&self) -> io::Result<()> {
+        while self.exit.get().is_none() && !has_ended(self.pid)? {
+            self.watch.stirred().await?;
+        }
+        Ok(())
     }
 
     /// Sends a signal to it and its process group; false when it has ended.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_core::{BodyFault, ClientLink, Fault};
+use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault};
 use lighty_io::transport::Stream;
 
 use crate::deadline::{Alarm, Deadlines};
@@ -52,6 +52,9 @@ pub struct Courier {
     pub session: Box<dyn Session>,
     pub answer: Answer,
     pub words: Words,
+    /// What this backend says for the error log, if it says anything, and how much of it is wanted.
+    pub errors: Option<Box<ErrorOutput>>,
+    pub error_kbytes_max: u64,
     out: Vec<u8>,
     sent: usize,
     /// Bytes of the request that went out, whether or not they still stand in `out`.
@@ -122,6 +125,8 @@ impl Courier {
             session: session::create(protocol),
             answer: Answer::default(),
             words: Words::default(),
+            errors: None,
+            error_kbytes_max: 0,
             out: Vec::with_capacity(1024),
             sent: 0,
             written: 0,
@@ -144,6 +149,7 @@ impl Courier {
         self.session.clear();
         self.answer.clear();
         self.words.clear();
+        self.errors = None;
         self.out.clear();
         self.sent = 0;
         self.written = 0;
@@ -303,6 +309,11 @@ impl Courier {
                 Poll::Ready(Event::Interim) => {
                     self.count_interim()?;
                     return Poll::Ready(Ok(Event::Interim));
+                }
+                Poll::Ready(Event::Said) => {
+                    // It may never stop, and then there is no time at which it is silent.
+                    let gone = self.client_gone(link, cx);
+                    return Poll::Ready(gone.map_or(Ok(Event::Said), |f| Err(Trouble::Gone(f))));
                 }
                 Poll::Ready(event) => return Poll::Ready(Ok(event)),
                 Poll::Pending => break,

@@ -163,7 +163,8 @@ impl Download {
     /// The answer is complete: the connection goes to the pool if it can carry another.
     fn conclude(&mut self) {
         let Some(carriage) = self.carriage.take() else { return };
-        let Carriage { courier, connection, upload } = carriage;
+        let Carriage { mut courier, connection, upload } = carriage;
+        self.local.hear(&connection.place, &mut courier);
         self.trailers = courier.session.trailers().cloned();
         let is_sent = upload.is_over() && courier.has_sent_all();
         let is_sound = courier.session.is_reusable() && is_sent;
@@ -175,7 +176,8 @@ impl Download {
     }
 
     fn broke(&mut self, mut fault: SessionFault) -> io::Error {
-        if let Some(carriage) = self.carriage.take() {
+        if let Some(mut carriage) = self.carriage.take() {
+            self.local.hear(&carriage.connection.place, &mut carriage.courier);
             let text = &carriage.connection.place.address.spec.text;
             fault.words = format!("{}: backend {text}: {}", self.spec.name, fault.words).into();
         }
@@ -194,7 +196,7 @@ impl Download {
         }
         while let Some(carriage) = &mut self.carriage {
             let step = carriage.courier.session.read_body(&self.input)?;
-            self.local.hear(&carriage.connection.place, &mut *carriage.courier.session);
+            self.local.hear(&carriage.connection.place, &mut carriage.courier);
             let read_on = step.consumed > 0;
             let piece = self.take_step(&step);
             match step.event {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_buf::BufPool;
+use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::connect::ConnectOptions;
@@ -17,7 +18,6 @@ use crate::deadline::Deadlines;
 use crate::health::passive::Change;
 use crate::pool::{Place, Pool};
 use crate::registry::Registry;
-use crate::session::Session;
 use crate::spec::{Protocol, UpstreamSpec};
 use crate::upstream::Upstream;
 
@@ -132,16 +132,20 @@ impl Local {
     }
 
     /// Writes what a backend wants to have in the error log.
-    pub(crate) fn hear(&self, place: &Place, session: &mut dyn Session) {
-        let said = session.take_said();
+    pub(crate) fn hear(&self, place: &Place, courier: &mut Courier) {
+        let said = courier.session.take_said();
+        if said.is_empty() {
+            return;
+        }
+        let share_kbytes = courier.error_kbytes_max;
+        let errors = courier.errors.get_or_insert_with(|| {
+            let name = &place.upstream.spec.name;
+            let who = format!("{name}, backend {}", place.address.spec.text);
+            let (log, clock) = (self.log.clone(), self.clock.clone());
+            Box::new(ErrorOutput::new(log, clock, who, share_kbytes))
+        });
         for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let message = format!(
-                "{}, backend {}: {}",
-                place.upstream.spec.name,
-                place.address.spec.text,
-                line.escape_ascii()
-            );
-            self.say(Level::Warning, &message);
+            errors.hear(line);
         }
     }
 

@@ -105,6 +105,7 @@ impl Serving<'_> {
         }
         let mut courier = self.local.take_courier(&self.route.upstream.protocol);
         courier.words.take(self.ex, &self.route);
+        courier.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
             let seat = self.timed_seat(&courier, only.as_deref()).await?;
@@ -333,9 +334,10 @@ impl Serving<'_> {
                 courier.poll_head(&connection.stream, upload, link, timeouts, cx)
             })
             .await;
-            self.local.hear(&connection.place, &mut *courier.session);
+            self.local.hear(&connection.place, courier);
             match event? {
                 Event::Interim => reply::pass_interim(self.ex, courier),
+                Event::Said => tokio::task::yield_now().await,
                 _ => break,
             }
         }

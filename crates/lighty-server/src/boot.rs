@@ -13,9 +13,9 @@ use lighty_core::board::Board;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::places::Places;
 use lighty_core::settings::ServerSettings;
-use lighty_core::{Settings, limits};
+use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
-use lighty_io::log_writer::{self, LogHandle, LogTarget, LogWriter};
+use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
@@ -80,7 +80,8 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     // It reads the system's lists of hosts and name servers: later there may be another root.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     give_up_rights(&server)?;
-    let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json);
+    let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
+        .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     let trouble = log.clone();
     log_writer::report_trouble_to(move |text| {
@@ -101,7 +102,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         keeper: Keeper::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
     };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
-    let crew = Crew { workers, fds, errors: logs.errors.handle(), shared };
+    let crew = Crew { workers, fds, log: log.clone(), shared };
     let fleet = launch(&config, &server, bound, crew, &say);
     let mut fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let reopen = || {
@@ -228,7 +229,7 @@ struct Crew {
     workers: usize,
     /// Descriptors of the process.
     fds: u64,
-    errors: LogHandle,
+    log: Log,
     shared: Shared,
 }
 
@@ -247,7 +248,7 @@ fn launch(
     crew: Crew,
     say: &dyn Fn(Level, &str),
 ) -> Result<Fleet, BootError> {
-    let Crew { workers, fds, errors, shared } = crew;
+    let Crew { workers, fds, log, shared } = crew;
     let connections = match server.max_connections {
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
@@ -272,7 +273,7 @@ fn launch(
             connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
             roots_max: document_roots(fds, workers),
-            errors: errors.clone(),
+            log: log.clone(),
             shared: shared.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),

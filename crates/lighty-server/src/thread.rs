@@ -9,7 +9,6 @@ use lighty_core::{Services, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindSpec, BoundSocket};
-use lighty_io::log_writer::LogHandle;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::slice;
@@ -54,7 +53,7 @@ pub struct Setup {
     pub connections_max: usize,
     pub stat_entries_max: usize,
     pub roots_max: usize,
-    pub errors: LogHandle,
+    pub log: Log,
     pub shared: modules::Shared,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
@@ -233,7 +232,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
         ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
-    let log = Log::new(setup.errors.clone(), server.errorlog_level, server.errorlog_json);
+    let log = setup.log.clone();
     let modules = modules::instances(&setup.config, &setup.shared);
     let config = Arc::clone(&setup.config);
     let mut services = Services::new(config, clock, engine, stat_cache, log, modules);

@@ -186,6 +186,30 @@ fn logs() -> Vec<Row> {
         .since("lighty 0.1")
         .doc("Form of the error log's lines: text for people, or one JSON object per line.")
         .example("server.errorlog-format = \"json\""),
+        Row::int("server.errorlog-max-per-program", 0..=1 << 40, |s, v| {
+            s.core.program_log_kbytes_max = v.unsigned_abs();
+        })
+        .default("1024")
+        .since("lighty 0.1")
+        .doc(
+            "KB of the error log that the error output of one CGI program, one command of \
+             `ssi.exec` or one request to FastCGI may fill; 0: no limit. The rest is read and \
+             left out, and the log says how much it was.",
+        )
+        .example("server.errorlog-max-per-program = 64"),
+        Row::int("server.errorlog-program-rate", 0..=1 << 40, |s, v| {
+            s.server.program_log_kbytes_per_second = v.unsigned_abs();
+        })
+        .scope(Scope::Server)
+        .default("256")
+        .since("lighty 0.1")
+        .doc(
+            "KB per second of the error log that the error output of all programs together may \
+             fill, that of backends which the server starts (`bin-path`) with them; 0: no limit. \
+             What does not fit into a second is left out, and the log says how much it was. A \
+             program that writes more than is logged is made to wait.",
+        )
+        .example("server.errorlog-program-rate = 32"),
         Row::string("server.syslog-facility", |s, v| s.server.syslog_facility = v)
             .scope(Scope::Server)
             .default("daemon")

@@ -11,7 +11,7 @@ use super::{Child, Exit, Output, Program, forward_lines};
 const READ_BYTES: usize = 16 * 1024;
 
 /// Starts a program, and returns what it wrote to its standard output and how it ended. `hear` gets
-/// the lines of its error output. Dropping the future ends the program, with its process group.
+/// the lines of its error output, and says whether they were wanted. Dropping the future ends the program, with its process group.
 ///
 /// # Errors
 /// What kept it from starting; `TimedOut` when it has not ended within `limit`, `FileTooLarge` when
@@ -20,7 +20,7 @@ pub async fn capture(
     mut program: Program,
     bytes_max: usize,
     limit: Duration,
-    hear: impl FnMut(&[u8]),
+    hear: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<(Vec<u8>, Exit)> {
     program.stdout = Output::Pipe;
     program.stderr = Output::Pipe;
@@ -73,7 +73,10 @@ mod tests {
         let mut program = Program::new("/bin/sh");
         program.args = vec!["-c".into(), command.into()];
         let mut heard = Vec::new();
-        let hear = |line: &[u8]| heard.push(line.to_vec());
+        let hear = |line: &[u8]| {
+            heard.push(line.to_vec());
+            true
+        };
         let limit = Duration::from_millis(limit_ms);
         let done = runtime.expect("a runtime").block_on(capture(program, bytes_max, limit, hear));
         (done, heard)

@@ -1,6 +1,7 @@
 //! What children say, line by line.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::net::unix::pipe;
 
@@ -10,24 +11,38 @@ pub const LINE_BYTES_MAX: usize = 8_192;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4_096;
 
+/// Bytes that nobody wants, after which a child waits for so many milliseconds: what it says in
+/// vain costs little then, and it is not stopped.
+const UNWANTED_BYTES: usize = 64 * 1024;
+const UNWANTED_PAUSE_MS: u64 = 10;
+
 /// Reads to the end and passes each line on, without its end. A last line without an end is one.
+/// `each` says whether the line was wanted.
 ///
 /// # Errors
 /// What reading reported.
-pub async fn forward_lines(from: &pipe::Receiver, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut lines = Lines::default();
+pub async fn forward_lines(
+    from: &pipe::Receiver,
+    mut each: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
+    let (mut lines, mut unwanted) = (Lines::default(), 0);
     loop {
         // No buffer while waiting.
         from.readable().await?;
         let mut buffer = [0; READ_BYTES];
         match from.try_read(&mut buffer) {
             Ok(0) => break,
-            Ok(length) => lines.feed(&buffer[..length], &mut each),
+            Ok(length) if lines.feed(&buffer[..length], &mut each) => {}
+            Ok(length) => unwanted += length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
         // Whoever never stops talking holds up nobody else.
         tokio::task::yield_now().await;
+        if unwanted >= UNWANTED_BYTES {
+            unwanted = 0;
+            tokio::time::sleep(Duration::from_millis(UNWANTED_PAUSE_MS)).await;
+        }
     }
     lines.finish(&mut each);
     Ok(())
@@ -40,26 +55,30 @@ struct Lines {
 }
 
 impl Lines {
-    fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
+    /// Whether all of it was wanted.
+    fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8]) -> bool) -> bool {
+        let mut wanted = true;
         while let Some(at) = bytes.iter().position(|&byte| byte == b'\n') {
-            self.keep(&bytes[..at]);
-            each(self.begun.strip_suffix(b"\r").unwrap_or(&self.begun));
+            wanted &= self.keep(&bytes[..at]);
+            wanted &= each(self.begun.strip_suffix(b"\r").unwrap_or(&self.begun));
             self.begun.clear();
             bytes = &bytes[at + 1..];
         }
-        self.keep(bytes);
+        self.keep(bytes) && wanted
     }
 
-    fn finish(&mut self, each: &mut impl FnMut(&[u8])) {
+    fn finish(&mut self, each: &mut impl FnMut(&[u8]) -> bool) {
         if !self.begun.is_empty() {
             each(&self.begun);
             self.begun.clear();
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
+    /// Whether there was room for all of it.
+    fn keep(&mut self, bytes: &[u8]) -> bool {
         let room = LINE_BYTES_MAX - self.begun.len();
         self.begun.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        bytes.len() <= room
     }
 }
 
@@ -69,7 +88,10 @@ mod tests {
 
     fn lines_of(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let mut heard = Vec::new();
-        let mut each = |line: &[u8]| heard.push(line.to_vec());
+        let mut each = |line: &[u8]| {
+            heard.push(line.to_vec());
+            true
+        };
         let mut lines = Lines::default();
         for piece in pieces {
             lines.feed(piece, &mut each);

@@ -21,9 +21,12 @@ async fn output_of(mut program: Program) -> String {
     let child = Child::spawn(program).await.expect("started");
     let mut lines = Vec::new();
     let stdout = child.stdout.as_ref().expect("a pipe");
-    forward_lines(stdout, |line| lines.push(String::from_utf8_lossy(line).into_owned()))
-        .await
-        .expect("read");
+    forward_lines(stdout, |line| {
+        lines.push(String::from_utf8_lossy(line).into_owned());
+        true
+    })
+    .await
+    .expect("read");
     assert_eq!(child.wait().await.expect("ended"), Exit::Code(0), "{lines:?}");
     lines.join("\n")
 }
@@ -97,8 +100,14 @@ async fn a_child_talks_through_its_pipes_and_starts_where_it_is_told() {
     let (mut said, mut troubles) = (Vec::new(), Vec::new());
     let (stdout, stderr) = (child.stdout.take().expect("pipe"), child.stderr.take().expect("pipe"));
     let (one, two) = tokio::join!(
-        forward_lines(&stdout, |line| said.push(line.to_vec())),
-        forward_lines(&stderr, |line| troubles.push(line.to_vec()))
+        forward_lines(&stdout, |line| {
+            said.push(line.to_vec());
+            true
+        }),
+        forward_lines(&stderr, |line| {
+            troubles.push(line.to_vec());
+            true
+        })
     );
     one.and(two).expect("read");
     let place = dir.path().canonicalize().expect("path").into_os_string().into_encoded_bytes();
@@ -119,6 +128,7 @@ async fn a_child_that_never_stops_talking_holds_up_nobody() {
         std::hint::black_box(line.escape_ascii().to_string());
         heard.set(heard.get() + 1);
         assert!(heard.get() < 1_000_000, "others wait");
+        true
     };
     let others = async {
         while heard.get() < 100_000 {
@@ -179,7 +189,7 @@ async fn a_child_that_will_not_end_is_killed_with_its_group() {
     assert_eq!(exit, Exit::Signal(9));
     assert!(stopped.elapsed() >= Duration::from_millis(50));
     // Whoever is left of the group would keep the pipe open.
-    let end = tokio::time::timeout(PATIENCE, forward_lines(stdout, |_| {})).await;
+    let end = tokio::time::timeout(PATIENCE, forward_lines(stdout, |_| true)).await;
     end.expect("the whole group is gone").expect("read");
 }
 
@@ -200,9 +210,12 @@ async fn workers_do_not_outlive_their_master() {
     assert_eq!(child.wait().await.expect("ended"), Exit::Code(1));
     let mut worker = 0;
     let stdout = child.stdout.as_ref().expect("pipe");
-    forward_lines(stdout, |line| worker = String::from_utf8_lossy(line).parse().expect("number"))
-        .await
-        .expect("read");
+    forward_lines(stdout, |line| {
+        worker = String::from_utf8_lossy(line).parse().expect("number");
+        true
+    })
+    .await
+    .expect("read");
     until(|| is_gone(worker));
 }
 

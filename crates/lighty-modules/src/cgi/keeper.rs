@@ -1,10 +1,13 @@
 //! How each program ends.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lighty_core::log::{About, Level, Log};
 use lighty_core::places::Place;
-use lighty_core::{Exchange, Fault};
+use lighty_core::{ErrorOutput, Exchange, Fault};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
 use tokio::sync::oneshot;
@@ -18,6 +21,9 @@ const GRACE_MS: u64 = 2_000;
 /// Whoever holds it wants the program to run. Dropping it ends the program.
 pub(super) struct Keeper {
     release: Option<oneshot::Sender<()>>,
+    /// Fires when the program itself has ended.
+    ended: oneshot::Receiver<()>,
+    has_ended: bool,
 }
 
 impl Keeper {
@@ -38,9 +44,22 @@ impl Keeper {
             None => Channel::of_pipes(&mut child).map_err(failed)?,
         };
         let words = Words { log: ex.services.log.clone(), clock: ex.services.clock.clone(), path };
+        let share_kbytes = ex.settings.core.program_log_kbytes_max;
         let (release, released) = oneshot::channel();
-        tokio::task::spawn_local(keep(child, place, own.limits, words, released));
-        Ok((Self { release: Some(release) }, channel))
+        let (tell, ended) = oneshot::channel();
+        let bond = Bond { released, ended: tell };
+        tokio::task::spawn_local(keep(child, place, own.limits, words, share_kbytes, bond));
+        Ok((Self { release: Some(release), ended, has_ended: false }, channel))
+    }
+
+    /// Ready once the program itself has ended, whatever it has started and left behind.
+    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.has_ended {
+            // A keeper that is no more has seen its end.
+            let _ = ready!(Pin::new(&mut self.ended).poll(cx));
+            self.has_ended = true;
+        }
+        Poll::Ready(())
     }
 
     /// The program's answer is complete: it may end as it likes.
@@ -74,17 +93,32 @@ impl Words {
     }
 }
 
+/// What ties a program to its answer.
+struct Bond {
+    released: oneshot::Receiver<()>,
+    ended: oneshot::Sender<()>,
+}
+
 /// Sees to it that a program ends, and hears what it says until then.
 async fn keep(
     mut child: Child,
     place: Place,
     limits: Limits,
     words: Words,
-    released: oneshot::Receiver<()>,
+    share_kbytes: u64,
+    mut bond: Bond,
 ) {
     let stderr = child.stderr.take();
     let ending = async {
-        let ended = match released.await {
+        let released = tokio::select! {
+            released = &mut bond.released => released,
+            _ = child.ended() => {
+                // What it wrote may not be read yet, and what it started may still write.
+                let _ = bond.ended.send(());
+                bond.released.await
+            }
+        };
+        let ended = match released {
             Ok(()) => run_out(&child, limits.exit_ms).await,
             Err(_) => child.stop(limits.signal, GRACE_MS).await.ok().map(|_| Exit::Code(0)),
         };
@@ -96,9 +130,10 @@ async fn keep(
     };
     let hearing = async {
         let Some(stderr) = &stderr else { return };
-        let say = |line: &[u8]| words.say(Level::Warning, &line.escape_ascii().to_string());
+        let (log, clock) = (words.log.clone(), words.clock.clone());
+        let mut errors = ErrorOutput::new(log, clock, words.path.clone(), share_kbytes);
         // What cannot be read was not said.
-        let _ = forward_lines(stderr, say).await;
+        let _ = forward_lines(stderr, |line| errors.hear(line)).await;
     };
     // The end of a program closes its error output.
     tokio::join!(ending, hearing);

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lighty_core::ErrorOutput;
 use lighty_core::log::Level;
 use lighty_io::spawn::{Exit, Program, capture};
 
@@ -22,9 +23,11 @@ pub(super) async fn run(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Result<V
     let max = scene.own.processes_max;
     let _place =
         scene.places.take(max).ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
-    let hear = |line: &[u8]| scene.log(Level::Warning, &format!("exec: {}", line.escape_ascii()));
+    let mut errors = errors_of(scene);
+    let hear = |line: &[u8]| errors.hear(line);
     let time = Duration::from_secs(limits.seconds);
     let done = capture(describe(scene, base, text), limits.output_bytes_max, time, hear).await;
+    drop(errors);
     match done {
         Ok((written, exit)) => {
             if exit != Exit::Code(0) {
@@ -40,6 +43,15 @@ pub(super) async fn run(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Result<V
             _ => error.to_string(),
         }),
     }
+}
+
+/// What a command says beside the page.
+fn errors_of(scene: &Scene<'_>) -> ErrorOutput {
+    let services = &scene.ex.services;
+    let page = String::from_utf8_lossy(&scene.ex.physical.path()).into_owned();
+    let share_kbytes = scene.ex.settings.core.program_log_kbytes_max;
+    let who = format!("{page}: exec");
+    ErrorOutput::new(services.log.clone(), services.clock.clone(), who, share_kbytes)
 }
 
 fn describe(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Program {

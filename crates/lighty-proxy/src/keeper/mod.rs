@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::resolve::Resolver;
@@ -124,6 +125,16 @@ impl Voice {
     fn say(&self, level: Level, text: &str) {
         self.clock.refresh();
         self.log.line(level, self.clock.unix_s(), text, About::default());
+    }
+
+    /// For what a process says as long as it lives: only the rate of all programs limits it.
+    fn errors_of(&self, who: String) -> ErrorOutput {
+        ErrorOutput::new((*self.log).clone(), self.clock.clone(), who, 0)
+    }
+
+    fn hear(&self, errors: &mut ErrorOutput, line: &[u8]) -> bool {
+        self.clock.refresh();
+        errors.hear(line)
     }
 
     fn now_ms(&self) -> u64 {

@@ -70,12 +70,9 @@ pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
     if let Some(stderr) = child.stderr.take() {
         let (group, id) = (Rc::clone(group), child.id());
         tokio::task::spawn_local(async move {
-            let each = |line: &[u8]| {
-                let text = format!("{}, process {id}: {}", group.text, line.escape_ascii());
-                group.log.say(Level::Warning, &text);
-            };
+            let mut errors = group.log.errors_of(format!("{}, process {id}", group.text));
             // It ends with the process.
-            let _ = forward_lines(&stderr, each).await;
+            let _ = forward_lines(&stderr, |line| group.log.hear(&mut errors, line)).await;
         });
     }
     group.log.say(Level::Info, &format!("{}: process {} runs", group.text, child.id()));

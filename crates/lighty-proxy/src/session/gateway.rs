@@ -15,8 +15,8 @@ use super::{Answer, Event, Session, SessionFault, Step};
 use crate::errand::Errand;
 use crate::spec::FastcgiRole;
 
-/// Bytes of error output kept for the log from one read; a program that writes more is cut short.
-const SAID_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of error output above which it is to be logged before more is read.
+const SAID_BYTES: usize = 8 * 1024;
 
 /// How the variables and the body are wrapped.
 enum Wrapping {
@@ -88,9 +88,10 @@ impl GatewaySession {
         counted
     }
 
-    fn hear(&mut self, words: &[u8]) {
-        let room = SAID_BYTES_MAX.saturating_sub(self.said.len());
-        self.said.extend_from_slice(&words[..words.len().min(room)]);
+    /// Whether that is enough for now.
+    fn hear(&mut self, words: &[u8]) -> bool {
+        self.said.extend_from_slice(words);
+        self.said.len() >= SAID_BYTES
     }
 
     /// Records up to the end of the head.
@@ -114,7 +115,11 @@ impl GatewaySession {
                         return Ok(Step { consumed: at, event: Event::Head });
                     }
                 }
-                Some(fastcgi::Event::Stderr(range)) => self.hear(&bytes[range]),
+                Some(fastcgi::Event::Stderr(range)) => {
+                    if self.hear(&bytes[range]) {
+                        return Ok(Step { consumed: at, event: Event::Said });
+                    }
+                }
                 Some(fastcgi::Event::End(end)) => return Err(without_head(end)),
                 Some(_) => {}
             }
@@ -139,7 +144,9 @@ impl GatewaySession {
                     }
                 }
                 Some(fastcgi::Event::Stderr(range)) => {
-                    self.hear(&input[start + range.start..start + range.end]);
+                    if self.hear(&input[start + range.start..start + range.end]) {
+                        return Ok(Step { consumed: at, event: Event::Said });
+                    }
                 }
                 Some(fastcgi::Event::End(_)) => {
                     if self.left.is_some_and(|left| left > 0) {

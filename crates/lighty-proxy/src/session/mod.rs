@@ -78,6 +78,8 @@ impl Answer {
 pub enum Event {
     /// Nothing more: more is needed.
     More,
+    /// The backend has said much for the error log, which is to be taken before it says more.
+    Said,
     /// An interim answer, which stands in the [`Answer`]; its head follows.
     Interim,
     /// The head is complete, and stands in the [`Answer`].

@@ -167,7 +167,7 @@ async fn ask(phase: &[Rc<dyn Module>], call: Hook, ex: &mut Exchange, until: &st
         match step {
             Step::Next | Step::Wait(_) => {}
             Step::Restart => return Way::Again,
-            Step::Answered | Step::SendFile(_) => return Way::Refused,
+            Step::Answered | Step::SendFile(_) | Step::SendParts(_) => return Way::Refused,
         }
     }
     Way::On

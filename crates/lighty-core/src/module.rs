@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::exchange::Exchange;
+use crate::sendfile::FilePart;
 use crate::settings::Settings;
 use lighty_config::Directive;
 
@@ -19,6 +20,8 @@ pub enum Step<'a> {
     /// The file at the exchange's physical path is the answer, whatever the method: skip the rest
     /// of the phases and send it.
     SendFile(FileFate),
+    /// These parts of files are the body of the answer whose head stands in the response.
+    SendParts(Vec<FilePart>),
     /// Something has to be waited for (disk, backend, script). Boxed, so that the common case
     /// that waits for nothing keeps the connection's future small and allocates nothing.
     Wait(Pin<Box<dyn Future<Output = Step<'static>> + 'a>>),

@@ -3,14 +3,17 @@
 
 use std::rc::Rc;
 
+use lighty_buf::{ChunkQueue, FileRange};
 use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, Follow, Root};
 use lighty_io::stat_cache::Entry;
 
+use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::log::Level;
 use crate::module::FileFate;
+use crate::sendfile::FilePart;
 
 /// Opens `physical.docroot` and the file beneath it. Symbolic links that lead out of it are not
 /// followed, whatever `server.follow-symlink` allows: the handler was trusted with this directory.
@@ -19,6 +22,44 @@ use crate::module::FileFate;
 /// The fault, and words for the log.
 pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fault, String)> {
     let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
+    let entry = find(ex, fate, &path).await?;
+    if fate == FileFate::Removed {
+        remove(ex, &path).await;
+    }
+    ex.physical.entry = Some(entry);
+    Ok(())
+}
+
+/// Opens files one after the other; the body that their parts make.
+///
+/// # Errors
+/// The fault, and words for the log.
+pub(crate) async fn join_parts(
+    ex: &mut Exchange,
+    parts: &[FilePart],
+) -> Result<Body, (Fault, String)> {
+    let mut queue = ChunkQueue::new();
+    for part in parts {
+        ex.physical.clear();
+        ex.physical.docroot.clone_from(&part.root);
+        ex.physical.rel.clone_from(&part.rel);
+        let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
+        let entry = find(ex, FileFate::Stays, &path).await?;
+        let size = entry.meta().size;
+        let (offset, length) = part
+            .within(size)
+            .filter(|(_, length)| queue.len_bytes().checked_add(*length).is_some())
+            .ok_or_else(|| {
+                let words = format!("X-Sendfile2: {path} of {size} bytes has no such part");
+                (Fault::BackendMalformed, words)
+            })?;
+        queue.push_file(FileRange { file: Rc::clone(entry.file()), offset, length });
+    }
+    Ok(Body::Chunks(queue))
+}
+
+/// The file that the exchange's physical path stands for.
+async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>, (Fault, String)> {
     let entry = open(ex, fate).await.map_err(|error| {
         let fault = match Fault::of_file_error(&error) {
             Fault::SymlinkRefused | Fault::NotARegularFile => Fault::SendfileRefused,
@@ -36,11 +77,7 @@ pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fa
     if entry.meta().kind != FileKind::File {
         return Err((Fault::SendfileRefused, format!("{path}: not a regular file")));
     }
-    if fate == FileFate::Removed {
-        remove(ex, &path).await;
-    }
-    ex.physical.entry = Some(entry);
-    Ok(())
+    Ok(entry)
 }
 
 async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {

@@ -15,6 +15,7 @@ use crate::exchange::{Exchange, Rewriting};
 use crate::fault::Fault;
 use crate::limits;
 use crate::module::{FileFate, Module, Step};
+use crate::sendfile::{self, FilePart};
 use crate::{named_file, trace};
 
 /// What a pass through the phases came to.
@@ -22,6 +23,7 @@ enum Pass {
     Answered,
     Restart,
     SendFile(FileFate),
+    SendParts(Vec<FilePart>),
 }
 
 /// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete
@@ -31,6 +33,7 @@ pub async fn respond(ex: &mut Exchange) {
     loop {
         let passed = match pass(ex).await {
             Pass::SendFile(fate) => Box::pin(send_file(ex, fate)).await,
+            Pass::SendParts(parts) => Box::pin(send_parts(ex, parts)).await,
             other => other,
         };
         trace::pass(ex);
@@ -43,7 +46,7 @@ pub async fn respond(ex: &mut Exchange) {
                 }
                 begin_again(ex);
             }
-            Pass::Answered | Pass::SendFile(_) => match wants_error_handler(ex) {
+            _ => match wants_error_handler(ex) {
                 Some(handler) => {
                     keep_owed(&ex.response.fields, &mut ex.owed);
                     if !call_error_handler(ex, &handler) {
@@ -202,6 +205,7 @@ async fn run(
                 Step::Next | Step::Wait(_) => continue,
                 Step::Restart => Pass::Restart,
                 Step::SendFile(fate) => Pass::SendFile(fate),
+                Step::SendParts(parts) => Pass::SendParts(parts),
                 Step::Answered => Pass::Answered,
             }
         };
@@ -223,6 +227,15 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
     let sent = run(&services.modules.send_file, |m, ex| m.send_file(ex), ex).await;
     if sent.is_none() {
         ex.fail_saying(Fault::Internal, "no module sends files");
+    }
+    Pass::Answered
+}
+
+/// Sends parts of files that a handler named.
+async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
+    match named_file::join_parts(ex, &parts).await {
+        Ok(body) => sendfile::take_parts(ex, body),
+        Err((fault, words)) => ex.fail_saying(fault, &words),
     }
     Pass::Answered
 }

@@ -1,32 +1,42 @@
 //! A file that a backend or program has sent in place of its answer (`X-Sendfile` and its like): only
 //! one beneath a directory that the configuration allows.
 
+mod parts;
+
 use std::sync::Arc;
 
 use lighty_config::{Reject, Strings, Value, parse_strings};
 use lighty_http::{Fields, Known, Status, uri};
 
+use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::module::{FileFate, Step};
 
+pub use parts::FilePart;
+
 const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
+const SEND_PARTS: &[u8] = b"X-Sendfile2";
 
 /// What an answer asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Absolute path, percent-encoded where it wants to be.
-    pub path: Vec<u8>,
-    pub fate: FileFate,
+pub enum Named {
+    /// A file by its absolute path, percent-encoded where it wants to be.
+    Whole { path: Vec<u8>, fate: FileFate },
+    /// Parts of files: the value of `X-Sendfile2`.
+    Parts(Vec<u8>),
 }
 
-/// The file that an answer names: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`.
+/// The file that an answer names: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`,
+/// or the parts of files: `X-Sendfile2`.
 pub fn asked(fields: &Fields) -> Option<Named> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
-        return Some(Named { path: path.to_vec(), fate: FileFate::Removed });
+        return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
     }
-    let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile))?;
-    Some(Named { path: path.to_vec(), fate: FileFate::Stays })
+    match fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile)) {
+        Some(path) => Some(Named::Whole { path: path.to_vec(), fate: FileFate::Stays }),
+        None => Some(Named::Parts(fields.get_named(SEND_PARTS)?.to_vec())),
+    }
 }
 
 /// Has a file sent in place of the answer whose head stands in the exchange's response, with the
@@ -39,13 +49,11 @@ pub fn send(
     roots: &[Arc<str>],
     named: &Named,
 ) -> Result<Step<'static>, (Fault, String)> {
-    let place = match roots {
-        [] => place(&named.path, [&*ex.physical.docroot]),
-        several => place(&named.path, several.iter().map(|root| root.as_bytes())),
+    let (path, fate) = match named {
+        Named::Whole { path, fate } => (path, *fate),
+        Named::Parts(value) => return Ok(Step::SendParts(parts::parse(ex, roots, value)?)),
     };
-    let Some(place) = place else {
-        return Err((Fault::SendfileRefused, named.path.escape_ascii().to_string()));
-    };
+    let place = place_within(ex, roots, path)?;
     let status = ex.response.status;
     carry(ex, |known, name| match known {
         Some(known) => !OF_THE_BODY.contains(&known),
@@ -58,7 +66,29 @@ pub fn send(
     ex.physical.clear();
     ex.physical.docroot = place.root;
     ex.physical.rel = place.rel;
-    Ok(Step::SendFile(named.fate))
+    Ok(Step::SendFile(fate))
+}
+
+/// Makes parts of files the body of the answer whose head stands in the response: that head knows
+/// which part of what it is, so that it stays as it is.
+pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
+    let response = &mut ex.response;
+    for name in [Known::ContentLength, Known::Date, Known::XSendfile, Known::XLighttpdSendFile] {
+        response.fields.remove(name);
+    }
+    response.fields.remove_named(SEND_PARTS);
+    (response.described_length, response.length_said) = (None, None);
+    response.body = body;
+    response.answered = true;
+}
+
+/// Where a file is, beneath one of the roots; none: beneath the document root.
+fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, (Fault, String)> {
+    let place = match roots {
+        [] => place(path, [&*ex.physical.docroot]),
+        several => place(path, several.iter().map(|root| root.as_bytes())),
+    };
+    place.ok_or_else(|| (Fault::SendfileRefused, path.escape_ascii().to_string()))
 }
 
 /// What is said of the file by itself, or is about the body that it replaces.

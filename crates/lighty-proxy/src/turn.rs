@@ -10,7 +10,7 @@ use crate::settings::ResponseRules;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A file: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`.
+    /// A file or parts of files: `X-Sendfile` and its like.
     File(sendfile::Named),
     /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
     Accelerate { target: Vec<u8> },
@@ -170,7 +170,7 @@ mod tests {
     fn every_spelling_of_a_file_is_read() {
         let rules =
             ResponseRules { sendfile_roots: Some(Arc::from([])), ..ResponseRules::default() };
-        let file = |fate| Some(Turn::File(sendfile::Named { path: b"/a".to_vec(), fate }));
+        let file = |fate| Some(Turn::File(sendfile::Named::Whole { path: b"/a".to_vec(), fate }));
         for (name, fate) in [
             ("X-Sendfile", FileFate::Stays),
             ("x-lighttpd-send-file", FileFate::Stays),

@@ -76,6 +76,27 @@ fn a_named_file_is_sent_as_any_other_with_the_backends_fields() {
 }
 
 #[test]
+fn parts_of_files_are_sent_with_the_backends_head() {
+    let backend = Backend::replying(|asked| {
+        let files = asked.target().split_once('?').expect("files").1.replace('+', " ");
+        let fields =
+            format!("X-Sendfile2: {files}\r\nContent-Range: bytes 1-2/9\r\nETag: \"b\"\r\n");
+        answer("206 Partial Content", &fields, "what the backend says")
+    });
+    let setup = lighty!().file("a", "0123456789").file("b", "abcdefghij");
+    let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    let root = server.root("").display().to_string();
+    let parts = server.get(&format!("/x?{root}a+1-2,+{root}b+8-"));
+    assert_eq!((parts.status, parts.text()), (206, "12ij"));
+    assert_eq!(parts.field("Content-Length"), Some("4"));
+    assert_eq!(parts.field("Content-Range"), Some("bytes 1-2/9"));
+    assert_eq!((parts.field("ETag"), parts.field("X-Sendfile2")), (Some("\"b\""), None));
+    assert_eq!(server.get(&format!("/x?{root}a+1-2,+/etc/hostname+0-")).status, 502);
+    server.await_log("x-sendfile-docroot");
+    assert!(backend.opened() <= 2, "connections are used again: {}", backend.opened());
+}
+
+#[test]
 fn files_outside_of_the_allowed_directories_are_refused() {
     let backend = Backend::replying(named_file);
     let setup = lighty!().file("inside", "x");

@@ -187,7 +187,9 @@ fn what_it_has_sent() -> Vec<Directive<Settings>> {
                 "Lets programs have a file sent in place of their answer: `X-Sendfile` or \
                  `X-LIGHTTPD-send-file` with its absolute path, which may be percent-encoded; \
                  `X-LIGHTTPD-send-tempfile` removes its name, too. It is sent as any other file, \
-                 with ranges and conditions, and with the other fields of the program. Only files \
+                 with ranges and conditions, and with the other fields of the program. `X-Sendfile2` \
+                 names parts of files, 256 at most: `/srv/a 0-99, /srv/b 200-`; they are sent one \
+                 after the other as the program's answer, with its status and fields. Only files \
                  beneath `cgi.x-sendfile-docroot` are sent; others are answered 502.",
             )
             .example("cgi.x-sendfile = \"enable\""),

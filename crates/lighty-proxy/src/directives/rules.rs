@@ -27,7 +27,8 @@ fn sent_files() -> Vec<Row> {
                 "Lets backends answer with a file of this machine, which they name in \
                  `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile` (removed when it \
                  was sent) or `X-Accel-Redirect`. It is sent as any other file, with ranges and \
-                 conditions. Only files beneath `proxy-core.x-sendfile-docroot` are sent.",
+                 conditions. `X-Sendfile2` names parts of files, which are sent one after the \
+                 other with the head that the backend sends. Only files beneath `proxy-core.x-sendfile-docroot` are sent.",
             )
             .example("proxy-core.allow-x-sendfile = \"enable\""),
         Row::parsed(

@@ -1,0 +1,144 @@
+//! `X-Sendfile2`: parts of files, one after the other, as lighttpd 1.4 has it.
+//!
+//! `path first-last, path first-`: a path is percent-encoded, so that no space is in it; both ends of
+//! a range count, and the last byte of the file is meant where none is named.
+
+use std::sync::Arc;
+
+use super::place_within;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::limits::SENDFILE_PARTS_MAX;
+
+/// A part of a file that an answer consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Directory that it was allowed for, and the path beneath it.
+    pub(crate) root: Vec<u8>,
+    pub(crate) rel: Vec<u8>,
+    first: u64,
+    /// `None`: the end of the file.
+    last: Option<u64>,
+}
+
+impl FilePart {
+    /// Offset and length of the part in a file of this size; `None`: it has no such part.
+    pub(crate) fn within(&self, size: u64) -> Option<(u64, u64)> {
+        let end = match self.last {
+            Some(last) => last.checked_add(1)?,
+            None => size,
+        };
+        let length = end.checked_sub(self.first)?;
+        (end <= size).then_some((self.first, length))
+    }
+}
+
+/// Reads which parts are meant.
+///
+/// # Errors
+/// The fault, and words for the log: it is not written like that, there are too many, one is beneath
+/// none of the roots.
+pub(super) fn parse(
+    ex: &Exchange,
+    roots: &[Arc<str>],
+    value: &[u8],
+) -> Result<Vec<FilePart>, (Fault, String)> {
+    let mut parts = Vec::new();
+    let mut rest = value.trim_ascii_start();
+    while !rest.is_empty() {
+        if parts.len() == SENDFILE_PARTS_MAX {
+            let words = format!("X-Sendfile2 with more than {SENDFILE_PARTS_MAX} parts");
+            return Err((Fault::BackendMalformed, words));
+        }
+        let (path, (first, last), behind) = one(rest).ok_or_else(|| {
+            let words = format!("X-Sendfile2 that cannot be read: {}", value.escape_ascii());
+            (Fault::BackendMalformed, words)
+        })?;
+        let place = place_within(ex, roots, path)?;
+        parts.push(FilePart { root: place.root, rel: place.rel, first, last });
+        rest = behind;
+    }
+    Ok(parts)
+}
+
+type Range = (u64, Option<u64>);
+
+/// The first part, and what is behind it.
+fn one(text: &[u8]) -> Option<(&[u8], Range, &[u8])> {
+    let (path, rest) = split_at(text, |byte| byte == b' ')?;
+    let end = rest.iter().position(|byte| matches!(byte, b' ' | b',')).unwrap_or(rest.len());
+    let range = range(&rest[..end])?;
+    let rest = rest[end..].trim_ascii_start();
+    match rest.split_first() {
+        None => Some((path, range, rest)),
+        Some((b',', behind)) => Some((path, range, behind.trim_ascii_start())),
+        Some(_) => None,
+    }
+}
+
+fn range(text: &[u8]) -> Option<Range> {
+    let (first, last) = split_at(text, |byte| byte == b'-')?;
+    let last = if last.is_empty() { None } else { Some(lighty_http::decimal::parse(last)?) };
+    Some((lighty_http::decimal::parse(first)?, last))
+}
+
+fn split_at(text: &[u8], is_end: impl Fn(u8) -> bool) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| is_end(*byte))?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Vec<(String, u64, Option<u64>)>> {
+        let (mut rest, mut found) = (text.as_bytes(), Vec::new());
+        while !rest.is_empty() {
+            let (path, (first, last), behind) = one(rest)?;
+            found.push((String::from_utf8_lossy(path).into_owned(), first, last));
+            rest = behind;
+        }
+        Some(found)
+    }
+
+    #[test]
+    fn parts_are_read() {
+        let part = |path: &str, first, last| (path.to_owned(), first, last);
+        assert_eq!(read("/a 0-"), Some(vec![part("/a", 0, None)]));
+        let two = vec![part("/a,b%20c", 5, Some(9)), part("/d", 0, Some(0))];
+        assert_eq!(read("/a,b%20c 5-9 ,  /d 0-0,"), Some(two));
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused() {
+        for text in [
+            "/a",
+            "/a ",
+            "/a 1",
+            "/a -",
+            "/a -5",
+            "/a 1-2-3",
+            "/a 1-x",
+            "/a +1-2",
+            "/a 1-2 3",
+            "/a 1-2;/b 1-2",
+            "/a  1-2",
+            "/a 99999999999999999999-",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_lie_within_their_file() {
+        let part = |first, last| FilePart { root: Vec::new(), rel: Vec::new(), first, last };
+        assert_eq!(part(2, Some(4)).within(5), Some((2, 3)));
+        assert_eq!(part(2, Some(5)).within(5), None);
+        assert_eq!(part(2, None).within(5), Some((2, 3)));
+        assert_eq!(part(5, None).within(5), Some((5, 0)));
+        assert_eq!(part(6, None).within(5), None);
+        assert_eq!(part(3, Some(2)).within(5), Some((3, 0)));
+        assert_eq!(part(4, Some(2)).within(5), None);
+        assert_eq!(part(0, Some(u64::MAX)).within(5), None);
+    }
+}

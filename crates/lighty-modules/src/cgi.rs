@@ -169,7 +169,7 @@ fn failure(trouble: &Trouble) -> Failure {
     let words = trouble.to_string();
     let fault = match trouble {
         Trouble::Body(fault) => Fault::of_body(*fault),
-        Trouble::Gone => Fault::ClientGone,
+        Trouble::Gone(fault) => *fault,
         Trouble::Silent => Fault::ProgramReadTimeout,
         Trouble::Deaf => Fault::ProgramWriteTimeout,
         Trouble::Broken(_) => Fault::BackendCut,

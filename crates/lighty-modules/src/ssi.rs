@@ -19,12 +19,13 @@ mod scene;
 mod settings;
 mod shared;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
-use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_core::{Body, ClientLink, Exchange, Fault, Settings};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
@@ -115,7 +116,14 @@ async fn serve(
         ex.fail_saying(Fault::PageLimit, &format!("ssi.recursion-max = {}", own.recursion_max));
         return Step::Answered;
     };
-    let made = make(ex, own, &entry, &shared, places).await;
+    // What is put in is a part of what the client has left.
+    let link = ex.link.clone().filter(|_| !is_part);
+    let made = tokio::select! {
+        // First: to what is put in, which hears of it too, it would be an error of that part.
+        biased;
+        fault = gone(link) => Err(Fatal { fault, words: "while its page was made".into() }),
+        made = make(ex, own, &entry, &shared, places) => made,
+    };
     match made {
         Ok(body) => answer(ex, own, &shared, body, is_part),
         Err(fatal) => {
@@ -126,6 +134,14 @@ async fn serve(
         }
     }
     Step::Answered
+}
+
+/// Ends when nobody waits for the page any more.
+async fn gone(link: Option<Rc<RefCell<dyn ClientLink>>>) -> Fault {
+    match link {
+        Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn make(

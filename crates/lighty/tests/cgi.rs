@@ -236,6 +236,47 @@ fn a_program_whose_client_left_is_ended() {
 }
 
 #[test]
+fn an_answer_ends_soon_after_its_program() {
+    let server = with(&[
+        ("silent.sh", "printf 'X: y\\n\\nanswered'; sleep 60 & echo $! > silent.pid; exit 0"),
+        ("late.sh", "printf 'X: y\\n\\nanswered'; (sleep 0.3; printf ' late') & exit 0"),
+        ("headless.sh", "sleep 60 & exit 0"),
+        ("short.sh", "printf 'Content-Length: 9\\n\\nbegun'; sleep 60 & exit 0"),
+    ])
+    .start();
+    let begun = Instant::now();
+    assert_eq!(server.get("/silent.sh").text(), "answered");
+    let pid = noted_pid(&server.root("silent.pid"));
+    assert!(wait_until(SOON, || !is_alive(&pid)), "what was left behind goes on");
+    assert_eq!(server.get("/late.sh").text(), "answered late");
+    assert_eq!(server.get("/headless.sh").status, 502);
+    let mut client = server.connect();
+    client.send("GET /short.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response(false).is_err(), "it is cut");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(wait_until(SOON, || zombies(&server) == 0));
+}
+
+#[test]
+fn who_closes_one_half_gets_the_answer() {
+    let server = with(&[
+        ("slow.sh", "printf 'X: y\\n\\n'; cat; sleep 2; printf answered"),
+        ("silent.sh", "echo $$ > silent.pid; exec sleep 60"),
+    ])
+    .config("server.max-half-closed-idle = 1")
+    .start();
+    let mut client = post(&server, "/slow.sh", "body ");
+    client.half_close();
+    assert_eq!(client.response().text(), "body answered");
+    // Before an answer it cannot be told from one that has left.
+    let mut client = post(&server, "/silent.sh", "body ");
+    client.half_close();
+    assert_eq!(client.response().status, 408);
+    let pid = noted_pid(&server.root("silent.pid"));
+    assert!(wait_until(SOON, || !is_alive(&pid)), "it runs on");
+}
+
+#[test]
 fn programs_end_with_the_server() {
     let mut server = with(&[("long.sh", "echo $$ > long.pid; exec sleep 60")]).start();
     let mut client = server.connect();
@@ -399,6 +440,72 @@ fn a_named_file_is_sent_as_any_other_with_the_programs_fields() {
     let sent = server.get(&format!("/send.sh/X-LIGHTTPD-send-tempfile?{temporary}"));
     assert_eq!((sent.status, sent.text()), (200, &*content));
     assert!(!server.directory().join("files/some file").exists(), "it was made for this answer");
+}
+
+/// Names parts of files: the query says which, with `+` for spaces.
+const SEND_PARTS: &str = "printf 'Status: 206\\nContent-Type: text/x-special\\nETag: \"own\"\\n'; \
+    printf 'Content-Range: bytes 5-9/26\\nContent-Length: 3\\n'; \
+    printf 'X-Sendfile2: %s\\n\\nnot this' \"$(echo \"$QUERY_STRING\" | tr + ' ')\"";
+
+#[test]
+fn parts_of_files_are_sent_one_after_the_other() {
+    let letters: String = ('a'..='z').collect();
+    let digits = "0123456789".repeat(10_000);
+    let server = with(&[
+        ("parts.sh", SEND_PARTS),
+        ("../files/a, b", &letters),
+        ("../files/digits", &digits),
+        ("../files/empty", ""),
+        ("../secret", "secret"),
+    ])
+    .link("../files/link", "../secret")
+    .config("cgi.x-sendfile = \"enable\"\ncgi.x-sendfile-docroot = ( \"@DIR@/files/\" )")
+    .start();
+    let files = server.directory().join("files").display().to_string();
+    let get = |value: &str| server.get(&format!("/parts.sh?{}", value.replace('@', &files)));
+    let one = get("@/a,%20b+5-9");
+    assert_eq!((one.status, one.text()), (206, "fghij"));
+    assert_eq!(one.field("Content-Range"), Some("bytes 5-9/26"));
+    assert_eq!((one.field("ETag"), one.field("X-Sendfile2")), (Some("\"own\""), None));
+    assert_eq!(get("@/a,%20b+20-25,+@/digits+99998-,@/empty+0-,@/a,%20b+0-0").text(), "uvwxyz89a");
+    let long = get("@/digits+0-,+@/digits+0-");
+    assert_eq!((long.body.len(), &long.body[..3]), (200_000, &b"012"[..]));
+    let mut client = server.connect();
+    client.send(format!("HEAD /parts.sh?{files}/digits+1-10 HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let head = client.response_to_head();
+    assert_eq!((head.status, head.field("Content-Length")), (206, Some("10")));
+    for refused in [
+        "@/digits",
+        "@/digits+5",
+        "@/digits+9-5",
+        "@/digits+0-100000",
+        "@/digits+0-1;@/digits+0-1",
+        "@/digits+0-1,+/etc/hostname+0-1",
+        "@/../secret+0-1",
+        "@/link+0-1",
+        "@+0-",
+        "digits+0-1",
+    ] {
+        let answer = get(refused);
+        assert_eq!((answer.status, answer.field("ETag")), (502, None), "{refused}: {answer:?}");
+        assert!(!answer.text().contains("secret"), "{refused}");
+    }
+    server.await_log("has no such part");
+    assert_eq!(get("@/missing+0-").status, 404);
+    let many = |count: usize| vec!["@/digits+7-7"; count].join(",");
+    // What a URL holds is less than the limit; the program repeats it.
+    assert_eq!(get(&many(100)).text(), "7".repeat(100));
+}
+
+#[test]
+fn an_answer_has_n_parts_of_files_at_most() {
+    const MANY: &str = "printf 'X: y\\nX-Sendfile2: '; \
+        for i in $(seq $QUERY_STRING); do printf '%s/a 0-0,' \"$DOCUMENT_ROOT\"; done; printf '\\n\\n'";
+    let server =
+        with(&[("many.sh", MANY), ("a", "a")]).config("cgi.x-sendfile = \"enable\"").start();
+    assert_eq!(server.get("/many.sh?256").text(), "a".repeat(256));
+    assert_eq!(server.get("/many.sh?257").status, 502);
+    server.await_log("X-Sendfile2 with more than 256 parts");
 }
 
 #[test]

@@ -293,6 +293,54 @@ fn commands_are_run_where_that_is_allowed() {
 }
 
 #[test]
+fn what_a_page_runs_ends_with_its_client() {
+    let server = pages(&[
+        ("exec.shtml", "<!--#exec cmd=\"echo $$ >pid; sleep 600\"-->"),
+        ("part.shtml", "<!--#include virtual=\"/exec.shtml\"-->"),
+        ("cgi.shtml", "<!--#include virtual=\"/run.sh\"-->"),
+        ("run.sh", "printf 'X: y\\n\\n'; echo $$ >pid; exec sleep 600"),
+    ])
+    .config(
+        "ssi.exec = \"enable\"\nssi.exec-timeout = 600\ncgi.assign = ( \".sh\" => \"/bin/sh\" )",
+    )
+    .start();
+    let note = server.root("pid");
+    for page in ["exec", "part", "cgi"] {
+        let mut client = server.connect();
+        client.send(format!("GET /{page}.shtml HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let noted = || std::fs::read_to_string(&note).unwrap_or_default();
+        assert!(wait_until(SOON, || noted().ends_with('\n')), "{page}");
+        let process = format!("/proc/{}", noted().trim());
+        std::fs::remove_file(&note).expect("noted");
+        client.reset();
+        let is_there = || std::path::Path::new(&process).exists();
+        assert!(wait_until(SOON, || !is_there()), "{page} runs on, or is a zombie");
+    }
+}
+
+#[test]
+fn who_closes_one_half_gets_the_page_if_it_is_soon() {
+    let server = pages(&[
+        ("a.shtml", "<!--#exec cmd=\"sleep 1; printf done\"-->"),
+        ("slow.shtml", "<!--#exec cmd=\"sleep 600\"-->"),
+        ("cgi.shtml", "<!--#include virtual=\"/run.sh\"-->"),
+        ("run.sh", "exec sleep 600"),
+    ])
+    .config("ssi.exec = \"enable\"\nssi.exec-timeout = 600\nserver.max-half-closed-idle = 3")
+    .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+    .start();
+    let ask = |page: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET /{page}.shtml HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.half_close();
+        client.response()
+    };
+    assert_eq!(ask("a").text(), "done");
+    assert_eq!(ask("slow").status, 408);
+    assert_eq!(ask("cgi").status, 408);
+}
+
+#[test]
 fn a_command_that_runs_holds_nobody_else_up() {
     let server = pages(&[("a.shtml", "<!--#exec cmd=\"sleep 600\"-->"), ("b", "b")])
         .config("ssi.exec = \"enable\"\nssi.exec-timeout = 2\nssi.max-processes = 1")

@@ -108,8 +108,8 @@ fn times() -> Vec<Row> {
         .default("5")
         .since("lighty 0.1")
         .doc(
-            "Seconds that a backend may go on working for a client that has closed its sending \
-             half. Over TCP nobody can tell such a client, who waits for its answer, from one that \
+            "Seconds that a backend or a program may go on working for a client that has closed its \
+             sending half. Over TCP nobody can tell such a client, who waits for its answer, from one that \
              has left: until an answer is sent, both look alike. What the backend was doing is given \
              up after that time. 0: no limit.",
         )

@@ -29,7 +29,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(talk: Talk, length: Option<u64>) -> Self {
+    pub(super) fn new(mut talk: Talk, length: Option<u64>) -> Self {
+        talk.begin_body();
         Self { talk, left: length, length, fault: None, ended: false }
     }
 
@@ -51,7 +52,7 @@ impl Output {
     fn broke(&mut self, trouble: &Trouble) -> io::Error {
         self.ended = true;
         let kind = match trouble {
-            Trouble::Gone => io::ErrorKind::BrokenPipe,
+            Trouble::Gone(_) => io::ErrorKind::BrokenPipe,
             _ => {
                 self.fault = Some((Fault::BackendCut, trouble.to_string().into()));
                 io::ErrorKind::UnexpectedEof

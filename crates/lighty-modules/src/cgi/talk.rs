@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use lighty_core::{BodyFault, ClientLink, Exchange, RequestBody};
+use lighty_core::{BodyFault, ClientLink, Exchange, Fault, RequestBody};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::Channel;
 use tokio::time::Sleep;
@@ -22,13 +22,17 @@ use super::settings::Limits;
 /// Bytes read from a program at once: as many as a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
 
+/// How long what a program has left behind may be silent before the answer is over, in
+/// milliseconds: its output is open as long as any process holds it.
+const REST_MS: u64 = 1_000;
+
 /// Why talking ended.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// The client's body could not be read.
     Body(BodyFault),
-    /// The client has left.
-    Gone,
+    /// The client has left, or is taken for gone.
+    Gone(Fault),
     /// The program says nothing.
     Silent,
     /// The program does not read.
@@ -41,7 +45,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body(_) => f.write_str("request body"),
-            Self::Gone => f.write_str("while the program worked"),
+            Self::Gone(_) => f.write_str("while the program worked"),
             Self::Silent => f.write_str("the program was ended"),
             Self::Deaf => f.write_str("the program was ended, its input unread"),
             Self::Broken(error) => write!(f, "reading from the program: {error}"),
@@ -70,6 +74,8 @@ pub(super) struct Talk {
     /// The program may agree to another protocol: its input stays open until it says what it does.
     may_upgrade: bool,
     link: Option<Rc<RefCell<dyn ClientLink>>>,
+    /// The head of the answer was taken: its body is on its way.
+    in_body: bool,
     buffer: Vec<u8>,
     /// Where what was read and not consumed begins, and ends.
     start: usize,
@@ -78,6 +84,8 @@ pub(super) struct Talk {
     clock: Clock,
     moved_ms: u64,
     alarm: Option<Pin<Box<Sleep>>>,
+    /// When it was heard that the program has ended, its output being open still.
+    ended_ms: Option<u64>,
     keeper: Option<Keeper>,
 }
 
@@ -92,6 +100,7 @@ impl Talk {
             may_upgrade: matches!(channel, Channel::Socket(_)),
             channel,
             link: ex.link.clone(),
+            in_body: false,
             buffer: Vec::new(),
             start: 0,
             end: 0,
@@ -99,6 +108,7 @@ impl Talk {
             moved_ms: clock.mono_ms(),
             clock,
             alarm: None,
+            ended_ms: None,
             keeper: Some(keeper),
         }
     }
@@ -140,13 +150,29 @@ impl Talk {
             self.moved_ms = self.clock.mono_ms();
             return Poll::Ready(Ok(count));
         }
-        let gone = |link: &Rc<RefCell<dyn ClientLink>>, cx: &mut Context<'_>| {
-            link.borrow_mut().poll_gone(cx).is_ready()
-        };
-        if self.link.as_ref().is_some_and(|link| gone(link, cx)) {
-            return Poll::Ready(Err(Trouble::Gone));
+        if let Poll::Ready(fault) = self.poll_gone(cx) {
+            return Poll::Ready(Err(Trouble::Gone(fault)));
+        }
+        let has_ended = |keeper: &mut Keeper| keeper.poll_ended(cx).is_ready();
+        if self.keeper.as_mut().is_some_and(has_ended) {
+            return self.poll_rest(cx).map(|()| Ok(0));
         }
         self.poll_limit(turn, cx).map(Err)
+    }
+
+    /// Ready when the client has left. Once an answer flows, writing it tells who only listens from
+    /// who has left, so that listening has no limit then.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        let Some(link) = &self.link else { return Poll::Pending };
+        match ready!(link.borrow_mut().poll_gone(cx)) {
+            Fault::HalfClosed if self.in_body => Poll::Pending,
+            fault => Poll::Ready(fault),
+        }
+    }
+
+    /// The head of the answer was taken: its body follows.
+    pub(super) fn begin_body(&mut self) {
+        self.in_body = true;
     }
 
     /// Carries the body on as far as it goes now.
@@ -206,11 +232,25 @@ impl Talk {
         if limit_ms == 0 {
             return Poll::Pending;
         }
+        self.poll_due(self.moved_ms.saturating_add(limit_ms), cx).map(|()| trouble)
+    }
+
+    /// The program has ended: ready when what it left behind has been silent for long enough.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ended_ms.is_none() {
+            self.ended_ms = Some(self.clock.mono_ms());
+            // It was set for a longer time.
+            self.alarm = None;
+        }
+        let since_ms = self.moved_ms.max(self.ended_ms.unwrap_or(0));
+        self.poll_due(since_ms.saturating_add(REST_MS), cx)
+    }
+
+    fn poll_due(&mut self, due_ms: u64, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let due_ms = self.moved_ms.saturating_add(limit_ms);
             let now_ms = self.clock.mono_ms();
             if now_ms >= due_ms {
-                return Poll::Ready(trouble);
+                return Poll::Ready(());
             }
             let alarm = self.alarm.get_or_insert_with(|| {
                 Box::pin(tokio::time::sleep(Duration::from_millis(due_ms - now_ms)))

@@ -39,7 +39,7 @@ pub struct Input {
     /// Behind a chunked body that has ended.
     trailers: Option<Fields>,
     /// Whoever waits to learn that the client is gone.
-    gone: Option<Pin<Box<dyn Future<Output = Fault>>>>,
+    gone: Option<Gone>,
 }
 
 #[derive(Default)]
@@ -246,6 +246,12 @@ impl Input {
     }
 }
 
+/// What is known of a client's leaving.
+enum Gone {
+    Awaited(Pin<Box<dyn Future<Output = Fault>>>),
+    Known(Fault),
+}
+
 /// Ends when the client is gone, or has said nothing more for so many seconds (0: no limit) that
 /// it is taken for gone. An error of the runtime ends the worker, and with it all that waits.
 async fn wait_until_gone(stream: Rc<Stream>, half_closed_s: u32) -> Fault {
@@ -277,9 +283,16 @@ impl ClientLink for Input {
         let Some(stream) = &self.stream else { return Poll::Ready(Fault::ClientGone) };
         let gone = self.gone.get_or_insert_with(|| {
             let limit_s = self.slot.as_ref().map_or(0, |slot| slot.limits().half_closed_idle_s);
-            Box::pin(wait_until_gone(Rc::clone(stream), limit_s))
+            Gone::Awaited(Box::pin(wait_until_gone(Rc::clone(stream), limit_s)))
         });
-        gone.as_mut().poll(cx)
+        // A page, and the program in it, may both ask.
+        if let Gone::Awaited(waiting) = gone {
+            *gone = Gone::Known(ready!(waiting.as_mut().poll(cx)));
+        }
+        match gone {
+            Gone::Known(fault) => Poll::Ready(*fault),
+            Gone::Awaited(_) => Poll::Pending,
+        }
     }
 
     fn local_ip(&self) -> Option<IpAddr> {

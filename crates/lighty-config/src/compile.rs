@@ -126,7 +126,8 @@ impl<'a, S> Compiler<'a, S> {
                     "{key} is a lighttpd 1.4/1.5 directive ({module}) that is not available in \
                      this version of lighty yet"
                 );
-                Diagnostic::new(lenient, "not-yet", span, text)
+                let help = table.get_instead(module).map(str::to_owned);
+                Diagnostic::new(lenient, "not-yet", span, text).maybe_help(help)
             }
             Lookup::Removed(instead) => {
                 let text = format!("{key} does not exist any more");

@@ -30,6 +30,8 @@ pub struct Table<S> {
     rows: BTreeMap<&'static str, Directive<S>>,
     aliases: HashMap<&'static str, (&'static str, bool)>,
     planned: HashMap<&'static str, &'static str>,
+    /// By what such names belong to: what does its work meanwhile.
+    instead: HashMap<&'static str, &'static str>,
     removed: HashMap<&'static str, &'static str>,
     /// Names that were added twice, for [`Table::lint`].
     twice: Vec<&'static str>,
@@ -41,6 +43,7 @@ impl<S> Default for Table<S> {
             rows: BTreeMap::new(),
             aliases: HashMap::new(),
             planned: HashMap::new(),
+            instead: HashMap::new(),
             removed: HashMap::new(),
             twice: Vec::new(),
         }
@@ -87,6 +90,20 @@ impl<S> Table<S> {
     ) -> Self {
         self.planned.extend(names);
         self
+    }
+
+    /// Adds what does the work meanwhile of what planned names belong to.
+    pub fn instead(
+        mut self,
+        names: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        self.instead.extend(names);
+        self
+    }
+
+    /// What does the work meanwhile of what a planned name belongs to.
+    pub fn get_instead(&self, module: &str) -> Option<&'static str> {
+        self.instead.get(module).copied()
     }
 
     /// Adds names that stop the start (2.1), each with what to write instead.

@@ -8,6 +8,7 @@ fn table() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())
         .planned(directives::PLANNED.iter().copied())
+        .instead(directives::INSTEAD.iter().copied())
         .removed(directives::REMOVED.iter().copied())
 }
 

@@ -1,6 +1,13 @@
 //! Names that lighttpd 1.4 or 1.5 knows and this version does not: those to come, and those that
 //! lighttpd itself gave up.
 
+/// What does the work meanwhile of a module that is not available yet.
+pub const INSTEAD: &[(&str, &str)] = &[(
+    "mod_wstunnel",
+    "a backend that speaks WebSocket needs proxy-core.protocol = \"http\" and proxy-core.upgrade = \
+     \"enable\"; before one that does not, put a program that does, such as websockify",
+)];
+
 /// Directives that are not available yet, with what they belong to.
 pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.ldap.url", "mod_auth"),

@@ -1,6 +1,6 @@
 //! Directives about bodies that pass between a client and a backend.
 
-use lighty_config::{Directive, Kind, Scope, parse_int};
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Value, parse_int};
 
 use crate::settings::{Settings, StreamBody};
 
@@ -51,18 +51,38 @@ pub(super) fn rows() -> Vec<Row> {
                  status of 400 and above. The status stays.",
             )
             .example("server.error-intercept = \"enable\""),
-        Row::int("server.upload-temp-file-size", 64 << 10..=1 << 40, |s, v| {
-            s.server.upload_temp_file_bytes = v as u64;
-        })
+        Row::parsed(
+            "server.upload-temp-file-size",
+            Kind::Int { min: TEMP_FILE_BYTES_MIN, max: TEMP_FILE_BYTES_MAX },
+            temp_file_size,
+            |_, ()| {},
+        )
         .scope(Scope::Server)
         .default("1048576")
         .since("1.4")
         .doc(
-            "Accepted for configurations of 1.4, where a long body takes several files of this \
-             size. Here it is one file without a name, whatever its length.",
+            "Read for the sake of configurations of 1.4, where a long body takes several files of \
+             this size, and without effect: a warning says so where it is not 1.4's own. Here a \
+             body that waits on disk is one file without a name in one of the \
+             `server.upload-dirs`; `server.max-request-size` says how long it may be.",
         )
-        .example("server.upload-temp-file-size = 16777216"),
+        .example("server.upload-temp-file-size = 1048576"),
     ]
+}
+
+/// What lighttpd does by itself: whoever writes that misses nothing.
+const TEMP_FILE_BYTES: i64 = 1 << 20;
+const TEMP_FILE_BYTES_MIN: i64 = 64 << 10;
+const TEMP_FILE_BYTES_MAX: i64 = 1 << 40;
+
+fn temp_file_size(value: &Value, ctx: &CompileCtx) -> Result<(), Reject> {
+    if parse_int(value, &(TEMP_FILE_BYTES_MIN..=TEMP_FILE_BYTES_MAX))? == TEMP_FILE_BYTES {
+        return Ok(());
+    }
+    let words = "has no effect: a body that waits on disk is one file without a name";
+    let help = "leave it out; server.max-request-size limits bodies";
+    ctx.warn(Reject::new(words).help(help));
+    Ok(())
 }
 
 fn stream(name: &'static str, set: fn(&mut Settings, StreamBody)) -> Row {

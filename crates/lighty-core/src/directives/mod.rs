@@ -16,7 +16,7 @@ use lighty_config::Directive;
 
 use crate::settings::Settings;
 
-pub use ancestors::{PLANNED, REMOVED};
+pub use ancestors::{INSTEAD, PLANNED, REMOVED};
 
 /// Every directive of the core.
 pub fn all() -> Vec<Directive<Settings>> {

@@ -166,6 +166,30 @@ fn explain_says_which_conditions_apply() {
 }
 
 #[test]
+fn explain_finds_its_way_through_a_thousand_conditions() {
+    let mut lines = String::new();
+    for number in 0..1000 {
+        let field = ["host", "url"][number % 2];
+        let value =
+            [format!("h{number}.example.org"), format!("/dir{number}/")][number % 2].clone();
+        let operator = ["==", "=^"][number % 2];
+        lines += &format!(
+            "$HTTP[\"{field}\"] {operator} \"{value}\" {{ server.tag = \"tag {number}\" }}\n"
+        );
+    }
+    let setup = lighty!().config(&lines);
+    let begun = std::time::Instant::now();
+    let (code, out, err) =
+        setup.run(&["explain", "http://h500.example.org/dir501/a", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+    let hold: Vec<_> = out.lines().filter(|line| line.starts_with("  true")).collect();
+    assert!(hold.len() == 2, "{hold:?}");
+    assert!(hold[0].contains("h500.example.org") && hold[1].contains("/dir501/"), "{hold:?}");
+    assert!(out.contains("server.tag = \"tag 501\""), "the later one counts: {out}");
+}
+
+#[test]
 fn formatting_is_stable_and_checked() {
     let setup = lighty!();
     let path = setup.directory().join("ugly.conf");

@@ -1,7 +1,9 @@
 //! Compressed answers, read by clients that are not ours.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
+use lighty_testkit::backend::Backend;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 
@@ -33,6 +35,44 @@ fn curl_takes_what_it_can_decode() {
     assert_eq!(encoded[..2], [0x1f, 0x8b], "it is gzip");
     let decoded = said(Command::new("curl").args(["-sS", "--compressed", &url]));
     assert!(decoded == page().as_bytes(), "{} bytes", decoded.len());
+}
+
+#[test]
+fn curl_sees_each_event_before_the_next_one_happens() {
+    for coding in ["gzip", "br", "zstd"] {
+        let (go, went) = std::sync::mpsc::channel();
+        let went = std::sync::Mutex::new(went);
+        let backend = Backend::after_request(move |peer| {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n");
+            peer.send("Connection: close\r\n\r\n");
+            while let Ok(number) = went.lock().expect("one request").recv() {
+                let number: u32 = number;
+                peer.send(format!("data: event {number}\n\n"));
+            }
+        });
+        let server = lighty!()
+            .config("deflate.mimetypes = ( \"text/\" )\nproxy-core.protocol = \"http\"")
+            .config(&format!("proxy-core.backends = ( \"{}\" )", backend.name()))
+            .start();
+        let curl = Command::new("curl")
+            .args(["-sSN", "--compressed", "-H", &format!("Accept-Encoding: {coding}")])
+            .args(["-D", "-", &format!("http://{}/", server.address())])
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut curl = curl.expect("curl runs");
+        let mut lines = BufReader::new(curl.stdout.take().expect("its output")).lines();
+        let mut next = |wanted: &str| {
+            let found = lines.by_ref().find(|line| line.as_ref().is_ok_and(|l| l.contains(wanted)));
+            assert!(found.is_some(), "{coding}: {wanted:?}");
+        };
+        next(&format!("Content-Encoding: {coding}"));
+        for number in 0..10 {
+            go.send(number).expect("a backend");
+            next(&format!("data: event {number}"));
+        }
+        drop(go);
+        assert!(curl.wait().expect("it ended").success(), "{coding}");
+    }
 }
 
 #[test]

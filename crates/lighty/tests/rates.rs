@@ -82,6 +82,38 @@ fn so_many_at_a_time() {
 }
 
 #[test]
+fn of_fifty_at_once_as_many_as_may_are_served() {
+    const MAX: usize = 25;
+    let server = lighty!()
+        .file("large", pattern(0, 24 << 20))
+        .config("evasive.max-conns-per-ip = 25\nserver.max-worker = 4")
+        .start();
+    let start = std::sync::Barrier::new(2 * MAX);
+    let ask = || {
+        let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+        start.wait();
+        client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        let status = client.response_head().status;
+        (client, status)
+    };
+    let asked: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2 * MAX).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+    });
+    let count = |wanted: u16| asked.iter().filter(|(_, status)| *status == wanted).count();
+    assert_eq!((count(200), count(403)), (MAX, MAX));
+    // One leaves, and one has its place.
+    let mut served: Vec<_> = asked.into_iter().filter(|(_, status)| *status == 200).collect();
+    drop(served.pop());
+    let free = || server.get("/none").status == 404;
+    assert!(lighty_testkit::wait_until(Duration::from_secs(10), free));
+    let last = busy(server.address());
+    assert_eq!(server.get("/none").status, 403);
+    drop((served, last));
+    assert!(lighty_testkit::wait_until(Duration::from_secs(10), free));
+}
+
+#[test]
 fn all_connections_of_a_client_share_its_bandwidth() {
     let server = lighty!()
         .file("a", pattern(0, 200 * 1024))

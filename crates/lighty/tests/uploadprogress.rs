@@ -175,6 +175,74 @@ fn every_worker_knows_and_forgets_in_time() {
 }
 
 #[test]
+fn hundreds_of_uploads_are_told_apart() {
+    const COUNT: usize = 200;
+    let backend = sink();
+    let server = watching(
+        &backend,
+        "server.max-worker = 4\nupload-progress.max-uploads = 200\nproxy-core.max-pool-size = 300",
+    );
+    let id = |number: usize| format!("{number:032x}");
+    let told = |number| server.get(&format!("/progress?X-Progress-ID={}", id(number)));
+    let mut uploads: Vec<_> = (0..COUNT)
+        .map(|number| {
+            let mut client = server.connect();
+            client.send(format!(
+                "POST /take?X-Progress-ID={} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
+                id(number)
+            ));
+            client.send("x".repeat(number));
+            client
+        })
+        .collect();
+    for number in 0..COUNT {
+        let wanted = format!("'received' : {number}, 'size' : 1000");
+        assert!(wait_until(SOON, || told(number).text().contains(&wanted)), "{number}: {wanted}");
+    }
+    for (number, client) in uploads.iter_mut().enumerate() {
+        client.send("x".repeat(1000 - number));
+        assert_eq!(client.response().text(), "taken", "{number}");
+    }
+    for number in 0..COUNT {
+        let done = || told(number).text().contains("'state' : 'done', 'size' : 1000");
+        assert!(wait_until(SOON, done), "{number}: {:?}", told(number));
+    }
+}
+
+#[test]
+fn hostile_ids_watch_nothing_and_harm_nobody() {
+    let backend = sink();
+    let server = watching(&backend, "upload-progress.max-uploads = 2");
+    let long = "a".repeat(4000);
+    let hostile = [
+        "%30123456789abcdef0123456789abcdef",
+        "../../../../../../../../etc/passwd",
+        "0123456789abcdef0123456789abcdef%27%7d",
+        "<script>alert(1)</script>",
+        &long,
+    ];
+    for id in hostile {
+        let mut client = server.connect();
+        let target = id.replace(['<', '>'], "%3c");
+        client.send(format!(
+            "POST /take?X-Progress-ID={target} HTTP/1.1\r\nHost: a\r\nX-Progress-ID: {id}\r\n\
+             Content-Length: 2\r\n\r\nab"
+        ));
+        assert_eq!(client.response().text(), "taken", "{id}: it is served as any other");
+        let asked = server.get(&format!("/progress?X-Progress-ID={target}"));
+        assert_eq!(asked.status, 404, "{id}");
+        assert!(!asked.text().contains("script"), "{id}");
+    }
+    // Two of one id at once: each is served, and the id tells of one of them.
+    let (mut first, mut second) = (begin_upload(&server, "", 100), begin_upload(&server, "", 200));
+    first.send("x".repeat(100));
+    second.send("x".repeat(200));
+    assert_eq!((first.response().text(), second.response().text()), ("taken", "taken"));
+    let done = || progress(&server).contains("'state' : 'done'");
+    assert!(wait_until(SOON, done), "{}", progress(&server));
+}
+
+#[test]
 fn one_upload_more_than_the_limit_goes_unwatched() {
     let backend = sink();
     let server =

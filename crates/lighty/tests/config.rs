@@ -166,6 +166,17 @@ fn explain_says_which_conditions_apply() {
 }
 
 #[test]
+fn what_is_not_there_yet_is_said_with_what_does_its_work() {
+    let setup = lighty!()
+        .config("wstunnel.server = ( \"/ws\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) )");
+    let (_, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    let said = out + &err;
+    for words in ["wstunnel.server", "not available", "proxy-core.upgrade", "websockify"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
 fn explain_finds_its_way_through_a_thousand_conditions() {
     let mut lines = String::new();
     for number in 0..1000 {

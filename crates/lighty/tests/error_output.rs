@@ -59,7 +59,7 @@ fn a_program_that_never_stops_complaining_fills_no_disk() {
     ] {
         let mut client = server.connect();
         client.send(format!("GET /{name}.sh HTTP/1.1\r\nHost: a\r\n\r\n"));
-        client.response_head();
+        assert_eq!(client.response_head().status, 200);
         let of_it = format!("{name}.sh: ");
         let told = |words: &str| {
             let says = |line: &str| line.contains(&of_it) && line.contains(words);

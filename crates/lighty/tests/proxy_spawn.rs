@@ -26,7 +26,7 @@ fn backend() {
     }
     eprintln!("hello from {}", std::process::id());
     if std::env::var_os("COMPLAINS").is_some() {
-        std::thread::spawn(|| (0..).for_each(|number| eprintln!("complaint {number}")));
+        std::thread::spawn(|| (0..u64::MAX).for_each(|number| eprintln!("complaint {number}")));
     }
     let listener = UnixListener::from(fd);
     for stream in listener.incoming() {

@@ -6,7 +6,7 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `peer`, `real`, `transfer`, `websocket`; `shredder`, `small_disk` and
+//! `peer`, `real`, `transfer`, `websocket`, `send_file`; `shredder`, `small_disk` and
 //! `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod origin;
 pub mod peer;
 pub mod real;
 pub mod response;
+pub mod send_file;
 pub mod server;
 pub mod shredder;
 pub mod small_disk;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lighty_testkit::client::Client;
+use lighty_testkit::send_file;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::transfer::{self, Framing};
 use lighty_testkit::{lighty, wait_until};
@@ -520,26 +521,9 @@ fn files_outside_of_the_allowed_directories_are_refused() {
     let server = setup.start();
     let root = server.root("").display().to_string();
     let get = |file: &str| server.get(&format!("/send.sh/X-Sendfile?{file}"));
-    assert_eq!(get(&format!("{root}inside")).text(), "x", "an empty list is the document root");
-    assert_eq!(get(&format!("{root}fine")).text(), "x", "links that stay inside are followed");
-    for file in [
-        "/etc/hostname".to_owned(),
-        format!("{root}../secret"),
-        format!("{root}%2e%2e/secret"),
-        format!("{root}link"),
-        format!("{root}up/secret"),
-        format!("{root}up"),
-        root.clone(),
-        "inside".to_owned(),
-    ] {
-        let refused = get(&file);
-        assert_eq!(refused.status, 502, "{file}: {refused:?}");
-        assert!(!refused.text().contains("secret"), "{file}");
-        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
-    }
+    send_file::stays_inside(&root, get);
     server.await_log("x-sendfile-docroot");
     server.await_log("/etc/hostname");
-    assert_eq!(get(&format!("{root}missing")).status, 404);
     assert_eq!(server.get("/send0.sh").status, 502);
     server.await_log("root/inside%00");
     let unheard = server.get(&format!("/other.sh/X-Sendfile?{root}inside"));

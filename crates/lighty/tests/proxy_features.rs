@@ -6,6 +6,7 @@ use lighty_testkit::backend::{Asked, Backend, answer};
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
+use lighty_testkit::send_file;
 use lighty_testkit::server::{Server, Setup, write_file};
 
 const HEAD_OF_GET: &str = "Host: www.example.org\r\nConnection: close\r\n";
@@ -106,27 +107,10 @@ fn files_outside_of_the_allowed_directories_are_refused() {
     symlink("inside", setup.root("fine")).expect("a link");
     let server = proxied(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
     let root = server.root("").display().to_string();
-    let get = |file: String| server.get(&format!("/X-Sendfile?{file}"));
-    assert_eq!(get(format!("{root}inside")).text(), "x", "an empty list is the document root");
-    assert_eq!(get(format!("{root}fine")).text(), "x", "links that stay inside are followed");
-    for file in [
-        "/etc/hostname".to_owned(),
-        format!("{root}../secret"),
-        format!("{root}%2e%2e/secret"),
-        format!("{root}link"),
-        format!("{root}up/secret"),
-        format!("{root}up"),
-        root.clone(),
-        "inside".to_owned(),
-    ] {
-        let refused = get(file.clone());
-        assert_eq!(refused.status, 502, "{file}: {refused:?}");
-        assert!(!refused.text().contains("secret"), "{file}");
-        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
-    }
+    let get = |file: &str| server.get(&format!("/X-Sendfile?{file}"));
+    send_file::stays_inside(&root, get);
     server.await_log("x-sendfile-docroot");
     server.await_log("/etc/hostname");
-    assert_eq!(get(format!("{root}missing")).status, 404);
     server.await_log("root/missing");
 }
 

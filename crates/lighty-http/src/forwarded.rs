@@ -14,14 +14,13 @@ pub mod walk;
 pub mod write;
 
 use alloc::borrow::Cow;
-use alloc::vec::Vec;
 
 pub use node::{Node, NodeName, NodePort};
 pub use walk::{End, Origin, by_forwarded, by_x_forwarded_for};
 pub use write::{NewElement, WriteFault, append_forwarded, append_x_forwarded_for, push_element};
 
 use crate::fields::{is_token_byte, trim};
-use crate::{Fields, Known};
+use crate::{Fields, Known, quoted};
 
 /// What one proxy says about one connection: RFC 7239 section 4. Other parameters than these
 /// are checked and skipped.
@@ -43,22 +42,13 @@ pub struct Element<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<'a> {
     inner: &'a [u8],
-    escaped: bool,
 }
 
 impl<'a> Value<'a> {
     /// The text without quotes and backslashes; copied only if there are any.
     #[must_use]
     pub fn text(&self) -> Cow<'a, [u8]> {
-        if !self.escaped {
-            return Cow::Borrowed(self.inner);
-        }
-        let mut text = Vec::with_capacity(self.inner.len());
-        let mut bytes = self.inner.iter();
-        while let Some(&byte) = bytes.next() {
-            text.push(if byte == b'\\' { *bytes.next().unwrap_or(&byte) } else { byte });
-        }
-        Cow::Owned(text)
+        quoted::unescape(self.inner)
     }
 }
 
@@ -109,13 +99,13 @@ pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
 fn split_pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
     let (name, rest) = split_token(bytes)?;
     match rest.strip_prefix(b"=")? {
-        [b'"', quoted @ ..] => {
-            let (value, behind) = split_quoted(quoted)?;
-            Some((name, value, behind))
+        [b'"', string @ ..] => {
+            let (inner, behind) = quoted::split(string)?;
+            Some((name, Value { inner }, behind))
         }
         plain => {
             let (inner, behind) = split_token(plain)?;
-            Some((name, Value { inner, escaped: false }, behind))
+            Some((name, Value { inner }, behind))
         }
     }
 }
@@ -123,30 +113,6 @@ fn split_pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
 fn split_token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = bytes.iter().position(|&byte| !is_token_byte(byte)).unwrap_or(bytes.len());
     (len > 0).then(|| bytes.split_at(len))
-}
-
-/// Up to the closing quote: RFC 9110 section 5.6.4.
-fn split_quoted(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
-    let (mut at, mut escaped) = (0, false);
-    loop {
-        match *bytes.get(at)? {
-            b'"' => {
-                let value = Value { inner: &bytes[..at], escaped };
-                return Some((value, &bytes[at + 1..]));
-            }
-            b'\\' => {
-                escaped = true;
-                at += 1;
-                is_text(*bytes.get(at)?).then_some(())?;
-            }
-            byte => is_text(byte).then_some(())?,
-        }
-        at += 1;
-    }
-}
-
-const fn is_text(byte: u8) -> bool {
-    !byte.is_ascii_control() || byte == b'\t'
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@
 //! Reading order: [`method`], [`version`], [`status`] (small closed sets) · [`fields`] (the header
 //! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
 //! [`if_header`], [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
-//! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) ·
+//! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) · [`quoted`]
+//! (strings in fields) ·
 //! [`html`], [`xml`] and [`json`] (text put into documents) · [`ssi`] (what pages ask the server
 //! for) · [`base64`].
 #![no_std]
@@ -39,6 +40,7 @@ mod known;
 pub mod method;
 pub mod mime;
 mod mime_table;
+pub mod quoted;
 pub mod range;
 pub mod ssi;
 pub mod status;

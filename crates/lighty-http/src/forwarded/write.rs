@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::net::IpAddr;
 
-use super::is_text;
 use super::node::{Node, NodeName, NodePort, is_obfuscated};
 use crate::fields::is_token_byte;
+use crate::quoted::is_text;
 use crate::{Fields, Known, decimal};
 
 /// What is to be said about a connection.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use lighty_http::quoted;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
@@ -134,15 +135,7 @@ struct Value<'a> {
 
 impl Value<'_> {
     fn text(&self) -> Cow<'_, [u8]> {
-        if !self.quoted || !self.inner.contains(&b'\\') {
-            return Cow::Borrowed(self.inner);
-        }
-        let mut text = Vec::with_capacity(self.inner.len());
-        let mut bytes = self.inner.iter();
-        while let Some(&byte) = bytes.next() {
-            text.push(if byte == b'\\' { *bytes.next().unwrap_or(&byte) } else { byte });
-        }
-        Cow::Owned(text)
+        if self.quoted { quoted::unescape(self.inner) } else { Cow::Borrowed(self.inner) }
     }
 }
 
@@ -218,22 +211,16 @@ fn is_name(byte: u8) -> bool {
 }
 
 fn split_value(text: &[u8]) -> Result<(Value<'_>, &[u8]), &'static str> {
-    let Some(quoted) = text.strip_prefix(b"\"") else {
-        let end = text.iter().position(|byte| matches!(byte, b',' | b' ' | b'\t' | b'"'));
-        let (inner, behind) = text.split_at(end.unwrap_or(text.len()));
-        if inner.is_empty() {
-            return Err(NO_PARAMETER);
-        }
-        return Ok((Value { inner, quoted: false }, behind));
-    };
-    let mut at = 0;
-    loop {
-        match quoted.get(at).ok_or("a quote is not closed")? {
-            b'"' => return Ok((Value { inner: &quoted[..at], quoted: true }, &quoted[at + 1..])),
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
+    if let Some(string) = text.strip_prefix(b"\"") {
+        let (inner, behind) = quoted::split(string).ok_or("a quote is not closed")?;
+        return Ok((Value { inner, quoted: true }, behind));
     }
+    let end = text.iter().position(|byte| matches!(byte, b',' | b' ' | b'\t' | b'"'));
+    let (inner, behind) = text.split_at(end.unwrap_or(text.len()));
+    if inner.is_empty() {
+        return Err(NO_PARAMETER);
+    }
+    Ok((Value { inner, quoted: false }, behind))
 }
 
 fn decode_extended(text: &[u8]) -> Option<Vec<u8>> {

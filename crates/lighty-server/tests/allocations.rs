@@ -67,10 +67,9 @@ const BURST: u64 = 100;
 
 /// Starts a server in this process; it ends with the process.
 fn start(root: &std::path::Path, more: &str) -> SocketAddr {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a free port")
-        .port();
+    let reserved = lighty_testkit::backend::Port::reserve();
+    let port = reserved.address().port();
+    std::mem::forget(reserved);
     let text = format!(
         "server.document-root = \"{}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
          server.max-worker = 1\nserver.max-keep-alive-requests = 1000000\n{more}",

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::lighty;
 use lighty_testkit::origin::Origin;
 use lighty_testkit::server::Server;
@@ -121,9 +122,8 @@ fn the_access_log_tells_of_the_way_to_the_backend() {
 
 #[test]
 fn the_same_as_json_and_of_a_request_without_a_backend() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = listener.local_addr().expect("its address");
-    drop(listener);
+    let port = Port::reserve();
+    let nobody = port.address();
     let server = lighty!()
         .config("accesslog.filename = \"@DIR@/access.log\"\naccesslog.json = \"enable\"")
         .config("proxy-core.protocol = \"http\"\nproxy-core.hold-time = 0")

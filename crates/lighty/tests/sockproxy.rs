@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::client::{Client, End};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
@@ -31,10 +32,12 @@ fn backend() -> SocketAddr {
     address
 }
 
-/// An address at which nobody listens.
+/// An address at which nobody listens, as long as the test's process runs.
 fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address")
+    let port = Port::reserve();
+    let address = port.address();
+    std::mem::forget(port);
+    address
 }
 
 fn tunnel(backends: &[SocketAddr]) -> Setup {

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::response::Response;
 
 /// How long the driver may take to start.
-const START_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// How long the browser may take for one command: it starts many processes on a busy computer.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);

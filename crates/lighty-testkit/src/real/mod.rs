@@ -14,7 +14,7 @@ pub mod websocket;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use crate::backend::Port;
 use crate::server::write_file;
 
 /// How long a backend may take to answer at first; a Java machine on a busy computer is slow.
-const START_DEADLINE: Duration = Duration::from_secs(60);
+const START_DEADLINE: Duration = Duration::from_secs(180);
 
 /// Starts the program, notes its process id, and kills all of its process group when the test is
 /// gone, however it went: standard input ends with it. Some programs make a group of their own.
@@ -44,11 +45,14 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// A port of 127.0.0.1 that nobody listened on a moment ago.
+    /// A port of 127.0.0.1 that nobody else is given, not even for a connection, as long as this
+    /// process runs. What listens there has to set SO_REUSEADDR, as servers do.
     #[must_use]
     pub fn free_port() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        Self::Tcp(listener.local_addr().expect("an address"))
+        let port = Port::reserve();
+        let address = port.address();
+        std::mem::forget(port);
+        Self::Tcp(address)
     }
 
     /// As `proxy-core.backends` has it.

@@ -58,6 +58,13 @@ impl Load {
         assert!(lighty_testkit::wait_until(Duration::from_secs(30), more));
     }
 
+    /// How long the answers so far took, in order; begins anew.
+    fn take_times(&self) -> Vec<Duration> {
+        let mut took = std::mem::take(&mut self.outcome.lock().expect("nobody panics").took);
+        took.sort();
+        took
+    }
+
     /// Stops; what went wrong, and how long the answers took, in order.
     fn finish(self) -> (Vec<String>, Vec<Duration>) {
         self.stop.store(true, Ordering::SeqCst);
@@ -77,6 +84,11 @@ impl Load {
         }
         took
     }
+}
+
+/// What 99 of 100 answers took at most.
+fn late(took: &[Duration]) -> Duration {
+    took[took.len() * 99 / 100]
 }
 
 fn ask_until(address: SocketAddr, stop: &AtomicBool, done: &AtomicUsize, outcome: &Mutex<Outcome>) {
@@ -180,12 +192,13 @@ fn a_backend_killed_under_load_loses_nothing() {
     let server = front(&[ports[0].address(), ports[1].address()], "");
     let load = Load::start(server.address(), 8);
     load.await_more(400);
+    let usual = late(&load.take_times());
     backends[0].kill();
     load.await_more(800);
-    let took = load.finish_without_error(&server);
-    // Less than a look of those that wait in the backlog: nobody had to.
-    let late = took[took.len() * 99 / 100];
-    assert!(late < Duration::from_millis(250), "99 of 100 within {late:?}");
+    // Nobody had to wait in the backlog, nor for anything else than this machine.
+    let late = late(&load.finish_without_error(&server));
+    let bound = Duration::from_millis(250) + 3 * usual;
+    assert!(late < bound, "99 of 100 within {late:?}, before the kill within {usual:?}");
 }
 
 #[test]

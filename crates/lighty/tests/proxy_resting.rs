@@ -70,6 +70,9 @@ fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
             status => panic!("{status}: {}", server.log()),
         }
     }
+    // The client may have its answer before the backend has looked.
+    let counted = || ended.before.load(Ordering::SeqCst) + ended.behind.load(Ordering::SeqCst);
+    assert!(wait_until(Duration::from_secs(60), || counted() == backend.opened().div_ceil(2)));
     let behind = ended.behind.load(Ordering::SeqCst);
     assert_eq!(failed, behind, "{taken} taken, {}", server.log());
     assert_eq!(backend.asked().len(), taken, "{}", server.log());

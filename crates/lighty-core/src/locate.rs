@@ -12,7 +12,7 @@ use lighty_http::{Status, uri};
 
 use crate::exchange::{Exchange, Rewriting};
 use crate::limits;
-use crate::module::{Hook, Module, Step};
+use crate::module::{Hook, Phase, Step};
 use crate::physical::Physical;
 use crate::settings::Settings;
 
@@ -61,11 +61,9 @@ pub async fn locate_rewritten(
 pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
     let services = &ex.services;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
-    let modules = &services.modules;
-    let phases = [&modules.raw_url, &modules.clean_url, &modules.docroot, &modules.physical];
-    let mut asked = phases
+    let mut asked = [Phase::RawUrl, Phase::CleanUrl, Phase::Docroot, Phase::Physical]
         .into_iter()
-        .flat_map(|phase| phase.iter().take_while(|module| module.name() != until));
+        .flat_map(|phase| services.modules.ever(phase).take_while(|m| m.name() != until));
     fields.iter().any(|field| services.config().uses(field))
         || asked.any(|module| module.refuses_paths())
 }
@@ -139,28 +137,32 @@ async fn walk(ex: &mut Exchange, until: &str) -> Result<Located, Status> {
 }
 
 async fn pass(ex: &mut Exchange, until: &str) -> Way {
-    let services = Rc::clone(&ex.services);
-    let modules = &services.modules;
-    let mut way = ask(&modules.raw_url, |m, ex| m.raw_url(ex), ex, until).await;
+    let mut way = ask(Phase::RawUrl, |m, ex| m.raw_url(ex), ex, until).await;
     if matches!(way, Way::On) {
-        way = ask(&modules.clean_url, |m, ex| m.clean_url(ex), ex, until).await;
+        way = ask(Phase::CleanUrl, |m, ex| m.clean_url(ex), ex, until).await;
     }
     if matches!(way, Way::On) {
-        way = ask(&modules.docroot, |m, ex| m.docroot(ex), ex, until).await;
+        way = ask(Phase::Docroot, |m, ex| m.docroot(ex), ex, until).await;
     }
     if matches!(way, Way::On) {
         ex.set_physical();
-        way = ask(&modules.physical, |m, ex| m.physical(ex), ex, until).await;
+        way = ask(Phase::Physical, |m, ex| m.physical(ex), ex, until).await;
     }
-    if matches!(way, Way::On) && services.asks_physical {
+    if matches!(way, Way::On) && ex.services.asks_physical {
         ex.resolve_settings();
     }
     way
 }
 
-async fn ask(phase: &[Rc<dyn Module>], call: Hook, ex: &mut Exchange, until: &str) -> Way {
-    for module in phase.iter().take_while(|module| module.name() != until) {
-        let mut step = call(&**module, ex);
+async fn ask(phase: Phase, call: Hook, ex: &mut Exchange, until: &str) -> Way {
+    let services = Rc::clone(&ex.services);
+    let mut from = 0;
+    while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
+        from = behind;
+        if module.name() == until {
+            break;
+        }
+        let mut step = call(module, ex);
         while let Step::Wait(future) = step {
             step = future.await;
         }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use crate::exchange::Exchange;
 use crate::sendfile::FilePart;
@@ -43,6 +44,8 @@ pub struct Hooks {
     pub docroot: bool,
     pub physical: bool,
     pub found: bool,
+    pub directory: bool,
+    pub conditions: bool,
     pub handle: bool,
     pub send_file: bool,
     pub response_head: bool,
@@ -50,11 +53,19 @@ pub struct Hooks {
     pub done: bool,
 }
 
+impl Hooks {
+    /// These phases, or none of them.
+    #[must_use]
+    pub fn only_if(self, takes_part: bool) -> Self {
+        if takes_part { self } else { Self::default() }
+    }
+}
+
 /// A feature: its directives, and what it does in the phases that it names in [`Module::hooks`].
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
-/// document root), `physical` (may change the physical path), then the path is looked up, `found`
-/// (index files), `handle` (the first that answers wins), `response_head`, `filter` (what stands
+/// document root), `physical` (may change the physical path), then the path is looked up,
+/// `found`, `directory` (index files), `conditions`, `handle` (the first that answers wins), `response_head`, `filter` (what stands
 /// between the body and the client), and after the last byte `done`.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
@@ -62,6 +73,12 @@ pub trait Module {
 
     /// Phases that this module takes part in.
     fn hooks(&self) -> Hooks;
+
+    /// Those of them in which it has something to do under these settings, whatever the request.
+    /// Asked once for each variant of the settings.
+    fn hooks_under(&self, _settings: &Settings) -> Hooks {
+        self.hooks()
+    }
 
     /// Rows of the directive table.
     fn directives() -> Vec<Directive<Settings>>
@@ -86,9 +103,20 @@ pub trait Module {
     fn physical<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// The path is looked up; something is there.
     fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// What was found is a directory.
+    fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
+
+    /// The request has conditions (`If-Match` and its like), and nobody has judged them yet.
+    fn conditions(&self, _ex: &mut Exchange) {}
+
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -101,8 +129,14 @@ pub trait Module {
 
     fn response_head(&self, _ex: &mut Exchange) {}
 
+    /// Whether this answer, whose head is complete, is one for [`Module::filter`], by its status and
+    /// its fields alone. Asked before any filter has been put before the body.
+    fn may_filter(&self, _ex: &Exchange) -> bool {
+        true
+    }
+
     /// The head is complete: puts a filter before the body, see [`crate::Body::filtered`], and
-    /// changes the fields that depend on it. What comes later in the order of modules filters what
+    /// changes the fields that depend on it (`Server` does not). What comes later in the order of modules filters what
     /// comes out here.
     fn filter<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
@@ -118,50 +152,309 @@ pub trait Module {
 /// One phase's way to call a module.
 pub type Hook = for<'a> fn(&'a dyn Module, &'a mut Exchange) -> Step<'a>;
 
-/// The modules of a worker in order, and for each phase those that take part in it.
+/// A phase, as an index.
+#[derive(Clone, Copy)]
+pub(crate) enum Phase {
+    RawUrl,
+    CleanUrl,
+    Docroot,
+    Physical,
+    Found,
+    Directory,
+    Conditions,
+    Handle,
+    SendFile,
+    ResponseHead,
+    Filter,
+    Done,
+}
+
+const PHASES: usize = Phase::Done as usize + 1;
+
+/// Who takes part in each phase under a variant of the settings.
+struct Parts {
+    by_phase: [Part; PHASES],
+    /// The place of the module that sends files, if nobody else has a say about a file that is
+    /// known.
+    straight: Option<usize>,
+}
+
+/// Some modules of a list: a bit for each, by its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part(u64);
+
+impl Part {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those of them that a test picks.
+    #[inline]
+    pub(crate) fn filter(self, modules: &ModuleList, picks: impl Fn(&dyn Module) -> bool) -> Part {
+        let (mut rest, mut picked) = (self, self.0);
+        while let Some(at) = rest.first() {
+            rest.0 &= rest.0.wrapping_sub(1);
+            if !picks(&*modules.all[at]) {
+                picked &= !(1 << at);
+            }
+        }
+        Part(picked)
+    }
+
+    fn first(self) -> Option<usize> {
+        (!self.is_empty()).then(|| self.0.trailing_zeros() as usize)
+    }
+}
+
+/// Who takes part under the settings that hold it, once it was asked. A clone is about to be
+/// changed, so it begins without.
+#[derive(Default)]
+pub(crate) struct Cast(OnceLock<Parts>);
+
+impl Clone for Cast {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// The modules of a worker in order.
 #[derive(Default)]
 pub struct ModuleList {
     all: Vec<Rc<dyn Module>>,
-    pub(crate) raw_url: Vec<Rc<dyn Module>>,
-    pub(crate) clean_url: Vec<Rc<dyn Module>>,
-    pub(crate) docroot: Vec<Rc<dyn Module>>,
-    pub(crate) physical: Vec<Rc<dyn Module>>,
-    pub(crate) found: Vec<Rc<dyn Module>>,
-    pub(crate) handle: Vec<Rc<dyn Module>>,
-    pub(crate) send_file: Vec<Rc<dyn Module>>,
-    pub(crate) response_head: Vec<Rc<dyn Module>>,
-    pub(crate) filter: Vec<Rc<dyn Module>>,
-    pub(crate) done: Vec<Rc<dyn Module>>,
 }
 
 impl ModuleList {
-    /// Sorts modules, given in their order, into phases.
+    /// Modules, given in their order.
+    ///
+    /// # Panics
+    /// If there are more than 64: they are in the hands of whoever builds the server.
     pub fn new(all: Vec<Rc<dyn Module>>) -> Self {
-        let pick = |wanted: fn(&Hooks) -> bool| {
-            all.iter().filter(|m| wanted(&m.hooks())).cloned().collect::<Vec<_>>()
-        };
-        Self {
-            raw_url: pick(|h| h.raw_url),
-            clean_url: pick(|h| h.clean_url),
-            docroot: pick(|h| h.docroot),
-            physical: pick(|h| h.physical),
-            found: pick(|h| h.found),
-            handle: pick(|h| h.handle),
-            send_file: pick(|h| h.send_file),
-            response_head: pick(|h| h.response_head),
-            filter: pick(|h| h.filter),
-            done: pick(|h| h.done),
-            all,
-        }
+        assert!(all.len() <= u64::BITS as usize, "a module for each bit");
+        Self { all }
     }
 
     /// Whether some module may change the head of an answer that another one gave.
-    pub fn change_heads(&self) -> bool {
-        !self.response_head.is_empty() || !self.filter.is_empty()
+    pub fn change_heads(&self, settings: &Settings) -> bool {
+        !self.part(Phase::ResponseHead, settings).is_empty()
     }
 
     /// Every module, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Rc<dyn Module>> {
         self.all.iter()
+    }
+
+    /// Those that take part in a phase under some settings, in order.
+    pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
+        let modules = self.all.iter().map(|module| &**module);
+        modules.filter(move |module| module.hooks().by_phase()[phase as usize])
+    }
+
+    /// Those that take part in a phase under these settings.
+    #[inline]
+    pub(crate) fn part(&self, phase: Phase, settings: &Settings) -> Part {
+        self.parts(settings).by_phase[phase as usize]
+    }
+
+    /// The first that takes part in a phase of those from a place on, and the place behind it. A
+    /// module may have found other settings for the request: those at hand decide.
+    #[inline]
+    pub(crate) fn next(
+        &self,
+        phase: Phase,
+        settings: &Settings,
+        from: usize,
+    ) -> Option<(&dyn Module, usize)> {
+        let left = u64::MAX.checked_shl(from as u32).unwrap_or(0);
+        let at = Part(self.part(phase, settings).0 & left).first()?;
+        Some((&*self.all[at], at + 1))
+    }
+
+    /// Who sends a file that is known, where nobody else has a say before.
+    #[inline]
+    pub(crate) fn straight(&self, settings: &Settings) -> Option<&dyn Module> {
+        self.parts(settings).straight.map(|at| &*self.all[at])
+    }
+
+    #[inline]
+    fn parts<'a>(&self, settings: &'a Settings) -> &'a Parts {
+        settings.cast.0.get_or_init(|| self.assign(settings))
+    }
+
+    /// The first of some modules, which is taken from them.
+    pub(crate) fn take_first(&self, part: &mut Part) -> Option<&dyn Module> {
+        let first = part.first()?;
+        part.0 &= part.0.wrapping_sub(1);
+        Some(&*self.all[first])
+    }
+
+    #[cold]
+    fn assign(&self, settings: &Settings) -> Parts {
+        let mut by_phase = [Part::default(); PHASES];
+        for (at, module) in self.all.iter().enumerate() {
+            let hooks = module.hooks_under(settings);
+            for (part, takes_part) in by_phase.iter_mut().zip(hooks.by_phase()) {
+                part.0 |= u64::from(takes_part) << at;
+            }
+        }
+        let part = |phase: Phase| by_phase[phase as usize];
+        let before =
+            [Phase::RawUrl, Phase::CleanUrl, Phase::Docroot, Phase::Physical, Phase::Found];
+        let first = part(Phase::Handle).first();
+        let is_straight = before.into_iter().all(|phase| part(phase).is_empty())
+            && part(Phase::SendFile).first() == first;
+        Parts { by_phase, straight: first.filter(|_| is_straight) }
+    }
+}
+
+impl Hooks {
+    /// In the order of [`Phase`].
+    fn by_phase(self) -> [bool; PHASES] {
+        [
+            self.raw_url,
+            self.clean_url,
+            self.docroot,
+            self.physical,
+            self.found,
+            self.directory,
+            self.conditions,
+            self.handle,
+            self.send_file,
+            self.response_head,
+            self.filter,
+            self.done,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes part where the server has a name.
+    struct Named(Hooks);
+
+    impl Module for Named {
+        fn name(&self) -> &'static str {
+            "mod_named"
+        }
+
+        fn hooks(&self) -> Hooks {
+            self.0
+        }
+
+        fn hooks_under(&self, settings: &Settings) -> Hooks {
+            self.0.only_if(settings.core.server_name.is_some())
+        }
+
+        fn directives() -> Vec<Directive<Settings>> {
+            Vec::new()
+        }
+    }
+
+    /// Sends files.
+    struct Sender;
+
+    impl Module for Sender {
+        fn name(&self) -> &'static str {
+            "mod_sender"
+        }
+
+        fn hooks(&self) -> Hooks {
+            Hooks { handle: true, send_file: true, ..Hooks::default() }
+        }
+
+        fn directives() -> Vec<Directive<Settings>> {
+            Vec::new()
+        }
+    }
+
+    fn named() -> Settings {
+        let mut settings = Settings::default();
+        settings.core.server_name = Some("a".into());
+        settings
+    }
+
+    fn of(list: &ModuleList, phase: Phase, settings: &Settings) -> Vec<&'static str> {
+        let mut part = list.part(phase, settings);
+        std::iter::from_fn(|| list.take_first(&mut part)).map(|module| module.name()).collect()
+    }
+
+    fn list(hooks: Hooks) -> ModuleList {
+        ModuleList::new(vec![Rc::new(Named(hooks)), Rc::new(Sender)])
+    }
+
+    #[test]
+    fn each_phase_asks_those_that_have_something_to_do_in_their_order() {
+        let list = list(Hooks { handle: true, done: true, ..Hooks::default() });
+        let (bare, named) = (Settings::default(), named());
+        assert_eq!(of(&list, Phase::Handle, &named), ["mod_named", "mod_sender"]);
+        assert_eq!(of(&list, Phase::Done, &named), ["mod_named"]);
+        assert_eq!(of(&list, Phase::Handle, &bare), ["mod_sender"]);
+        assert!(list.part(Phase::Done, &bare).is_empty());
+        assert!(list.part(Phase::Filter, &named).is_empty());
+    }
+
+    #[test]
+    fn settings_that_change_on_the_way_decide_who_is_next() {
+        let list = ModuleList::new(vec![
+            Rc::new(Sender),
+            Rc::new(Named(Hooks { handle: true, ..Hooks::default() })),
+            Rc::new(Sender),
+        ]);
+        let next = |settings: &Settings, from| {
+            list.next(Phase::Handle, settings, from).map(|(module, at)| (module.name(), at))
+        };
+        assert_eq!(next(&Settings::default(), 0), Some(("mod_sender", 1)));
+        assert_eq!(next(&named(), 1), Some(("mod_named", 2)));
+        assert_eq!(next(&Settings::default(), 1), Some(("mod_sender", 3)));
+        assert_eq!(next(&named(), 3), None);
+        assert_eq!(next(&named(), 64), None);
+    }
+
+    #[test]
+    fn changed_settings_are_judged_anew() {
+        let list = list(Hooks { done: true, ..Hooks::default() });
+        let mut settings = named();
+        assert!(!list.part(Phase::Done, &settings).is_empty());
+        settings = settings.clone();
+        settings.core.server_name = None;
+        assert!(list.part(Phase::Done, &settings).is_empty());
+    }
+
+    #[test]
+    fn a_file_goes_straight_where_nobody_else_has_a_say() {
+        let straight = |hooks: Hooks, settings: &Settings| list(hooks).straight(settings).is_some();
+        for early in [
+            Hooks { raw_url: true, ..Hooks::default() },
+            Hooks { clean_url: true, ..Hooks::default() },
+            Hooks { docroot: true, ..Hooks::default() },
+            Hooks { physical: true, ..Hooks::default() },
+            Hooks { found: true, ..Hooks::default() },
+            Hooks { handle: true, ..Hooks::default() },
+        ] {
+            assert!(!straight(early, &named()), "{early:?}");
+            assert!(straight(early, &Settings::default()), "{early:?}");
+        }
+        let late = Hooks { response_head: true, filter: true, done: true, ..Hooks::default() };
+        assert!(straight(late, &named()));
+        assert!(ModuleList::default().straight(&named()).is_none());
+    }
+
+    #[test]
+    fn only_heads_that_a_module_may_change_are_left_open() {
+        let list = list(Hooks { response_head: true, ..Hooks::default() });
+        assert!(list.change_heads(&named()) && !list.change_heads(&Settings::default()));
+    }
+
+    #[test]
+    fn those_who_decline_are_left_out() {
+        let list = ModuleList::new((0..3).map(|_| Rc::new(Sender) as Rc<dyn Module>).collect());
+        let part = list.part(Phase::Handle, &Settings::default());
+        let asked = std::cell::Cell::new(0);
+        let picked = part.filter(&list, |_| {
+            asked.set(asked.get() + 1);
+            asked.get() != 2
+        });
+        assert_eq!((asked.get(), picked), (3, Part(0b101)));
     }
 }

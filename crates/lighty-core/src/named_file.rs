@@ -118,6 +118,7 @@ pub(crate) fn join_carried(ex: &mut Exchange) {
         return;
     }
     let carried = std::mem::take(&mut ex.carried);
+    response.unfiltered = false;
     let parts = response.fields.get(Known::ContentType).is_some_and(is_multipart);
     let keeps_type = response.status == Status::NOT_MODIFIED || parts;
     let joins = |known| match known {

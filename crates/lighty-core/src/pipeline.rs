@@ -14,7 +14,7 @@ use lighty_io::stat_cache::{Entry, Lookup};
 use crate::exchange::{Exchange, Rewriting};
 use crate::fault::Fault;
 use crate::limits;
-use crate::module::{FileFate, Module, Step};
+use crate::module::{FileFate, Hook, Part, Phase, Step};
 use crate::sendfile::{self, FilePart};
 use crate::{named_file, trace};
 
@@ -30,11 +30,16 @@ enum Pass {
 /// but for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
+    let mut begins = true;
     loop {
-        let passed = match pass(ex).await {
-            Pass::SendFile(fate) => Box::pin(send_file(ex, fate)).await,
-            Pass::SendParts(parts) => Box::pin(send_parts(ex, parts)).await,
-            other => other,
+        let passed = if std::mem::take(&mut begins) && answer_known_file(ex) {
+            Pass::Answered
+        } else {
+            match pass(ex).await {
+                Pass::SendFile(fate) => Box::pin(send_file(ex, fate)).await,
+                Pass::SendParts(parts) => Box::pin(send_parts(ex, parts)).await,
+                other => other,
+            }
         };
         trace::pass(ex);
         match passed {
@@ -59,17 +64,41 @@ pub async fn respond(ex: &mut Exchange) {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    if needs_completion(ex) {
+    if ex.response.status.code() >= 400 {
         complete(ex).await;
     } else {
-        complete_head(ex);
+        pass_head(ex);
+        let filters = filters_of(ex);
+        if !filters.is_empty() {
+            filter(ex, filters).await;
+        }
+        finish_head(ex);
     }
     trace::response(ex);
 }
 
-/// Whether more than the head is still to be worked on.
-fn needs_completion(ex: &Exchange) -> bool {
-    ex.response.status.code() >= 400 || !ex.services.modules.filter.is_empty()
+/// The way of most requests, without a future: nobody has a say before the module that sends
+/// files, and what it is to send is known. `false`: to be begun as if nothing had happened.
+fn answer_known_file(ex: &mut Exchange) -> bool {
+    let services = Rc::clone(&ex.services);
+    let Some(sender) = services.modules.straight(&ex.settings) else { return false };
+    let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
+    if !is_plain || services.asks_physical {
+        return false;
+    }
+    ex.set_physical();
+    if !is_known(ex) || !ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::File)
+    {
+        return false;
+    }
+    pass_conditions(ex);
+    if !matches!(sender.handle(ex), Step::Answered) {
+        return false;
+    }
+    if ex.fault.is_none() {
+        ex.handler = sender.name();
+    }
+    true
 }
 
 /// Completes an answer: an error without a body gets its page, modules see the head, filters are
@@ -78,29 +107,44 @@ pub async fn complete(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         fill_error_page(ex).await;
     }
-    if !ex.services.modules.response_head.is_empty() {
-        pass_head(ex);
-    }
-    let services = Rc::clone(&ex.services);
-    let filters = &services.modules.filter;
-    if !filters.is_empty() {
-        run(filters, |m, ex| m.filter(ex), ex).await;
-    }
-    finish_head(ex);
-}
-
-/// [`complete`] where nothing has to be waited for.
-fn complete_head(ex: &mut Exchange) {
-    if !ex.services.modules.response_head.is_empty() {
-        pass_head(ex);
-    }
+    pass_head(ex);
+    let filters = filters_of(ex);
+    filter(ex, filters).await;
     finish_head(ex);
 }
 
 fn pass_head(ex: &mut Exchange) {
+    let mut part = ex.services.modules.part(Phase::ResponseHead, &ex.settings);
+    if part.is_empty() {
+        return;
+    }
     let services = Rc::clone(&ex.services);
-    for module in &services.modules.response_head {
+    while let Some(module) = services.modules.take_first(&mut part) {
         module.response_head(ex);
+    }
+}
+
+/// Whether some filter is for an answer with this head.
+pub fn is_filtered(ex: &Exchange) -> bool {
+    !filters_of(ex).is_empty()
+}
+
+/// Those whose filters this answer is for.
+fn filters_of(ex: &Exchange) -> Part {
+    let modules = &ex.services.modules;
+    if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
+        return Part::default();
+    }
+    modules.part(Phase::Filter, &ex.settings).filter(modules, |module| module.may_filter(ex))
+}
+
+async fn filter(ex: &mut Exchange, mut part: Part) {
+    let services = Rc::clone(&ex.services);
+    while let Some(module) = services.modules.take_first(&mut part) {
+        let mut step = module.filter(ex);
+        while let Step::Wait(future) = step {
+            step = future.await;
+        }
     }
 }
 
@@ -113,7 +157,9 @@ fn finish_head(ex: &mut Exchange) {
 
 /// After the last byte, or when the connection broke.
 pub fn finish(ex: &Exchange) {
-    for module in &ex.services.modules.done {
+    let modules = &ex.services.modules;
+    let mut part = modules.part(Phase::Done, &ex.settings);
+    while let Some(module) = modules.take_first(&mut part) {
         module.done(ex);
     }
 }
@@ -128,34 +174,32 @@ fn begin_again(ex: &mut Exchange) {
 }
 
 async fn pass(ex: &mut Exchange) -> Pass {
-    let services = Rc::clone(&ex.services);
-    let modules = &services.modules;
     if let Some(end) = refuse_early(ex) {
         return end;
     }
     // One by one: a loop over them would be kept in every connection's future.
-    if !modules.raw_url.is_empty()
-        && let Some(end) = run(&modules.raw_url, |m, ex| m.raw_url(ex), ex).await
+    if takes_part(ex, Phase::RawUrl)
+        && let Some(end) = run(Phase::RawUrl, |m, ex| m.raw_url(ex), ex).await
     {
         return end;
     }
-    if !modules.clean_url.is_empty()
-        && let Some(end) = run(&modules.clean_url, |m, ex| m.clean_url(ex), ex).await
+    if takes_part(ex, Phase::CleanUrl)
+        && let Some(end) = run(Phase::CleanUrl, |m, ex| m.clean_url(ex), ex).await
     {
         return end;
     }
-    if !modules.docroot.is_empty()
-        && let Some(end) = run(&modules.docroot, |m, ex| m.docroot(ex), ex).await
+    if takes_part(ex, Phase::Docroot)
+        && let Some(end) = run(Phase::Docroot, |m, ex| m.docroot(ex), ex).await
     {
         return end;
     }
     ex.set_physical();
-    if !modules.physical.is_empty()
-        && let Some(end) = run(&modules.physical, |m, ex| m.physical(ex), ex).await
+    if takes_part(ex, Phase::Physical)
+        && let Some(end) = run(Phase::Physical, |m, ex| m.physical(ex), ex).await
     {
         return end;
     }
-    if services.asks_physical {
+    if ex.services.asks_physical {
         ex.resolve_settings();
     }
     if !is_known(ex)
@@ -166,21 +210,26 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if redirect_to_slash(ex) {
         return Pass::Answered;
     }
-    if services.asks_physical {
+    if ex.services.asks_physical {
         ex.resolve_settings();
     }
-    if !modules.found.is_empty()
-        && let Some(end) = run(&modules.found, |m, ex| m.found(ex), ex).await
+    if takes_part(ex, Phase::Found)
+        && let Some(end) = run(Phase::Found, |m, ex| m.found(ex), ex).await
     {
         return end;
     }
-    if let Some(end) = run(&modules.handle, |m, ex| m.handle(ex), ex).await {
+    if is_directory(ex)
+        && takes_part(ex, Phase::Directory)
+        && let Some(end) = run(Phase::Directory, |m, ex| m.directory(ex), ex).await
+    {
+        return end;
+    }
+    pass_conditions(ex);
+    if let Some(end) = run(Phase::Handle, |m, ex| m.handle(ex), ex).await {
         return end;
     }
     if !ex.response.answered {
-        let is_directory =
-            ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
-        let particulars = match is_directory {
+        let particulars = match is_directory(ex) {
             true => "a directory that has neither an index file nor a listing here",
             false => "no handler takes this request",
         };
@@ -189,15 +238,41 @@ async fn pass(ex: &mut Exchange) -> Pass {
     Pass::Answered
 }
 
+fn takes_part(ex: &Exchange, phase: Phase) -> bool {
+    !ex.services.modules.part(phase, &ex.settings).is_empty()
+}
+
+fn is_directory(ex: &Exchange) -> bool {
+    ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory)
+}
+
+/// Shows a request with conditions to those who have to see them before they are judged.
+fn pass_conditions(ex: &mut Exchange) {
+    use Known as K;
+    if !ex.request.fields.contains_any(&[
+        K::IfMatch,
+        K::IfNoneMatch,
+        K::IfModifiedSince,
+        K::IfUnmodifiedSince,
+        K::IfRange,
+    ]) {
+        return;
+    }
+    let services = Rc::clone(&ex.services);
+    let mut part = services.modules.part(Phase::Conditions, &ex.settings);
+    while let Some(module) = services.modules.take_first(&mut part) {
+        module.conditions(ex);
+    }
+}
+
 /// Calls a phase's modules in order until one ends the pass.
-async fn run(
-    phase: &[Rc<dyn Module>],
-    call: crate::module::Hook,
-    ex: &mut Exchange,
-) -> Option<Pass> {
-    for module in phase {
+async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
+    let services = Rc::clone(&ex.services);
+    let mut from = 0;
+    while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
+        from = behind;
         let end = {
-            let mut step = call(&**module, ex);
+            let mut step = call(module, ex);
             while let Step::Wait(future) = step {
                 step = future.await;
             }
@@ -223,8 +298,7 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
         ex.fail_saying(fault, &words);
         return Pass::Answered;
     }
-    let services = Rc::clone(&ex.services);
-    let sent = run(&services.modules.send_file, |m, ex| m.send_file(ex), ex).await;
+    let sent = run(Phase::SendFile, |m, ex| m.send_file(ex), ex).await;
     if sent.is_none() {
         ex.fail_saying(Fault::Internal, "no module sends files");
     }
@@ -449,9 +523,7 @@ async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
 /// form, query kept. The path is the normalised one, so it begins with a single slash and cannot
 /// name another host.
 fn redirect_to_slash(ex: &mut Exchange) -> bool {
-    let is_directory =
-        ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
-    if !is_directory || ex.request.path.ends_with(b"/") {
+    if !is_directory(ex) || ex.request.path.ends_with(b"/") {
         return false;
     }
     let mut location = Vec::new();

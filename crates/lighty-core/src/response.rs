@@ -24,6 +24,9 @@ pub struct Response {
     /// A body of unknown length ends with the connection, though the client knows of chunks; HEAD
     /// is told nothing of its length.
     pub unchunked: bool,
+    /// No filter is for an answer with this head. Who keeps a head may remember it, see
+    /// [`crate::pipeline::is_filtered`].
+    pub unfiltered: bool,
     /// Who takes the connection over behind a 101.
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
@@ -39,6 +42,7 @@ impl Response {
         self.described_length = None;
         self.length_said = None;
         self.unchunked = false;
+        self.unfiltered = false;
         self.tunnel = None;
     }
 

@@ -12,6 +12,7 @@ use lighty_http::mime::MimeAssign;
 use lighty_io::file::{Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
+use crate::module::Cast;
 use crate::throttle::Bucket;
 
 /// Everything that applies to a request. Cloned once per variant, never per request.
@@ -24,6 +25,8 @@ pub struct Settings {
     modules: Vec<(TypeId, Box<dyn Slot>)>,
     /// Tells this variant from every other one.
     pub variant: VariantId,
+    /// Which modules have something to do under them.
+    pub(crate) cast: Cast,
 }
 
 /// Settings of one module.
@@ -46,11 +49,9 @@ macro_rules! module_settings {
     };
 }
 
-trait Slot: Debug + Send + Sync {
+trait Slot: Any + Debug + Send + Sync {
     fn is_default(&self) -> bool;
     fn boxed_clone(&self) -> Box<dyn Slot>;
-    fn as_any(&self) -> &dyn Any;
-    fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
 impl<T: ModuleSettings> Slot for T {
@@ -59,12 +60,6 @@ impl<T: ModuleSettings> Slot for T {
     }
     fn boxed_clone(&self) -> Box<dyn Slot> {
         Box::new(self.clone())
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
     }
 }
 
@@ -94,7 +89,7 @@ impl Settings {
         self.modules
             .iter()
             .find(|(id, _)| *id == wanted)
-            .and_then(|(_, slot)| (**slot).as_any().downcast_ref())
+            .and_then(|(_, slot)| (&**slot as &dyn Any).downcast_ref())
             .unwrap_or_else(|| T::defaults())
     }
 
@@ -108,7 +103,8 @@ impl Settings {
                 self.modules.len() - 1
             }
         };
-        (*self.modules[at].1).as_any_mut().downcast_mut().expect("a slot holds the type of its id")
+        let slot: &mut dyn Any = &mut *self.modules[at].1;
+        slot.downcast_mut().expect("a slot holds the type of its id")
     }
 }
 

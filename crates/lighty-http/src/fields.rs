@@ -349,11 +349,13 @@ impl Section<'_> {
         let Line { name, name_end, value, value_end, end } = line;
         assert!(name_end < value && value <= value_end && value_end < end && end <= section.len());
         let id = Known::from_bytes(&section[name..name_end]);
+        // No part lies behind the end, so what holds for that holds for all.
+        offset(end);
         self.fields.entries.push(Entry {
-            name_start: offset(name),
-            name_len: offset(name_end - name),
-            value_start: offset(value),
-            value_len: offset(value_end - value),
+            name_start: name as u32,
+            name_len: (name_end - name) as u32,
+            value_start: value as u32,
+            value_len: (value_end - value) as u32,
             id,
         });
         self.fields.present |= id.map_or(0, Known::bit);

@@ -146,7 +146,8 @@ const SLOT_EMPTY: u8 = u8::MAX;
 /// collides, compiling fails and other multipliers are to be chosen.
 const fn hash(len: usize, first: u8, middle: u8, last: u8) -> usize {
     let (first, middle, last) = (lower(first), lower(middle), lower(last));
-    (len.wrapping_mul(108) + first * 428 + middle * 103 + last * 180) % SLOTS_LEN
+    let sum = len.wrapping_mul(108).wrapping_add(first * 428);
+    sum.wrapping_add(middle * 103).wrapping_add(last * 180) % SLOTS_LEN
 }
 
 /// The same for both cases of a letter. What else it confuses does no harm: a name found is compared.

@@ -259,27 +259,25 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
 
 /// Path and query of a target that needs no work under any options; `None` for any other.
 fn plain(raw: &[u8]) -> Option<Target> {
-    let (b'/', rest) = raw.split_first()? else { return None };
-    let mut before = b'/';
-    let mut bytes = rest.iter();
-    let mut query_len = 0;
-    while let Some(&byte) = bytes.next() {
-        let look = LOOK[byte as usize];
-        if look != NOTHING {
-            if look == QUERY {
-                query_len = bytes.as_slice().len() + 1;
-                break;
-            }
-            if look == ENCODE || before == b'/' {
-                return None;
-            }
-        }
-        before = byte;
-    }
-    if bytes.any(|&byte| must_encode(byte)) {
+    if raw.first() != Some(&b'/') {
         return None;
     }
-    Some(Target { plain: true, ..Target::new(raw.len() - query_len, query_len > 0) })
+    let mut at = 1;
+    let path_len = loop {
+        let Some(&byte) = raw.get(at) else { break at };
+        match LOOK[byte as usize] {
+            NOTHING => {}
+            QUERY => break at,
+            SEGMENT if raw[at - 1] != b'/' => {}
+            _ => return None,
+        }
+        at += 1;
+    };
+    let query = raw.get(path_len + 1..).unwrap_or_default();
+    if query.iter().any(|&byte| must_encode(byte)) {
+        return None;
+    }
+    Some(Target { plain: true, ..Target::new(path_len, path_len < raw.len()) })
 }
 
 /// What a byte means for a path that may be plain.

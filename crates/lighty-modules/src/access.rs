@@ -26,6 +26,10 @@ impl Module for Access {
         Hooks { clean_url: true, handle: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(settings.module::<AccessSettings>().may_deny())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::strings("url.access-deny", |s: &mut Settings, list| {
@@ -90,6 +94,10 @@ fn check(ex: &mut Exchange) -> Step<'static> {
 }
 
 impl AccessSettings {
+    fn may_deny(&self) -> bool {
+        self.deny_all || !self.allow.is_empty() || !self.deny.is_empty()
+    }
+
     /// The directive that denies a path.
     fn denies(&self, path: &[u8], fold_case: bool) -> Option<&'static str> {
         let listed = |list: &Strings| list.iter().any(|end| ends_with(path, end, fold_case));

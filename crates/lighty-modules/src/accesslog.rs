@@ -64,6 +64,10 @@ impl Module for AccessLog {
         Hooks { done: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(self.handles.of(settings.module()).is_some())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }

@@ -29,6 +29,10 @@ impl Module for Alias {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<Aliases>().list.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("alias.url", Kind::Map, parse_aliases, |s: &mut Settings, list| {

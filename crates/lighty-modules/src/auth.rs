@@ -145,6 +145,10 @@ impl Module for Auth {
         Hooks { clean_url: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<AuthSettings>().rules.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         settings::directives()
     }

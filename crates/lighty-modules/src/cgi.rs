@@ -50,6 +50,10 @@ impl Module for Cgi {
         Hooks { handle: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<CgiSettings>().runs_nothing())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }

@@ -31,6 +31,11 @@ impl Module for Chunked {
         Hooks { filter: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<ChunkedSettings>();
+        self.hooks().only_if(!own.encoding || own.debug)
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::bool("chunked.encoding", |s: &mut Settings, on| {

@@ -50,30 +50,33 @@ impl Module for Deflate {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { found: true, filter: true, ..Hooks::default() }
+        Hooks { conditions: true, filter: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(settings.module::<DeflateSettings>().enabled)
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }
 
-    /// Before anybody evaluates the request's conditions.
-    fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn conditions(&self, ex: &mut Exchange) {
         let own = ex.settings.module::<DeflateSettings>();
         let fields = &mut ex.request.fields;
-        if own.enabled && fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch]) {
+        if fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch]) {
             let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
             tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
         }
-        Step::Next
+    }
+
+    fn may_filter(&self, ex: &Exchange) -> bool {
+        may_be_encoded(ex, ex.settings.module::<DeflateSettings>())
     }
 
     fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<DeflateSettings>();
-        if !own.enabled || !may_be_encoded(ex, own) {
-            return Step::Next;
-        }
         let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
         if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
             return Step::Wait(Box::pin(async move {
@@ -119,7 +122,8 @@ fn has_type(ex: &Exchange, own: &DeflateSettings) -> bool {
         return held_tag(ex).is_some();
     };
     own.types.iter().any(|prefix| {
-        let prefix = prefix.strip_suffix('*').unwrap_or(prefix).as_bytes();
+        let prefix = prefix.as_bytes();
+        let prefix = prefix.strip_suffix(b"*").unwrap_or(prefix);
         media_type.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
     })
 }

@@ -43,6 +43,10 @@ impl Module for Evhost {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<EvhostSettings>().pattern.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("evhost.path-pattern", Kind::String, parse_pattern, |s: &mut Settings, pattern| {

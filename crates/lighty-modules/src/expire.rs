@@ -39,6 +39,11 @@ impl Module for Expire {
         Hooks { response_head: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<ExpireSettings>();
+        self.hooks().only_if(!own.urls.is_empty() || !own.types.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("expire.url", Kind::Map, |v, _: &CompileCtx| parse_terms(v), |s: &mut Settings, terms| {

@@ -31,6 +31,10 @@ impl Module for FlvStreaming {
         Hooks { handle: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<FlvSettings>().extensions.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::strings("flv-streaming.extensions", |s: &mut Settings, list| {

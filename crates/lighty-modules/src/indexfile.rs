@@ -24,7 +24,11 @@ impl Module for IndexFile {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { found: true, ..Hooks::default() }
+        Hooks { directory: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<IndexFiles>().names.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -45,10 +49,8 @@ impl Module for IndexFile {
         ]
     }
 
-    fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let is_directory =
-            ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory);
-        if !is_directory || !ex.request.path.ends_with(b"/") {
+    fn directory<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if !ex.request.path.ends_with(b"/") {
             return Step::Next;
         }
         if ex.settings.module::<IndexFiles>().names.is_empty() {

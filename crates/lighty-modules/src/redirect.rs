@@ -34,6 +34,10 @@ impl Module for Redirect {
         Hooks { clean_url: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<RedirectSettings>().rules.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed(

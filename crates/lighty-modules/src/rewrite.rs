@@ -25,6 +25,12 @@ struct Lists {
     repeat: Rules,
 }
 
+impl Lists {
+    fn is_empty(&self) -> bool {
+        self.once.is_empty() && self.repeat.is_empty()
+    }
+}
+
 /// The module, for rules that apply to every request.
 pub struct Rewrite;
 
@@ -54,6 +60,10 @@ impl Module for Rewrite {
 
     fn refuses_paths(&self) -> bool {
         false
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<RewriteSettings>().always.is_empty())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -108,6 +118,10 @@ impl Module for RewriteIfNotFile {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<RewriteSettings>().if_not_file.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
@@ -128,7 +142,7 @@ impl Module for RewriteIfNotFile {
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let lists = &ex.settings.module::<RewriteSettings>().if_not_file;
-        if ex.rewriting.finished || (lists.once.is_empty() && lists.repeat.is_empty()) {
+        if ex.rewriting.finished || lists.is_empty() {
             return Step::Next;
         }
         match pipeline::is_file_known(ex) {

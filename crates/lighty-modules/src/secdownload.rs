@@ -77,6 +77,11 @@ impl Module for Secdownload {
         Hooks { physical: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<SecdownloadSettings>();
+        self.hooks().only_if(!own.secret.is_empty() && !own.document_root.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         let mut rows = places();
         rows.extend(checks());

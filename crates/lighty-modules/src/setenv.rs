@@ -48,6 +48,12 @@ impl Module for Setenv {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<SetenvSettings>();
+        let answers = !own.add_response.is_empty() || !own.set_response.is_empty();
+        Hooks { response_head: answers, ..self.hooks() }
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             row("setenv.add-request-header", parse_fields, |s, v| s.add_request = v)

@@ -44,6 +44,10 @@ impl Module for SimpleVhost {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<SimpleVhostSettings>().server_root.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             text("simple-vhost.server-root", |s, v| s.server_root = v)

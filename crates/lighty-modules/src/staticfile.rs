@@ -1,6 +1,6 @@
 //! `mod_staticfile`: files, with validators, conditional requests and ranges.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Fault, Settings, module_settings};
+use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
@@ -163,6 +163,8 @@ struct FileFacts {
     /// The same and Content-Length, for the whole file; Server too, where the head is the same from
     /// here on.
     whole: Fields,
+    /// No filter is for an answer of `whole`; known from the first one on.
+    unfiltered: OnceCell<bool>,
 }
 
 type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
@@ -201,10 +203,17 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     let variant = ex.settings.variant.number();
     let mut whole = fields.clone();
     whole.push_known(Known::ContentLength, meta.size.to_string());
-    if !core.tag.is_empty() && !ex.services.modules.change_heads() {
+    if !core.tag.is_empty() && !ex.services.modules.change_heads(&ex.settings) {
         whole.push_known(Known::Server, core.tag.as_bytes());
     }
-    let facts = Rc::new(FileFacts { variant, etag, media_type, fields, whole });
+    let facts = Rc::new(FileFacts {
+        variant,
+        etag,
+        media_type,
+        fields,
+        whole,
+        unfiltered: OnceCell::new(),
+    });
     if let Some(slot) = slot(entry) {
         *slot.borrow_mut() = Some(Rc::clone(&facts));
     }
@@ -245,7 +254,12 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
         Outcome::Proceed { ranges: true }
             if range_applies(ex) && answer_range(ex, entry, &facts, size) => {}
         Outcome::Proceed { .. } => {
+            let is_bare = ex.response.fields.is_empty();
             ex.response.fields.append(&facts.whole);
+            if is_bare {
+                let unfiltered = facts.unfiltered.get_or_init(|| !pipeline::is_filtered(ex));
+                ex.response.unfiltered = *unfiltered;
+            }
             ex.response.length_said = Some(size);
             ex.response.body = whole(entry, size);
         }

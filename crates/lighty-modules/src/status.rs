@@ -119,6 +119,12 @@ impl Module for Status {
         Hooks { clean_url: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<StatusSettings>();
+        let urls = [&own.status_url, &own.config_url, &own.statistics_url];
+        self.hooks().only_if(urls.iter().any(|url| !url.is_empty()))
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             row(Directive::string("status.status-url", |s, v| own(s).status_url = v))

@@ -78,6 +78,10 @@ impl Module for UploadProgress {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<UploadProgressSettings>().url.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         let mut rows = what();
         rows.extend(how());

@@ -65,6 +65,11 @@ impl Module for Userdir {
         false
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<UserdirSettings>();
+        self.hooks().only_if(own.active && !own.path.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         fn own(s: &mut Settings) -> &mut UserdirSettings {
             s.module_mut()

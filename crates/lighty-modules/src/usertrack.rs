@@ -60,6 +60,10 @@ impl Module for Usertrack {
         Hooks { response_head: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<UsertrackSettings>().name.is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             text("usertrack.cookie-name", SEPARATORS, |s, v| s.name = v)

@@ -54,6 +54,10 @@ impl Module for ProxyCore {
         Hooks { physical: true, handle: true, ..Hooks::default() }
     }
 
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!ProxySettings::routes(settings).is_empty())
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         directives::all()
     }

@@ -131,29 +131,29 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
     let asked = Asked(config);
     let all = [
         // Before whatever asks who the client is.
-        asked.for_one(Extforward),
-        asked.for_one(Evasive),
+        asked.if_set(Extforward),
+        asked.if_set(Evasive),
         asked.for_one(Rewrite),
         asked.for_one(Redirect),
         asked.for_one(Access),
         asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
-        asked.for_one(EvasiveUser),
-        asked.for_one(Status::new(&shared.board, shared.started_s)),
+        asked.if_set(EvasiveUser),
+        asked.if_set(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
-        asked.for_one(Setenv),
+        asked.if_set(Setenv),
         asked.for_one(SimpleVhost),
         asked.for_one(Evhost),
         asked.for_one(Alias),
         asked.for_one(Userdir::default()),
         asked.for_one(Secdownload),
         // Before a URL without a file is rewritten: there may be none yet.
-        asked.for_one(Webdav::new(&shared.stores)),
+        asked.if_set(Webdav::new(&shared.stores)),
         // After whatever changes the physical path.
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),
         asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
         asked.for_one(Cgi::new(&shared.places)),
-        asked.for_one(Ssi::new(&shared.page_places)),
+        asked.if_set(Ssi::new(&shared.page_places)),
         asked.for_one(FlvStreaming),
         always(StaticFile),
         always(DirListing),
@@ -176,10 +176,19 @@ struct Asked<'a>(&'a Config<Settings>);
 
 impl Asked<'_> {
     fn for_one<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
+        let named = &self.0.global().server.modules;
+        match named.iter().any(|name| **name == *module.name()) {
+            true => always(module),
+            false => self.if_set(module),
+        }
+    }
+
+    /// A module that has nothing to do without one of its directives, though it is named, and that
+    /// would look at each request to find that out.
+    fn if_set<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
         let rows = M::directives();
         let mut written = self.0.blocks().iter().flat_map(|block| &block.settings);
         let is_set = written.any(|setting| rows.iter().any(|row| row.name == setting.name));
-        let is_named = self.0.global().server.modules.iter().any(|name| **name == *module.name());
-        (is_set || is_named).then(|| Rc::new(module) as Rc<dyn Module>)
+        is_set.then(|| Rc::new(module) as Rc<dyn Module>)
     }
 }

@@ -53,6 +53,8 @@ pub struct Slot {
     waits: Cell<Waits>,
     since_s: Cell<u32>,
     limits: Cell<Limits>,
+    /// The variant of the settings that they come from.
+    variant: Cell<Option<u64>>,
     /// Bytes moved since the present wait began; written by the connection and by senders.
     pub progress: Rc<Cell<u64>>,
     seen_progress: Cell<u64>,
@@ -92,6 +94,11 @@ impl Slot {
     /// Sets the limits that hold from now on.
     pub fn limit(&self, limits: Limits) {
         self.limits.set(limits);
+    }
+
+    /// Whether its limits come from other settings than these; from now on they do not.
+    pub fn is_new_to(&self, variant: u64) -> bool {
+        self.variant.replace(Some(variant)) != Some(variant)
     }
 
     /// The connection's bucket for a rate in KB per second; it lasts over its requests.
@@ -233,6 +240,7 @@ impl Slots {
             waits: Cell::new(Waits::Idle),
             since_s: Cell::new(now_s),
             limits: Cell::new(Limits::default()),
+            variant: Cell::new(None),
             progress: Rc::new(Cell::new(0)),
             seen_progress: Cell::new(0),
             seen_s: Cell::new(now_s),

@@ -480,6 +480,27 @@ fn what_no_filter_touches_goes_by_sendfile() {
 }
 
 #[test]
+fn a_file_that_no_filter_is_for_is_for_one_under_another_type() {
+    const SEND: &str = "printf 'X-Sendfile: %s\\nContent-Type: text/html\\n\\n' \"$QUERY_STRING\"";
+    let server = setup()
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )\ncgi.x-sendfile = \"enable\"")
+        .file("a.jpg", text(30_000))
+        .file("send.sh", SEND)
+        .start();
+    let file = server.root("a.jpg").display().to_string();
+    for _ in 0..2 {
+        for _ in 0..2 {
+            let image = accepting(&server, "/a.jpg", "gzip");
+            assert_eq!((image.status, image.field("Content-Encoding")), (200, None));
+            assert_eq!(image.field("Vary"), None);
+        }
+        let page = accepting(&server, &format!("/send.sh?{file}"), "gzip");
+        assert_eq!(page.field("Content-Encoding"), Some("gzip"), "{page:?}");
+        assert_eq!(plain(&page), text(30_000).as_bytes());
+    }
+}
+
+#[test]
 fn compressed_files_are_kept() {
     for (dir, more) in [
         ("deflate.cache-dir", ""),

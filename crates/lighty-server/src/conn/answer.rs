@@ -27,7 +27,7 @@ const UNLIMITED: u64 = u64::MAX;
 
 /// How the end of the body is marked (RFC 9112 section 6).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Framing {
+pub enum Framing {
     None,
     Length,
     Chunked,
@@ -41,13 +41,25 @@ pub async fn send(
     slot: &Rc<Slot>,
     worker: &Rc<Worker>,
 ) -> std::io::Result<()> {
-    match send_at_once(busy, stream, slot, worker)? {
+    let rest = send_at_once(busy, stream, slot, worker)?;
+    send_rest(rest, busy, stream, slot, worker).await
+}
+
+/// Sends what [`send_at_once`] had to leave.
+pub async fn send_rest(
+    rest: Rest,
+    busy: &mut Busy,
+    stream: &Rc<Stream>,
+    slot: &Rc<Slot>,
+    worker: &Rc<Worker>,
+) -> std::io::Result<()> {
+    match rest {
         Rest::Nothing => Ok(()),
-        Rest::Queue => Box::pin(send_rest(busy, stream, slot, worker)).await,
-        Rest::Throttled => Box::pin(send_throttled(busy, stream, slot, worker)).await,
-        Rest::Tunnel(tunnel) => Box::pin(hand_over(busy, stream, slot, worker, tunnel)).await,
+        Rest::Queue => send_queue(busy, stream, slot, worker).await,
+        Rest::Throttled => send_throttled(busy, stream, slot, worker).await,
+        Rest::Tunnel(tunnel) => hand_over(busy, stream, slot, worker, tunnel).await,
         Rest::Stream(source, framing) => {
-            let sent = Box::pin(send_stream(busy, stream, slot, worker, source, framing)).await;
+            let sent = send_stream(busy, stream, slot, worker, source, framing).await;
             if sent.is_err() && framing == Framing::Close {
                 // A close in order would be the body's proper end.
                 stream.reset_on_close();
@@ -58,7 +70,7 @@ pub async fn send(
 }
 
 /// What there is to wait for.
-enum Rest {
+pub enum Rest {
     Nothing,
     /// The socket is full; the rest is queued.
     Queue,
@@ -71,7 +83,7 @@ enum Rest {
 }
 
 /// Frames the answer, and sends what goes out without waiting.
-fn send_at_once(
+pub fn send_at_once(
     busy: &mut Busy,
     stream: &Stream,
     slot: &Slot,
@@ -81,30 +93,55 @@ fn send_at_once(
     if let Some(tunnel) = busy.exchange.response.tunnel.take() {
         return Ok(Rest::Tunnel(tunnel));
     }
-    let body = std::mem::take(&mut busy.exchange.response.body);
-    let body = if framing == Framing::None { Body::Empty } else { body };
-    slot.wait_for(Waits::Write, worker.now_s());
+    if framing == Framing::None {
+        busy.exchange.response.body = Body::Empty;
+    }
     let throttled = is_throttled(&busy.exchange);
     let inline_max = if throttled { 0 } else { INLINE_BODY_BYTES_MAX };
-    match body {
+    if !append_small(busy, inline_max)
+        && let Some(source) = enqueue(busy)
+    {
+        slot.wait_for(Waits::Write, worker.now_s());
+        return Ok(Rest::Stream(source, framing));
+    }
+    if !throttled && send_out(busy, stream)? && send_now(busy, stream, &worker.sender)? {
+        return Ok(Rest::Nothing);
+    }
+    slot.wait_for(Waits::Write, worker.now_s());
+    Ok(if throttled { Rest::Throttled } else { Rest::Queue })
+}
+
+/// Puts a body of up to so many bytes behind the head, where it is at hand; `false`: there is a body
+/// that is not there yet.
+fn append_small(busy: &mut Busy, bytes_max: usize) -> bool {
+    let bytes = match &busy.exchange.response.body {
+        Body::Empty => return true,
+        Body::Memory(bytes) => Some(bytes),
+        Body::Cached(entry) => entry.small(),
+        _ => None,
+    };
+    match bytes.filter(|bytes| bytes.len() <= bytes_max) {
+        Some(bytes) => {
+            busy.out.extend_from_slice(bytes);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Puts a body into the queue; one that is yet to come is given back.
+fn enqueue(busy: &mut Busy) -> Option<Box<dyn lighty_core::BodyStream>> {
+    match std::mem::take(&mut busy.exchange.response.body) {
         Body::Empty => {}
-        Body::Memory(bytes) if bytes.len() <= inline_max => busy.out.extend_from_slice(&bytes),
         Body::Memory(bytes) => busy.queue.push_bytes(bytes),
-        Body::Cached(entry) => match entry.small() {
-            Some(bytes) if bytes.len() <= inline_max => busy.out.extend_from_slice(bytes),
-            bytes => busy.queue.push_bytes(bytes.cloned().unwrap_or_default()),
-        },
+        Body::Cached(entry) => busy.queue.push_bytes(entry.small().cloned().unwrap_or_default()),
         Body::File { file, offset, length } => {
             busy.queue.push_file(FileRange { file, offset, length });
         }
         Body::Chunks(mut chunks) => busy.queue.append(&mut chunks),
-        Body::Stream(source) => return Ok(Rest::Stream(source, framing)),
+        Body::Stream(source) => return Some(source),
     }
-    if throttled {
-        return Ok(Rest::Throttled);
-    }
-    let done = send_out(busy, stream)? && send_now(busy, stream, &worker.sender)?;
-    Ok(if done { Rest::Nothing } else { Rest::Queue })
+    None
 }
 
 /// Sends a 101 and gives the connection to what follows it; afterwards it is over.
@@ -117,7 +154,7 @@ async fn hand_over(
 ) -> std::io::Result<()> {
     busy.exchange.keep_alive = false;
     if !send_out(busy, stream)? {
-        send_rest(busy, stream, slot, worker).await?;
+        send_queue(busy, stream, slot, worker).await?;
     }
     slot.wait_for(Waits::Handler, worker.now_s());
     let early = busy.input.borrow_mut().take_pending();
@@ -155,7 +192,7 @@ fn send_now(busy: &mut Busy, stream: &Stream, sender: &Sender) -> std::io::Resul
     Ok(sent.state == SendState::Done)
 }
 
-async fn send_rest(
+async fn send_queue(
     busy: &mut Busy,
     stream: &Stream,
     slot: &Slot,
@@ -169,14 +206,14 @@ async fn send_rest(
 
 /// The same, while a source does what else it has to do: a client that sends on before it reads
 /// would wait for us, and we for it.
-async fn send_rest_meanwhile(
+async fn send_queue_meanwhile(
     busy: &mut Busy,
     stream: &Stream,
     slot: &Slot,
     worker: &Worker,
     source: &mut dyn lighty_core::BodyStream,
 ) -> std::io::Result<()> {
-    let mut sending = std::pin::pin!(send_rest(busy, stream, slot, worker));
+    let mut sending = std::pin::pin!(send_queue(busy, stream, slot, worker));
     std::future::poll_fn(|cx| {
         let sent = sending.as_mut().poll(cx);
         if sent.is_pending() {
@@ -257,7 +294,7 @@ async fn send_stream(
 ) -> std::io::Result<()> {
     let throttled = is_throttled(&busy.exchange);
     if !send_out(busy, stream)? {
-        send_rest(busy, stream, slot, worker).await?;
+        send_queue(busy, stream, slot, worker).await?;
     }
     let mut produced = 0u64;
     let announced = source.known_length();
@@ -275,7 +312,7 @@ async fn send_stream(
         if throttled {
             Box::pin(send_throttled(busy, stream, slot, worker)).await?;
         } else if !send_now(busy, stream, &worker.sender)? {
-            send_rest_meanwhile(busy, stream, slot, worker, &mut *source).await?;
+            send_queue_meanwhile(busy, stream, slot, worker, &mut *source).await?;
         }
     }
     if announced.is_some_and(|length| length != produced) {
@@ -284,7 +321,7 @@ async fn send_stream(
     if framing == Framing::Chunked {
         busy.queue.push_bytes(last_chunk(&busy.exchange, &*source));
         if !send_now(busy, stream, &worker.sender)? {
-            send_rest(busy, stream, slot, worker).await?;
+            send_queue(busy, stream, slot, worker).await?;
         }
     }
     Ok(())

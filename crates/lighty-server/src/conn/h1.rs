@@ -1,14 +1,16 @@
 //! HTTP/1: the loop over a connection's requests.
 
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use lighty_core::log::About;
+use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::{Method, Version};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
+use super::answer::Rest;
 use super::{Busy, answer, preface};
 use crate::slots::{Limits, Slot, Waits};
 use crate::worker::{Door, Worker};
@@ -129,7 +131,9 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
 async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut u32) -> After {
     let mut in_a_row = 0;
     loop {
-        match read_head(busy, conn, worker).await {
+        busy.head.begin();
+        let read = std::future::poll_fn(|cx| poll_head(cx, busy, conn, worker)).await;
+        match read {
             Read::Request => {}
             Read::Nothing => return After::Idle,
             Read::Gone => return After::Close,
@@ -142,7 +146,13 @@ async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut 
         conn.slot.is_asked();
         begin(busy, conn, worker, *ordinal);
         pipeline::respond(&mut busy.exchange).await;
-        let after = answer_and_finish(busy, conn, worker).await;
+        settle(busy, conn);
+        let after = match answer::send_at_once(busy, &conn.stream, &conn.slot, worker) {
+            Ok(Rest::Nothing) if !busy.input.borrow().is_body_unread() => {
+                finish(busy, conn, worker, Ok(()))
+            }
+            rest => Box::pin(answer_and_drain(busy, conn, worker, rest)).await,
+        };
         if after != After::Idle {
             return after;
         }
@@ -167,46 +177,42 @@ enum Read {
     TimedOut,
 }
 
-async fn read_head(busy: &mut Busy, conn: &Conn, worker: &Worker) -> Read {
-    busy.head.begin();
+fn poll_head(cx: &mut Context<'_>, busy: &mut Busy, conn: &Conn, worker: &Worker) -> Poll<Read> {
     loop {
-        {
-            let mut input = busy.input.borrow_mut();
-            let pending = input.pending();
-            if !pending.is_empty() {
-                let rules = &worker.rules;
-                match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
-                    Ok(Head::Complete { consumed }) => {
-                        input.consume(consumed);
-                        busy.exchange.request.head_bytes = consumed as u64;
-                        return Read::Request;
-                    }
-                    Ok(Head::Partial) => {}
-                    Err(fault) => return Read::Refused(fault),
+        let mut input = busy.input.borrow_mut();
+        let pending = input.pending();
+        if !pending.is_empty() {
+            let rules = &worker.rules;
+            match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
+                Ok(Head::Complete { consumed }) => {
+                    input.consume(consumed);
+                    busy.exchange.request.head_bytes = consumed as u64;
+                    return Poll::Ready(Read::Request);
                 }
-                if conn.slot.waits() != Waits::Head {
-                    let server = &worker.global().server;
-                    let head_s = server.max_head_time_s;
-                    conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
-                    conn.slot.wait_for(Waits::Head, worker.now_s());
-                }
+                Ok(Head::Partial) => {}
+                Err(fault) => return Poll::Ready(Read::Refused(fault)),
             }
+            wait_for_head(conn, worker);
         }
-        let most = limits::HEAD_BYTES_MAX + 1;
-        let filled = std::future::poll_fn(|cx| {
-            let mut input = busy.input.borrow_mut();
-            match input.poll_fill(cx, most) {
-                // Nothing of a request is here: waiting for one needs no buffer.
-                Poll::Pending if input.pending().is_empty() => Poll::Ready(None),
-                other => other.map(Some),
+        match input.poll_fill(cx, limits::HEAD_BYTES_MAX + 1) {
+            // Nothing of a request is here: waiting for one needs no buffer.
+            Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(1..)) => {}
+            Poll::Ready(Ok(0)) if conn.slot.kicked() == Some(Fault::HeadTimeout) => {
+                return Poll::Ready(Read::TimedOut);
             }
-        });
-        let Some(filled) = filled.await else { return Read::Nothing };
-        match filled {
-            Ok(0) if conn.slot.kicked() == Some(Fault::HeadTimeout) => return Read::TimedOut,
-            Ok(0) | Err(_) => return Read::Gone,
-            Ok(_) => {}
+            Poll::Ready(_) => return Poll::Ready(Read::Gone),
         }
+    }
+}
+
+/// A part of a head has come.
+fn wait_for_head(conn: &Conn, worker: &Worker) {
+    if conn.slot.waits() != Waits::Head {
+        let head_s = worker.global().server.max_head_time_s;
+        conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
+        conn.slot.wait_for(Waits::Head, worker.now_s());
     }
 }
 
@@ -241,16 +247,9 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         // What follows may have been meant for the tunnel that was refused (RFC 9110 section 9.3.6).
         ex.keep_alive = false;
     }
-    conn.slot.limit(Limits {
-        idle_s: core.max_keep_alive_idle_s,
-        log_idle: core.log_timeouts,
-        read_idle_s: core.max_read_idle_s,
-        write_idle_s: core.max_write_idle_s,
-        half_closed_idle_s: core.max_half_closed_idle_s,
-        min_read_rate: core.min_read_rate,
-        min_write_rate: core.min_write_rate,
-        ..conn.slot.limits()
-    });
+    if conn.slot.is_new_to(ex.settings.variant.number()) {
+        limit(&conn.slot, core);
+    }
     let mut input = busy.input.borrow_mut();
     input.set_now(worker.now_s());
     input.begin_body(busy.head.framing, busy.head.expect_continue, core.max_request_bytes);
@@ -262,6 +261,20 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
     drop(input);
     let source = Rc::clone(&busy.input);
     ex.body = RequestBody::incoming(source, announced);
+}
+
+/// The limits of a request's settings hold from now on.
+fn limit(slot: &Slot, core: &CoreSettings) {
+    slot.limit(Limits {
+        idle_s: core.max_keep_alive_idle_s,
+        log_idle: core.log_timeouts,
+        read_idle_s: core.max_read_idle_s,
+        write_idle_s: core.max_write_idle_s,
+        half_closed_idle_s: core.max_half_closed_idle_s,
+        min_read_rate: core.min_read_rate,
+        min_write_rate: core.min_write_rate,
+        ..slot.limits()
+    });
 }
 
 /// Moves the head's buffers into the request; nothing is copied.
@@ -303,33 +316,48 @@ fn take_certificate(ex: &mut Exchange, name: &[u8]) {
     }
 }
 
-/// Sends the answer, deals with what is unread of the body, logs.
-async fn answer_and_finish(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
-    if busy.input.borrow().is_body_unread() && !can_drain(busy) {
+/// Decides whether the connection can be used again after the answer.
+fn settle(busy: &mut Busy, conn: &Conn) {
+    let is_too_much = busy.input.borrow().is_body_unread() && !can_drain(busy);
+    if is_too_much || conn.slot.is_closing() {
         busy.exchange.keep_alive = false;
     }
-    if conn.slot.is_closing() {
-        busy.exchange.keep_alive = false;
+}
+
+/// Sends the rest of an answer, and deals with what is unread of the request's body.
+async fn answer_and_drain(
+    busy: &mut Busy,
+    conn: &Conn,
+    worker: &Rc<Worker>,
+    rest: std::io::Result<Rest>,
+) -> After {
+    let sent = match rest {
+        Ok(rest) => answer::send_rest(rest, busy, &conn.stream, &conn.slot, worker).await,
+        Err(error) => Err(error),
+    };
+    let keep = sent.is_ok() && busy.exchange.keep_alive;
+    let is_whole = sent.is_ok();
+    let after = finish(busy, conn, worker, sent);
+    if !busy.input.borrow().is_body_unread() || !is_whole {
+        return after;
     }
-    let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
+    match keep && drain(busy).await {
+        true => After::Idle,
+        false => After::Linger,
+    }
+}
+
+/// The answer is out, or was cut short: counts, logs, forgets.
+fn finish(busy: &mut Busy, conn: &Conn, worker: &Worker, sent: std::io::Result<()>) -> After {
     busy.exchange.completed = sent.is_ok();
     if let Err(error) = &sent {
         cut(busy, conn, worker, error);
     }
     conclude(busy, worker);
     let keep = sent.is_ok() && busy.exchange.keep_alive;
-    let unread = busy.input.borrow().is_body_unread();
-    let drained = !unread || (keep && drain(busy).await);
     busy.exchange.clear();
     busy.queue.clear();
-    if sent.is_err() {
-        return After::Close;
-    }
-    match (keep, drained) {
-        (true, true) => After::Idle,
-        (false, true) if !unread => After::Close,
-        _ => After::Linger,
-    }
+    if keep { After::Idle } else { After::Close }
 }
 
 /// Whether the rest of a body that nobody read may be short enough to be dropped.

@@ -251,10 +251,21 @@ pub fn parse_request(
 
 /// What request line and fields, once split, mean together.
 fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
+    if is_bare(out) {
+        out.keep_alive = out.version == Version::Http11;
+        return read_target(opts, out);
+    }
     out.framing = body_framing(out.method, out.version, &out.fields, opts.method_get_body)?;
     read_target(opts, out)?;
     read_connection(out);
     read_expectation(out)
+}
+
+/// Whether no field says anything of a body or of the connection, and no body is missed.
+fn is_bare(out: &RequestHead) -> bool {
+    use Known as K;
+    let telling = [K::ContentLength, K::TransferEncoding, K::Connection, K::Upgrade, K::Expect];
+    out.method == Some(Method::Get) && !out.fields.contains_any(&telling)
 }
 
 fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<(), RequestFault> {

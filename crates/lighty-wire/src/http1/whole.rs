@@ -40,8 +40,7 @@ struct RequestLine {
 }
 
 fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
-    let method_len = buf.iter().take(METHOD_BYTES_MAX + 1).position(|&byte| byte == b' ')?;
-    let method = Method::from_bytes(&buf[..method_len])?;
+    let (method, method_len) = method(buf)?;
     let target = &buf[method_len + 1..];
     let target_len = visible_len(target);
     if target_len == 0 || target_len > limits.target_bytes_max {
@@ -54,6 +53,16 @@ fn request_line(buf: &[u8], limits: &Limits) -> Option<RequestLine> {
     };
     let end = method_len + 1 + target_len + VERSION_BYTES;
     Some(RequestLine { method, method_len, target_len, version, end })
+}
+
+/// The method before the first space, and its length.
+#[inline]
+fn method(buf: &[u8]) -> Option<(Method, usize)> {
+    if buf.starts_with(b"GET ") {
+        return Some((Method::Get, 3));
+    }
+    let len = buf.iter().take(METHOD_BYTES_MAX + 1).position(|&byte| byte == b' ')?;
+    Some((Method::from_bytes(&buf[..len])?, len))
 }
 
 /// A space, the version, and the line end.

@@ -3,6 +3,7 @@
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
+use lighty_http::Method;
 
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +73,37 @@ impl Module for Access {
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        check(ex)
+    }
+}
+
+/// The same where a condition looks at physical paths (`$PHYSICAL["path"]`), for requests that may be
+/// answered before anything is looked up: those of WebDAV.
+pub struct AccessToPlace;
+
+impl Module for AccessToPlace {
+    fn name(&self) -> &'static str {
+        "mod_access"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        Access::directives()
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        use Method as M;
+        let is_late = ex
+            .request
+            .method
+            .is_none_or(|method| method.is_get_or_head() || matches!(method, M::Post | M::Options));
+        if is_late || !ex.services.asks_physical {
+            return Step::Next;
+        }
+        ex.resolve_settings();
         check(ex)
     }
 }

@@ -879,6 +879,24 @@ fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
 }
 
 #[test]
+fn what_is_denied_by_its_place_is_denied_to_every_method() {
+    let denied = "$PHYSICAL[\"path\"] =$ \".key\" { access.deny-all = \"enable\" }";
+    let server = dav_with_database(denied).file("d/a.key", "secret").file("d/b", "B").start();
+    assert_eq!(server.get("/d/a.key").status, 403);
+    assert_eq!(put(&server, "/d/a.key", "mine"), 403);
+    assert_eq!(lock(&server, "/d/a.key", "").status, 403);
+    assert_eq!(status(&server, "PROPFIND", "/d/a.key", "Depth: 0\r\n"), 403);
+    let to = "Destination: /mine\r\n";
+    for method in ["DELETE", "COPY", "MOVE"] {
+        assert_eq!(status(&server, method, "/d/a.key", to), 403, "{method}");
+        assert_eq!(status(&server, method, "/d", to), 207, "{method}");
+    }
+    assert_eq!(status(&server, "COPY", "/d/b", "Destination: /d/a.key\r\n"), 403);
+    assert_eq!(status(&server, "COPY", "/d/b", "Destination: /d/c\r\n"), 201);
+    assert_eq!(names(&server.root("d")), ["a.key", "b", "c"]);
+}
+
+#[test]
 fn nobody_gets_the_database_and_the_place_is_warned_of() {
     let config = "webdav.sqlite-db-name = \"@DIR@/root/sub/dav.db\"\n\
                   alias.url = ( \"/other/\" => \"@DIR@/root/sub/\" )";
@@ -903,6 +921,17 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
     for target in ["/sub/dav.db", "/sub/dav.db-wal", "/sub/dav.db-shm", "/other/dav.db"] {
         refused(target);
     }
+    // Nor may anybody make what the database would take for its own.
+    for target in ["/sub/dav.db-journal", "/other/dav.db-journal"] {
+        assert_eq!(put(&server, target, "x"), 403, "{target}");
+        assert_eq!(lock(&server, target, "").status, 403, "{target}");
+        assert_eq!(status(&server, "MKCOL", target, ""), 403, "{target}");
+        let to = format!("Destination: {target}\r\n");
+        assert_eq!(status(&server, "COPY", "/a", &to), 403, "{target}");
+        assert_eq!(status(&server, "MOVE", "/a", &to), 403, "{target}");
+    }
+    assert_eq!(put(&server, "/sub/dav.db-mine", "x"), 201);
+    assert_eq!(server.get("/link").status, 403);
     assert_eq!(server.get("/link").status, 403);
     assert_eq!(status(&server, "DELETE", "/sub", ""), 207);
     assert_eq!(status(&server, "COPY", "/sub", "Destination: /mine\r\n"), 207);

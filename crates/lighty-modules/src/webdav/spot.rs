@@ -10,7 +10,7 @@ use lighty_io::pool::{Lane, ThreadPool};
 
 use super::refusal::Refusal;
 use super::settings::DavSettings;
-use super::store::is_of_database;
+use super::store::{is_of_database, names_database};
 
 /// A place beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
@@ -76,7 +76,13 @@ impl Spot {
     }
 
     /// What is there, links not followed; `None`: nothing.
+    ///
+    /// # Errors
+    /// 403 where a database is, or may come to have a file.
     pub(super) async fn look(&self) -> Result<Option<Meta>, Refusal> {
+        if names_database(&self.place.path) {
+            return Err(of_database());
+        }
         let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
         let found = in_pool(Lane::Stat, move || tree.look(&rel)).await?;
         match found {

@@ -26,7 +26,7 @@ use rusqlite::Connection;
 
 use keeper::{Gate, Keeper, Tell};
 
-pub(super) use keeper::{holds_database, is_of_database};
+pub(super) use keeper::{holds_database, is_of_database, names_database};
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
 pub(super) use properties::{Change, Changed, Dead, Described};
 

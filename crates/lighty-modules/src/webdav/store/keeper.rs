@@ -86,9 +86,12 @@ struct Known {
 /// The files of all databases: nobody gets them by a URL.
 static KNOWN: RwLock<Vec<Known>> = RwLock::new(Vec::new());
 
-/// What SQLite calls the files that it has beside a database.
+/// How SQLite ends the names of the files that it has beside a database.
+const ADDED: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// What it calls them.
 fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
-    ["-wal", "-shm", "-journal"].into_iter().map(|ending| {
+    ADDED.into_iter().map(|ending| {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
         PathBuf::from(name)
@@ -110,6 +113,15 @@ pub(super) fn remember(path: &Path) {
 pub(in super::super) fn is_of_database(meta: &Meta) -> bool {
     let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
     all.iter().flat_map(|known| &known.files).any(|file| file.same_file(meta))
+}
+
+/// Whether a path, its directories' links resolved, is that of a database or of a file that SQLite may
+/// come to have beside it. It believes what it finds there: a journal is played back.
+pub(in super::super) fn names_database(path: &[u8]) -> bool {
+    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    let mut rests = all.iter().filter_map(|known| path.strip_prefix(&*known.path));
+    let is_own = |rest: &[u8]| rest.is_empty() || ADDED.iter().any(|end| rest == end.as_bytes());
+    rests.any(is_own)
 }
 
 /// Whether a database lies beneath a directory.

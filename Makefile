@@ -1,5 +1,5 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test lint bench fuzz dist pgo
+.PHONY: run test lint bench fuzz dist
 
 run:            ## build the release binary and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
@@ -18,6 +18,3 @@ fuzz:           ## every fuzz target for a while (needs a nightly toolchain and 
 
 dist:           ## an archive of the release binary, man page, completions and manual
 	scripts/dist.sh
-
-pgo:            ## a release binary laid out after what it does when it serves; takes two builds
-	scripts/pgo.sh

@@ -65,8 +65,9 @@ impl Hooks {
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
 /// document root), `physical` (may change the physical path), then the path is looked up,
-/// `found`, `directory` (index files), `conditions`, `handle` (the first that answers wins), `response_head`, `filter` (what stands
-/// between the body and the client), and after the last byte `done`.
+/// `directory` (index files), `found` (the file or directory that is left), `conditions`, `handle`
+/// (the first that answers wins), `response_head`, `filter` (what stands between the body and the
+/// client), and after the last byte `done`.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
@@ -104,7 +105,7 @@ pub trait Module {
         Step::Next
     }
 
-    /// The path is looked up; something is there.
+    /// The path is looked up, and index files are chosen; something is there.
     fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }

@@ -213,14 +213,14 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if ex.services.asks_physical {
         ex.resolve_settings();
     }
-    if takes_part(ex, Phase::Found)
-        && let Some(end) = run(Phase::Found, |m, ex| m.found(ex), ex).await
-    {
-        return end;
-    }
     if is_directory(ex)
         && takes_part(ex, Phase::Directory)
         && let Some(end) = run(Phase::Directory, |m, ex| m.directory(ex), ex).await
+    {
+        return end;
+    }
+    if takes_part(ex, Phase::Found)
+        && let Some(end) = run(Phase::Found, |m, ex| m.found(ex), ex).await
     {
         return end;
     }

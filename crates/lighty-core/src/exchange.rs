@@ -97,7 +97,7 @@ pub struct Exchange {
     pub until_over: Vec<Box<dyn Any>>,
     /// What the request that this one is a part of shares with it, see [`crate::subrequest`].
     pub within: Option<Rc<dyn Any>>,
-    path_known: bool,
+    pub(crate) path_known: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
 }

@@ -78,7 +78,7 @@ enum Named<'a> {
 async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Located, Status> {
     let settings = Rc::clone(&ex.settings);
     let captures = std::mem::take(&mut ex.captures);
-    let physical = std::mem::take(&mut ex.physical);
+    let (physical, path_known) = (std::mem::take(&mut ex.physical), ex.path_known);
     let (target_before, path_end) = (ex.request.target.clone(), ex.request.path_end);
     let path = std::mem::take(&mut ex.request.path);
     let (user, realm) = (ex.request.remote_user.clone(), ex.request.auth_realm.clone());
@@ -94,7 +94,7 @@ async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Locate
     ex.rewriting = rewriting;
     (ex.request.remote_user, ex.request.auth_realm) = (user, realm);
     (ex.request.target, ex.request.path_end, ex.request.path) = (target_before, path_end, path);
-    ex.physical = physical;
+    (ex.physical, ex.path_known) = (physical, path_known);
     ex.captures = captures;
     ex.settings = settings;
     found
@@ -122,6 +122,8 @@ fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status
 async fn walk(ex: &mut Exchange, until: &str) -> Result<Located, Status> {
     for _ in 0..=limits::RESTARTS_MAX {
         ex.physical = Physical::default();
+        // Until there is one, no condition on it holds, not even `!=`.
+        ex.path_known = false;
         ex.resolve_settings();
         match pass(ex, until).await {
             Way::On => {

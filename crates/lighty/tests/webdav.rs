@@ -897,6 +897,16 @@ fn what_is_denied_by_its_place_is_denied_to_every_method() {
 }
 
 #[test]
+fn a_place_is_judged_when_it_is_known() {
+    let denied = "$PHYSICAL[\"path\"] !~ \"/root/\" { access.deny-all = \"enable\" }";
+    let server = dav_with_database(denied).file("a", "A").file("d/b", "B").start();
+    assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 201);
+    assert_eq!(status(&server, "COPY", "/d", "Destination: /e\r\n"), 201);
+    assert_eq!(status(&server, "DELETE", "/d", ""), 204);
+    assert_eq!(names(&server.root("")), ["a", "c", "e"]);
+}
+
+#[test]
 fn nobody_gets_the_database_and_the_place_is_warned_of() {
     let config = "webdav.sqlite-db-name = \"@DIR@/root/sub/dav.db\"\n\
                   alias.url = ( \"/other/\" => \"@DIR@/root/sub/\" )\n\

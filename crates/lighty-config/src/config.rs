@@ -146,6 +146,12 @@ impl<S> Config<S> {
         self.values.get(name)
     }
 
+    /// Every value that some block gives a directive (by the name of its row), in file order.
+    pub fn assigned<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Spanned<Value>> {
+        let settings = self.blocks.iter().flat_map(|block| &block.settings);
+        settings.filter(move |setting| setting.name == name).map(|setting| &setting.value)
+    }
+
     /// Every address that a `$SERVER["socket"] == "…"` opens, each once, in file order.
     pub fn listen_sockets(&self) -> Vec<ListenSocket> {
         let mut list: Vec<ListenSocket> = Vec::new();

@@ -69,15 +69,12 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.problems
 }
 
-/// Every value that some block gives a directive, and where.
+/// Every text that some block gives a directive, and where.
 fn assigned<'a>(
     config: &'a Config<Settings>,
     name: &'a str,
 ) -> impl Iterator<Item = (&'a str, Span)> {
-    let settings = config.blocks().iter().flat_map(|block| &block.settings);
-    settings
-        .filter(move |setting| setting.name == name)
-        .filter_map(|s| Some((s.value.value.as_str()?, s.value.span)))
+    config.assigned(name).filter_map(|given| Some((given.value.as_str()?, given.span)))
 }
 
 /// A check under way.

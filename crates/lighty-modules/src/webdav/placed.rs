@@ -9,8 +9,9 @@ use super::store::is_below;
 
 /// The databases that a configuration names, and where it does.
 pub fn databases(config: &Config<Settings>) -> impl Iterator<Item = (&str, Span)> {
-    values(config, "webdav.sqlite-db-name")
-        .filter_map(|(value, span)| Some((value.as_str()?, span)))
+    config
+        .assigned("webdav.sqlite-db-name")
+        .filter_map(|given| Some((given.value.as_str()?, given.span)))
         .filter(|(path, _)| !path.is_empty())
 }
 
@@ -35,9 +36,9 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
 
 /// Directories that are served, links resolved, and by which directive.
 fn served(config: &Config<Settings>) -> Vec<(&'static str, Vec<u8>)> {
-    let roots = values(config, "server.document-root").filter_map(|(value, _)| value.as_str());
+    let roots = config.assigned("server.document-root").filter_map(|given| given.value.as_str());
     let roots = roots.map(|root| ("server.document-root", root.to_owned()));
-    let aliases = values(config, "alias.url").flat_map(|(value, _)| targets(value));
+    let aliases = config.assigned("alias.url").flat_map(|given| targets(&given.value));
     let aliases = aliases.map(|target| ("alias.url", target));
     let resolve = |path: String| {
         // The last name may be a link, too.
@@ -50,14 +51,4 @@ fn served(config: &Config<Settings>) -> Vec<(&'static str, Vec<u8>)> {
 fn targets(value: &Value) -> Vec<String> {
     let map = lighty_config::parse_map(value).unwrap_or_default();
     map.iter().map(|(_, target)| target.to_string()).collect()
-}
-
-fn values<'a>(
-    config: &'a Config<Settings>,
-    name: &'a str,
-) -> impl Iterator<Item = (&'a Value, Span)> {
-    let settings = config.blocks().iter().flat_map(|block| &block.settings);
-    settings
-        .filter(move |setting| setting.name == name)
-        .map(|setting| (&setting.value.value, setting.value.span))
 }

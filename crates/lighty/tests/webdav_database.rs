@@ -1,0 +1,173 @@
+//! WebDAV: the database that is missing, held, removed, full, or in the wrong place.
+
+use std::time::Duration;
+
+use lighty_testkit::dav::{color, lock, names, put, request, set_color, status, token_of};
+use lighty_testkit::server::Setup;
+use lighty_testkit::small_disk::SmallDisk;
+use lighty_testkit::{lighty, wait_until};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn dav(lines: &str) -> Setup {
+    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
+}
+
+fn dav_with_database(lines: &str) -> Setup {
+    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
+}
+
+#[test]
+fn a_database_that_cannot_be_had_is_said() {
+    let server = dav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"").file("a.txt", "A").start();
+    assert_eq!(lock(&server, "/a.txt", "").status, 500);
+    server.await_log("webdav.sqlite-db-name");
+    std::fs::create_dir(server.directory().join("none")).expect("a directory");
+    assert_eq!(lock(&server, "/a.txt", "").status, 200, "found again without a restart");
+}
+
+#[test]
+fn nobody_gets_the_database_and_the_place_is_warned_of() {
+    let config = "webdav.sqlite-db-name = \"@DIR@/root/sub/dav.db\"\n\
+                  alias.url = ( \"/other/\" => \"@DIR@/root/sub/\" )\n\
+                  $HTTP[\"url\"] == \"/sub/\" { index-file.names = ( \"dav.db\" ) }";
+    let setup = dav(config).file("sub/dav.db", "").file("a", "A").link("link", "sub/dav.db");
+    let file = setup.write_config();
+    let (code, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("warning") && said.contains("lies in server.document-root"), "{said}");
+    let server = setup.start();
+    let refused = |target: &str| {
+        assert_eq!(server.get(target).status, 403, "{target}");
+        assert_eq!(put(&server, target, "x"), 403, "{target}");
+        let to = format!("Destination: {target}\r\n");
+        assert_eq!(status(&server, "COPY", "/a", &to), 403, "{target}");
+        assert_eq!(status(&server, "COPY", target, "Destination: /mine\r\n"), 403, "{target}");
+        assert_eq!(status(&server, "MOVE", target, "Destination: /mine\r\n"), 403, "{target}");
+        assert_eq!(status(&server, "DELETE", target, ""), 403, "{target}");
+    };
+    // Before it was used, and by every way.
+    refused("/sub/dav.db");
+    assert_eq!(set_color(&server, "/a", "red").status, 207);
+    for target in ["/sub/dav.db", "/sub/dav.db-wal", "/sub/dav.db-shm", "/other/dav.db"] {
+        refused(target);
+    }
+    // Nor may anybody make what the database would take for its own.
+    for target in ["/sub/dav.db-journal", "/other/dav.db-journal"] {
+        assert_eq!(put(&server, target, "x"), 403, "{target}");
+        assert_eq!(lock(&server, target, "").status, 403, "{target}");
+        assert_eq!(status(&server, "MKCOL", target, ""), 403, "{target}");
+        let to = format!("Destination: {target}\r\n");
+        assert_eq!(status(&server, "COPY", "/a", &to), 403, "{target}");
+        assert_eq!(status(&server, "MOVE", "/a", &to), 403, "{target}");
+    }
+    assert_eq!(put(&server, "/sub/dav.db-mine", "x"), 201);
+    for target in ["/link", "/link", "/sub/", "/sub/"] {
+        assert_eq!(server.get(target).status, 403, "{target}");
+    }
+    assert_eq!(status(&server, "DELETE", "/sub", ""), 207);
+    assert_eq!(status(&server, "COPY", "/sub", "Destination: /mine\r\n"), 207);
+    server.await_log("it belongs to webdav.sqlite-db-name");
+    assert_eq!(color(&server, "/a").as_deref(), Some("red"));
+    let apart = dav_with_database("");
+    let file = apart.write_config();
+    let (_, _, said) = apart.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
+fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
+    let server = dav_with_database("server.max-worker = 2").file("a", "A").file("b", "B").start();
+    assert_eq!(lock(&server, "/b", "").status, 200);
+    let other = rusqlite::Connection::open(server.directory().join("dav.db")).expect("opened");
+    other.execute_batch("BEGIN IMMEDIATE").expect("held");
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let one = || {
+            for _ in 0..2 {
+                let answer = lock(&server, "/a", "");
+                assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("1")));
+            }
+        };
+        (0..16).for_each(|_| drop(scope.spawn(one)));
+    });
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    server.await_log("another process holds the database webdav.sqlite-db-name");
+    // What only asks for locks goes on.
+    assert_eq!(put(&server, "/a", "new"), 204);
+    assert_eq!(put(&server, "/fresh", "new"), 201);
+    assert_eq!(put(&server, "/b", "new"), 423);
+    // What would have to be noted afterwards is not begun.
+    assert_eq!(status(&server, "DELETE", "/fresh", ""), 503);
+    assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 503);
+    assert_eq!(names(&server.root("")), ["a", "b", "fresh"]);
+    other.execute_batch("COMMIT").expect("given up");
+    assert!(wait_until(SOON, || lock(&server, "/a", "").status == 200));
+}
+
+#[test]
+fn a_database_that_is_removed_is_noticed() {
+    let server = dav_with_database("server.max-worker = 2").file("a", "A").start();
+    let file = server.directory().join("dav.db");
+    assert_eq!(lock(&server, "/a", "").status, 200);
+    for ending in ["", "-wal", "-shm"] {
+        let name = server.directory().join(format!("dav.db{ending}"));
+        std::fs::remove_file(name).expect("it was there");
+    }
+    // A HUP in between changes nothing of it.
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(put(&server, "/a", "x"), 204, "the lock is gone with its database");
+    server.await_log("was removed while the server ran");
+    assert_eq!(set_color(&server, "/a", "red").status, 207);
+    assert!(file.exists());
+    // Another one in its place: the one from before, say.
+    let kept = server.directory().join("kept.db");
+    let copy = rusqlite::Connection::open(&file).expect("opened");
+    copy.execute("VACUUM INTO ?1", [kept.to_str()]).expect("copied");
+    assert_eq!(set_color(&server, "/a", "blue").status, 207);
+    drop(copy);
+    std::fs::rename(&kept, &file).expect("replaced");
+    assert_eq!(color(&server, "/a").as_deref(), Some("red"));
+    server.await_log("was replaced while the server ran");
+}
+
+#[test]
+fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
+    let setup = dav("webdav.sqlite-db-name = \"@DIR@/small/dav.db\"\nserver.max-worker = 2");
+    let setup = setup.file("a", "A").file("../small/x", "");
+    let small = setup.directory().join("small");
+    let Some(_disk) = SmallDisk::mount(&small, c"size=512k") else { return };
+    let before = setup.directory().display().to_string();
+    let mut server = setup.start();
+    let token = token_of(&lock(&server, "/a", ""));
+    let lines = format!("If: ({token})\r\n");
+    let set = |number: usize| {
+        let body = format!(
+            "<propertyupdate xmlns='DAV:' xmlns:x='urn:x'><set><prop><x:p{number}>{}</x:p{number}>\
+             </prop></set></propertyupdate>",
+            "v".repeat(8_000)
+        );
+        request(&server, "PROPPATCH", "/a", &lines, &body).status
+    };
+    let kept = (0..200).take_while(|number| set(*number) == 207).count();
+    assert!(kept > 5 && kept < 200, "{kept} fit");
+    assert_eq!(set(kept + 1), 507);
+    assert_eq!(lock(&server, "/a", &lines).status, 423, "the lock is there still");
+    server.kill();
+    let again = dav(&format!(
+        "server.document-root := \"{before}/root\"\n\
+         webdav.sqlite-db-name = \"{before}/small/dav.db\""
+    ));
+    let again = again.start();
+    let names = request(
+        &again,
+        "PROPFIND",
+        "/a",
+        "Depth: 0\r\n",
+        "<propfind xmlns='DAV:'><propname/></propfind>",
+    );
+    for number in 0..kept {
+        assert!(names.text().contains(&format!(":p{number} ")), "{number} of {kept}");
+    }
+    assert_eq!(put(&again, "/a", "x"), 423);
+}

@@ -1,0 +1,171 @@
+//! WebDAV: what rules for URLs and places keep from its methods, members of collections included.
+
+use lighty_testkit::dav::{lock, names, put, request, status};
+use lighty_testkit::lighty;
+use lighty_testkit::server::{Server, Setup};
+
+fn dav(lines: &str) -> Setup {
+    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
+}
+
+fn dav_with_database(lines: &str) -> Setup {
+    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
+}
+
+#[test]
+fn a_collection_is_guarded_without_its_slash_too() {
+    let guarded = "$HTTP[\"url\"] =^ \"/deny/\" { url.access-deny = ( \"\" ) }\n\
+                   $HTTP[\"url\"] =^ \"/ro/\" { webdav.is-readonly = \"enable\" }";
+    let server = dav(guarded)
+        .file("deny/s", "S")
+        .file("ro/r", "R")
+        .file("a", "A")
+        .file("own/b", "B")
+        .start();
+    for guarded in ["/deny", "/ro"] {
+        assert_eq!(status(&server, "DELETE", guarded, ""), 403);
+        assert_eq!(status(&server, "MOVE", guarded, "Destination: /new\r\n"), 403);
+        assert_eq!(status(&server, "COPY", "/a", &format!("Destination: {guarded}\r\n")), 403);
+    }
+    assert_eq!(status(&server, "PROPFIND", "/deny", "Depth: 1\r\n"), 403);
+    assert_eq!(status(&server, "PROPFIND", "/ro", "Depth: 1\r\n"), 207);
+    assert_eq!(std::fs::read(server.root("deny/s")).expect("it is there"), b"S");
+    assert_eq!(std::fs::read(server.root("ro/r")).expect("it is there"), b"R");
+    assert_eq!(status(&server, "MOVE", "/own", "Destination: /new\r\n"), 201);
+    assert_eq!(status(&server, "DELETE", "/new", ""), 204);
+}
+
+/// `/a/` with members that rules of their own guard.
+fn with_guarded_members() -> Server {
+    let setup = dav("webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
+         auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+         auth.require = ( \"/a/secret/\" => ( \"method\" => \"basic\", \"realm\" => \"dav\", \
+         \"require\" => \"user=alice\" ) )\n\
+         url.access-deny = ( \".inc\" )\n\
+         $HTTP[\"url\"] =^ \"/b/ro/\" { webdav.is-readonly = \"enable\" }\n\
+         $HTTP[\"url\"] =^ \"/c/off/\" { webdav.activate = \"disable\" }");
+    let setup = setup.file("../users", "alice:secret\nbob:secret\n");
+    let setup = setup.file("a/open", "O").file("a/secret/deep/s", "S").file("own/x", "X");
+    let setup =
+        setup.file("b/ro/r", "R").file("b/r", "R").file("c/off/p", "P").file("d/x.inc", "I");
+    setup.file("like/secret/s", "mine").file("like/ro/r", "mine").start()
+}
+
+#[test]
+fn members_are_guarded_when_what_they_lie_in_is_changed() {
+    let server = with_guarded_members();
+    let refused = |method: &str, target: &str, lines: &str, named: &str| {
+        let answer = request(&server, method, target, lines, "");
+        assert_eq!(answer.status, 207, "{method} {target}");
+        assert!(answer.text().contains(&format!("<D:href>{named}</D:href>")), "{}", answer.text());
+        assert!(answer.text().contains("403 Forbidden"));
+    };
+    let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
+    for client in ["", bob] {
+        refused("DELETE", "/a", client, "/a/secret/");
+        refused("DELETE", "/a/", client, "/a/secret/");
+        refused("MOVE", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
+        refused("COPY", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
+        // What would come to be there, and what would be replaced.
+        refused("COPY", "/like", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+        refused("MOVE", "/own", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+        refused("COPY", "/own/x", &format!("{client}Destination: /a\r\n"), "/a/secret/");
+    }
+    refused("DELETE", "/b", "", "/b/ro/");
+    refused("MOVE", "/b", "Destination: /mine\r\n", "/b/ro/");
+    refused("DELETE", "/c", "", "/c/off/");
+    refused("DELETE", "/d", "", "/d/x.inc");
+    refused("MOVE", "/like", "Destination: /b\r\n", "/b/ro/");
+    let found = names(&server.root(""));
+    assert_eq!(found, ["a", "b", "c", "d", "like", "own"]);
+    assert_eq!(names(&server.root("a")), ["open", "secret"]);
+    // To be read is all that a copy asks of its source.
+    assert_eq!(status(&server, "COPY", "/b", "Destination: /copy\r\n"), 201);
+    let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
+    assert_eq!(status(&server, "COPY", "/a", &format!("{alice}Destination: /copy2\r\n")), 201);
+    assert_eq!(status(&server, "DELETE", "/a", alice), 204);
+    assert_eq!(status(&server, "DELETE", "/copy", ""), 204);
+    assert_eq!(names(&server.root("")), ["b", "c", "copy2", "d", "like", "own"]);
+}
+
+#[test]
+fn whole_trees_are_listed_and_locked_without_guarded_members() {
+    let server = with_guarded_members();
+    let listed = request(&server, "PROPFIND", "/a/", "Depth: infinity\r\n", "");
+    assert_eq!(listed.status, 207);
+    assert!(listed.text().contains("<D:href>/a/secret/</D:href><D:status>HTTP/1.1 403"));
+    assert!(!listed.text().contains("deep"), "{}", listed.text());
+    let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: infinity\r\n";
+    let listed = request(&server, "PROPFIND", "/a/", alice, "");
+    assert!(listed.text().contains("/a/secret/deep/s"), "{}", listed.text());
+    let with_locks =
+        dav_with_database("$HTTP[\"url\"] =^ \"/a/ro/\" { webdav.is-readonly = \"enable\" }");
+    let server = with_locks.file("a/ro/r", "R").file("a/x", "X").start();
+    let refused = lock(&server, "/a/", "");
+    assert_eq!(refused.status, 207);
+    assert!(refused.text().contains("<D:href>/a/ro/</D:href>"), "{}", refused.text());
+    assert_eq!(lock(&server, "/a/", "Depth: 0\r\n").status, 200);
+}
+
+#[test]
+fn many_refused_members_are_named_up_to_a_limit() {
+    let mut setup = dav("url.access-deny = ( \".inc\" )");
+    for number in 0..40 {
+        setup = setup.file(&format!("a/{number}.inc"), "");
+        if number < 15 {
+            setup = setup.file(&format!("b/{number}.inc"), "");
+        }
+    }
+    let server = setup.start();
+    let count = |target: &str| {
+        let answer = request(&server, "DELETE", target, "", "");
+        assert_eq!(answer.status, 207);
+        answer.text().matches("403 Forbidden").count()
+    };
+    assert_eq!((count("/b"), count("/a")), (15, 16));
+    assert_eq!(names(&server.root("a")).len(), 40);
+}
+
+#[test]
+fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
+    let server = dav(
+        "url.rewrite-once = ( \"^/files(.*)\" => \"/priv$1\", \"^/priv/(.*)\" => \"/open/$1\" )\n\
+         $HTTP[\"url\"] =^ \"/priv/\" { access.deny-all = \"enable\" }",
+    )
+    .file("priv/s", "S")
+    .file("open/x", "X")
+    .start();
+    // `/priv/` asked for by that name would be `/open/`: what the rules made is not rewritten again.
+    assert_eq!(status(&server, "DELETE", "/files", ""), 403);
+    assert_eq!(status(&server, "PROPFIND", "/files", "Depth: 1\r\n"), 403);
+    assert_eq!(status(&server, "MOVE", "/files", "Destination: /open/new\r\n"), 403);
+    assert_eq!(names(&server.root("priv")), ["s"]);
+}
+
+#[test]
+fn what_is_denied_by_its_place_is_denied_to_every_method() {
+    let denied = "$PHYSICAL[\"path\"] =$ \".key\" { access.deny-all = \"enable\" }";
+    let server = dav_with_database(denied).file("d/a.key", "secret").file("d/b", "B").start();
+    assert_eq!(server.get("/d/a.key").status, 403);
+    assert_eq!(put(&server, "/d/a.key", "mine"), 403);
+    assert_eq!(lock(&server, "/d/a.key", "").status, 403);
+    assert_eq!(status(&server, "PROPFIND", "/d/a.key", "Depth: 0\r\n"), 403);
+    let to = "Destination: /mine\r\n";
+    for method in ["DELETE", "COPY", "MOVE"] {
+        assert_eq!(status(&server, method, "/d/a.key", to), 403, "{method}");
+        assert_eq!(status(&server, method, "/d", to), 207, "{method}");
+    }
+    assert_eq!(status(&server, "COPY", "/d/b", "Destination: /d/a.key\r\n"), 403);
+    assert_eq!(status(&server, "COPY", "/d/b", "Destination: /d/c\r\n"), 201);
+    assert_eq!(names(&server.root("d")), ["a.key", "b", "c"]);
+}
+
+#[test]
+fn a_place_is_judged_when_it_is_known() {
+    let denied = "$PHYSICAL[\"path\"] !~ \"/root/\" { access.deny-all = \"enable\" }";
+    let server = dav_with_database(denied).file("a", "A").file("d/b", "B").start();
+    assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 201);
+    assert_eq!(status(&server, "COPY", "/d", "Destination: /e\r\n"), 201);
+    assert_eq!(status(&server, "DELETE", "/d", ""), 204);
+    assert_eq!(names(&server.root("")), ["a", "c", "e"]);
+}

@@ -441,12 +441,15 @@ impl<'a> Parser<'a, '_> {
 
     /// Whether a new statement begins here although a parenthesis is open.
     fn at_statement(&self) -> bool {
-        self.cursor.line_start
-            && match self.token() {
-                Token::Key => self.peek().is_assignment(),
-                Token::Dollar => true,
-                _ => false,
-            }
+        self.cursor.line_start && self.opens_statement()
+    }
+
+    fn opens_statement(&self) -> bool {
+        match self.token() {
+            Token::Key => self.peek().is_assignment(),
+            Token::Dollar => true,
+            _ => false,
+        }
     }
 
     /// Skips to the next `,` or `)` of this array.
@@ -513,8 +516,11 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
+    /// The line or the block ends here, or as in 1.4 the next statement stands on the same line.
     fn end_of_statement(&mut self) {
-        if matches!(self.token(), Token::Newline | Token::Eof | Token::RBrace) {
+        if matches!(self.token(), Token::Newline | Token::Eof | Token::RBrace)
+            || self.opens_statement()
+        {
             return;
         }
         let _ = match (self.token(), self.word()) {

@@ -197,6 +197,20 @@ fn expressions_join_and_add() {
 }
 
 #[test]
+fn statements_may_share_a_line() {
+    let text = r#"var.a = "x" server.tag = a $HTTP["host"] == "h" { server.tag = "y"
+        url.rewrite = "r" server.range-requests = "disable" } index-file.names = ( "i" )"#;
+    let on = settings(&good(text), &Request::host("h"));
+    assert_eq!((&*on.tag, on.ranges, on.index.len()), ("y", false, 1));
+    assert_eq!(global_tag(text), "x");
+    assert_eq!(
+        findings("server.max-worker = 1 2\nserver.tag = \"a\" server.tag\n").len(),
+        2,
+        "what begins no statement is still refused"
+    );
+}
+
+#[test]
 fn the_environment_is_read() {
     let mut loader = MemoryLoader::default();
     loader.env.push(("HOST".into(), "h".into()));

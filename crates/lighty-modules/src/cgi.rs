@@ -170,17 +170,12 @@ fn malformed(fault: CgiFault) -> Failure {
 }
 
 fn failure(trouble: &Trouble) -> Failure {
-    let words = trouble.to_string();
-    let fault = match trouble {
-        Trouble::Body(fault) => Fault::of_body(*fault),
-        Trouble::Gone(fault) => *fault,
-        Trouble::Silent => Fault::ProgramReadTimeout,
-        Trouble::Deaf => Fault::ProgramWriteTimeout,
-        Trouble::Broken(_) => Fault::BackendCut,
-    };
     // Nothing was sent yet: the client can be told.
-    let fault = if fault == Fault::BackendCut { Fault::BackendMalformed } else { fault };
-    Failure::new(fault, words)
+    let fault = match trouble.fault() {
+        Fault::BackendCut => Fault::BackendMalformed,
+        fault => fault,
+    };
+    Failure::new(fault, trouble.to_string())
 }
 
 /// RFC 3875 section 6.2.2: the program means the server to answer with another of its paths.

@@ -205,7 +205,8 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
 pub fn url(address: &BindSpec) -> String {
     match address {
         BindSpec::Inet(address) if address.ip().is_unspecified() => {
-            format!("http://127.0.0.1:{}/ (every address)", address.port())
+            let near = if address.is_ipv6() { "[::1]" } else { "127.0.0.1" };
+            format!("http://{near}:{}/ (every address)", address.port())
         }
         BindSpec::Inet(address) if address.port() == 80 => format!("http://{}/", address.ip()),
         BindSpec::Inet(address) => format!("http://{address}/"),

@@ -192,6 +192,20 @@ fn a_body_may_be_as_large_as_the_limit_and_no_larger() {
         client.send("\r\n0\r\n\r\n");
         assert_eq!(client.response().status, status, "{size} in a chunk");
     }
+    for size in ["401", "ffffffffffffffff"] {
+        let mut client = Client::tcp(address);
+        client.send(format!("{chunked}{size}\r\n"));
+        assert_eq!(client.response().status, 413, "a chunk that only announces {size}");
+        client.expect_end();
+        let mut client = Client::tcp(address);
+        client.send(format!("{chunked}1\r\nx\r\n{size}\r\n"));
+        assert_eq!(client.response().status, 413, "the same behind another chunk");
+    }
+    let mut client = Client::tcp(address);
+    client.send(format!("{chunked}1\r\nx\r\n3ff\r\n"));
+    client.send(vec![b'x'; 1023]);
+    client.send("\r\n0\r\n\r\n");
+    assert_eq!(client.response().status, 200, "1024 in two chunks");
 }
 
 #[test]

@@ -237,6 +237,28 @@ fn a_program_whose_client_left_is_ended() {
 }
 
 #[test]
+fn what_a_client_does_wrong_with_its_body_is_not_the_programs_fault() {
+    let server = with(&[("echo.sh", "printf 'X: y\\n\\nbegun'; cat")])
+        .config("server.max-request-size = 1")
+        .config("server.errorlog-level = \"debug\"")
+        .start();
+    let chunked = "POST /echo.sh HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (bytes, words) in [
+        ("zz\r\n", "malformed request body: a chunk size that is not a hexadecimal number"),
+        ("401\r\n", "request body larger than server.max-request-size"),
+        ("", "client closed the connection: request body"),
+    ] {
+        let mut client = server.connect();
+        client.send(chunked);
+        assert_eq!(client.response_head().status, 200);
+        client.send(bytes);
+        client.half_close_quietly();
+        server.await_log(words);
+    }
+    assert!(!server.log().contains("[error]"), "{}", server.log());
+}
+
+#[test]
 fn an_answer_ends_soon_after_its_program() {
     let server = with(&[
         ("silent.sh", "printf 'X: y\\n\\nanswered'; sleep 60 & echo $! > silent.pid; exit 0"),

@@ -54,7 +54,7 @@ impl Output {
         let kind = match trouble {
             Trouble::Gone(_) => io::ErrorKind::BrokenPipe,
             _ => {
-                self.fault = Some((Fault::BackendCut, trouble.to_string().into()));
+                self.fault = Some((trouble.fault(), trouble.to_string().into()));
                 io::ErrorKind::UnexpectedEof
             }
         };

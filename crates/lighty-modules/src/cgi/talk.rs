@@ -41,9 +41,23 @@ pub(super) enum Trouble {
     Broken(io::Error),
 }
 
+impl Trouble {
+    /// Who is to blame.
+    pub(super) fn fault(&self) -> Fault {
+        match self {
+            Self::Body(fault) => Fault::of_body(*fault),
+            Self::Gone(fault) => *fault,
+            Self::Silent => Fault::ProgramReadTimeout,
+            Self::Deaf => Fault::ProgramWriteTimeout,
+            Self::Broken(_) => Fault::BackendCut,
+        }
+    }
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Body(BodyFault::Malformed(words)) => f.write_str(words),
             Self::Body(_) => f.write_str("request body"),
             Self::Gone(_) => f.write_str("while the program worked"),
             Self::Silent => f.write_str("the program was ended"),

@@ -305,7 +305,7 @@ async fn send_stream(
         let chunk = match next {
             None => break,
             Some(Ok(chunk)) => chunk,
-            Some(Err(error)) => return Err(blame_source(busy, &*source, error)),
+            Some(Err(error)) => return Err(blame_source(&*source, error)),
         };
         produced += push_framed(busy, chunk, framing);
         busy.out.clear();
@@ -327,17 +327,24 @@ async fn send_stream(
     Ok(())
 }
 
-/// Notes whose fault it is that the body ended early.
-fn blame_source(
-    busy: &mut Busy,
-    source: &dyn lighty_core::BodyStream,
-    error: std::io::Error,
-) -> std::io::Error {
+/// Whose fault it is that a body ended early; it travels inside the error.
+#[derive(Debug)]
+pub(super) struct Blamed {
+    pub(super) fault: Fault,
+    words: String,
+}
+
+impl std::error::Error for Blamed {}
+
+impl std::fmt::Display for Blamed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+fn blame_source(source: &dyn lighty_core::BodyStream, error: std::io::Error) -> std::io::Error {
     match source.fault() {
-        Some((fault, words)) => {
-            busy.exchange.fault = Some(fault);
-            std::io::Error::other(words)
-        }
+        Some((fault, words)) => std::io::Error::other(Blamed { fault, words }),
         None => error,
     }
 }

@@ -10,7 +10,7 @@ use lighty_http::{Method, Version};
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
-use super::answer::Rest;
+use super::answer::{Blamed, Rest};
 use super::{Busy, answer, preface};
 use crate::slots::{Limits, Slot, Waits};
 use crate::worker::{Door, Worker};
@@ -383,7 +383,11 @@ async fn drain(busy: &mut Busy) -> bool {
 /// The answer could not be completed.
 fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.services.counters.cut.add(1);
-    let known = busy.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut);
+    let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
+    let known = blamed.map(|blamed| blamed.fault).or(busy
+        .exchange
+        .fault
+        .filter(|fault| fault.verdict().fate == Fate::Cut));
     let fault = conn.slot.kicked().or(known).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         std::io::ErrorKind::BrokenPipe

@@ -193,9 +193,10 @@ impl Input {
         Poll::Ready(Err(fault))
     }
 
-    fn account(&mut self, bytes: u64) -> Result<(), BodyFault> {
+    /// Counts what was taken. `announced` is what will follow, as far as a chunk has said so.
+    fn account(&mut self, bytes: u64, announced: u64) -> Result<(), BodyFault> {
         self.taken_bytes += bytes;
-        if self.limit_bytes > 0 && self.taken_bytes > self.limit_bytes {
+        if self.limit_bytes > 0 && self.taken_bytes.saturating_add(announced) > self.limit_bytes {
             return Err(BodyFault::TooLarge);
         }
         Ok(())
@@ -217,7 +218,7 @@ impl Input {
                 *left -= count as u64;
                 let piece = Bytes::copy_from_slice(&self.buffer[self.start..self.start + count]);
                 self.consume(count);
-                Some(Some(self.account(count as u64).map(|()| piece)))
+                Some(Some(self.account(count as u64, 0).map(|()| piece)))
             }
             BodyState::Chunked(_) => self.take_chunked(),
         }
@@ -230,16 +231,17 @@ impl Input {
             Ok(step) => {
                 let (from, to) = (self.start + step.data.start, self.start + step.data.end);
                 let piece = Bytes::copy_from_slice(&self.buffer[from..to]);
+                let announced = decoder.announced();
                 if step.done {
                     let trailers = decoder.take_trailers();
                     self.trailers = (!trailers.is_empty()).then_some(trailers);
                     self.body = BodyState::None;
                 }
                 self.consume(step.consumed);
-                match (piece.is_empty(), step.done) {
-                    (true, true) => Some(None),
-                    (true, false) => None,
-                    (false, _) => Some(Some(self.account(piece.len() as u64).map(|()| piece))),
+                match self.account(piece.len() as u64, announced) {
+                    Err(fault) => Some(Some(Err(fault))),
+                    Ok(()) if !piece.is_empty() => Some(Some(Ok(piece))),
+                    Ok(()) => step.done.then_some(None),
                 }
             }
         }

@@ -228,6 +228,12 @@ impl ChunkedDecoder {
         self.state == State::Done
     }
 
+    /// Bytes that the chunk at hand has announced and that were not fed yet.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        if let State::Data { left } = self.state { left } else { 0 }
+    }
+
     /// The trailer fields, complete once the body is done. Those that [`trailer::is_allowed`]
     /// forbids are not among them.
     #[must_use]

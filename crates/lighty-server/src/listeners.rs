@@ -208,8 +208,29 @@ pub fn url(address: &BindSpec) -> String {
             let near = if address.is_ipv6() { "[::1]" } else { "127.0.0.1" };
             format!("http://{near}:{}/ (every address)", address.port())
         }
-        BindSpec::Inet(address) if address.port() == 80 => format!("http://{}/", address.ip()),
+        BindSpec::Inet(address) if address.port() == 80 => match address.ip() {
+            IpAddr::V4(ip) => format!("http://{ip}/"),
+            IpAddr::V6(ip) => format!("http://[{ip}]/"),
+        },
         BindSpec::Inet(address) => format!("http://{address}/"),
         BindSpec::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_can_be_opened() {
+        for (address, want) in [
+            ("0.0.0.0:81", "http://127.0.0.1:81/ (every address)"),
+            ("[::]:81", "http://[::1]:81/ (every address)"),
+            ("192.0.2.1:80", "http://192.0.2.1/"),
+            ("[2001:db8::1]:80", "http://[2001:db8::1]/"),
+            ("[2001:db8::1]:81", "http://[2001:db8::1]:81/"),
+        ] {
+            assert_eq!(url(&BindSpec::Inet(address.parse().expect("an address"))), want);
+        }
     }
 }

@@ -384,10 +384,9 @@ async fn drain(busy: &mut Busy) -> bool {
 fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.services.counters.cut.add(1);
     let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
-    let known = blamed.map(|blamed| blamed.fault).or(busy
-        .exchange
-        .fault
-        .filter(|fault| fault.verdict().fate == Fate::Cut));
+    let known = blamed
+        .map(|blamed| blamed.fault)
+        .or(busy.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
     let fault = conn.slot.kicked().or(known).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         std::io::ErrorKind::BrokenPipe

@@ -116,7 +116,8 @@ pub(super) fn find_parent<'a>(
 /// The second half of an open whose first half, the look, gave `fd`.
 ///
 /// # Errors
-/// `EAGAIN` with `How::cached`: what the look brought into the caches is gone from them.
+/// `EAGAIN`: what the look brought into the caches is gone from them, or there is no `openat2`,
+/// without which a link that has taken the file's place would be followed.
 pub(super) fn open_looked_at(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -127,6 +128,9 @@ pub(super) fn open_looked_at(
     let looked = Found { fd: looked, place: None };
     if meta.kind != FileKind::File {
         return Ok(Opened { fd: looked.fd, meta, fs: None });
+    }
+    if how.plain {
+        return Err(Errno::AGAIN.into());
     }
     let fd = open_file(dir, path, &looked, how)?;
     finish_open(fd)

@@ -307,7 +307,7 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
 }
 
 /// After a look: what is it? A regular file is opened from the caches that the look has filled;
-/// if they have lost it again, through the ring.
+/// if they have lost it again or cannot be asked, through the ring.
 fn after_open(job: &mut Job, fd: OwnedFd) -> Next {
     let Job::Open { dir, path, how, stat_only, ring } = job else {
         return Next::Done(Err(io::Error::other("file engine: not an open")));

@@ -23,6 +23,7 @@ where
     let usual = EngineLimits::default();
     let cases = [
         (EngineChoice::Auto, usual),
+        (EngineChoice::Auto, plain),
         (EngineChoice::Threads, usual),
         (EngineChoice::Threads, plain),
     ];
@@ -615,5 +616,26 @@ fn an_engine_dropped_with_reads_under_way_leaks_rather_than_frees() {
             tokio::task::yield_now().await;
             assert!(bed.open("f", Follow::All).await.is_ok());
         });
+    }
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_what_was_looked_at_is_not_followed() {
+    let (dir, outside) = (disk_dir(), disk_dir());
+    fs::write(outside.path().join("secret"), "secret").expect("written");
+    let held = fs::File::open(dir.path()).expect("a directory");
+    let file = dir.path().join("f");
+    for plain in [false, true] {
+        for follow in [Follow::Beneath, Follow::None] {
+            fs::write(&file, "public").expect("written");
+            let how = How { follow, noatime: false, no_xdev: true, cached: true, plain };
+            let slowly = How { cached: false, ..how };
+            let looked = resolve::find_fd(held.as_fd(), b"f", slowly).expect("found");
+            fs::remove_file(&file).expect("removed");
+            symlink(outside.path().join("secret"), &file).expect("link");
+            let opened = resolve::open_looked_at(held.as_fd(), b"f", looked, how);
+            assert!(opened.is_err(), "{follow:?}, plain: {plain}");
+            fs::remove_file(&file).expect("removed");
+        }
     }
 }

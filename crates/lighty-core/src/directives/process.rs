@@ -385,8 +385,8 @@ fn stat_cache() -> Vec<Row> {
         .since("1.4")
         .doc(
             "How a file once looked up is kept. `simple` asks again at most once a second; \
-             `inotify` is told by the kernel and never asks; `disable` looks up every time. `fam` \
-             means `inotify`.",
+             `inotify` does too, and is told by the kernel of changes before; `disable` looks up \
+             every time. `fam` means `inotify`.",
         )
         .example("server.stat-cache-engine = \"inotify\""),
         Row::int("server.stat-cache-entries", 0..=1_000_000, |s, v| {

@@ -1,7 +1,8 @@
 //! What was opened before: files kept open, with their metadata and, if small, their bytes.
 //!
 //! A hit costs no system call. `simple` looks at a path again when its last look is a second
-//! old; `inotify` is told of changes by the kernel and looks again when it is; `disable` keeps
+//! old; `inotify` is told of changes by the kernel and looks again when it is, and for those that
+//! no event tells of (a mount, another name, a shared mapping) as `simple` does; `disable` keeps
 //! nothing. Many requests for one path that has to be waited for share one wait. Errors are not
 //! kept: what is missing now may be there at the next request.
 //!
@@ -311,7 +312,10 @@ impl StatCache {
     fn is_valid(&self, slot: &Slot, root: &Root, now_ms: u64) -> bool {
         if slot.watched.is_some() && self.watcher().is_some() {
             // The root's own path is looked up once a second.
-            return self.0.files.root_is_current(root) && slot.root_generation == root.generation();
+            let current = self.0.files.root_is_current(root);
+            if !current || slot.root_generation != root.generation() {
+                return false;
+            }
         }
         now_ms < slot.valid_until_ms.get()
     }

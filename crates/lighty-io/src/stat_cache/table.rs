@@ -109,11 +109,11 @@ impl Eq for Key {}
 pub(super) struct Slot {
     pub(super) key: Key,
     pub(super) entry: Rc<Entry>,
-    /// For entries that are not watched: believed until then.
+    /// Believed until then, if no event comes before.
     pub(super) valid_until_ms: Cell<u64>,
     /// For entries that are watched: the root's generation at loading.
     pub(super) root_generation: u64,
-    /// The directories whose events tell of changes; `None`: it is looked at again each second.
+    /// The directories whose events tell of changes.
     pub(super) watched: Option<Hold>,
     pub(super) used_ms: Cell<u64>,
     /// Asked for since the clock's hand last passed.

@@ -392,19 +392,22 @@ fn inotify_sees_a_rewritten_file_at_the_next_request_each_time() {
             bed.turn().await;
             assert_eq!(bed.text("a/b/f").await, text);
         }
-        // And without changes nothing is looked at, for however long.
-        let stats = bed.cache.files().counters().stats.get();
-        bed.turn().await;
+        // And without changes it is looked at once a second, and never loaded again.
+        grow_old().await;
+        bed.pass(TRUST_MS);
         bed.text("a/b/f").await;
         let (hits, loads) = (bed.hits(), bed.cache.counters().loads.get());
+        let looks = bed.cache.counters().revalidated.get();
         for _ in 0..100 {
             bed.pass(TRUST_MS);
-            bed.turn().await;
-            bed.text("a/b/f").await;
+            for _ in 0..3 {
+                bed.turn().await;
+                bed.text("a/b/f").await;
+            }
         }
-        assert_eq!(bed.hits() - hits, 100);
+        assert_eq!(bed.hits() - hits, 200);
+        assert_eq!(bed.cache.counters().revalidated.get() - looks, 100);
         assert_eq!(bed.cache.counters().loads.get(), loads);
-        assert_eq!(bed.cache.files().counters().stats.get(), stats);
         assert_eq!(bed.cache.watches(), 3);
     });
 }
@@ -480,12 +483,17 @@ fn what_inotify_cannot_see_is_looked_at_each_second() {
         bed.write("releases/2/f", "two");
         symlink("releases/1", bed.path("current")).expect("link");
         symlink("releases/1/f", bed.path("direct")).expect("link");
+        bed.write("late", "alone");
+        fs::create_dir(bed.path("unwatched")).expect("directory");
         bed.write("elsewhere", "linked");
         fs::hard_link(bed.path("elsewhere"), bed.path("hard")).expect("link");
         grow_old().await;
         assert_eq!(bed.text("current/f").await, "one");
         assert_eq!(bed.text("direct").await, "one");
         assert_eq!(bed.text("hard").await, "linked");
+        assert_eq!(bed.text("late").await, "alone");
+        fs::hard_link(bed.path("late"), bed.path("unwatched/name")).expect("link");
+        fs::write(bed.path("unwatched/name"), "not alone").expect("written");
         symlink("releases/2", bed.path("next")).expect("link");
         fs::rename(bed.path("next"), bed.path("current")).expect("flip");
         bed.write("releases/1/f", "changed");
@@ -495,6 +503,7 @@ fn what_inotify_cannot_see_is_looked_at_each_second() {
         assert_eq!(bed.text("current/f").await, "two");
         assert_eq!(bed.text("direct").await, "changed");
         assert_eq!(bed.text("hard").await, "other");
+        assert_eq!(bed.text("late").await, "not alone");
     });
 }
 

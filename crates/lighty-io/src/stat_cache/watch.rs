@@ -1,9 +1,10 @@
-//! Directories watched for changes, so that an entry need not be looked at again.
+//! Directories watched for changes, so that a change is known before the next look at an entry.
 //!
 //! The kernel reports a change to the watches of the directory in whose name it was made. So an
 //! entry is watched through every directory on its way from the root, and only if the way has no
-//! symbolic link and the file no second name. Changes made by another machine, or through a
-//! shared mapping, are not reported; entries on remote file systems are not watched.
+//! symbolic link and the file no second name. Changes made by another machine, through a shared
+//! mapping or a name given later, and what is mounted over a directory are not reported: entries
+//! on remote file systems are not watched, and all are looked at again each second.
 //!
 //! Events wait in the kernel's queue. Before a look-up trusts an entry it takes what is there,
 //! if the reactor has seen anything come: without events that costs nothing.

@@ -14,7 +14,7 @@ use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status, Version};
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
-use lighty_io::transport::{KickHow, Stream, TunnelMeter};
+use lighty_io::transport::Stream;
 use lighty_wire::http1::response::encode_head;
 
 use crate::courier::Courier;
@@ -142,9 +142,6 @@ impl Joined {
     }
 }
 
-/// How often a tunnel is looked at, in milliseconds: it may be idle for so much longer.
-const LOOK_MS: u64 = 1_000;
-
 impl Tunnel for Joined {
     fn run(
         self: Box<Self>,
@@ -152,37 +149,14 @@ impl Tunnel for Joined {
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
         Box::pin(async move {
-            let meter = TunnelMeter::default();
-            meter.active_ms.set(self.clock.mono_ms());
-            let backend = &self.connection.stream;
             let ends = lighty_io::transport::Tunnel {
                 near: &client,
-                far: backend,
+                far: &self.connection.stream,
                 early_near: early,
                 early_far: self.early,
             };
-            let carrying = ends.run(&self.local.pieces, &self.clock, &meter);
-            let watching = watch(&meter, &self.clock, self.idle_ms);
-            tokio::select! {
-                // A tunnel that broke was open: there is nobody to tell.
-                _ = carrying => {}
-                () = watching => {
-                    client.kick_handle().kick(KickHow::Both);
-                    backend.kick_handle().kick(KickHow::Both);
-                }
-            }
-            Ok(meter.to_near_bytes.get())
+            let end = ends.run_while_active(&self.local.pieces, &self.clock, self.idle_ms).await;
+            Ok(end.to_near_bytes)
         })
-    }
-}
-
-/// Ends when nothing moved for the limit.
-async fn watch(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
-    loop {
-        tokio::time::sleep(std::time::Duration::from_millis(LOOK_MS)).await;
-        let idle = clock.mono_ms().saturating_sub(meter.active_ms.get());
-        if idle_ms > 0 && idle >= idle_ms {
-            return;
-        }
     }
 }

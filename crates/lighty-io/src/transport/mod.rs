@@ -23,7 +23,7 @@ mod unread;
 pub use kick::{Kick, KickHow};
 pub use linger::{LingerLimits, LingerReport};
 pub use liveness::{Idle, PeerClose};
-pub use tunnel::{Side, Tunnel, TunnelError, TunnelMeter};
+pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 //!
 //! The end of one direction is passed on as a half-close, and the other direction goes on. A
 //! direction that waits holds no buffer, so an idle tunnel costs the two connections and its
-//! future. No time is limited here: the caller watches [`TunnelMeter::active_ms`] and kicks.
+//! future. [`Tunnel::run_while_active`] ends a tunnel in which nothing moves; [`Tunnel::run`] knows
+//! no limit of time, and whoever watches [`TunnelMeter::active_ms`] may kick.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,11 +11,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lighty_buf::{BufPool, PooledBuf};
 
-use super::Stream;
+use super::{KickHow, Stream};
 use crate::clock::Clock;
 
 /// What one direction moves before the rest of the worker gets its turn, in bytes.
@@ -23,6 +25,9 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// Size of the buffer that a direction gets where the pool has none left. There are at most two
 /// for each tunnel, and each tunnel is a connection.
 const SPARE_BYTES: usize = 4_096;
+
+/// How often a tunnel with a limit is looked at, in milliseconds: it may be idle for so much longer.
+const LOOK_MS: u64 = 1_000;
 
 /// One of the two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,16 @@ impl std::error::Error for TunnelError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
+}
+
+/// What became of a tunnel that might not be idle for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelEnd {
+    /// Nothing moved for the limit, and both connections were shut down; else they ended or broke
+    /// by themselves.
+    pub was_idle: bool,
+    /// Bytes that went from the far to the near side.
+    pub to_near_bytes: u64,
 }
 
 /// The two ends of a tunnel, and what was read from each before it began.
@@ -118,6 +133,40 @@ impl Tunnel<'_> {
             Poll::Pending
         })
         .await
+    }
+
+    /// Does what [`Self::run`] does until nothing has moved for `idle_ms` milliseconds (0: without
+    /// a limit), and shuts both connections down then. A tunnel that breaks has ended: both sides
+    /// know, and there is nobody else to tell.
+    pub async fn run_while_active(
+        self,
+        buffers: &BufPool,
+        clock: &Clock,
+        idle_ms: u64,
+    ) -> TunnelEnd {
+        let meter = TunnelMeter::default();
+        let (near, far) = (self.near.kick_handle(), self.far.kick_handle());
+        meter.active_ms.set(clock.mono_ms());
+        let was_idle = tokio::select! {
+            _ = self.run(buffers, clock, &meter) => false,
+            () = idle(&meter, clock, idle_ms) => true,
+        };
+        if was_idle {
+            near.kick(KickHow::Both);
+            far.kick(KickHow::Both);
+        }
+        TunnelEnd { was_idle, to_near_bytes: meter.to_near_bytes.get() }
+    }
+}
+
+/// Resolves when nothing has moved for the limit.
+async fn idle(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
+        let idle_for_ms = clock.mono_ms().saturating_sub(meter.active_ms.get());
+        if idle_ms > 0 && idle_for_ms >= idle_ms {
+            return;
+        }
     }
 }
 

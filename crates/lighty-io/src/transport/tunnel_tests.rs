@@ -181,6 +181,28 @@ async fn an_idle_tunnel_holds_no_buffer_and_stamps_only_activity() {
     ended.expect("kicked");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_with_a_limit_is_cut_at_both_ends_when_nothing_moves() {
+    let (near, _client) = tcp_pair().await;
+    let (far, _backend) = tcp_pair().await;
+    let bench = Bench::new();
+    let early = || (Bytes::from_static(b"question"), Bytes::from_static(b"answer"));
+    for (idle_ms, advance_s, is_cut) in [(60_001, 60, false), (0, 600, false), (60_000, 60, true)] {
+        let (early_near, early_far) = early();
+        let tunnel = Tunnel { near: &near, far: &far, early_near, early_far };
+        let run = tunnel.run_while_active(&bench.buffers, &bench.clock, idle_ms);
+        let advance = async {
+            // By then the early bytes have been passed on, and the activity is noted.
+            tokio::time::sleep(Duration::from_millis(LOOK_MS / 2)).await;
+            bench.clock.advance(Duration::from_secs(advance_s));
+        };
+        let limit = Duration::from_millis(2 * LOOK_MS);
+        let (ended, ()) = tokio::join!(tokio::time::timeout(limit, run), advance);
+        let expected = TunnelEnd { was_idle: true, to_near_bytes: 6 };
+        assert_eq!(ended.ok(), is_cut.then_some(expected), "{idle_ms} ms");
+    }
+}
+
 #[tokio::test]
 async fn a_side_that_ended_and_then_resets_ends_the_tunnel() {
     let (near, client) = tcp_pair().await;

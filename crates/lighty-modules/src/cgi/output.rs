@@ -6,14 +6,13 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::{BufPool, Chunk};
 use lighty_core::{BodyStream, Fault, Tunnel};
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
-use lighty_io::transport::{KickHow, Stream, TunnelMeter};
+use lighty_io::transport::Stream;
 
 use super::keeper::Keeper;
 use super::talk::{Talk, Trouble};
@@ -113,9 +112,6 @@ pub(super) struct Joined {
 const TUNNEL_BUFFER_BYTES: usize = 16 * 1024;
 const TUNNEL_BUFFERS: usize = 2;
 
-/// How often a tunnel is looked at, in milliseconds: it may be idle for so much longer.
-const LOOK_MS: u64 = 1_000;
-
 impl Joined {
     pub(super) fn new(
         program: Stream,
@@ -135,8 +131,6 @@ impl Tunnel for Joined {
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
         Box::pin(async move {
-            let meter = TunnelMeter::default();
-            meter.active_ms.set(self.clock.mono_ms());
             let buffers = BufPool::new(TUNNEL_BUFFER_BYTES, TUNNEL_BUFFERS);
             let ends = lighty_io::transport::Tunnel {
                 near: &client,
@@ -144,25 +138,11 @@ impl Tunnel for Joined {
                 early_near: early,
                 early_far: self.early,
             };
-            tokio::select! {
-                // A tunnel that broke was open: there is nobody to tell.
-                _ = ends.run(&buffers, &self.clock, &meter) => self.keeper.release(),
-                () = idle(&meter, &self.clock, self.idle_ms) => {
-                    client.kick_handle().kick(KickHow::Both);
-                }
+            let end = ends.run_while_active(&buffers, &self.clock, self.idle_ms).await;
+            if !end.was_idle {
+                self.keeper.release();
             }
-            Ok(meter.to_near_bytes.get())
+            Ok(end.to_near_bytes)
         })
-    }
-}
-
-/// Ends when nothing moved for the limit.
-async fn idle(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
-    loop {
-        tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-        let idle_for_ms = clock.mono_ms().saturating_sub(meter.active_ms.get());
-        if idle_ms > 0 && idle_for_ms >= idle_ms {
-            return;
-        }
     }
 }

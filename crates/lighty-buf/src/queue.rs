@@ -107,11 +107,6 @@ impl<F> ChunkQueue<F> {
         self.memory_bytes
     }
 
-    /// How many chunks it has.
-    pub fn chunk_count(&self) -> usize {
-        self.chunks.len()
-    }
-
     /// Whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
@@ -212,7 +207,7 @@ mod tests {
     #[test]
     fn lengths_are_counted() {
         let queue = mixed();
-        assert_eq!((queue.len_bytes(), queue.memory_bytes(), queue.chunk_count()), (15, 5, 3));
+        assert_eq!((queue.len_bytes(), queue.memory_bytes(), queue.chunks.len()), (15, 5, 3));
         assert_eq!(spelled(&queue).len(), 15);
     }
 
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(queue.pop_front().map(|chunk| chunk.len()), Some(3));
         assert_eq!((queue.len_bytes(), queue.memory_bytes()), (12, 2));
         queue.clear();
-        assert_eq!((queue.len_bytes(), queue.memory_bytes(), queue.chunk_count()), (0, 0, 0));
+        assert_eq!((queue.len_bytes(), queue.memory_bytes(), queue.chunks.len()), (0, 0, 0));
     }
 
     #[test]

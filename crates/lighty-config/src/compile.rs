@@ -115,12 +115,6 @@ impl<'a, S> Compiler<'a, S> {
         let lenient = if self.options.strict { Level::Error } else { Level::Warning };
         let found = match table.lookup(key) {
             Lookup::Row(row) => return Some(row),
-            Lookup::Deprecated(row) => {
-                let text = format!("{key} is an old name");
-                let found = Diagnostic::warning("deprecated", span, text);
-                self.diagnostics.push(found.help(format!("write {}", row.name)));
-                return Some(row);
-            }
             Lookup::Planned(module) => {
                 let text = format!(
                     "{key} is a lighttpd 1.4/1.5 directive ({module}) that is not available in \

@@ -180,8 +180,6 @@ pub struct Directive<S> {
     pub module: &'static str,
     /// Other names that mean the same.
     pub aliases: Vec<&'static str>,
-    /// Other names that mean the same and earn a warning.
-    pub deprecated: Vec<&'static str>,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -274,7 +272,6 @@ impl<S: 'static> Directive<S> {
             example: "",
             module: "core",
             aliases: Vec::new(),
-            deprecated: Vec::new(),
             compile: Arc::new(compile),
         }
     }
@@ -328,12 +325,6 @@ impl<S> Directive<S> {
     /// Adds another name.
     pub fn alias(mut self, name: &'static str) -> Self {
         self.aliases.push(name);
-        self
-    }
-
-    /// Adds another name that earns a warning.
-    pub fn deprecated_alias(mut self, name: &'static str) -> Self {
-        self.deprecated.push(name);
         self
     }
 

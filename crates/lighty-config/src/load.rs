@@ -42,7 +42,7 @@ pub fn load<S: Clone + Default>(
     options: LoadOptions,
 ) -> (Option<Config<S>>, Diagnostics, Sources) {
     let canonical = |name: &str| match table.lookup(name) {
-        Lookup::Row(row) | Lookup::Deprecated(row) => Some(row.name),
+        Lookup::Row(row) => Some(row.name),
         _ => None,
     };
     let base = match main {

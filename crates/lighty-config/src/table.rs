@@ -14,8 +14,6 @@ use crate::value::Value;
 pub enum Lookup<'a, S> {
     /// A row, by its own name or an alias.
     Row(&'a Directive<S>),
-    /// A row, by a name that should not be used any more.
-    Deprecated(&'a Directive<S>),
     /// Known, but not in this version; with what it belongs to.
     Planned(&'static str),
     /// Gone for good; with what to write instead.
@@ -28,7 +26,7 @@ pub enum Lookup<'a, S> {
 #[derive(Clone)]
 pub struct Table<S> {
     rows: BTreeMap<&'static str, Directive<S>>,
-    aliases: HashMap<&'static str, (&'static str, bool)>,
+    aliases: HashMap<&'static str, &'static str>,
     planned: HashMap<&'static str, &'static str>,
     /// By what such names belong to: what does its work meanwhile.
     instead: HashMap<&'static str, &'static str>,
@@ -70,9 +68,8 @@ impl<S> Table<S> {
 
     /// Adds a row with its aliases.
     pub fn push(&mut self, row: Directive<S>) {
-        let deprecated = row.deprecated.iter().map(|name| (*name, true));
-        for (name, old) in row.aliases.iter().map(|name| (*name, false)).chain(deprecated) {
-            if self.aliases.insert(name, (row.name, old)).is_some() {
+        for name in &row.aliases {
+            if self.aliases.insert(name, row.name).is_some() {
                 self.twice.push(name);
             }
         }
@@ -120,10 +117,8 @@ impl<S> Table<S> {
         if let Some(row) = self.rows.get(name) {
             return Lookup::Row(row);
         }
-        if let Some((target, old)) = self.aliases.get(name)
-            && let Some(row) = self.rows.get(target)
-        {
-            return if *old { Lookup::Deprecated(row) } else { Lookup::Row(row) };
+        if let Some(row) = self.aliases.get(name).and_then(|target| self.rows.get(target)) {
+            return Lookup::Row(row);
         }
         if let Some(instead) = self.removed.get(name) {
             return Lookup::Removed(instead);
@@ -134,7 +129,7 @@ impl<S> Table<S> {
     /// The row of a name or alias.
     pub fn get(&self, name: &str) -> Option<&Directive<S>> {
         match self.lookup(name) {
-            Lookup::Row(row) | Lookup::Deprecated(row) => Some(row),
+            Lookup::Row(row) => Some(row),
             _ => None,
         }
     }

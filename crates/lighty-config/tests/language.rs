@@ -49,8 +49,7 @@ fn table() -> Table<Settings> {
         .row(
             Directive::strings("index-file.names", |s: &mut Settings, v| s.index = v)
                 .default("()")
-                .alias("server.indexfiles")
-                .deprecated_alias("server.index-files-old"),
+                .alias("server.indexfiles"),
         )
         .row(Directive::map("alias.url", |s: &mut Settings, v| s.alias = v).default("()"))
         .row(
@@ -455,7 +454,6 @@ fn names_that_are_not_directives() {
     let planned = rendered("cgi.assign = ()");
     assert!(planned.contains("not available in this version of lighty yet"), "{planned}");
     assert!(planned.contains("mod_cgi"));
-    assert_eq!(findings("server.index-files-old = ()"), ["1:1 deprecated"]);
     let removed = rendered("server.userid = \"x\"");
     assert!(removed.contains("error") && removed.contains("write server.username"), "{removed}");
     let main = Main::Text { name: "x", text: b"server.tagg = 1\ncgi.assign = ()\n" };

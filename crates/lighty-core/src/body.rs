@@ -187,11 +187,6 @@ impl RequestBody {
         self.meter = Some(meter);
     }
 
-    /// Whether every byte was read.
-    pub fn is_ended(&self) -> bool {
-        self.source.is_none() || self.ended
-    }
-
     /// Takes the fields behind the body, once it has ended.
     pub fn take_trailers(&mut self) -> Option<Fields> {
         self.source.as_ref()?.borrow_mut().take_trailers()

@@ -28,12 +28,6 @@ pub fn builtin(path: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// The built-in table: extension without its dot, and type, sorted by extension.
-#[must_use]
-pub fn builtin_table() -> &'static [(&'static str, &'static str)] {
-    BUILTIN
-}
-
 /// A compiled `mimetype.assign`.
 #[derive(Clone, Debug, Default)]
 pub struct MimeAssign {

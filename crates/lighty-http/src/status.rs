@@ -124,12 +124,6 @@ impl Status {
         self.0 >= 200 && self.0 < 300
     }
 
-    /// 3xx.
-    #[must_use]
-    pub const fn is_redirection(self) -> bool {
-        self.0 >= 300 && self.0 < 400
-    }
-
     /// 4xx and 5xx.
     #[must_use]
     pub const fn is_error(self) -> bool {

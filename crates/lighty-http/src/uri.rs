@@ -428,18 +428,6 @@ pub fn decode_into(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Appends a part of a query with escapes decoded and `+` read as a space.
-pub fn decode_query_part(part: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
-    for (index, piece) in part.split(|&byte| byte == b'+').enumerate() {
-        if index > 0 {
-            out.push(b' ');
-        }
-        decode_into(piece, out);
-    }
-    debug_assert!(out.len() - start <= part.len());
-}
-
 /// `name=value` pairs of a query, still encoded; a pair without `=` has no value.
 pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     query.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {

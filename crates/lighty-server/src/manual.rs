@@ -100,10 +100,6 @@ fn section(row: &Directive<Settings>) -> String {
     if !row.aliases.is_empty() {
         let _ = writeln!(text, "Also written {}.\n", names(&row.aliases).join(", "));
     }
-    if !row.deprecated.is_empty() {
-        let _ =
-            writeln!(text, "Old name, with a warning: {}.\n", names(&row.deprecated).join(", "));
-    }
     let _ = writeln!(text, "```lighty\n{}\n```\n", row.example);
     text
 }

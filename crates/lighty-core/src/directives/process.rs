@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{Directive, Kind, Reject, Scope, parse_string};
+use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
 
 use crate::log::Level;
@@ -210,13 +211,29 @@ fn logs() -> Vec<Row> {
              program that writes more than is logged is made to wait.",
         )
         .example("server.errorlog-program-rate = 32"),
-        Row::string("server.syslog-facility", |s, v| s.server.syslog_facility = v)
-            .scope(Scope::Server)
-            .default("daemon")
-            .since("1.4")
-            .doc("Facility of lines sent to syslog.")
-            .example("server.syslog-facility = \"local3\""),
+        syslog_facility(),
     ]
+}
+
+fn syslog_facility() -> Row {
+    Row::parsed(
+        "server.syslog-facility",
+        Kind::String,
+        |value, _| {
+            let name = parse_string(value)?;
+            match LogTarget::facilities().find(|known| *known == &*name) {
+                Some(_) => Ok(name),
+                None => Err(Reject::new("must be a facility of syslog, such as daemon or local0")
+                    .did_you_mean(&name, LogTarget::facilities())),
+            }
+        },
+        |s: &mut Settings, name| s.server.syslog_facility = Arc::clone(name),
+    )
+    .scope(Scope::Server)
+    .default("daemon")
+    .since("1.4")
+    .doc("Facility of lines sent to syslog.")
+    .example("server.syslog-facility = \"local3\"")
 }
 
 fn privileges() -> Vec<Row> {

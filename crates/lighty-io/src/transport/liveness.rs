@@ -73,18 +73,6 @@ impl Stream {
         }
     }
 
-    /// Waits until the other end is gone for good; a half-close does not count. A unix peer that
-    /// closed one half first and the other one later is only noticed by writing to it.
-    ///
-    /// # Errors
-    /// When the runtime is shutting down.
-    pub async fn peer_gone(&self) -> io::Result<()> {
-        match self.peer_close().await? {
-            PeerClose::Full => Ok(()),
-            PeerClose::Half => self.reset().await,
-        }
-    }
-
     /// Waits until the connection breaks: a reset, a time-out of the kernel. Bytes that came
     /// before may still be read.
     ///
@@ -93,11 +81,6 @@ impl Stream {
     pub async fn reset(&self) -> io::Result<()> {
         each!(&self.socket, socket => socket.ready(Interest::ERROR).await)?;
         Ok(())
-    }
-
-    /// Whether the reactor has heard that the other end will send nothing more.
-    pub fn is_peer_half_closed(&self) -> bool {
-        self.heard(Interest::PRIORITY).is_read_closed()
     }
 
     async fn how_closed(&self) -> PeerClose {
@@ -190,18 +173,16 @@ mod tests {
         peer.write_all(b"pipelined").expect("write");
         peer.shutdown(Shutdown::Write).expect("shutdown");
         assert_eq!(ours.peer_close().await.expect("heard"), PeerClose::Half);
-        assert!(ours.is_peer_half_closed());
         let mut buffer = [0; 16];
         assert_eq!(ours.read(&mut buffer).await.expect("unread before"), 9);
         reset_by(peer);
-        ours.peer_gone().await.expect("heard");
+        ours.reset().await.expect("heard");
     }
 
     #[tokio::test]
     async fn a_reset_is_heard_at_once() {
         let (ours, mut peer) = tcp_pair().await;
         peer.write_all(b"pipelined").expect("write");
-        assert!(!ours.is_peer_half_closed());
         let (gone, ()) = tokio::join!(ours.peer_close(), async { reset_by(peer) });
         assert_eq!(gone.expect("heard"), PeerClose::Full);
     }

@@ -25,7 +25,7 @@ pub use linger::{LingerLimits, LingerReport};
 pub use liveness::{Idle, PeerClose};
 pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
@@ -155,14 +155,6 @@ impl Stream {
         })
     }
 
-    /// Writes several pieces by one system call, as far as the socket takes them now.
-    ///
-    /// # Errors
-    /// As [`try_write`](Self::try_write).
-    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        each!(&self.socket, socket => socket.try_write_vectored(pieces))
-    }
-
     /// Runs a non-blocking write of the caller's own on the descriptor, if the socket is thought
     /// to be writable; a `WouldBlock` from it is remembered, and [`writable`](Self::writable)
     /// then waits.
@@ -221,17 +213,6 @@ impl Stream {
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(socket) => socket.set_nodelay(nodelay),
-            Socket::Unix(_) => Ok(()),
-        }
-    }
-
-    /// Makes a close send RST and drop what is unsent: for a client that is to be shed.
-    ///
-    /// # Errors
-    /// When the connection is gone already.
-    pub fn set_abortive_close(&self) -> io::Result<()> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.set_zero_linger(),
             Socket::Unix(_) => Ok(()),
         }
     }
@@ -304,8 +285,7 @@ pub(crate) mod tests {
         let mut buffer = [0; 16];
         assert_eq!(ours.read(&mut buffer).await.expect("read"), 4);
         ours.writable().await.expect("writable");
-        let pieces = [IoSlice::new(b"po"), IoSlice::new(b"ng")];
-        assert_eq!(ours.try_write_vectored(&pieces).expect("writev"), 4);
+        assert_eq!(ours.try_write(b"pong").expect("write"), 4);
         assert_eq!(ours.try_write(b"!").expect("write"), 1);
         ours.set_nodelay(true).expect("nodelay");
         ours.shutdown_write().expect("shutdown");

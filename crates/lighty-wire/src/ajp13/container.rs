@@ -73,7 +73,7 @@ pub enum Message {
 }
 
 /// Reads what a server sends on one connection. A body packet has no code: it is one because a
-/// Content-Length announced it, or because the container asked ([`RequestDecoder::ask_body`]).
+/// Content-Length announced it.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecoder {
     packet: Vec<u8>,
@@ -87,11 +87,6 @@ impl RequestDecoder {
     #[must_use]
     pub const fn new(size: PacketSize) -> Self {
         Self { packet: Vec::new(), size, body_is_next: false, fault: None }
-    }
-
-    /// The next packet is the answer to a Get Body Chunk.
-    pub fn ask_body(&mut self) {
-        self.body_is_next = true;
     }
 
     /// Deals with the front of `input`: at most up to the end of one message. Returns how many

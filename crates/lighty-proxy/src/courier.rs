@@ -48,7 +48,7 @@ const PATIENCE_MS: u64 = 200;
 const RESET_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Carries one request at a time. Reusable.
-pub struct Courier {
+pub(crate) struct Courier {
     pub session: Box<dyn Session>,
     pub answer: Answer,
     pub words: Words,
@@ -106,7 +106,7 @@ struct Limit {
 
 /// Why a request did not get an answer.
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// The backend's fault. Nothing of an answer was received if `silent`.
     Backend { fault: SessionFault, silent: bool },
     /// The client's body cannot be read to its end.
@@ -116,11 +116,11 @@ pub enum Trouble {
 }
 
 /// Where a request's client is reached.
-pub type Link = Option<Rc<RefCell<dyn ClientLink>>>;
+pub(crate) type Link = Option<Rc<RefCell<dyn ClientLink>>>;
 
 impl Courier {
     /// A courier for a protocol.
-    pub fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
+    pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
         Self {
             session: session::create(protocol),
             answer: Answer::default(),
@@ -145,7 +145,7 @@ impl Courier {
     }
 
     /// Ready for another request on another connection. What an unusual one needed is not kept.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.session.clear();
         self.answer.clear();
         self.words.clear();
@@ -171,39 +171,39 @@ impl Courier {
     }
 
     /// Where the session writes the request to.
-    pub fn outbox(&mut self) -> (&mut dyn Session, &Words, &mut Vec<u8>) {
+    pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &Words, &mut Vec<u8>) {
         (&mut *self.session, &self.words, &mut self.out)
     }
 
     /// Whether any byte of the request went out.
-    pub fn has_sent(&self) -> bool {
+    pub(crate) fn has_sent(&self) -> bool {
         self.written > 0
     }
 
     /// Whether it is certain that the backend has read nothing of the request, although bytes of
     /// it went out: it had ended the connection before.
-    pub async fn went_unread(&self, stream: &Stream) -> bool {
+    pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
         self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
     }
 
     /// Whether everything that was to be sent went out: only then can the connection carry another
     /// request.
-    pub fn has_sent_all(&self) -> bool {
+    pub(crate) fn has_sent_all(&self) -> bool {
         !self.deaf && self.sent == self.out.len()
     }
 
     /// Whether bytes of the request wait for the backend to take them.
-    pub fn is_sending(&self) -> bool {
+    pub(crate) fn is_sending(&self) -> bool {
         self.sent < self.out.len()
     }
 
     /// What was read and is not used yet.
-    pub fn pending(&self) -> &[u8] {
+    pub(crate) fn pending(&self) -> &[u8] {
         &self.inbox[self.start..self.end]
     }
 
     /// Takes what was read and is not used yet.
-    pub fn take_pending(&mut self) -> Bytes {
+    pub(crate) fn take_pending(&mut self) -> Bytes {
         let pending = Bytes::copy_from_slice(self.pending());
         (self.start, self.end) = (0, 0);
         pending
@@ -215,7 +215,7 @@ impl Courier {
     /// # Errors
     /// The client's body cannot be read. A backend that takes no more only becomes
     /// [`deaf`](Self::deaf).
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         stream: &Stream,
         upload: &mut Upload,
@@ -293,7 +293,7 @@ impl Courier {
     }
 
     /// Brings the next head: an interim one, or that of the answer.
-    pub fn poll_head(
+    pub(crate) fn poll_head(
         &mut self,
         stream: &Stream,
         upload: &mut Upload,
@@ -446,7 +446,7 @@ impl Courier {
     }
 
     /// The same for a body that is being brought.
-    pub fn poll_body_limit(
+    pub(crate) fn poll_body_limit(
         &mut self,
         link: &Link,
         read_ms: u64,
@@ -460,7 +460,7 @@ impl Courier {
     }
 
     /// Bytes of the body came: the limit begins anew.
-    pub fn moved(&mut self) {
+    pub(crate) fn moved(&mut self) {
         self.waits = Waits::Client;
     }
 

@@ -63,7 +63,7 @@ impl Deadlines {
 }
 
 /// One limit. Costs nothing until something waits for it.
-pub struct Alarm {
+pub(crate) struct Alarm {
     deadlines: Rc<Deadlines>,
     at_ms: u64,
     key: Option<usize>,
@@ -71,12 +71,12 @@ pub struct Alarm {
 
 impl Alarm {
     /// A limit that is not set yet.
-    pub fn new(deadlines: &Rc<Deadlines>) -> Self {
+    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
         Self { deadlines: Rc::clone(deadlines), at_ms: u64::MAX, key: None }
     }
 
     /// Goes off `after_ms` milliseconds from now; 0: never.
-    pub fn set(&mut self, after_ms: u64) {
+    pub(crate) fn set(&mut self, after_ms: u64) {
         self.at_ms = match after_ms {
             0 => u64::MAX,
             _ => self.deadlines.clock.mono_ms().saturating_add(after_ms),
@@ -89,7 +89,7 @@ impl Alarm {
     }
 
     /// Waits for nothing any more.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.at_ms = u64::MAX;
         if let Some(key) = self.key.take() {
             let mut list = self.deadlines.list.borrow_mut();
@@ -99,7 +99,7 @@ impl Alarm {
     }
 
     /// Ready once the time is up.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.deadlines.clock.mono_ms() >= self.at_ms {
             return Poll::Ready(());
         }

@@ -30,7 +30,7 @@ const SPARE_BYTES: usize = 4 * 1024;
 
 /// A body on its way from a backend to a client. What is left of the request's body goes the other
 /// way meanwhile.
-pub struct Download {
+pub(crate) struct Download {
     /// `None` once the answer is over.
     carriage: Option<Carriage>,
     local: Rc<Local>,
@@ -49,7 +49,7 @@ pub struct Download {
 }
 
 /// What is needed while the answer is under way.
-pub struct Carriage {
+pub(crate) struct Carriage {
     pub courier: Box<Courier>,
     pub connection: Connection,
     pub upload: Upload,
@@ -57,7 +57,7 @@ pub struct Carriage {
 
 impl Download {
     /// The body behind the head that the courier brought.
-    pub fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
+    pub(crate) fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
         // The limit for the head, and its patience, end with the head.
         carriage.courier.moved();
         carriage.courier.in_body = true;
@@ -83,7 +83,7 @@ impl Download {
     }
 
     /// The whole body, if it came with its head and is this small.
-    pub fn take_whole(&mut self, most: usize) -> Option<Bytes> {
+    pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
         while self.early.len() <= most {
             let carriage = self.carriage.as_mut()?;
             let step = match carriage.courier.session.read_body(&self.input) {
@@ -131,7 +131,7 @@ impl Download {
 
     /// Reads the body and drops it, so that the connection can be used again. One that is longer
     /// than this, or while the request is still being sent, ends with its connection.
-    pub fn discard(mut self) {
+    pub(crate) fn discard(mut self) {
         self.link = None;
         if self.take_whole(DROPPED_BYTES_MAX).is_some() {
             return;
@@ -156,7 +156,7 @@ impl Download {
     }
 
     /// Whether the request's client has nothing more to do with it than to take the answer.
-    pub fn is_detached(&self) -> bool {
+    pub(crate) fn is_detached(&self) -> bool {
         self.carriage.as_ref().is_none_or(|carriage| carriage.upload.is_received())
     }
 
@@ -281,7 +281,7 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
 
 impl Download {
     /// The next piece; `None` at the proper end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         ready!(self.poll_turn(cx));
         loop {
             match self.next_of_input() {

@@ -13,9 +13,8 @@ use crate::script::Script;
 use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 
 /// A request on its way to a backend.
-pub struct Errand<'a> {
+pub(crate) struct Errand<'a> {
     pub ex: &'a Exchange,
-    pub route: &'a Route,
     pub words: &'a Words,
     /// How the body is delimited.
     pub framing: BodyFraming,
@@ -28,12 +27,12 @@ pub struct Errand<'a> {
 
 impl Errand<'_> {
     /// The address that the client connected to.
-    pub fn local_ip(&self) -> Option<IpAddr> {
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.ex.link.as_ref().and_then(|link| link.borrow().local_ip())
     }
 
     /// The client's own fields that go further than one hop and are not replaced.
-    pub fn fields(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
         let replaced = self.words;
         end_to_end(&self.ex.request.fields)
             .filter(|(known, name, _)| !replaced.replaces(*known, name))
@@ -42,7 +41,7 @@ impl Errand<'_> {
 
 /// The parts of a request that differ from what the client sent. Reusable.
 #[derive(Default)]
-pub struct Words {
+pub(crate) struct Words {
     /// Path and query, percent-encoded.
     pub target: Vec<u8>,
     pub host: Vec<u8>,
@@ -54,7 +53,7 @@ pub struct Words {
 
 impl Words {
     /// The target's path and its query, without the question mark.
-    pub fn split_target(&self) -> (&[u8], Option<&[u8]>) {
+    pub(crate) fn split_target(&self) -> (&[u8], Option<&[u8]>) {
         match self.target.iter().position(|byte| *byte == b'?') {
             Some(at) => (&self.target[..at], Some(&self.target[at + 1..])),
             None => (&self.target, None),
@@ -62,7 +61,7 @@ impl Words {
     }
 
     /// Forgets the request, keeps the buffers.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.target.clear();
         self.host.clear();
         self.extra.clear();
@@ -70,7 +69,7 @@ impl Words {
     }
 
     /// Takes the request as the route's rules have it, whichever backend it goes to.
-    pub fn take(&mut self, ex: &Exchange, route: &Route) {
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) {
         self.clear();
         self.take_target(ex, route);
         self.forward(ex, &route.request.forwarded);
@@ -82,7 +81,7 @@ impl Words {
 
     /// Takes what depends on the backend: `own` is its own name, where that stands in for the
     /// client's.
-    pub fn take_backend(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
+    pub(crate) fn take_backend(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
         self.host.clear();
         self.take_host(ex, route, own);
         if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host) {

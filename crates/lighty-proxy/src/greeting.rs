@@ -10,13 +10,13 @@ use crate::spec::ProxyProtocol;
 
 /// Appends the header for the request's client. One without an address is told as our own
 /// connection.
-pub fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
+pub(crate) fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
     let listener = ex.request.local_socket.parse::<SocketAddr>().ok();
     push_for(&ex.request.peer, listener, version, out);
 }
 
 /// Appends the header for whoever connected to `listener`.
-pub fn push_for(
+pub(crate) fn push_for(
     peer: &Peer,
     listener: Option<SocketAddr>,
     version: ProxyProtocol,

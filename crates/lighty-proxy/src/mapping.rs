@@ -12,7 +12,7 @@ use crate::settings::{RewriteRule, RewriteTarget, Route};
 type Pairs = [(Arc<str>, Arc<str>)];
 
 /// How URLs of one side become URLs of the other.
-pub struct Mapping<'a> {
+pub(crate) struct Mapping<'a> {
     /// Hosts from and to; `-` as the first is `here`, as the second `there`.
     hosts: &'a Pairs,
     /// The host that this side calls the server by, and the other side's name for it.
@@ -29,7 +29,12 @@ pub struct Mapping<'a> {
 
 impl<'a> Mapping<'a> {
     /// For answers: the client asked for `asked`, the backend was told of `told`.
-    pub fn of_answer(route: &'a Route, asked: &'a [u8], told: &'a [u8], is_https: bool) -> Self {
+    pub(crate) fn of_answer(
+        route: &'a Route,
+        asked: &'a [u8],
+        told: &'a [u8],
+        is_https: bool,
+    ) -> Self {
         let rules = &route.response;
         let remaps = route.request.https_remap && is_https;
         Self {
@@ -45,7 +50,12 @@ impl<'a> Mapping<'a> {
     }
 
     /// For requests.
-    pub fn of_request(route: &'a Route, asked: &'a [u8], told: &'a [u8], is_https: bool) -> Self {
+    pub(crate) fn of_request(
+        route: &'a Route,
+        asked: &'a [u8],
+        told: &'a [u8],
+        is_https: bool,
+    ) -> Self {
         let rules = &route.request;
         let remaps = rules.https_remap && is_https;
         Self {
@@ -61,12 +71,12 @@ impl<'a> Mapping<'a> {
     }
 
     /// Whether nothing is ever changed.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.hosts.is_empty() && self.paths.is_empty() && self.scheme.is_none()
     }
 
     /// The fields of an answer in the client's words.
-    pub fn map_fields(&self, fields: &mut Fields) {
+    pub(crate) fn map_fields(&self, fields: &mut Fields) {
         if self.is_idle() {
             return;
         }
@@ -78,7 +88,7 @@ impl<'a> Mapping<'a> {
     }
 
     /// A URL with or without scheme and host; `None`: it stays.
-    pub fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let Some((scheme, host, path)) = split(url) else {
             return self.path(url);
         };
@@ -153,7 +163,7 @@ impl<'a> Mapping<'a> {
 
 /// Changes fields as `proxy-core.rewrite-response` has it: of a field's rules, the first that
 /// matches counts.
-pub fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) {
+pub(crate) fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) {
     if rules.is_empty() {
         return;
     }

@@ -14,11 +14,11 @@ use lighty_io::resolve::{Endpoint, Question, Resolved, Resolver, Standing, Watch
 use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// The largest weight of an address.
-pub const WEIGHT_MAX: u32 = 1_000;
+pub(crate) const WEIGHT_MAX: u32 = 1_000;
 
 /// One address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedAddress {
+pub(crate) struct NamedAddress {
     /// The backend's place in its upstream.
     pub backend: usize,
     /// What logs and statistics call it: the backend as written; behind it, where a name stands for
@@ -32,7 +32,7 @@ pub struct NamedAddress {
 }
 
 /// What is to be looked up for a backend; `None` where the address is written.
-pub fn question(address: &BackendAddress) -> Option<Question> {
+pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
     match address {
         BackendAddress::Inet(_) | BackendAddress::Unix(_) => None,
         BackendAddress::Name { host, port } => {
@@ -48,7 +48,7 @@ pub fn question(address: &BackendAddress) -> Option<Question> {
 /// stands for the name and the others are its backups. A service's records bring weights and
 /// priorities (RFC 2782): the lowest priority that there is takes the requests, the others are
 /// backups. An address that two names lead to is there once, as the first of them has it.
-pub fn addresses(
+pub(crate) fn addresses(
     upstream: &UpstreamSpec,
     endpoints: impl Fn(usize) -> Arc<[Endpoint]>,
 ) -> Vec<NamedAddress> {
@@ -128,7 +128,7 @@ fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
 
 /// The names of an upstream, kept resolved as long as this lives.
 #[derive(Debug)]
-pub struct Names {
+pub(crate) struct Names {
     upstream: Arc<UpstreamSpec>,
     /// By backend; `None` for one that is no name.
     watches: Vec<Option<Watch>>,
@@ -141,7 +141,7 @@ pub struct Names {
 impl Names {
     /// Begins to look the names of an upstream up. Returns at once: a name that cannot be resolved
     /// has no addresses yet, and that is all.
-    pub fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
+    pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
         let of_backend =
             |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
         let watches: Vec<_> = upstream.backends.iter().map(of_backend).collect();
@@ -150,12 +150,12 @@ impl Names {
     }
 
     /// Whether there is no name, so that the addresses never change.
-    pub fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         self.watches.iter().all(Option::is_none)
     }
 
     /// The addresses there are now.
-    pub fn current(&mut self) -> Vec<NamedAddress> {
+    pub(crate) fn current(&mut self) -> Vec<NamedAddress> {
         let resolved: Vec<Option<Arc<Resolved>>> =
             self.watches.iter().map(|watch| watch.as_ref().map(Watch::current)).collect();
         for (seen, now) in self.seen.iter_mut().zip(&resolved) {
@@ -169,34 +169,16 @@ impl Names {
 
     /// The addresses, if any name has changed since they were last given out: a load for each name
     /// as long as none has.
-    pub fn changed(&mut self) -> Option<Vec<NamedAddress>> {
+    pub(crate) fn changed(&mut self) -> Option<Vec<NamedAddress>> {
         let is_new = |(watch, seen): (&Option<Watch>, &u64)| {
             watch.as_ref().is_some_and(|watch| watch.generation() != *seen)
         };
         self.watches.iter().zip(&self.seen).any(is_new).then(|| self.current())
     }
 
-    /// Waits until a name has changed, and gives the addresses; never ends where there is no name.
-    pub async fn next(&mut self) -> Vec<NamedAddress> {
-        loop {
-            if let Some(addresses) = self.changed() {
-                return addresses;
-            }
-            let pairs = self.watches.iter().zip(&self.seen);
-            let mut changes: Vec<_> = pairs
-                .filter_map(|(watch, seen)| Some(Box::pin(watch.as_ref()?.changed(*seen))))
-                .collect();
-            poll_fn(|cx| {
-                let mut polled = changes.iter_mut().map(|change| change.as_mut().poll(cx));
-                if polled.any(|poll| poll.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-        }
-    }
-
     /// Waits until a name has changed or is to be believed more or less than before: its backend as
     /// written, and how much. Never ends where there is no name.
-    pub async fn news(&mut self) -> Vec<(Arc<str>, Standing)> {
+    pub(crate) async fn news(&mut self) -> Vec<(Arc<str>, Standing)> {
         let pairs = self.watches.iter().zip(self.seen.iter().zip(&self.heard));
         let mut changes: Vec<_> = pairs
             .filter_map(|(watch, (seen, heard))| {
@@ -221,17 +203,17 @@ impl Names {
     }
 
     /// Whether every name has been looked up once, whichever way that ended.
-    pub fn are_settled(&self) -> bool {
+    pub(crate) fn are_settled(&self) -> bool {
         self.standings().all(|(_, standing)| standing != Standing::Pending)
     }
 
     /// Has every name looked up before its time: a backend may have moved.
-    pub fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         self.watches.iter().flatten().for_each(Watch::refresh);
     }
 
     /// How much each name's answer is to be believed: for the log and the status page.
-    pub fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
+    pub(crate) fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
         let named = self.upstream.backends.iter().zip(&self.watches);
         named.filter_map(|(backend, watch)| {
             Some((backend.text.as_ref(), watch.as_ref()?.current().standing.clone()))

@@ -25,7 +25,7 @@ use crate::settings::Route;
 
 /// Passes an interim answer on (RFC 9110 section 15.2) to a client that knows of them. A 100 is
 /// ours to give: it is sent when the body is asked for.
-pub fn pass_interim(ex: &Exchange, courier: &mut Courier) {
+pub(crate) fn pass_interim(ex: &Exchange, courier: &mut Courier) {
     let answer = &mut courier.answer;
     if answer.status != Status::CONTINUE && ex.request.version == Version::Http11 {
         let mut fields = Fields::default();
@@ -41,7 +41,7 @@ pub fn pass_interim(ex: &Exchange, courier: &mut Courier) {
 }
 
 /// The body that a HEAD was told no length of. It is never sent.
-pub struct Untold;
+pub(crate) struct Untold;
 
 impl BodyStream for Untold {
     fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
@@ -50,7 +50,7 @@ impl BodyStream for Untold {
 }
 
 /// Makes the backend's head the answer's, in the words that the client knows.
-pub fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
+pub(crate) fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
     let answer = &courier.answer;
     let response = &mut ex.response;
     response.status = answer.status;
@@ -64,7 +64,7 @@ pub fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
 
 /// Leaves the page of an error to us (`server.error-intercept`): of the backend's answer stay the
 /// status and what belongs to it.
-pub fn intercept(ex: &mut Exchange) {
+pub(crate) fn intercept(ex: &mut Exchange) {
     let mut owed = Fields::default();
     keep_owed(&ex.response.fields, &mut owed);
     ex.fail_status(ex.response.status);
@@ -89,7 +89,7 @@ fn take_fields(fields: &Fields, response: &mut Response) {
 
 /// What an authorizer wants the request to know: its `Variable-NAME` fields (FastCGI 1.0 section
 /// 6.3).
-pub fn take_variables(ex: &mut Exchange, fields: &Fields) {
+pub(crate) fn take_variables(ex: &mut Exchange, fields: &Fields) {
     const PREFIX: &[u8] = b"variable-";
     for (name, value) in fields.iter() {
         if let Some((prefix, name)) = name.split_at_checked(PREFIX.len())
@@ -102,7 +102,7 @@ pub fn take_variables(ex: &mut Exchange, fields: &Fields) {
 }
 
 /// The backend agreed to an upgrade: client and backend are joined.
-pub fn hand_over(
+pub(crate) fn hand_over(
     ex: &mut Exchange,
     mut courier: Box<Courier>,
     connection: Connection,

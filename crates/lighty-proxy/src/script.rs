@@ -7,7 +7,7 @@ use crate::spec::Protocol;
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
 #[derive(Debug, Default)]
-pub struct Script {
+pub(crate) struct Script {
     /// `SCRIPT_NAME`.
     pub name: Vec<u8>,
     /// `PATH_INFO`.
@@ -20,7 +20,7 @@ pub struct Script {
 
 impl Script {
     /// Forgets the program, keeps the buffers.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.name.clear();
         self.path_info.clear();
         self.filename.clear();
@@ -28,7 +28,7 @@ impl Script {
     }
 
     /// Takes the parts of a request's path as its route has them.
-    pub fn take(&mut self, ex: &Exchange, route: &Route) {
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) {
         self.clear();
         let docroot = route.request.docroot.as_deref().map(str::as_bytes);
         let docroot = docroot.unwrap_or(&ex.physical.docroot);

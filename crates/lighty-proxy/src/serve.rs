@@ -50,13 +50,13 @@ struct Serving<'a> {
 }
 
 /// Why a request is answered by us.
-pub struct Failure {
+pub(crate) struct Failure {
     pub fault: Fault,
     pub words: String,
 }
 
 /// Answers a request through a route.
-pub async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
+pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
     if route.upstream.protocol == Protocol::Raw {
         let name = &route.upstream.name;
         let words =
@@ -361,7 +361,6 @@ impl Serving<'_> {
         }
         let errand = crate::errand::Errand {
             ex: self.ex,
-            route: &self.route,
             words,
             framing,
             upgrade: self.may_upgrade() && !force_http10,

@@ -9,7 +9,7 @@ use crate::balance;
 use crate::spec::BalancerKind;
 
 /// The backend that the client's cookie names, by its name's hash.
-pub fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
+pub(crate) fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
     let BalancerKind::Sticky { cookie, .. } = kind else { return None };
     let pairs = ex.request.fields.get_all(Known::Cookie).flat_map(|v| v.split(|b| *b == b';'));
     pairs
@@ -19,7 +19,7 @@ pub fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
 }
 
 /// Tells the client which backend it has, unless its cookie says so.
-pub fn tell(ex: &mut Exchange, kind: &BalancerKind, chosen: &Address) {
+pub(crate) fn tell(ex: &mut Exchange, kind: &BalancerKind, chosen: &Address) {
     let BalancerKind::Sticky { cookie, .. } = kind else { return };
     if named(ex, kind) == Some(chosen.name_hash) {
         return;

@@ -9,7 +9,7 @@ use crate::settings::ResponseRules;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// A file or parts of files: `X-Sendfile` and its like.
     File(sendfile::Named),
     /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
@@ -22,21 +22,21 @@ pub enum Turn {
 
 /// What a request is to be when it begins again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rewrite {
+pub(crate) struct Rewrite {
     pub target: Option<Vec<u8>>,
     pub host: Option<Vec<u8>>,
     pub backend: Option<Vec<u8>>,
 }
 
 /// Why it is not done.
-pub type Refused = (Fault, String);
+pub(crate) type Refused = (Fault, String);
 
 const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
 const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
 /// What an answer asks for, as far as it is listened to.
-pub fn asked(answer: &Answer, rules: &ResponseRules) -> Option<Turn> {
+pub(crate) fn asked(answer: &Answer, rules: &ResponseRules) -> Option<Turn> {
     let fields = &answer.fields;
     if answer.local_redirect {
         let target = fields.get(Known::Location).unwrap_or_default().to_vec();
@@ -69,7 +69,11 @@ impl Turn {
     ///
     /// # Errors
     /// What is not allowed, or cannot be.
-    pub fn obey(self, ex: &mut Exchange, rules: &ResponseRules) -> Result<Step<'static>, Refused> {
+    pub(crate) fn obey(
+        self,
+        ex: &mut Exchange,
+        rules: &ResponseRules,
+    ) -> Result<Step<'static>, Refused> {
         match self {
             Turn::File(named) => {
                 let roots = rules.sendfile_roots.as_deref().unwrap_or_default();

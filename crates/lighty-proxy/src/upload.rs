@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of a request.
 #[derive(Default)]
-pub struct Upload {
+pub(crate) struct Upload {
     body: RequestBody,
     kept: Vec<Bytes>,
     kept_bytes: usize,
@@ -35,66 +35,66 @@ pub struct Upload {
 
 impl Upload {
     /// The body as it comes from the client, and the fields behind it if they are to go on too.
-    pub fn new(body: RequestBody, keeps_trailers: bool) -> Self {
+    pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         let ended = !body.exists();
         Self { body, ended, keeps_trailers, ..Self::default() }
     }
 
     /// A body that was received whole. It goes on with its length, so nothing follows it (RFC 9112
     /// section 7.1.2).
-    pub fn stored(body: StoredBody) -> Self {
+    pub(crate) fn stored(body: StoredBody) -> Self {
         let stored = Rc::new(RefCell::new(body));
         Self { body: StoredBody::as_body(&stored), stored: Some(stored), ..Self::default() }
     }
 
     /// Takes the body as it comes from the client, to store it.
-    pub fn take_body(&mut self) -> RequestBody {
+    pub(crate) fn take_body(&mut self) -> RequestBody {
         std::mem::take(&mut self.body)
     }
 
     /// Whether nothing more of it is to come from the client.
-    pub fn is_received(&self) -> bool {
+    pub(crate) fn is_received(&self) -> bool {
         self.stored.is_some() || self.is_over()
     }
 
     /// For a request whose body is not passed on.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self::new(RequestBody::default(), false)
     }
 
     /// Whether the request has no body.
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         !self.body.exists()
     }
 
     /// Its length in bytes, where the client announced it.
-    pub fn announced(&self) -> Option<u64> {
+    pub(crate) fn announced(&self) -> Option<u64> {
         self.body.announced()
     }
 
     /// Whether all of it was handed out.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.ended && self.at == self.kept.len() && self.rest.is_empty()
     }
 
     /// Whether it can be sent once more from its beginning.
-    pub fn can_rewind(&self) -> bool {
+    pub(crate) fn can_rewind(&self) -> bool {
         !self.forgotten
     }
 
     /// Whether that will be so however much of it has been sent.
-    pub fn is_sure_to_rewind(&self) -> bool {
+    pub(crate) fn is_sure_to_rewind(&self) -> bool {
         let fits = || self.announced().is_some_and(|bytes| bytes <= KEPT_BYTES_MAX as u64);
         self.can_rewind() && (self.is_none() || self.stored.is_some() || fits())
     }
 
     /// Fields behind the body, once it is over.
-    pub fn trailers(&self) -> Option<&Fields> {
+    pub(crate) fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_ref()
     }
 
     /// Back to the beginning.
-    pub fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         debug_assert!(self.can_rewind());
         self.at = 0;
         self.rest = Bytes::new();
@@ -107,7 +107,7 @@ impl Upload {
 
     /// The body as it was before any of it was handed out, for another handler; `None` if too much
     /// was.
-    pub fn into_body(mut self) -> Option<RequestBody> {
+    pub(crate) fn into_body(mut self) -> Option<RequestBody> {
         if !self.can_rewind() {
             return None;
         }
@@ -117,14 +117,14 @@ impl Upload {
     }
 
     /// An answer has begun: nothing will be sent twice any more.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.kept.drain(..self.at);
         self.at = 0;
         self.forgotten = true;
     }
 
     /// The next piece, no longer than `most` bytes; `None` at the end.
-    pub fn poll_piece(
+    pub(crate) fn poll_piece(
         &mut self,
         most: usize,
         cx: &mut Context<'_>,

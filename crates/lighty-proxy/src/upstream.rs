@@ -300,7 +300,7 @@ pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressS
 }
 
 /// What an address of a backend is like.
-pub fn address_spec(
+pub(crate) fn address_spec(
     backend: &BackendSpec,
     upstream: &UpstreamSpec,
     text: Arc<str>,

@@ -24,10 +24,6 @@ impl BoundedHash {
 }
 
 impl Balancer for BoundedHash {
-    fn name(&self) -> &'static str {
-        "bounded-hash"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         let hash = match self.key {
             HashKey::Url => url_hash(key.authority, key.target),

@@ -10,10 +10,6 @@ use super::{Balancer, Choice, Key};
 pub(super) struct Carp;
 
 impl Balancer for Carp {
-    fn name(&self) -> &'static str {
-        "carp"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         winner(url_hash(key.authority, key.target), choices, |_| true).unwrap_or(0)
     }

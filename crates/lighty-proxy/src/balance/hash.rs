@@ -10,7 +10,7 @@ const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 /// Hash of an address's name, as [`Choice::name_hash`](super::Choice::name_hash) wants it.
-pub fn name_hash(name: &[u8]) -> u64 {
+pub(crate) fn name_hash(name: &[u8]) -> u64 {
     mix(fnv(FNV_OFFSET, name))
 }
 

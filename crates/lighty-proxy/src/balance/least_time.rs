@@ -17,10 +17,6 @@ pub(super) struct LeastTime {
 }
 
 impl Balancer for LeastTime {
-    fn name(&self) -> &'static str {
-        "least-time"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         if key.random.is_multiple_of(EXPLORE_ONE_IN) {
             return self.explore.next(choices, |_| true).unwrap_or(0);

@@ -20,13 +20,9 @@ mod static_order;
 mod sticky;
 mod turns;
 mod two_choices;
-mod words;
 
-pub use hash::name_hash;
-pub use sticky::{cookie_value, parse_cookie_value};
-pub use words::{
-    BALANCE_WORDS, LOAD_PERCENT_DEFAULT, STICKY_COOKIE_DEFAULT, WORDS, parse, parse_balance,
-};
+pub(crate) use hash::name_hash;
+pub(crate) use sticky::{cookie_value, parse_cookie_value};
 
 /// An address that is up and has room.
 #[derive(Clone, Copy, Debug)]
@@ -58,17 +54,14 @@ pub struct Key<'a> {
 }
 
 /// A way to choose. Shared by all workers: state is atomic.
-pub trait Balancer: Send + Sync {
-    /// As written in `proxy-core.balancer`.
-    fn name(&self) -> &'static str;
-
+pub(crate) trait Balancer: Send + Sync {
     /// The index in `choices` of the address to use. `choices` is not empty and is in the order
     /// written; addresses that are down, full or were tried for this request are not in it.
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize;
 }
 
 /// The balancer for a kind.
-pub fn create(kind: &BalancerKind) -> Box<dyn Balancer> {
+pub(crate) fn create(kind: &BalancerKind) -> Box<dyn Balancer> {
     match kind {
         BalancerKind::RoundRobin => Box::new(round_robin::RoundRobin::default()),
         BalancerKind::Sqf => Box::new(sqf::Sqf::default()),

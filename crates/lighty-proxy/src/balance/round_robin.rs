@@ -10,10 +10,6 @@ pub(super) struct RoundRobin {
 }
 
 impl Balancer for RoundRobin {
-    fn name(&self) -> &'static str {
-        "round-robin"
-    }
-
     fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
         self.turns.next(choices, |_| true).unwrap_or(0)
     }

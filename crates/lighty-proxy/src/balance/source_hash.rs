@@ -10,10 +10,6 @@ use super::{Balancer, Choice, Key};
 pub(super) struct SourceHash;
 
 impl Balancer for SourceHash {
-    fn name(&self) -> &'static str {
-        "source-hash"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         winner(key.client.map_or(key.random, client_hash), choices, |_| true).unwrap_or(0)
     }

@@ -11,10 +11,6 @@ pub(super) struct Sqf {
 }
 
 impl Balancer for Sqf {
-    fn name(&self) -> &'static str {
-        "sqf"
-    }
-
     fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
         let Some(shortest) = choices
             .iter()

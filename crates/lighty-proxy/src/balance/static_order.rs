@@ -7,10 +7,6 @@ use super::{Balancer, Choice, Key};
 pub(super) struct StaticOrder;
 
 impl Balancer for StaticOrder {
-    fn name(&self) -> &'static str {
-        "static"
-    }
-
     fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
         let first = choices.iter().enumerate().min_by_key(|(_, choice)| choice.place);
         first.map_or(0, |(index, _)| index)

@@ -9,10 +9,6 @@ pub(super) struct Sticky {
 }
 
 impl Balancer for Sticky {
-    fn name(&self) -> &'static str {
-        "sticky"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         let named = key.sticky.and_then(|hash| choices.iter().position(|c| c.name_hash == hash));
         named.unwrap_or_else(|| self.fallback.pick(choices, key))
@@ -24,12 +20,12 @@ const DIGITS: usize = 16;
 
 /// The cookie's value for an address: its name's hash in hexadecimal. It tells a client which of
 /// the backends it has and nothing of where that is.
-pub fn cookie_value(name_hash: u64) -> String {
+pub(crate) fn cookie_value(name_hash: u64) -> String {
     format!("{name_hash:016x}")
 }
 
 /// The hash that a cookie's value names; `None` if we did not write it.
-pub fn parse_cookie_value(value: &[u8]) -> Option<u64> {
+pub(crate) fn parse_cookie_value(value: &[u8]) -> Option<u64> {
     let is_ours =
         value.len() == DIGITS && value.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let text = std::str::from_utf8(value).ok().filter(|_| is_ours)?;

@@ -38,10 +38,19 @@ fn key(target: &str, n: u64) -> Key<'_> {
     }
 }
 
-fn kinds() -> Vec<BalancerKind> {
-    let mut kinds: Vec<_> = WORDS.iter().filter_map(|word| parse(word)).collect();
-    kinds.push(BalancerKind::BoundedHash { key: HashKey::Client, load_percent: 110 });
-    kinds
+fn kinds() -> [BalancerKind; 10] {
+    [
+        BalancerKind::RoundRobin,
+        BalancerKind::Sqf,
+        BalancerKind::Carp,
+        BalancerKind::Static,
+        BalancerKind::LeastTime,
+        BalancerKind::TwoChoices,
+        BalancerKind::Sticky { cookie: "ID".into(), fallback: Box::default() },
+        BalancerKind::BoundedHash { key: HashKey::Url, load_percent: 125 },
+        BalancerKind::BoundedHash { key: HashKey::Client, load_percent: 110 },
+        BalancerKind::SourceHash,
+    ]
 }
 
 fn choices() -> impl Strategy<Value = Vec<Choice>> {

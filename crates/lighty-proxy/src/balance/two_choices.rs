@@ -9,10 +9,6 @@ use super::{Balancer, Choice, Key, less_loaded};
 pub(super) struct TwoChoices;
 
 impl Balancer for TwoChoices {
-    fn name(&self) -> &'static str {
-        "random"
-    }
-
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
         let first = draw(choices, None, key.random as u32);
         if choices.len() < 2 {

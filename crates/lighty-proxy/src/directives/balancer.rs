@@ -10,6 +10,9 @@ use crate::spec::BalancerKind;
 /// Name of the cookie where `sticky` is asked for without one.
 const STICKY_COOKIE: &str = "lighty-backend";
 
+/// Bytes of a cookie's name.
+const COOKIE_NAME_BYTES_MAX: usize = 256;
+
 /// What a word asks for; what else it depends on is set by other directives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Balancing {
@@ -107,8 +110,52 @@ impl Balancing {
 /// A name that a cookie may have: a token (RFC 6265 section 4.1.1).
 pub(super) fn cookie_name(name: &str) -> Result<Arc<str>, Reject> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    match !name.is_empty() && name.len() <= 256 && name.bytes().all(token) {
+    if name.len() > COOKIE_NAME_BYTES_MAX {
+        let words =
+            format!("must be the name of a cookie, of {COOKIE_NAME_BYTES_MAX} bytes at most");
+        return Err(Reject::new(words));
+    }
+    match !name.is_empty() && name.bytes().all(token) {
         true => Ok(name.into()),
         false => Err(Reject::new("must be the name of a cookie: letters, digits, \"-\" and \"_\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(word: &str) -> Result<BalancerKind, Reject> {
+        Ok(Balancing::parse(&Value::Str(word.into()))?.kind(&Shared::default()))
+    }
+
+    fn sticky(cookie: &str) -> BalancerKind {
+        BalancerKind::Sticky { cookie: cookie.into(), fallback: Box::default() }
+    }
+
+    #[test]
+    fn every_word_is_a_balancer_and_no_other_is() {
+        for word in Balancing::WORDS {
+            let known = kind(word).unwrap_or_else(|reject| panic!("{word}: {reject:?}"));
+            let is_default = known == BalancerKind::RoundRobin;
+            assert_eq!(is_default, *word == "round-robin", "{word}");
+        }
+        for word in ["", "roundrobin", "Round-Robin", "carp:", "sticky:", "sticky:a b"] {
+            assert!(kind(word).is_err(), "{word}");
+        }
+        let bounded = BalancerKind::BoundedHash { key: Default::default(), load_percent: 125 };
+        assert_eq!(kind("bounded-hash"), Ok(bounded));
+        let ancestors = Balancing::parse_ancestors(&Value::Str("sticky".into()));
+        assert_eq!(ancestors, Ok(Balancing::SourceHash));
+    }
+
+    #[test]
+    fn a_cookie_has_a_name_of_a_bounded_length() {
+        assert_eq!(kind("sticky"), Ok(sticky(STICKY_COOKIE)));
+        assert_eq!(kind("sticky:ID"), Ok(sticky("ID")));
+        let name = "n".repeat(COOKIE_NAME_BYTES_MAX);
+        assert_eq!(kind(&format!("sticky:{name}")), Ok(sticky(&name)));
+        let reject = kind(&format!("sticky:{name}n")).expect_err("a byte more");
+        assert!(reject.message.contains("256 bytes"), "{reject:?}");
     }
 }

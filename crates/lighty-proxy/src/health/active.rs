@@ -2,7 +2,7 @@
 
 /// What the checks say of an address, all in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Too few results yet: the address is used, as if there were no check.
     #[default]
     Unknown,
@@ -12,7 +12,7 @@ pub enum Verdict {
 
 /// Counts results in a row.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub(crate) struct Tally {
     rise: u32,
     fall: u32,
     verdict: Verdict,
@@ -23,13 +23,13 @@ pub struct Tally {
 
 impl Tally {
     /// A tally that `rise` successes in a row turn to good and `fall` failures to bad; 0 means 1.
-    pub fn new(rise: u32, fall: u32) -> Self {
+    pub(crate) fn new(rise: u32, fall: u32) -> Self {
         let (rise, fall) = (rise.max(1), fall.max(1));
         Self { rise, fall, verdict: Verdict::Unknown, last_good: false, run: 0 }
     }
 
     /// Takes in a result; `Some` when the verdict turned.
-    pub fn record(&mut self, good: bool) -> Option<Verdict> {
+    pub(crate) fn record(&mut self, good: bool) -> Option<Verdict> {
         self.run = if good == self.last_good { self.run.saturating_add(1) } else { 1 };
         self.last_good = good;
         let (needed, verdict) =
@@ -39,11 +39,6 @@ impl Tally {
             self.verdict = verdict;
             verdict
         })
-    }
-
-    /// The verdict so far.
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
     }
 
     /// Requests failed where checks did not: what the checks said no longer counts.
@@ -58,13 +53,13 @@ const JITTER_PART: u64 = 10;
 
 /// When the first check is due: anywhere in the first interval, so that many addresses, and many
 /// boxes that were started together, are not asked all at once.
-pub fn first_due_ms(now_ms: u64, interval_ms: u64, random: u64) -> u64 {
+pub(crate) fn first_due_ms(now_ms: u64, interval_ms: u64, random: u64) -> u64 {
     now_ms.saturating_add(random % interval_ms.max(1))
 }
 
 /// When the next check is due after one that began at `began_ms`: an interval later, give or take
 /// a tenth, and never before `now_ms` (a check may take longer than its interval).
-pub fn next_due_ms(began_ms: u64, now_ms: u64, interval_ms: u64, random: u64) -> u64 {
+pub(crate) fn next_due_ms(began_ms: u64, now_ms: u64, interval_ms: u64, random: u64) -> u64 {
     let jitter = interval_ms / JITTER_PART;
     let early = interval_ms - jitter;
     let wait = early.saturating_add(random % jitter.saturating_mul(2).saturating_add(1));
@@ -84,7 +79,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(tally.record(true), None);
         }
-        assert_eq!(tally.verdict(), Verdict::Bad);
+        assert_eq!(tally.verdict, Verdict::Bad);
         assert_eq!(tally.record(true), Some(Verdict::Good));
         assert_eq!(tally.record(true), None);
     }
@@ -95,7 +90,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!((tally.record(true), tally.record(false)), (None, None));
         }
-        assert_eq!(tally.verdict(), Verdict::Unknown);
+        assert_eq!(tally.verdict, Verdict::Unknown);
         assert_eq!(tally.record(false), Some(Verdict::Bad));
     }
 

@@ -24,14 +24,14 @@ use super::passive::{Change, Health};
 use crate::spec::{CheckKind, CheckSpec, ProxyProtocol};
 
 /// Bytes of an answer's head that are read at most: [`CheckFault::TooLong`].
-pub const ANSWER_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
 /// Statuses that a FastCGI application may give.
 const STATUS_GOOD: (u16, u16) = (200, 399);
 
 /// Why a check says that an address is not well.
 #[derive(Debug)]
-pub enum CheckFault {
+pub(crate) enum CheckFault {
     /// Nothing was accepted.
     Connect(io::Error),
     /// The connection broke.
@@ -68,7 +68,7 @@ impl fmt::Display for CheckFault {
 impl std::error::Error for CheckFault {}
 
 /// A handle to an address that is checked.
-pub trait Checked {
+pub(crate) trait Checked {
     fn target(&self) -> &Target;
     fn health(&self) -> &Health;
     /// A check was made. `fault` is what it found, `change` what that changed: something to log,
@@ -78,7 +78,7 @@ pub trait Checked {
 
 /// Asks an address at its intervals for as long as `address` gives it: `None` says that it is gone.
 /// One task for each address; all of them run on one thread.
-pub async fn keep_asking<A: Checked>(
+pub(crate) async fn keep_asking<A: Checked>(
     address: impl Fn() -> Option<A>,
     check: &CheckSpec,
     proxy: Option<ProxyProtocol>,
@@ -111,7 +111,7 @@ fn random() -> u64 {
 ///
 /// # Errors
 /// Why the address is not well.
-pub async fn ask(
+pub(crate) async fn ask(
     target: &Target,
     check: &CheckSpec,
     proxy: Option<ProxyProtocol>,

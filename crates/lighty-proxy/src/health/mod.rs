@@ -6,6 +6,6 @@
 //! little do no harm; none of the rules needs two workers to agree on a moment. What is asked, and
 //! when, is in [`checks`].
 
-pub mod active;
-pub mod checks;
-pub mod passive;
+pub(crate) mod active;
+pub(crate) mod checks;
+pub(crate) mod passive;

@@ -17,10 +17,10 @@ use super::active::{Tally, Verdict};
 use crate::spec::HealthSpec;
 
 /// How long others wait for the outcome of a probe before one of them is the next.
-pub const PROBE_MS_MAX: u64 = 5_000;
+pub(crate) const PROBE_MS_MAX: u64 = 5_000;
 
 /// How often a request that is held back may try an address that is down.
-pub const HOLD_PROBE_MS: u64 = 50;
+pub(crate) const HOLD_PROBE_MS: u64 = 50;
 
 /// What a request may do with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

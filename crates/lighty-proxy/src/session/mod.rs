@@ -20,14 +20,14 @@ mod http;
 
 /// What goes wrong with a backend's answer, and the particulars for the log.
 #[derive(Clone, Debug)]
-pub struct SessionFault {
+pub(crate) struct SessionFault {
     pub fault: Fault,
     pub words: Cow<'static, str>,
 }
 
 impl SessionFault {
     /// The backend broke the rules of its protocol.
-    pub fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::BackendMalformed, words: words.into() }
     }
 
@@ -49,7 +49,7 @@ impl SessionFault {
 
 /// The head of an answer.
 #[derive(Default)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: Status,
     /// As the backend sent them, framing and hop-by-hop fields included.
     pub fields: Fields,
@@ -64,7 +64,7 @@ pub struct Answer {
 
 impl Answer {
     /// Forgets the answer, keeps the buffers.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.status = Status::OK;
         self.fields.clear();
         self.length = None;
@@ -75,7 +75,7 @@ impl Answer {
 
 /// What was found in what a backend sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// Nothing more: more is needed.
     More,
     /// The backend has said much for the error log, which is to be taken before it says more.
@@ -92,14 +92,14 @@ pub enum Event {
 
 /// One step through the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Bytes that are dealt with.
     pub consumed: usize,
     pub event: Event,
 }
 
 /// One request and its answer.
-pub trait Session {
+pub(crate) trait Session {
     /// Back to the beginning, for another request.
     fn clear(&mut self);
 
@@ -162,7 +162,7 @@ pub trait Session {
 }
 
 /// A session for a protocol.
-pub fn create(protocol: &Protocol) -> Box<dyn Session> {
+pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
     match protocol {
         // What is carried raw is never asked for by HTTP.
         Protocol::Http { .. } | Protocol::Raw => Box::new(http::HttpSession::default()),

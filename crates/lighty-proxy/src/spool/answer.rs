@@ -25,7 +25,7 @@ const PIECE_BYTES: u64 = 1024 * 1024;
 
 /// The body of an answer, read ahead of its client. Where nothing more can be held, the backend
 /// waits for the client, as without it.
-pub struct SpooledAnswer {
+pub(crate) struct SpooledAnswer {
     basin: Rc<RefCell<Basin>>,
     filling: AbortHandle,
     length: Option<u64>,
@@ -56,7 +56,7 @@ enum End {
 impl SpooledAnswer {
     /// Begins to read ahead. `download` must not need the client any more: the request's body has
     /// been sent, or is stored.
-    pub fn start(ex: &Exchange, download: Download) -> Self {
+    pub(crate) fn start(ex: &Exchange, download: Download) -> Self {
         let length = download.known_length();
         let options = super::options(&ex.settings, ex.settings.core.spool_bytes_max);
         let disk = Spool::new(options, ThreadPool::global().clone());

@@ -9,11 +9,11 @@ use lighty_io::spool::SpoolOptions;
 mod answer;
 mod request;
 
-pub use answer::SpooledAnswer;
-pub use request::{StoreFault, StoredBody};
+pub(crate) use answer::SpooledAnswer;
+pub(crate) use request::{StoreFault, StoredBody};
 
 /// Bytes of a body that are held in memory; what comes behind them goes to disk.
-pub const MEMORY_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const MEMORY_BYTES_MAX: usize = 64 * 1024;
 
 /// Where bodies go (`server.upload-dirs`), and how much of one is held there at once.
 fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {

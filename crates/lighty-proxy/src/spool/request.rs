@@ -23,7 +23,7 @@ const READ_BYTES: u64 = 64 * 1024;
 
 /// Why a body is not there whole.
 #[derive(Debug)]
-pub enum StoreFault {
+pub(crate) enum StoreFault {
     /// The client did not send it.
     Body(BodyFault),
     /// There is no room for it.
@@ -31,7 +31,7 @@ pub enum StoreFault {
 }
 
 /// A body that is there whole, to be handed out as often as need be.
-pub struct StoredBody {
+pub(crate) struct StoredBody {
     memory: Vec<Bytes>,
     /// How many pieces of the memory were handed out.
     at: usize,
@@ -48,7 +48,7 @@ impl StoredBody {
     ///
     /// # Errors
     /// Why it did not come to that.
-    pub async fn receive(ex: &Exchange, body: &mut RequestBody) -> Result<Self, StoreFault> {
+    pub(crate) async fn receive(ex: &Exchange, body: &mut RequestBody) -> Result<Self, StoreFault> {
         let pool = ThreadPool::global().clone();
         let mut stored = Self {
             memory: Vec::new(),
@@ -82,13 +82,13 @@ impl StoredBody {
     }
 
     /// Its length in bytes.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         let in_memory: usize = self.memory.iter().map(Bytes::len).sum();
         in_memory as u64 + self.disk.written_bytes()
     }
 
     /// Back to the first byte.
-    pub fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self) {
         self.at = 0;
         self.reading = None;
         // Nothing is ever released.
@@ -96,7 +96,7 @@ impl StoredBody {
     }
 
     /// The body for a handler, from where it stands.
-    pub fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
+    pub(crate) fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
         let length = stored.borrow().length();
         RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))
     }

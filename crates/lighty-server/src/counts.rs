@@ -10,7 +10,7 @@ use crate::worker::Worker;
 
 /// Requests and connections, then the network backend's and the file engine's reads. Bytes, and
 /// milliseconds of waiting summed over the connections that waited.
-pub fn line(index: usize, worker: &Worker) -> String {
+pub(crate) fn line(index: usize, worker: &Worker) -> String {
     format!(
         "worker {index}: {}; {}; {}; {}",
         requests(worker),
@@ -21,7 +21,7 @@ pub fn line(index: usize, worker: &Worker) -> String {
 }
 
 /// What the process's upstreams have done: a line for each, keys and values.
-pub fn upstreams(registry: &Registry) -> Vec<String> {
+pub(crate) fn upstreams(registry: &Registry) -> Vec<String> {
     let all = stats::figures(registry, Clock::start().mono_ms());
     if all.is_empty() {
         return Vec::new();

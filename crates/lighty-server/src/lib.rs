@@ -8,13 +8,13 @@
 
 pub mod boot;
 pub mod check;
-pub mod conn;
-pub mod counts;
-pub mod listeners;
+mod conn;
+mod counts;
+mod listeners;
 pub mod manual;
 pub mod modules;
-pub mod report;
-pub mod slots;
-pub mod thread;
-pub mod upstreams;
+mod report;
+mod slots;
+mod thread;
+mod upstreams;
 pub mod worker;

@@ -11,7 +11,7 @@ use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Inherited};
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// As written in the configuration: what `$SERVER["socket"]` compares with.
     pub name: String,
     /// Where.
@@ -19,7 +19,7 @@ pub struct Wanted {
 }
 
 /// One listening address with a socket for each worker.
-pub struct Bound {
+pub(crate) struct Bound {
     /// As written in the configuration.
     pub name: String,
     /// Where, with the port that the kernel chose.
@@ -31,7 +31,10 @@ pub struct Bound {
 }
 
 /// Every address that the configuration names, the main one first.
-pub fn wanted(config: &Config<Settings>, server: &ServerSettings) -> Result<Vec<Wanted>, String> {
+pub(crate) fn wanted(
+    config: &Config<Settings>,
+    server: &ServerSettings,
+) -> Result<Vec<Wanted>, String> {
     let mut all = vec![main_listener(server)?];
     for socket in config.listen_sockets() {
         let spec = BindSpec::parse(&socket.text, Some(server.port))
@@ -82,7 +85,7 @@ fn by_name(host: &str, port: u16) -> Result<SocketAddr, String> {
 
 /// Binds every wanted address for `workers` workers. An inherited socket stands in for the same
 /// address, or, where none fits and there is just one, for the main listener.
-pub fn bind(
+pub(crate) fn bind(
     config: &Config<Settings>,
     wanted: Vec<Wanted>,
     mut inherited: Vec<Inherited>,
@@ -136,7 +139,7 @@ fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
 }
 
 /// The same, as a whole.
-pub fn settings_at(config: &Config<Settings>, name: &str) -> Settings {
+pub(crate) fn settings_at(config: &Config<Settings>, name: &str) -> Settings {
     let mut active = Active::default();
     config.evaluate(&OnlySocket(name), &mut active);
     config.settings(&active)
@@ -202,7 +205,7 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
 }
 
 /// The address as a URL that a person can open.
-pub fn url(address: &BindSpec) -> String {
+pub(crate) fn url(address: &BindSpec) -> String {
     match address {
         BindSpec::Inet(address) if address.ip().is_unspecified() => {
             let near = if address.is_ipv6() { "[::1]" } else { "127.0.0.1" };

@@ -37,7 +37,7 @@ impl Paces {
 }
 
 /// All of it.
-pub fn report(index: usize, worker: &Worker) -> Report {
+pub(crate) fn report(index: usize, worker: &Worker) -> Report {
     let counters = &worker.services.counters;
     let engine = worker.services.engine.report();
     let mut report = Report {

@@ -26,7 +26,7 @@ use crate::worker::{Door, RawDoor, Worker};
 
 /// What the main thread wants of the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     #[default]
     Serve,
     /// Take nothing new, end when the last answer is out.
@@ -37,7 +37,7 @@ pub enum Command {
 
 /// The order in force.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Order {
+pub(crate) struct Order {
     pub command: Command,
     /// How often logs were reopened and caches are to be dropped.
     pub reopened: u32,
@@ -46,7 +46,7 @@ pub struct Order {
 }
 
 /// All that a worker starts with.
-pub struct Setup {
+pub(crate) struct Setup {
     pub index: usize,
     pub config: Arc<Config<Settings>>,
     pub sockets: Vec<(String, BoundSocket)>,
@@ -61,13 +61,13 @@ pub struct Setup {
 }
 
 /// What a worker says when it has started.
-pub enum Ready {
+pub(crate) enum Ready {
     Serving { engine: String },
     Failed(String),
 }
 
 /// Starts the thread.
-pub fn spawn(setup: Setup) -> std::io::Result<()> {
+pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
     let name = format!("worker-{}", setup.index);
     std::thread::Builder::new().name(name).spawn(move || main(setup)).map(|_| ())
 }

@@ -8,7 +8,7 @@ use lighty_proxy::registry::Registry;
 use lighty_proxy::stats;
 
 /// The figures of all upstreams and of their addresses.
-pub struct UpstreamFigures(pub Arc<Registry>);
+pub(crate) struct UpstreamFigures(pub Arc<Registry>);
 
 impl Statistics for UpstreamFigures {
     fn collect(&self, figures: &mut Vec<(String, String)>) {

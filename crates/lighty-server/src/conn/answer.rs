@@ -27,7 +27,7 @@ const UNLIMITED: u64 = u64::MAX;
 
 /// How the end of the body is marked (RFC 9112 section 6).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub(crate) enum Framing {
     None,
     Length,
     Chunked,
@@ -35,7 +35,7 @@ pub enum Framing {
 }
 
 /// Sends the answer in `busy.exchange`. An error means that the connection is to be cut.
-pub async fn send(
+pub(crate) async fn send(
     busy: &mut Busy,
     stream: &Rc<Stream>,
     slot: &Rc<Slot>,
@@ -46,7 +46,7 @@ pub async fn send(
 }
 
 /// Sends what [`send_at_once`] had to leave.
-pub async fn send_rest(
+pub(crate) async fn send_rest(
     rest: Rest,
     busy: &mut Busy,
     stream: &Rc<Stream>,
@@ -70,7 +70,7 @@ pub async fn send_rest(
 }
 
 /// What there is to wait for.
-pub enum Rest {
+pub(crate) enum Rest {
     Nothing,
     /// The socket is full; the rest is queued.
     Queue,
@@ -83,7 +83,7 @@ pub enum Rest {
 }
 
 /// Frames the answer, and sends what goes out without waiting.
-pub fn send_at_once(
+pub(crate) fn send_at_once(
     busy: &mut Busy,
     stream: &Stream,
     slot: &Slot,

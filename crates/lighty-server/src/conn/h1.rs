@@ -16,7 +16,7 @@ use crate::slots::{Limits, Slot, Waits};
 use crate::worker::{Door, Worker};
 
 /// One accepted connection.
-pub struct Conn {
+pub(crate) struct Conn {
     pub stream: Rc<Stream>,
     pub peer: Peer,
     /// Text of the client's address; made once, for conditions and logs.
@@ -46,7 +46,7 @@ enum After {
     reason = "an async fn keeps its arguments twice in its future, and ten thousand idle \
               connections keep ten thousand futures"
 )]
-pub fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
+pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
     async move {
         let mut ordinal = 0;
         let mut prefaced = !worker.wants_preface;

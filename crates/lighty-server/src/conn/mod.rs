@@ -2,10 +2,10 @@
 //!
 //! `h1` is the loop over requests, `preface` what may come before them, `input` reads heads and bodies, `answer` frames and sends.
 
-pub mod answer;
-pub mod h1;
-pub mod input;
-pub mod preface;
+pub(crate) mod answer;
+pub(crate) mod h1;
+pub(crate) mod input;
+pub(crate) mod preface;
 
 use std::cell::RefCell;
 use std::rc::Rc;

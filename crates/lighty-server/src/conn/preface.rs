@@ -15,7 +15,7 @@ use crate::worker::Worker;
 
 /// Reads the header, if one is expected, and takes what it says into `conn`; `false`: the
 /// connection is over, and the log says why.
-pub async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> bool {
+pub(crate) async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> bool {
     let ex = &mut busy.exchange;
     take_peer(&mut ex.request, conn);
     ex.request.local_socket = Rc::clone(&conn.door.name);

@@ -169,6 +169,8 @@ fn begin_again(ex: &mut Exchange) {
     ex.response.clear();
     ex.response.close = close;
     ex.physical.clear();
+    // The new URL leads elsewhere: until it is known where, no condition on it holds, not even `!=`.
+    ex.path_known = false;
     ex.handler = "";
     ex.resolve_settings();
 }

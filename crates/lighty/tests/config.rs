@@ -344,6 +344,20 @@ fn the_physical_path_is_a_condition_too() {
 }
 
 #[test]
+fn a_request_that_begins_again_has_no_physical_path_yet() {
+    let server = lighty!()
+        .file("a.txt", "x")
+        .config(
+            "url.rewrite-if-not-file = ( \"^/pretty$\" => \"/a.txt\" )\n\
+             server.error-handler-404 = \"/a.txt\"\n\
+             $PHYSICAL[\"path\"] !~ \"/root/\" { url.redirect = ( \"\" => \"/wrong\" ) }",
+        )
+        .start();
+    assert_eq!(server.get("/pretty").status, 200);
+    assert_eq!((server.get("/none").status, server.get("/none").text()), (404, "x"));
+}
+
+#[test]
 fn sockets_open_listeners_of_every_family() {
     let setup = lighty!().file("a", "x").config(
         "server.tag = \"main\"\n\

@@ -97,6 +97,8 @@ pub struct Exchange {
     pub until_over: Vec<Box<dyn Any>>,
     /// What the request that this one is a part of shares with it, see [`crate::subrequest`].
     pub within: Option<Rc<dyn Any>>,
+    /// Refusals are not written to the error log: what is asked for is only what might be shown.
+    pub quiet: bool,
     pub(crate) path_known: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
@@ -136,6 +138,7 @@ impl Exchange {
             key_bucket: None,
             until_over: Vec::new(),
             within: None,
+            quiet: false,
             path_known: false,
             owed: Fields::default(),
         }
@@ -170,6 +173,7 @@ impl Exchange {
         self.key_bucket = None;
         self.until_over.clear();
         self.within = None;
+        self.quiet = false;
         self.path_known = false;
         self.owed.clear();
     }
@@ -261,7 +265,8 @@ impl Exchange {
 
     /// Writes a line about this request to the error log.
     pub fn log(&self, level: crate::log::Level, message: &str) {
-        if !self.services.log.wants(level) {
+        let is_hushed = self.quiet && level < crate::log::Level::Warning;
+        if is_hushed || !self.services.log.wants(level) {
             return;
         }
         let path = if self.path_known { self.physical.path() } else { Vec::new() };
@@ -324,8 +329,8 @@ impl Facts for Exchange {
             }
             Field::PhysicalPath => self.path_known.then(|| Cow::Owned(lossy(self.physical.path()))),
             Field::PhysicalExistingPath => {
-                self.physical.entry.as_ref()?;
-                Some(Cow::Owned(lossy(self.physical.path())))
+                let is_there = self.physical.entry.is_some() || self.physical.presumed;
+                is_there.then(|| Cow::Owned(lossy(self.physical.path())))
             }
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `error_output`, `trace`, `board`,
-//! `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `variables`, `places`, `strftime`.
+//! `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`, `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -21,6 +21,7 @@ pub mod error_output;
 pub mod exchange;
 pub mod fault;
 pub mod filter;
+pub mod kept;
 pub mod limits;
 pub mod locate;
 pub mod log;

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 pub struct Located {
     /// The decoded path of the URL.
     pub path: Vec<u8>,
-    /// Where that is in the file system; nothing was looked up there.
+    /// Where that is in the file system; nothing was looked up there, and it is presumed.
     pub physical: Physical,
     /// The settings that a request for it would have.
     pub settings: Rc<Settings>,
@@ -66,6 +66,20 @@ pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
         .flat_map(|phase| services.modules.ever(phase).take_while(|m| m.name() != until));
     fields.iter().any(|field| services.config().uses(field))
         || asked.any(|module| module.refuses_paths())
+}
+
+/// Begins, or ends, to judge the physical path as what is there, before anything is looked up: what is
+/// to be made is judged as what it will be. Finds the settings of that place.
+pub fn presume(ex: &mut Exchange, presumed: bool) {
+    ex.physical.presumed = presumed;
+    if ex.services.asks_physical {
+        ex.resolve_settings();
+    }
+}
+
+/// Whether what is at the physical path, which is presumed, may be had; else the answer stands.
+pub async fn may_be_had(ex: &mut Exchange) -> bool {
+    matches!(ask(Phase::Place, |m, ex| m.place(ex), ex, "").await, Way::On)
 }
 
 /// How a place is named.
@@ -150,8 +164,11 @@ async fn pass(ex: &mut Exchange, until: &str) -> Way {
         ex.set_physical();
         way = ask(Phase::Physical, |m, ex| m.physical(ex), ex, until).await;
     }
-    if matches!(way, Way::On) && ex.services.asks_physical {
-        ex.resolve_settings();
+    if matches!(way, Way::On) {
+        presume(ex, true);
+        if !may_be_had(ex).await {
+            return Way::Refused;
+        }
     }
     way
 }

@@ -43,6 +43,7 @@ pub struct Hooks {
     pub clean_url: bool,
     pub docroot: bool,
     pub physical: bool,
+    pub place: bool,
     pub found: bool,
     pub directory: bool,
     pub conditions: bool,
@@ -64,7 +65,7 @@ impl Hooks {
 /// A feature: its directives, and what it does in the phases that it names in [`Module::hooks`].
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
-/// document root), `physical` (may change the physical path), then the path is looked up,
+/// document root), `physical` (may change the physical path; who answers there asks `place` first), then the path is looked up,
 /// `directory` (index files), `found` (the file or directory that is left), `conditions`, `handle`
 /// (the first that answers wins), `response_head`, `filter` (what stands between the body and the
 /// client), and after the last byte `done`.
@@ -102,6 +103,12 @@ pub trait Module {
         Step::Next
     }
     fn physical<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
+
+    /// Whether what is at the physical path may be had: asked by who answers before it is looked up
+    /// (`mod_webdav`), under the settings of that place. Whoever answers refuses it.
+    fn place<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
@@ -160,6 +167,7 @@ pub(crate) enum Phase {
     CleanUrl,
     Docroot,
     Physical,
+    Place,
     Found,
     Directory,
     Conditions,
@@ -315,6 +323,7 @@ impl Hooks {
             self.clean_url,
             self.docroot,
             self.physical,
+            self.place,
             self.found,
             self.directory,
             self.conditions,

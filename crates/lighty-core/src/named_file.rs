@@ -11,6 +11,7 @@ use lighty_io::stat_cache::Entry;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::kept;
 use crate::log::Level;
 use crate::module::FileFate;
 use crate::sendfile::FilePart;
@@ -76,6 +77,9 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
     })?;
     if entry.meta().kind != FileKind::File {
         return Err((Fault::SendfileRefused, format!("{path}: not a regular file")));
+    }
+    if kept::is_kept(entry.meta()) {
+        return Err((Fault::SendfileRefused, format!("{path}: {}", kept::WORDS)));
     }
     Ok(entry)
 }

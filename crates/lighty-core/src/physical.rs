@@ -20,6 +20,8 @@ pub struct Physical {
     pub root: Option<Rc<Root>>,
     /// What is there, once looked up.
     pub entry: Option<Rc<Entry>>,
+    /// It is judged as what is there, before anything is looked up, see [`crate::locate::presume`].
+    pub presumed: bool,
 }
 
 impl Physical {
@@ -30,6 +32,7 @@ impl Physical {
         self.path_info.clear();
         self.root = None;
         self.entry = None;
+        self.presumed = false;
     }
 
     /// Makes the directory around the document root the document root; the whole path stays.

@@ -3,7 +3,6 @@
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
-use lighty_http::Method;
 
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +21,10 @@ impl Module for Access {
         "mod_access"
     }
 
-    /// Asked again when the path is known: path info and index files change what its end is.
+    /// Asked again when the path is known: conditions may look at that, path info and index files
+    /// change what its end is.
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, handle: true, ..Hooks::default() }
+        Hooks { clean_url: true, place: true, handle: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -72,38 +72,11 @@ impl Module for Access {
         check(ex)
     }
 
-    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         check(ex)
     }
-}
 
-/// The same where a condition looks at physical paths (`$PHYSICAL["path"]`), for requests that may be
-/// answered before anything is looked up: those of WebDAV.
-pub struct AccessToPlace;
-
-impl Module for AccessToPlace {
-    fn name(&self) -> &'static str {
-        "mod_access"
-    }
-
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
-    }
-
-    fn directives() -> Vec<Directive<Settings>> {
-        Access::directives()
-    }
-
-    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        use Method as M;
-        let is_late = ex
-            .request
-            .method
-            .is_none_or(|method| method.is_get_or_head() || matches!(method, M::Post | M::Options));
-        if is_late || !ex.services.asks_physical {
-            return Step::Next;
-        }
-        ex.resolve_settings();
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         check(ex)
     }
 }

@@ -23,11 +23,11 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Fault, Settings};
+use lighty_core::{Body, Exchange, Fault, Settings, kept};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::{ETag, ETagParts, FileIdentity};
 use lighty_http::{Known, Method, Status, accept, date, html};
-use lighty_io::file::{FileKind, Follow, Meta, OwnedBuf, ReadDir};
+use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
 use lighty_io::stat_cache::Entry;
 
 use entries::{Entries, Item};
@@ -229,7 +229,7 @@ async fn collect(
 ) -> std::io::Result<Entries> {
     let mut entries = Entries::default();
     'reading: while let Some(batch) = dir.next_batch().await? {
-        for entry in batch.iter().filter(|entry| listing.shows(&entry.name)) {
+        for entry in batch.iter().filter(|entry| is_shown(listing, entry)) {
             if !entries.push(entry) {
                 break 'reading;
             }
@@ -319,9 +319,13 @@ impl Rendering {
         }
     }
 
-    fn shows(&self, name: &[u8]) -> bool {
-        self.filter.module::<ListingSettings>().shows(name)
+    fn shows(&self, entry: &DirEntry) -> bool {
+        is_shown(self.filter.module(), entry)
     }
+}
+
+fn is_shown(listing: &ListingSettings, entry: &DirEntry) -> bool {
+    listing.shows(&entry.name) && !kept::is_kept(&entry.meta)
 }
 
 fn render(rendering: Rendering, entries: Rc<Entries>) -> Body {
@@ -403,6 +407,9 @@ async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
     path.extend_from_slice(name.as_bytes());
     let follow: Follow = ex.settings.core.follow_symlink;
     let file = engine.open(root, &path, follow, ex.settings.server.use_noatime).await?;
+    if kept::is_kept(file.meta()) {
+        return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, kept::WORDS));
+    }
     let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX).min(INSERT_BYTES_MAX);
     let mut text = Vec::with_capacity(size);
     while text.len() < size {

@@ -31,9 +31,9 @@ mod xml;
 #[cfg(test)]
 mod xml_tests;
 
-use std::rc::Rc;
-
 use lighty_config::Directive;
+use lighty_core::kept::is_kept;
+use lighty_core::locate::{may_be_had, presume};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::fields::list_items;
@@ -79,20 +79,18 @@ impl Module for Webdav {
         let Some(method) = ex.request.method.filter(|_| ex.error_status.is_none()) else {
             return Step::Next;
         };
-        if !is_ours(method) {
-            let own = ex.settings.module::<DavSettings>();
-            if own.active && names_staging(&ex.physical.rel) {
-                ex.fail(Fault::NotFound);
-                return Step::Answered;
-            }
+        let hides = names_staging(&ex.physical.rel);
+        if !is_ours(method) && !hides {
             return Step::Next;
         }
-        if ex.services.asks_physical {
-            ex.resolve_settings();
-        }
-        let settings = Rc::clone(&ex.settings);
-        if !settings.module::<DavSettings>().active {
+        presume(ex, true);
+        if !ex.settings.module::<DavSettings>().active {
+            presume(ex, false);
             return Step::Next;
+        }
+        if hides {
+            ex.fail(Fault::NotFound);
+            return Step::Answered;
         }
         let stores = self.stores.clone();
         Step::Wait(Box::pin(serve(ex, stores, method)))
@@ -101,8 +99,8 @@ impl Module for Webdav {
     /// Nobody gets a database, wherever it is and whatever leads to it.
     fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let entry = ex.physical.entry.as_ref();
-        if entry.is_some_and(|entry| store::is_of_database(entry.meta())) {
-            spot::of_database().tell(ex);
+        if entry.is_some_and(|entry| is_kept(entry.meta())) {
+            spot::kept().tell(ex);
             return Step::Answered;
         }
         Step::Next
@@ -127,6 +125,9 @@ struct Call {
 }
 
 async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'static> {
+    if !may_be_had(ex).await {
+        return Step::Answered;
+    }
     if let Err(refusal) = answer(ex, &stores, method).await {
         if let Refusal::Xml(_, xml) = &refusal {
             log_xml(ex, xml);
@@ -144,9 +145,6 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
     }
     if own.readonly && method != Method::Propfind {
         return Err(Refusal::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
-    }
-    if names_staging(&ex.physical.rel) {
-        return Err(Fault::NotFound.into());
     }
     if ex.request.target_raw.contains(&b'#') {
         // A fragment names a part: what is done to the whole is not what was meant.

@@ -15,7 +15,7 @@ use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::webdav::{Stores, Webdav};
 use lighty_modules::{
-    access::{Access, AccessToPlace},
+    access::Access,
     alias::Alias,
     auth::{Auth, Keeper},
     cgi::Cgi,
@@ -146,9 +146,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Alias),
         asked.for_one(Userdir::default()),
         asked.for_one(Secdownload),
-        // After whatever changes the physical path.
-        asked.for_one(AccessToPlace),
-        // Before a URL without a file is rewritten: there may be none yet.
+        // After whatever changes the physical path, before a URL without a file is rewritten: there may be none yet.
         asked.if_set(Webdav::new(&shared.stores)),
         // After whatever changes the physical path.
         asked.for_one(RewriteIfNotFile),

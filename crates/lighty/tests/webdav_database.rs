@@ -67,7 +67,7 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
     }
     assert_eq!(status(&server, "DELETE", "/sub", ""), 207);
     assert_eq!(status(&server, "COPY", "/sub", "Destination: /mine\r\n"), 207);
-    server.await_log("it belongs to webdav.sqlite-db-name");
+    server.await_log("the server keeps this file for itself");
     assert_eq!(color(&server, "/a").as_deref(), Some("red"));
     let apart = dav_with_database("");
     let file = apart.write_config();
@@ -170,4 +170,62 @@ fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
         assert!(names.text().contains(&format!(":p{number} ")), "{number} of {kept}");
     }
     assert_eq!(put(&again, "/a", "x"), 423);
+}
+
+#[test]
+fn no_page_program_or_listing_shows_the_database() {
+    const SEND: &str = "printf '%s: %s/dav.db%s\\n\\n' \
+                        \"${PATH_INFO#/}\" \"$DOCUMENT_ROOT\" \"$QUERY_STRING\"";
+    let server = dav("webdav.sqlite-db-name = \"@DIR@/root/dav.db\"\n\
+         ssi.extension = ( \".shtml\" )\n\
+         cgi.assign = ( \".sh\" => \"/bin/sh\" )\n\
+         cgi.x-sendfile = \"enable\"\n\
+         dir-listing.activate = \"enable\"\n\
+         dir-listing.show-readme = \"dav.db\"")
+    .file("send.sh", SEND)
+    .file("p.shtml", "<!--#include file=\"dav.db\"-->")
+    .file("q.shtml", "<!--#config errmsg=\"E\"--><!--#fsize file=\"dav.db\"--><!--#include virtual=\"dav.db\"-->")
+    .file("other", "O")
+    .start();
+    assert_eq!(set_color(&server, "/other", "red").status, 207);
+    let is_content = |body: &[u8]| body.windows(6).any(|part| part == b"SQLite");
+    assert!(is_content(&std::fs::read(server.root("dav.db")).expect("it is there")));
+    for page in ["/p.shtml", "/q.shtml", "/"] {
+        let shown = server.get(page);
+        assert_eq!(shown.status, 200, "{page}");
+        assert!(!is_content(&shown.body), "{page}");
+    }
+    assert_eq!(server.get("/q.shtml").text(), "EE");
+    for named in ["X-Sendfile", "X-LIGHTTPD-send-file", "X-LIGHTTPD-send-tempfile", "X-Sendfile2"] {
+        let range = if named == "X-Sendfile2" { "?%200-99" } else { "" };
+        let sent = server.get(&format!("/send.sh/{named}{range}"));
+        assert!(sent.status >= 400 && !is_content(&sent.body), "{named}: {}", sent.status);
+    }
+    server.await_log("the server keeps this file for itself");
+    let listing = server.get("/");
+    assert!(listing.text().contains("other") && !listing.text().contains("dav.db"));
+    let found = request(&server, "PROPFIND", "/", "Depth: 1\r\n", "");
+    assert!(found.text().contains("other") && !found.text().contains("dav.db"));
+    assert_eq!(color(&server, "/other").as_deref(), Some("red"));
+}
+
+#[test]
+fn the_files_beside_what_a_link_to_the_database_leads_to_are_kept() {
+    let setup = dav_with_database("").file("sub/none", "").file("a", "A");
+    let setup = setup.link("../dav.db", "second").link("../second", "root/sub/real.db");
+    let file = setup.write_config();
+    let (_, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
+    assert!(said.contains("lies in server.document-root"), "{said}");
+    let server = setup.start();
+    // Before there is one.
+    assert_eq!(put(&server, "/sub/real.db", "x"), 403);
+    assert_eq!(set_color(&server, "/a", "red").status, 207);
+    for target in ["/sub/real.db", "/sub/real.db-wal", "/sub/real.db-shm"] {
+        assert!(server.root(&target[1..]).exists(), "{target}");
+        assert_eq!(server.get(target).status, 403, "{target}");
+        assert_eq!(status(&server, "DELETE", target, ""), 403, "{target}");
+    }
+    assert_eq!(put(&server, "/sub/real.db-journal", "x"), 403);
+    assert_eq!(status(&server, "DELETE", "/sub", ""), 207);
+    assert_eq!(color(&server, "/a").as_deref(), Some("red"));
 }

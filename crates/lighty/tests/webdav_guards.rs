@@ -91,10 +91,7 @@ fn members_are_guarded_when_what_they_lie_in_is_changed() {
 #[test]
 fn whole_trees_are_listed_and_locked_without_guarded_members() {
     let server = with_guarded_members();
-    let listed = request(&server, "PROPFIND", "/a/", "Depth: infinity\r\n", "");
-    assert_eq!(listed.status, 207);
-    assert!(listed.text().contains("<D:href>/a/secret/</D:href><D:status>HTTP/1.1 403"));
-    assert!(!listed.text().contains("deep"), "{}", listed.text());
+    assert_eq!(listed(&server, "/a/", "Depth: infinity\r\n"), ["/a/", "/a/open"]);
     let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: infinity\r\n";
     let listed = request(&server, "PROPFIND", "/a/", alice, "");
     assert!(listed.text().contains("/a/secret/deep/s"), "{}", listed.text());
@@ -168,4 +165,113 @@ fn a_place_is_judged_when_it_is_known() {
     assert_eq!(status(&server, "COPY", "/d", "Destination: /e\r\n"), 201);
     assert_eq!(status(&server, "DELETE", "/d", ""), 204);
     assert_eq!(names(&server.root("")), ["a", "c", "e"]);
+}
+
+#[test]
+fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
+    let denied = "$PHYSICAL[\"existing-path\"] =$ \".key\" { access.deny-all = \"enable\" }\n\
+                  $PHYSICAL[\"existing-path\"] =~ \"/ro/\" { webdav.is-readonly = \"enable\" }";
+    let server = dav_with_database(denied)
+        .file("d/a.key", "secret")
+        .file("d/b", "B")
+        .file("ro/r", "R")
+        .start();
+    assert_eq!(server.get("/d/a.key").status, 403);
+    // Also what would be there afterwards.
+    for target in ["/d/a.key", "/d/new.key"] {
+        assert_eq!(put(&server, target, "mine"), 403);
+        assert_eq!(lock(&server, target, "").status, 403);
+        for method in ["OPTIONS", "MKCOL", "PROPFIND", "PROPPATCH", "DELETE"] {
+            assert_eq!(status(&server, method, target, "Depth: 0\r\n"), 403, "{method}");
+        }
+        let to = format!("Destination: {target}\r\n");
+        assert_eq!(status(&server, "COPY", "/d/b", &to), 403);
+        assert_eq!(status(&server, "MOVE", "/d/b", &to), 403);
+    }
+    for method in ["DELETE", "COPY", "MOVE"] {
+        let to = "Destination: /mine\r\n";
+        assert_eq!(status(&server, method, "/d/a.key", to), 403, "{method}");
+        assert_eq!(status(&server, method, "/d", to), 207, "{method}");
+    }
+    assert_eq!(put(&server, "/ro/new", "x"), 403);
+    assert_eq!(status(&server, "DELETE", "/ro", ""), 403);
+    assert_eq!(status(&server, "COPY", "/d/b", "Destination: /ro/b\r\n"), 403);
+    assert_eq!(status(&server, "PROPFIND", "/ro/", "Depth: 1\r\n"), 207);
+    assert_eq!(put(&server, "/d/new", "x"), 201);
+    assert_eq!(names(&server.root("d")), ["a.key", "b", "new"]);
+    assert_eq!(names(&server.root("ro")), ["r"]);
+}
+
+/// What a `PROPFIND` lists.
+fn listed(server: &Server, target: &str, lines: &str) -> Vec<String> {
+    let answer = request(server, "PROPFIND", target, lines, "");
+    assert_eq!(answer.status, 207, "{target}");
+    let hrefs = answer.text().split("<D:response><D:href>").skip(1);
+    let mut hrefs: Vec<_> =
+        hrefs.map(|rest| rest.split('<').next().expect("a URL").to_owned()).collect();
+    hrefs.sort();
+    hrefs
+}
+
+#[test]
+fn a_listing_leaves_out_what_the_client_could_not_have() {
+    let server = with_guarded_members();
+    for depth in ["Depth: 1\r\n", "Depth: infinity\r\n"] {
+        assert_eq!(
+            listed(&server, "/a/", depth).iter().filter(|url| url.contains("secret")).count(),
+            0
+        );
+        assert!(listed(&server, "/a/", depth).contains(&"/a/open".to_owned()));
+        assert_eq!(listed(&server, "/d/", depth), ["/d/"]);
+        // A member that may not be changed may be seen.
+        assert!(listed(&server, "/b/", depth).contains(&"/b/ro/".to_owned()));
+    }
+    let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: 1\r\n";
+    assert_eq!(listed(&server, "/a/", alice), ["/a/", "/a/open", "/a/secret/"]);
+    assert!(!server.log().contains("PROPFIND"), "nothing was asked for in vain");
+    let placed = "webdav.opts = ( \"unsafe-propfind-follow-symlink\" => \"enable\" )\n\
+                  $PHYSICAL[\"existing-path\"] =$ \".key\" { access.deny-all = \"enable\" }\n\
+                  $HTTP[\"url\"] =^ \"/d/in/\" { access.deny-all = \"enable\" }";
+    let server = dav(placed)
+        .file("d/a.key", "secret")
+        .file("d/b", "B")
+        .file("e/x", "X")
+        .link("d/in", "../e")
+        .link("d/out", "../e")
+        .link("l", "d")
+        .start();
+    assert_eq!(listed(&server, "/d", "Depth: 1\r\n"), ["/d/", "/d/b", "/d/out/"]);
+    assert_eq!(listed(&server, "/l/", "Depth: 1\r\n"), ["/l/", "/l/b", "/l/in/", "/l/out/"]);
+}
+
+#[test]
+fn a_listing_leaves_out_so_many_and_no_more() {
+    const HIDDEN_MAX: usize = 16_384;
+    let setup = dav("url.access-deny = ( \".inc\" )").file("a/shown", "");
+    for number in 0..HIDDEN_MAX {
+        std::fs::File::create(setup.root(&format!("a/{number}.inc"))).expect("a file");
+    }
+    let server = setup.start();
+    assert_eq!(listed(&server, "/a/", "Depth: 1\r\n"), ["/a/", "/a/shown"]);
+    std::fs::File::create(server.root("a/more.inc")).expect("a file");
+    assert_eq!(status(&server, "PROPFIND", "/a/", "Depth: 1\r\n"), 403);
+    server.await_log("more than 16384 members would be left out");
+}
+
+#[test]
+fn what_cannot_be_looked_into_opens_nothing_else() {
+    // Whatever the order in which a directory is read, one of these comes before what is guarded: they
+    // are deeper than anybody looks.
+    let mut setup = dav("webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
+                         $HTTP[\"url\"] =^ \"/a/secret/\" { access.deny-all = \"enable\" }")
+    .file("a/secret/s", "S")
+    .file("a/open", "O");
+    for number in 0..16 {
+        setup = setup.file(&format!("a/deep{number}{}/end", "/d".repeat(70)), "");
+    }
+    let server = setup.start();
+    let found = listed(&server, "/a/", "Depth: infinity\r\n");
+    assert!(found.contains(&"/a/open".to_owned()));
+    assert!(found.contains(&"/a/deep9/d/d/".to_owned()));
+    assert!(!found.iter().any(|url| url.contains("secret")), "{found:?}");
 }

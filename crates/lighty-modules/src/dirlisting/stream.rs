@@ -186,7 +186,7 @@ impl Rendering {
             FileKind::File => false,
             _ => return None,
         };
-        self.shows(&entry.name).then_some(Item {
+        self.shows(entry).then_some(Item {
             name: &entry.name,
             is_directory,
             size: entry.meta.size,

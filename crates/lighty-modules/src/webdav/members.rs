@@ -1,4 +1,4 @@
-//! What the configuration says of each member of a collection that is removed, moved, copied,
+//! What the configuration says of each member of a collection that is listed, removed, moved, copied,
 //! replaced, or locked with all that is in it: nobody gets at files by way of what they lie in.
 //!
 //! Each member is looked up as a request for it would be. Where neither a condition nor a module looks
@@ -7,10 +7,11 @@
 
 use std::io;
 
+use lighty_core::kept::{holds_kept, is_kept};
 use lighty_core::locate::{locate_rewritten, tells_apart};
 use lighty_core::{Exchange, Fault, Level};
 use lighty_http::Status;
-use lighty_io::file::tree::{Member, Survey};
+use lighty_io::file::tree::{Extent, Member, Survey};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::pool::Lane;
 
@@ -18,11 +19,10 @@ use super::multistatus;
 use super::refusal::{Refusal, status_of};
 use super::settings::DavSettings;
 use super::spot::{Spot, in_pool, listed};
-use super::store::{holds_database, is_of_database};
 use super::{NAME, names_staging};
 
 /// Members that are told of; then there is no use in looking on.
-pub(super) const REFUSED_MAX: usize = 16;
+const REFUSED_MAX: usize = 16;
 
 /// Members that are read from the disk at a time.
 const BATCH: usize = 128;
@@ -60,7 +60,7 @@ pub(super) async fn check_members(
     collection: &Spot,
     asked: &[Asked<'_>],
 ) -> Result<(), Refusal> {
-    let refused = find_refused(ex, collection, asked).await?;
+    let refused = find_refused(ex, collection, asked, (Extent::Tree, REFUSED_MAX)).await?;
     if refused.is_empty() {
         return Ok(());
     }
@@ -76,38 +76,39 @@ pub(super) async fn check_members(
     Err(Refusal::Xml(Status::MULTI_STATUS, out))
 }
 
-/// The first [`REFUSED_MAX`] members that may not be had. What is in one of them is not looked at.
+/// Members that may not be had, `most` of them at most; there are no more if it is fewer. What is in
+/// one of them is not looked at.
 pub(super) async fn find_refused(
     ex: &mut Exchange,
     collection: &Spot,
     asked: &[Asked<'_>],
+    (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, Refusal> {
     let mut refused = Vec::new();
-    if !tells_apart(ex, NAME) && !holds_database(&collection.place.path) {
+    if !tells_apart(ex, NAME) && !holds_kept(&collection.place.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
-    let mut survey = in_pool(Lane::Stat, move || Survey::begin(&tree, &rel)).await??;
-    let (mut enter, mut last) = (true, Vec::new());
+    let mut survey = in_pool(Lane::Stat, move || Survey::begin(&tree, &rel, extent)).await??;
+    let (mut enter, mut last) = (false, Vec::new());
     loop {
-        let batch;
-        (survey, batch) = next_batch(survey, enter).await?;
-        let batch = match batch {
-            Ok(batch) => batch,
+        let (entered, batch);
+        (survey, entered, batch) = next_batch(survey, enter).await?;
+        if let Err(error) = entered {
             // What cannot be seen cannot be known to be allowed.
-            Err(error) => {
-                let url = join_url(&collection.url, &last);
-                refused.push(Refused { path: last, url, status: status_of(&error) });
-                return Ok(refused);
-            }
+            let url = join_url(&collection.url, &last);
+            refused.push(Refused { path: last, url, status: status_of(&error) });
+        }
+        let batch = batch?;
+        let Some(final_one) = batch.last().filter(|_| refused.len() < most) else {
+            return Ok(refused);
         };
-        let Some(final_one) = batch.last() else { return Ok(refused) };
-        last.clone_from(&final_one.path);
+        last = final_one.path.clone();
         for (count, member) in batch.iter().enumerate() {
             let found = ask(ex, member, asked).await;
             enter = found.is_none();
             refused.extend(found);
-            if refused.len() >= REFUSED_MAX {
+            if refused.len() >= most {
                 return Ok(refused);
             }
             if count % TURN == TURN - 1 {
@@ -121,10 +122,11 @@ pub(super) async fn find_refused(
 async fn next_batch(
     mut survey: Survey,
     enter: bool,
-) -> Result<(Survey, io::Result<Vec<Member>>), Refusal> {
+) -> Result<(Survey, io::Result<()>, io::Result<Vec<Member>>), Refusal> {
     in_pool(Lane::Stat, move || {
-        let batch = survey.next_batch(BATCH, enter);
-        (survey, batch)
+        let entered = if enter { survey.enter() } else { Ok(()) };
+        let batch = survey.next_batch(BATCH);
+        (survey, entered, batch)
     })
     .await
 }
@@ -141,10 +143,16 @@ async fn check_waits(ex: &Exchange) -> Result<(), Refusal> {
 }
 
 async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
-    let is_kept = is_of_database(&member.meta);
+    let is_kept = is_kept(&member.meta);
     for Asked { spot, deed } in asked {
         let url = listed(&join_url(&spot.url, &member.path), member.meta.kind);
-        if is_kept || !may(ex, &url, spot.is_requested, *deed).await {
+        let mut may_be_had = !is_kept && may(ex, &url, spot.is_requested, *deed).await;
+        if may_be_had && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
+            // A collection, perhaps.
+            let within = listed(&url, FileKind::Directory);
+            may_be_had = may(ex, &within, spot.is_requested, *deed).await;
+        }
+        if !may_be_had {
             return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
         }
     }

@@ -3,7 +3,7 @@
 
 use lighty_config::{Config, Diagnostic, Level, Span, Value};
 use lighty_core::Settings;
-use lighty_io::file::tree::canonical;
+use lighty_io::file::tree::{canonical, canonical_through};
 
 use super::store::is_below;
 
@@ -20,8 +20,9 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let served = served(config);
     let mut findings = Vec::new();
     for (path, span) in databases(config) {
-        let place = canonical(path.as_bytes());
-        let around = served.iter().find(|(_, directory)| is_below(&place, directory));
+        let places = [canonical(path.as_bytes()), canonical_through(path.as_bytes())];
+        let lies_in = |directory: &[u8]| places.iter().any(|place| is_below(place, directory));
+        let around = served.iter().find(|(_, directory)| lies_in(directory));
         if let Some((name, directory)) = around {
             let text = format!(
                 "the database \"{path}\" lies in {name} \"{}\": requests for it are refused, but it \

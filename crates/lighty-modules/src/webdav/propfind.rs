@@ -1,15 +1,17 @@
 //! `PROPFIND`: RFC 4918 section 9.1.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use lighty_core::{Body, Exchange, Fault};
 use lighty_http::{Known, Status};
+use lighty_io::file::tree::Extent;
 use lighty_io::file::{FileKind, Follow, Meta};
 use lighty_io::pool::Lane;
 
 use super::conditions::check_if;
 use super::live::{Describer, Resource, Wanted};
-use super::members::{Asked, Deed, REFUSED_MAX, check_collection, find_refused};
+use super::members::{Asked, Deed, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::refusal::{Refusal, of_store};
 use super::spot::{Spot, in_pool, join, listed};
@@ -42,10 +44,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let walks = is_collection && depth != Depth::Zero;
     let body = if walks {
         log_xml(ex, &out);
-        let infinite = depth == Depth::Infinity;
-        let closed = if infinite { closed(ex, &spot).await? } else { Vec::new() };
+        let extent = if depth == Depth::Infinity { Extent::Tree } else { Extent::Members };
+        let hidden = hidden(ex, &spot, extent).await?;
         let engine = ex.services.engine.clone();
-        let walk = Walk::begin(engine, &spot, store, describer, (infinite, closed), out).await?;
+        let walk = Walk::begin(engine, &spot, store, describer, (extent, hidden), out).await?;
         Body::Stream(Box::new(Walking::new(walk)))
     } else {
         multistatus::end("multistatus", &mut out);
@@ -75,11 +77,23 @@ async fn look(spot: &mut Spot) -> Result<Option<Meta>, Refusal> {
     Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
 }
 
-/// What is not shown of a whole tree: members that the client could not have by themselves.
-async fn closed(ex: &mut Exchange, spot: &Spot) -> Result<Vec<Vec<u8>>, Refusal> {
-    let refused = find_refused(ex, spot, &[Asked { spot, deed: Deed::Read }]).await?;
-    if refused.len() >= REFUSED_MAX {
-        let words = format!("{REFUSED_MAX} or more members of the tree are refused");
+/// Members that a listing leaves out at most.
+const HIDDEN_MAX: usize = 16_384;
+
+/// What is not shown: members that the client could not have by themselves, beneath the document
+/// root.
+async fn hidden(
+    ex: &mut Exchange,
+    spot: &Spot,
+    extent: Extent,
+) -> Result<HashSet<Vec<u8>>, Refusal> {
+    let asked = [Asked { spot, deed: Deed::Read }];
+    ex.quiet = true;
+    let refused = find_refused(ex, spot, &asked, (extent, HIDDEN_MAX + 1)).await;
+    ex.quiet = false;
+    let refused = refused?;
+    if refused.len() > HIDDEN_MAX {
+        let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");
         return Err(Refusal::Fault(Fault::Forbidden, words));
     }
     Ok(refused.into_iter().map(|refused| join(&spot.rel, &refused.path)).collect())

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use lighty_core::kept::{self, is_kept, names_kept};
 use lighty_core::locate::Located;
 use lighty_core::{Exchange, Fault, Physical, Settings};
 use lighty_io::file::tree::{Tree, Whereabouts};
@@ -10,7 +11,6 @@ use lighty_io::pool::{Lane, ThreadPool};
 
 use super::refusal::Refusal;
 use super::settings::DavSettings;
-use super::store::{is_of_database, names_database};
 
 /// A place beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
@@ -78,17 +78,17 @@ impl Spot {
     /// What is there, links not followed; `None`: nothing.
     ///
     /// # Errors
-    /// 403 where a database is, or may come to have a file.
+    /// 403 where a file is, or may come to be, that the server keeps for itself.
     pub(super) async fn look(&self) -> Result<Option<Meta>, Refusal> {
-        if names_database(&self.place.path) {
-            return Err(of_database());
+        if names_kept(&self.place.path) {
+            return Err(kept());
         }
         let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
         let found = in_pool(Lane::Stat, move || tree.look(&rel)).await?;
         match found {
             // A file is no collection, whatever the URL says.
             Ok(meta) if slash && meta.kind == FileKind::File => Ok(None),
-            Ok(meta) if is_of_database(&meta) => Err(of_database()),
+            Ok(meta) if is_kept(&meta) => Err(kept()),
             Ok(meta) => Ok(Some(meta)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(None),
@@ -117,9 +117,9 @@ impl Spot {
     }
 }
 
-/// What is said of a file that belongs to a database.
-pub(super) fn of_database() -> Refusal {
-    Refusal::Fault(Fault::Forbidden, "it belongs to webdav.sqlite-db-name".to_owned())
+/// What is said of a file that the server keeps for itself.
+pub(super) fn kept() -> Refusal {
+    Refusal::Fault(Fault::Forbidden, kept::WORDS.to_owned())
 }
 
 /// The URL that a collection or a file is listed by.

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lighty_core::kept::keep;
 use lighty_io::clerk::Clerk;
 #[cfg(doc)]
 use lighty_io::file::tree::Whereabouts;
@@ -26,7 +27,6 @@ use rusqlite::Connection;
 
 use keeper::{Gate, Keeper, Tell};
 
-pub(super) use keeper::{holds_database, is_of_database, names_database};
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
 pub(super) use properties::{Change, Changed, Dead, Described};
 
@@ -45,7 +45,7 @@ impl Stores {
 
     /// Knows a database by its files, so that nobody gets them, before it is first used.
     pub fn expect(&self, path: &Path) {
-        keeper::remember(path);
+        keep(path, keeper::ADDED);
     }
 
     /// The store in this file. Nothing is opened before it is used.

@@ -1,7 +1,7 @@
 //! The members of a collection, described while they are read: however many there are, a few hundred
 //! of each level are in memory.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,8 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::BodyStream;
-use lighty_http::Status;
-use lighty_io::file::tree::{TREE_DEPTH_MAX, Tree, Whereabouts, is_staging};
+use lighty_io::file::tree::{Extent, TREE_DEPTH_MAX, Tree, Whereabouts, is_staging};
 use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
@@ -37,9 +36,9 @@ pub(super) struct Walk {
     follow: Follow,
     store: Option<Store>,
     describer: Describer,
-    infinite: bool,
-    /// Members that are not described, beneath the document root.
-    closed: Vec<Vec<u8>>,
+    extent: Extent,
+    /// Members that are left out, beneath the document root.
+    hidden: HashSet<Vec<u8>>,
     /// The links that the way to the collection goes through.
     links: Vec<Vec<u8>>,
     /// Collections that are being read, the innermost last.
@@ -72,7 +71,7 @@ impl Walk {
         spot: &Spot,
         store: Option<Store>,
         describer: Describer,
-        (infinite, closed): (bool, Vec<Vec<u8>>),
+        (extent, hidden): (Extent, HashSet<Vec<u8>>),
         out: Vec<u8>,
     ) -> Result<Self, Refusal> {
         let mut walk = Self {
@@ -82,8 +81,8 @@ impl Walk {
             follow: follow(spot),
             store,
             describer,
-            infinite,
-            closed,
+            extent,
+            hidden,
             levels: Vec::new(),
             members: VecDeque::new(),
             known: VecDeque::new(),
@@ -156,12 +155,10 @@ impl Walk {
                 level.staging.push(entry.name);
                 continue;
             }
-            if self.closed.contains(&join(&level.rel, &entry.name)) {
-                let url = listed(&[&*level.url, b"/", &entry.name].concat(), entry.meta.kind);
-                multistatus::push_outcome(&url, Status::FORBIDDEN, None, &mut self.out);
+            if !self.hidden.is_empty() && self.hidden.contains(&join(&level.rel, &entry.name)) {
                 continue;
             }
-            let enters = self.infinite && entry.meta.kind == FileKind::Directory;
+            let enters = self.extent == Extent::Tree && entry.meta.kind == FileKind::Directory;
             self.into = enters.then(|| entry.name.clone());
             if matches!(entry.meta.kind, FileKind::File | FileKind::Directory) {
                 self.members.push_back(entry);

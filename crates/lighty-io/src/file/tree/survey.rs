@@ -15,8 +15,18 @@ use super::{TREE_DEPTH_MAX, Tree, is_staging, look_at, open_dir};
 pub struct Survey {
     levels: Vec<Level>,
     path: Vec<u8>,
+    extent: Extent,
     /// The directory that ended the last batch.
     into: Option<Vec<u8>>,
+}
+
+/// How far a survey goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// What is in the directory itself.
+    Members,
+    /// All that is beneath it.
+    Tree,
 }
 
 struct Level {
@@ -39,25 +49,20 @@ impl Survey {
     ///
     /// # Errors
     /// What the system says.
-    pub fn begin(tree: &Tree, path: &[u8]) -> io::Result<Self> {
+    pub fn begin(tree: &Tree, path: &[u8], extent: Extent) -> io::Result<Self> {
         let found = resolve::find_fd(tree.dir.as_fd(), path, tree.how)?;
         let dir = open_dir(found.as_fd(), b".")?;
         let entries = Dir::read_from(&dir)?;
         let levels = vec![Level { dir, entries, path_len: 0 }];
-        Ok(Self { levels, path: Vec::new(), into: None })
+        Ok(Self { levels, path: Vec::new(), extent, into: None })
     }
 
-    /// The next members, at most `most`; none at the end. A batch ends with a directory. The next one
-    /// begins with what is in that, if `enter` says so.
+    /// The next members, at most `most`; none at the end. A batch of a tree ends with a directory.
     ///
     /// # Errors
-    /// What the system says of the directory that is to be entered, or of its entries; beyond
-    /// [`TREE_DEPTH_MAX`] that its name is too long.
-    pub fn next_batch(&mut self, most: usize, enter: bool) -> io::Result<Vec<Member>> {
-        match self.into.take() {
-            Some(name) if enter => self.enter(&name)?,
-            _ => {}
-        }
+    /// What the system says of the entries.
+    pub fn next_batch(&mut self, most: usize) -> io::Result<Vec<Member>> {
+        self.into = None;
         let mut batch = Vec::new();
         while let Some(level) = self.levels.last_mut().filter(|_| batch.len() < most) {
             self.path.truncate(level.path_len);
@@ -78,7 +83,7 @@ impl Survey {
             };
             push_name(&mut self.path, &name);
             batch.push(Member { path: self.path.clone(), meta });
-            if meta.kind == FileKind::Directory {
+            if meta.kind == FileKind::Directory && self.extent == Extent::Tree {
                 self.into = Some(name);
                 break;
             }
@@ -86,12 +91,18 @@ impl Survey {
         Ok(batch)
     }
 
-    fn enter(&mut self, name: &[u8]) -> io::Result<()> {
+    /// Goes on with what is in the directory that ended the last batch, if one did. After an error it
+    /// goes on behind that.
+    ///
+    /// # Errors
+    /// What the system says of the directory; beyond [`TREE_DEPTH_MAX`] that its name is too long.
+    pub fn enter(&mut self) -> io::Result<()> {
+        let Some(name) = self.into.take() else { return Ok(()) };
         let Some(level) = self.levels.last() else { return Ok(()) };
         if self.levels.len() > TREE_DEPTH_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let opened = open_dir(level.dir.as_fd(), name).and_then(|dir| {
+        let opened = open_dir(level.dir.as_fd(), &name).and_then(|dir| {
             let entries = Dir::read_from(&dir)?;
             Ok(Level { dir, entries, path_len: self.path.len() })
         });

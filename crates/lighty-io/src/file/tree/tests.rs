@@ -348,6 +348,7 @@ fn a_place_has_one_name_whatever_the_way_to_it() {
         assert_eq!(through.links, [path("link"), path("col/deep")]);
         assert_eq!(canonical(&path("link/deep/new")), path("col/sub/new"));
         assert_eq!(canonical(&path("none/such")), path("none/such"));
+        assert_eq!(canonical_through(&path("link/deep/new")), path("col/sub/new"));
         let whole = place.tree.whereabouts(b"").expect("the root");
         assert_eq!(whole.path, root.as_os_str().as_encoded_bytes());
     }
@@ -361,10 +362,13 @@ fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
     }
     std::os::unix::fs::symlink("s", place.path("t/link")).expect("a link");
     for most in [1, 2, 100] {
-        let mut survey = Survey::begin(&place.tree, b"t").expect("a directory");
+        let mut survey = Survey::begin(&place.tree, b"t", Extent::Tree).expect("a directory");
         let (mut seen, mut enter) = (Vec::new(), true);
         loop {
-            let batch = survey.next_batch(most, enter).expect("members");
+            if enter {
+                survey.enter().expect("a directory");
+            }
+            let batch = survey.next_batch(most).expect("members");
             let Some(last) = batch.last() else { break };
             assert!(batch.len() <= most);
             enter = last.path != b"closed";
@@ -373,6 +377,14 @@ fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
         }
         seen.sort();
         assert_eq!(seen, ["a", "closed", "link", "s", "s/b", "s/d", "s/d/c"]);
+        let mut survey = Survey::begin(&place.tree, b"t", Extent::Members).expect("a directory");
+        let mut count = 0;
+        while let Some(seen) = survey.next_batch(most).ok().filter(|seen| !seen.is_empty()) {
+            assert!(seen.len() == most || most == 100);
+            count += seen.len();
+            survey.enter().expect("nothing to enter");
+        }
+        assert_eq!(count, 4);
     }
 }
 

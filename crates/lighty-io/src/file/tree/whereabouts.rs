@@ -119,6 +119,25 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
     path.to_vec()
 }
 
+/// Links at the end of a path that are followed at most, as the system does.
+const LINKS_MAX: usize = 40;
+
+/// As [`canonical`], of what a link at its end leads to, there or not.
+pub fn canonical_through(path: &[u8]) -> Vec<u8> {
+    let mut place = canonical(path);
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(OsStr::from_bytes(&place)) else { break };
+        let target = target.as_os_str().as_bytes();
+        let above =
+            place.iter().rposition(|byte| *byte == b'/').filter(|_| !target.starts_with(b"/"));
+        place = match above {
+            Some(slash) => canonical(&join(&place[..slash], target)),
+            None => canonical(target),
+        };
+    }
+    place
+}
+
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -1,16 +1,18 @@
-//! The database file: opened when it is needed, given up when it is gone, and known wherever its
-//! files are met.
+//! The database file: opened when it is needed, given up when it is gone, and kept from everybody
+//! else.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
+use lighty_core::kept::{is_kept, keep};
 use lighty_io::file::Meta;
-use lighty_io::file::tree::{canonical, meta_of_path, remove_path};
+use lighty_io::file::tree::{canonical_through, meta_of_path, remove_path};
 
-use super::{Db, io_error, is_below};
+use super::{Db, io_error};
 
 /// Who is told of what concerns no single request.
 pub(super) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -55,7 +57,7 @@ impl Keeper {
         let _ = db.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         drop(db);
         for name in added_names(&self.path) {
-            if meta_of_path(&name).is_ok_and(|meta| is_of_database(&meta)) {
+            if meta_of_path(&name).is_ok_and(|meta| is_kept(&meta)) {
                 // Nobody may remove it: opening what comes next says so.
                 let _ = remove_path(&name);
             }
@@ -70,64 +72,19 @@ impl Keeper {
                 self.path.display()
             ));
         }
-        remember(&self.path);
+        keep(&self.path, ADDED);
         Ok((db, meta_of_path(&self.path)?))
     }
 }
 
-/// The files of a database.
-struct Known {
-    name: PathBuf,
-    /// Links resolved.
-    path: Vec<u8>,
-    files: Vec<Meta>,
-}
-
-/// The files of all databases: nobody gets them by a URL.
-static KNOWN: RwLock<Vec<Known>> = RwLock::new(Vec::new());
-
-/// How SQLite ends the names of the files that it has beside a database.
-const ADDED: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// How SQLite ends the names of the files that it has beside a database, at the end of all links. It
+/// believes what it finds there: a journal is played back.
+pub(super) const ADDED: &[&str] = &["-wal", "-shm", "-journal"];
 
 /// What it calls them.
 fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
-    ADDED.into_iter().map(|ending| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(ending);
-        PathBuf::from(name)
-    })
-}
-
-/// Notes which files belong to a database now.
-pub(super) fn remember(path: &Path) {
-    let names = std::iter::once(path.to_owned()).chain(added_names(path));
-    let files = names.filter_map(|name| meta_of_path(&name).ok()).collect();
-    let known =
-        Known { name: path.to_owned(), path: canonical(path.as_os_str().as_bytes()), files };
-    let mut all = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|known| known.name != path);
-    all.push(known);
-}
-
-/// Whether a file belongs to a database.
-pub(in super::super) fn is_of_database(meta: &Meta) -> bool {
-    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    all.iter().flat_map(|known| &known.files).any(|file| file.same_file(meta))
-}
-
-/// Whether a path, its directories' links resolved, is that of a database or of a file that SQLite may
-/// come to have beside it. It believes what it finds there: a journal is played back.
-pub(in super::super) fn names_database(path: &[u8]) -> bool {
-    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    let mut rests = all.iter().filter_map(|known| path.strip_prefix(&*known.path));
-    let is_own = |rest: &[u8]| rest.is_empty() || ADDED.iter().any(|end| rest == end.as_bytes());
-    rests.any(is_own)
-}
-
-/// Whether a database lies beneath a directory.
-pub(in super::super) fn holds_database(directory: &[u8]) -> bool {
-    let all = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    all.iter().any(|known| is_below(&known.path, directory))
+    let path = canonical_through(path.as_os_str().as_bytes());
+    ADDED.iter().map(move |end| OsString::from_vec([&*path, end.as_bytes()].concat()).into())
 }
 
 /// Whether another process holds the database, so that whoever asks for it need not wait to hear it:

@@ -1,0 +1,72 @@
+//! Files that the server keeps for itself where a URL may lead to them: nobody gets them, whatever
+//! names them, and nobody makes what would be taken for one of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use lighty_io::file::Meta;
+use lighty_io::file::tree::{canonical, canonical_through, meta_of_path};
+
+/// What is said of one.
+pub const WORDS: &str = "the server keeps this file for itself";
+
+/// A file, and those that may come to be beside it.
+struct Kept {
+    name: PathBuf,
+    /// Where that is and where it leads to, directories' links resolved.
+    paths: Vec<Vec<u8>>,
+    beside: &'static [&'static str],
+    files: Vec<Meta>,
+}
+
+/// Whether there are any: nearly always there are none.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+static ALL: RwLock<Vec<Kept>> = RwLock::new(Vec::new());
+
+/// Keeps a file, as it is now, and those whose names have one of some endings besides. To be called
+/// again when they are others. It asks the disk, so it blocks.
+pub fn keep(name: &Path, beside: &'static [&'static str]) {
+    use std::os::unix::ffi::OsStrExt;
+    let given = name.as_os_str().as_bytes();
+    let mut paths = vec![canonical(given), canonical_through(given)];
+    paths.dedup();
+    let endings = || std::iter::once("").chain(beside.iter().copied());
+    let names = paths.iter().flat_map(|path| endings().map(move |end| with_ending(path, end)));
+    let files = names.filter_map(|name| meta_of_path(&name).ok()).collect();
+    let kept = Kept { name: name.to_owned(), paths, beside, files };
+    let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|kept| kept.name != name);
+    all.push(kept);
+    ANY.store(true, Ordering::Release);
+}
+
+fn with_ending(path: &[u8], ending: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    PathBuf::from(std::ffi::OsString::from_vec([path, ending.as_bytes()].concat()))
+}
+
+/// Whether a file is one of those.
+pub fn is_kept(meta: &Meta) -> bool {
+    any(|kept| kept.files.iter().any(|file| file.same_file(meta)))
+}
+
+/// Whether a path, its directories' links resolved, is that of one, there or not.
+pub fn names_kept(path: &[u8]) -> bool {
+    any(|Kept { paths, beside, .. }| {
+        let mut rests = paths.iter().filter_map(|kept| path.strip_prefix(&**kept));
+        rests.any(|rest| rest.is_empty() || beside.iter().any(|end| rest == end.as_bytes()))
+    })
+}
+
+/// Whether one lies beneath a directory, links resolved.
+pub fn holds_kept(directory: &[u8]) -> bool {
+    let is_below = |path: &[u8]| path.strip_prefix(directory).is_some_and(|p| p.starts_with(b"/"));
+    any(|kept| kept.paths.iter().any(|path| is_below(path)))
+}
+
+fn any(holds: impl FnMut(&Kept) -> bool) -> bool {
+    ANY.load(Ordering::Acquire)
+        && ALL.read().unwrap_or_else(PoisonError::into_inner).iter().any(holds)
+}

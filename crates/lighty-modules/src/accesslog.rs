@@ -120,6 +120,7 @@ impl AccessLog {
             bytes_in: request.head_bytes + ex.body.received(),
             bytes_out: ex.bytes_sent,
             head_out: ex.head_sent,
+            environment: &ex.environment,
             physical: (&ex.physical.docroot, &ex.physical.rel),
             host: &request.authority,
             server_name: ex.settings.core.server_name.as_deref(),

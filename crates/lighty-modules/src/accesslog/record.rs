@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use lighty_core::Environment;
 use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
 use lighty_io::local_time::LocalTime;
@@ -29,6 +30,8 @@ pub(super) struct Record<'a> {
     pub(super) bytes_out: u64,
     /// Of these, the bytes of the head.
     pub(super) head_out: u64,
+    /// Variables that modules have set.
+    pub(super) environment: &'a Environment,
     /// Document root, and the path beneath it.
     pub(super) physical: (&'a [u8], &'a [u8]),
     /// Host of the request.

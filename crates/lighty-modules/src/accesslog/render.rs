@@ -44,8 +44,9 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
         Part::ResponseField(name) => field(name, record.response_fields, escaping, out),
         Part::Cookie(name) => or_dash(cookie(name, record.request_fields), escaping, out),
         Part::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
-        // Filled by modules that set variables of a request; none does so yet.
-        Part::Environment(_) => out.push(b'-'),
+        Part::Environment(name) => {
+            or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
+        }
         Part::Upstream(what) => of_upstream(*what, record, escaping, out),
         Part::FileName => file_name(record, escaping, out),
         Part::ServerName => server_name(record, escaping, out),

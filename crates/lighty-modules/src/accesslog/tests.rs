@@ -1,5 +1,8 @@
 //! Lines as they are written, from a request made by hand.
 
+use std::sync::LazyLock;
+
+use lighty_core::Environment;
 use lighty_http::{Fields, Known};
 use lighty_io::local_time::LocalTime;
 use proptest::prelude::*;
@@ -10,6 +13,12 @@ use super::record::{Connection, Moment, Record};
 use super::{json, render};
 
 const WHEN: i64 = 784_111_777;
+
+static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+    let mut environment = Environment::default();
+    environment.set(b"ROOM", b"a \"b\"");
+    environment
+});
 
 fn moment(unix_s: i64, micros: u32) -> Moment {
     Moment { local: LocalTime::at(unix_s), micros }
@@ -32,6 +41,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         bytes_in: 120,
         bytes_out: 1234,
         head_out: 234,
+        environment: &ENVIRONMENT,
         physical: (b"/srv/www", b"a/b"),
         host: b"example.org",
         server_name: None,
@@ -70,6 +80,7 @@ fn every_letter() {
         ("%{Content-Type}o|%{session}C|%{x}C", "text/html|abc|-"),
         ("%D|%T|%{ms}T|%{us}T|%{ns}T", "1234567|1|1234|1234567|1234567000"),
         ("%{x}e|%{x}n|%f", "-|-|/srv/www/a/b"),
+        ("%{ROOM}e|%{ROOM}n", "a \\x22b\\x22|a \\x22b\\x22"),
         ("%v|%V|%X|100%%", "example.org|example.org|+|100%"),
         ("%{sec}t|%{msec}t|%{usec}t", "784111777|784111777123|784111777123456"),
         ("%{begin:sec}t|%{begin:msec_frac}t|%{usec_frac}t", "784111775|005|123456"),

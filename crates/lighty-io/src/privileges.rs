@@ -4,10 +4,10 @@
 //! a chroot), raise the limits, bind, then [`drop_privileges`].
 
 use std::ffi::{CStr, CString};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -301,12 +301,13 @@ pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(allowed)) })
 }
 
-/// A file with the number of the process in it. Dropping it removes the file if it is still ours.
+/// A file with the number of the process in it. Dropping it removes the file if it is still ours,
+/// or empties it where that is no longer permitted.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
-    dev: u64,
-    ino: u64,
+    /// Kept open: with other rights, or in a chroot, it could not be opened again.
+    file: File,
     pid: u32,
 }
 
@@ -323,6 +324,7 @@ impl PidFile {
 
     fn write(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -330,27 +332,38 @@ impl PidFile {
             // A FIFO without a reader must not hold the start up.
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
+        if !file.metadata()?.is_file() {
             // It is removed at the end: no device or socket may be taken for it.
             return Err(io::Error::other("is not a regular file"));
         }
         file.set_len(0)?;
         let pid = std::process::id();
         writeln!(file, "{pid}")?;
-        Ok(PidFile { path: path.to_path_buf(), dev: meta.dev(), ino: meta.ino(), pid })
+        Ok(PidFile { path: path.to_path_buf(), file, pid })
+    }
+
+    /// Whether the file still says our number: another server may have written its own.
+    fn is_ours(&self) -> bool {
+        let mut text = [0; 16];
+        let count = self.file.read_at(&mut text, 0).unwrap_or(0);
+        text[..count] == *format!("{}\n", self.pid).as_bytes()
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let (ours, named) = (self.file.metadata()?, std::fs::symlink_metadata(&self.path)?);
+        if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        std::fs::remove_file(&self.path)
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
         // A child that inherited the value must not remove the file of its parent.
-        let ours = std::process::id() == self.pid
-            && std::fs::symlink_metadata(&self.path)
-                .is_ok_and(|meta| (meta.dev(), meta.ino()) == (self.dev, self.ino));
-        if ours && std::fs::remove_file(&self.path).is_err() {
+        if std::process::id() == self.pid && self.is_ours() && self.remove().is_err() {
             // The directory may belong to root, and we no longer do: an empty file says "gone".
-            let _ = OpenOptions::new().write(true).truncate(true).open(&self.path);
+            let _ = self.file.set_len(0);
         }
     }
 }
@@ -375,6 +388,21 @@ mod tests {
         drop(socket);
         std::os::unix::fs::symlink("elsewhere", dir.path().join("link")).expect("link");
         assert!(PidFile::create(&dir.path().join("link")).is_err());
+    }
+
+    #[test]
+    fn a_pid_file_that_cannot_be_removed_is_emptied_and_one_of_another_server_is_left() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (path, aside) = (dir.path().join("pid"), dir.path().join("aside"));
+        let pid_file = PidFile::create(&path).expect("create");
+        std::fs::rename(&path, &aside).expect("rename");
+        std::fs::write(&path, "another's\n").expect("write");
+        drop(pid_file);
+        assert_eq!(std::fs::read_to_string(&aside).expect("read"), "");
+        let pid_file = PidFile::create(&path).expect("create");
+        std::fs::write(&path, "1\n").expect("write");
+        drop(pid_file);
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "1\n");
     }
 
     #[test]

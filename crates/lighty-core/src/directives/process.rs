@@ -257,13 +257,19 @@ fn privileges() -> Vec<Row> {
             .scope(Scope::Server)
             .default("")
             .since("1.4")
-            .doc("Directory to lock the process into; every path is then beneath it.")
+            .doc(
+                "Directory to lock the process into; paths are then beneath it. Logs and the pid file \
+                 are opened before; HUP looks logs up beneath it.",
+            )
             .example("server.chroot = \"/srv/www\""),
         Row::string("server.pid-file", |s, v| s.server.pid_file = optional(v))
             .scope(Scope::Server)
             .default("")
             .since("1.4")
-            .doc("File to write the process id to; removed when the server stops.")
+            .doc(
+                "File to write the process id to; removed when the server stops, or emptied where its \
+                 user may not remove it.",
+            )
             .example("server.pid-file = \"/run/lighty.pid\""),
         Row::bool("server.core-files", |s, v| s.server.core_files = v)
             .scope(Scope::Server)

@@ -56,7 +56,10 @@ pub struct Worker {
     idle_busies: RefCell<Vec<Box<Busy>>>,
     connections_max: usize,
     date: RefCell<(i64, [u8; 29])>,
+    /// Called when a connection has left, or, while listeners wait for that, has become idle.
     room: Notify,
+    /// Listeners that wait for room.
+    crowding: Cell<u32>,
     stopping: Cell<bool>,
     /// Called when `stopping` is set.
     stop: Notify,
@@ -93,6 +96,7 @@ impl Worker {
             connections_max: connections_max.max(1),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
+            crowding: Cell::new(0),
             stopping: Cell::new(false),
             stop: Notify::new(),
             paces: RefCell::default(),
@@ -148,6 +152,14 @@ impl Worker {
                 busy.out = Vec::new();
             }
             idle.push(busy);
+        }
+    }
+
+    /// A connection waits for a request from now on: it can make room.
+    pub fn idle(&self, slot: &Slot) {
+        self.slots.wait_idle(slot, self.now_s());
+        if self.crowding.get() > 0 {
+            self.room.notify_waiters();
         }
     }
 
@@ -255,7 +267,7 @@ impl Worker {
     /// At `server.max-connections`: idle connections make room, the longest idle first; when none
     /// is idle, the new one waits, and those behind it in the listen backlog.
     async fn make_room(&self) {
-        let mut reaped = 0;
+        let (mut reaped, mut told) = (0, false);
         while self.slots.open() >= self.connections_max + reaped && !self.stopping.get() {
             // Those accepted just now look idle until they have been given a turn to read.
             tokio::task::yield_now().await;
@@ -265,9 +277,13 @@ impl Worker {
             let closed = self.room.notified();
             reaped = self.reap();
             if reaped == 0 {
-                self.services.counters.accept_pauses.add(1);
-                self.log(Level::Warning, "server.max-connections reached and none is idle");
+                if !std::mem::replace(&mut told, true) {
+                    self.services.counters.accept_pauses.add(1);
+                    self.log(Level::Warning, "server.max-connections reached and none is idle");
+                }
+                self.crowding.set(self.crowding.get() + 1);
                 closed.await;
+                self.crowding.set(self.crowding.get() - 1);
             }
         }
     }
@@ -278,14 +294,16 @@ impl Worker {
         reaped
     }
 
-    /// Descriptors ran out: room is made, and accepting rests until something was closed.
+    /// Descriptors ran out: accepting rests until something was closed. If nothing is, idle
+    /// connections make room; before that, those accepted just now get the time to ask.
     async fn pause_accepting(&self, error: &std::io::Error) {
         self.services.counters.accept_pauses.add(1);
         self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
         let closed = self.room.notified();
         self.services.shed();
-        self.reap();
-        let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
+        if tokio::time::timeout(ACCEPT_PAUSE, closed).await.is_err() {
+            self.reap();
+        }
     }
 
     /// Once a second: time-outs, and what is kept for nobody is let go.

@@ -63,6 +63,45 @@ fn busy_connections_are_not_closed_to_make_room() {
     assert_eq!(waiting.response().status, 206);
 }
 
+#[test]
+fn a_connection_that_becomes_idle_makes_room_for_those_who_wait() {
+    let limits = "server.max-connections = 2\nserver.max-worker = 1\nserver.max-head-time = 0\n\
+                  server.max-keep-alive-idle = 600";
+    let server = lighty!().file("a", "x").config(limits).start();
+    let mut busy = [server.connect(), server.connect()];
+    for client in &mut busy {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /a HTTP/1.1\r\n");
+        assert_eq!(client.response().text(), "x");
+    }
+    let mut waiting = server.connect();
+    waiting.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.await_log("none is idle");
+    busy[1].send("Host: a\r\n\r\n");
+    assert_eq!(busy[1].response().text(), "x");
+    assert_eq!(waiting.response().text(), "x");
+    busy[1].expect_end();
+    busy[0].send("Host: a\r\n\r\n");
+    assert_eq!(busy[0].response().text(), "x", "one that is in a request stays");
+}
+
+#[test]
+fn a_burst_beyond_the_descriptors_is_answered_whole() {
+    let limits = "server.max-fds = 128\nserver.max-connections = 1000\nserver.max-worker = 1";
+    let server = lighty!().file("a", "x").config(limits).start();
+    for _ in 0..3 {
+        let mut burst: Vec<Client> = (0..300)
+            .map(|_| {
+                let mut client = server.connect();
+                client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                client
+            })
+            .collect();
+        for client in &mut burst {
+            assert_eq!(client.response().text(), "x");
+        }
+    }
+}
+
 /// So many bytes of answers took as long as the rate says: no less, and no longer but for what the
 /// machine was busy with. The bucket begins full, with a quarter of a second's worth.
 fn assert_within_10_percent(start: &Stopwatch, bytes: usize, kbytes_per_second: f64) {

@@ -72,7 +72,7 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
                 After::Idle if !conn.slot.is_closing() => {}
                 After::Linger => {
                     // It still counts, and is among those that make room.
-                    worker.slots.wait_idle(&conn.slot, worker.now_s());
+                    worker.idle(&conn.slot);
                     if let Some(stream) = Rc::into_inner(conn.stream) {
                         // Whatever comes of it, the connection is over.
                         let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
@@ -106,7 +106,7 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
         let (idle_s, log_idle) = (core.max_connection_idle_s, core.log_timeouts);
         conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
     }
-    worker.slots.wait_idle(&conn.slot, worker.now_s());
+    worker.idle(&conn.slot);
     if conn.slot.is_closing() {
         conn.slot.close_soon();
     }

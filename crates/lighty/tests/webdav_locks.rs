@@ -169,3 +169,15 @@ fn names_are_locked_as_they_are_written_on_the_disk() {
     assert_eq!(put(&server, "/a.txt", "x"), 423);
     assert_eq!(put(&server, "/a.Txt", "x"), 423);
 }
+
+#[test]
+fn hard_links_are_files_of_their_own() {
+    let server = dav_with_database("").file("a", "A").start();
+    std::fs::hard_link(server.root("a"), server.root("b")).expect("a link");
+    let token = token_of(&lock(&server, "/a", ""));
+    assert_eq!((put(&server, "/a", "x"), put(&server, "/b", "B")), (423, 204));
+    assert_eq!(std::fs::read(server.root("a")).expect("a file"), b"A");
+    let shown = format!("If: ({token})\r\n");
+    assert_eq!(request(&server, "PUT", "/a", &shown, "AA").status, 204);
+    assert_eq!(std::fs::read(server.root("b")).expect("a file"), b"B");
+}

@@ -1,4 +1,6 @@
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::super::resolve::{self, Follow, How};
@@ -386,6 +388,27 @@ fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
         }
         assert_eq!(count, 4);
     }
+}
+
+#[test]
+fn a_path_may_be_followed_to_the_end_of_its_links() {
+    let place = Place::new();
+    place.write("col/file", "F");
+    let root = place.directory.path().canonicalize().expect("a path");
+    let path = |rel: &str| root.join(rel).into_os_string().into_encoded_bytes();
+    let link = |name: &str, target: &[u8]| {
+        std::os::unix::fs::symlink(OsStr::from_bytes(target), place.path(name)).expect("a link");
+    };
+    link("first", b"col/second");
+    link("col/second", b"../third");
+    link("third", &path("col/file"));
+    link("dangling", b"col/none");
+    link("circle", b"circle");
+    assert_eq!(canonical_through(&path("first")), path("col/file"));
+    assert_eq!(canonical_through(&path("dangling")), path("col/none"));
+    assert_eq!(canonical_through(&path("circle")), path("circle"));
+    assert_eq!(canonical_through(&path("none/such")), path("none/such"));
+    assert_eq!(canonical(&path("first")), path("first"));
 }
 
 #[test]

@@ -124,25 +124,12 @@ pub fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
     number(minutes % 60, 2, b'0', out);
 }
 
-/// Appends a number with at least `width` characters.
+/// Appends a number with at least `width` digits or what fills them up.
 pub fn number(value: i64, width: usize, fill: u8, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut start = digits.len();
-    let mut left = value.unsigned_abs();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
     if value < 0 {
         out.push(b'-');
     }
-    let missing = width.saturating_sub(digits.len() - start);
-    out.extend(std::iter::repeat_n(fill, missing));
-    out.extend_from_slice(&digits[start..]);
+    lighty_http::decimal::push_padded(value.unsigned_abs(), width, fill, out);
 }
 
 fn weekday(time: &LocalTime) -> &'static str {

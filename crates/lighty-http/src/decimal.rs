@@ -7,6 +7,11 @@ const DIGITS_MAX: usize = 20;
 
 /// Appends a number.
 pub fn push(number: u64, out: &mut Vec<u8>) {
+    push_padded(number, 0, b'0', out);
+}
+
+/// Appends a number, with as much of `fill` before it as `width` characters need.
+pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     let mut digits = [0; DIGITS_MAX];
     let mut start = digits.len();
     let mut left = number;
@@ -18,6 +23,8 @@ pub fn push(number: u64, out: &mut Vec<u8>) {
             break;
         }
     }
+    let missing = width.saturating_sub(DIGITS_MAX - start);
+    out.extend(core::iter::repeat_n(fill, missing));
     out.extend_from_slice(&digits[start..]);
 }
 
@@ -47,6 +54,15 @@ mod tests {
         assert_eq!(parse(b"0012"), Some(12));
         for bad in ["", "+1", "-1", " 1", "1 ", "1,1", "0x1", "1.0", "18446744073709551616"] {
             assert_eq!(parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn is_as_wide_as_asked_for_at_least() {
+        for (number, fill, padded) in [(7, b'0', "007"), (7, b' ', "  7"), (1234, b'0', "1234")] {
+            let mut out = Vec::new();
+            push_padded(number, 3, fill, &mut out);
+            assert_eq!(out, padded.as_bytes());
         }
     }
 

@@ -44,8 +44,8 @@ pub struct Hooks {
     pub docroot: bool,
     pub physical: bool,
     pub place: bool,
-    pub found: bool,
     pub directory: bool,
+    pub found: bool,
     pub conditions: bool,
     pub handle: bool,
     pub send_file: bool,
@@ -112,13 +112,13 @@ pub trait Module {
         Step::Next
     }
 
-    /// The path is looked up, and index files are chosen; something is there.
-    fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+    /// What was found is a directory.
+    fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// What was found is a directory.
-    fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+    /// The path is looked up, and index files are chosen; something is there.
+    fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
@@ -168,8 +168,8 @@ pub(crate) enum Phase {
     Docroot,
     Physical,
     Place,
-    Found,
     Directory,
+    Found,
     Conditions,
     Handle,
     SendFile,
@@ -324,8 +324,8 @@ impl Hooks {
             self.docroot,
             self.physical,
             self.place,
-            self.found,
             self.directory,
+            self.found,
             self.conditions,
             self.handle,
             self.send_file,

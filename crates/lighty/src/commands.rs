@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::CommandFactory;
+use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::{Settings, directives};
 use lighty_server::{boot, check, modules};
@@ -18,6 +19,9 @@ const FAILED: u8 = 1;
 
 /// Runs the command; every error has been printed when it returns.
 pub(crate) fn run(cli: Cli) -> ExitCode {
+    if let Some(text) = misplaced(&cli) {
+        Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
     let done = match &cli.command {
         Some(Command::Serve { dir, listen, browse }) => site::configuration(dir, listen, *browse)
             .and_then(|text| start_text(&cli, "lighty serve", &text)),
@@ -44,6 +48,18 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// What was typed beside a command that does not look at it.
+fn misplaced(cli: &Cli) -> Option<&'static str> {
+    use Command::{Fmt, Generate, Proxy, Serve};
+    let command = cli.command.as_ref()?;
+    let takes_none = matches!(command, Serve { .. } | Proxy { .. } | Fmt { .. } | Generate { .. });
+    if takes_none && cli.config.is_some() {
+        return Some("this command reads no configuration: -f has no place beside it");
+    }
+    (cli.test > 0 || cli.print || cli.version || cli.build_info)
+        .then_some("-t, -p, -v and -V have no place beside a command")
 }
 
 /// Why a command failed.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use lighty_config::{Active, Config, Facts, Field, Sources};
 use lighty_core::Settings;
+use lighty_http::host::parse_host;
 use lighty_http::{Fields, Known, uri};
 
 use crate::cli::Format;
@@ -72,13 +73,18 @@ impl Request {
             .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
         let query = split.query(&normalised).unwrap_or_default();
         let bind = &global.server.bind;
+        let fields = fields(asked.headers)?;
+        let host = match host {
+            "" => fields.get(Known::Host).unwrap_or_default(),
+            host => host.as_bytes(),
+        };
         Ok(Self {
             scheme,
-            host: host.to_ascii_lowercase(),
+            host: authority(host, &global.server.parse)?,
             path: String::from_utf8_lossy(&path).into_owned(),
             query: String::from_utf8_lossy(query).into_owned(),
             method: asked.method.to_ascii_uppercase(),
-            fields: fields(asked.headers)?,
+            fields,
             from: asked.from,
             socket: asked
                 .socket
@@ -91,6 +97,20 @@ impl Request {
     fn field(&self, known: Known) -> Option<Cow<'_, str>> {
         Some(String::from_utf8_lossy(self.fields.get(known).unwrap_or_default()))
     }
+}
+
+/// As a request's host is seen by conditions; empty if there is none.
+fn authority(text: &[u8], opts: &uri::ParseOpts) -> Result<String, Failure> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let mut host = Vec::new();
+    let port = parse_host(text, opts, &mut host).map_err(|_| {
+        let text = String::from_utf8_lossy(text);
+        Failure::Says(format!("{text}: neither a name nor an address"))
+    })?;
+    let host = String::from_utf8_lossy(&host);
+    Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")))
 }
 
 fn fields(headers: &[String]) -> Result<Fields, Failure> {

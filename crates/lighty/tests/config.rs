@@ -151,6 +151,31 @@ fn a_wrong_command_line_exits_with_2_and_a_missing_file_with_1() {
     let (code, _, err) = setup.run(&["-t", "-f", "/no/such/file.conf"]);
     assert_eq!(code, 1);
     assert!(err.contains("/no/such/file.conf"), "{err}");
+    for misplaced in [
+        &["serve", "-f", "@CONF@", "/no/such/directory"] as &[&str],
+        &["-f", "@CONF@", "proxy", "--to", ":1"],
+        &["-t", "serve", "/no/such/directory"],
+        &["-p", "check", "-f", "@CONF@"],
+    ] {
+        assert_eq!(setup.run(misplaced).0, 2, "{misplaced:?}");
+    }
+}
+
+#[test]
+fn explain_sees_a_host_as_a_request_would() {
+    let setup = lighty!().config("$HTTP[\"host\"] == \"example.org\" { server.tag = \"for it\" }");
+    for (url, field) in [
+        ("http://Example.ORG./a", "X: y"),
+        ("http://example.org:8080/a", "X: y"),
+        ("/a", "Host: EXAMPLE.org"),
+    ] {
+        let (code, out, err) = setup.run(&["explain", url, "-H", field, "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{err}");
+        assert!(out.contains("for it"), "{url} {field}: {out}");
+    }
+    let (code, _, err) = setup.run(&["explain", "http://[::1/", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("[::1"), "{err}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tokio::sync::oneshot;
 
+use crate::threads;
+
 /// Jobs that may wait at once: each belongs to a request.
 pub const JOBS_MAX: usize = 1024;
 
@@ -41,10 +43,7 @@ impl<S: 'static> Clerk<S> {
         make: impl FnMut() -> io::Result<S> + Send + 'static,
     ) -> io::Result<Self> {
         let (jobs, inbox) = sync_channel(JOBS_MAX);
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || work(&inbox, make))?;
+        threads::start(name, Some(STACK_BYTES), move || work(&inbox, make))?;
         Ok(Self { jobs })
     }
 

@@ -15,7 +15,7 @@
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `clerk` (databases), `spawn` (processes of ours), then `log_writer`,
-//! `local_time`, `signals`, `slice` and `privileges`, which the process needs and a request does not.
+//! `local_time`, `signals`, `slice`, `threads`, `memory` and `privileges`, which the process needs and a request does not.
 
 pub mod cache_file;
 pub mod clerk;
@@ -27,6 +27,7 @@ pub mod listen;
 pub mod load;
 pub mod local_time;
 pub mod log_writer;
+pub mod memory;
 pub mod pool;
 pub mod privileges;
 pub mod resolve;
@@ -36,5 +37,6 @@ pub mod slice;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;
+pub mod threads;
 pub mod ticks;
 pub mod transport;

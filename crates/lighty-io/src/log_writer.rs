@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 use sink::Sink;
 
+use crate::threads;
+
 /// Bytes that wait for one handle at most; what does not fit is dropped and counted.
 pub const HANDLE_BYTES_MAX: usize = 4 << 20;
 
@@ -97,7 +99,7 @@ fn report(text: &str) {
 }
 
 impl LogWriter {
-    /// Opens a log. Its thread starts with the first line.
+    /// Opens a log. Its thread starts with the first line, or by [`start`](Self::start).
     ///
     /// # Errors
     /// What the system says about the file, the command or the syslog socket.
@@ -113,6 +115,14 @@ impl LogWriter {
             awake: AtomicBool::new(false),
         });
         Ok(LogWriter { shared })
+    }
+
+    /// Starts the log's thread, so that no line finds out that there can be none.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(&self) -> io::Result<()> {
+        self.shared.start_thread(&mut lock(&self.shared.control))
     }
 
     /// An end for one worker.
@@ -148,6 +158,10 @@ impl LogWriter {
         if control.sink.is_some() && !control.lines {
             // No thread yet, hence no line.
             return true;
+        }
+        if self.shared.start_thread(&mut control).is_err() {
+            drop(control);
+            return self.shared.write_without_thread();
         }
         control.flushes_wanted += 1;
         let wanted = control.flushes_wanted;
@@ -209,27 +223,40 @@ impl Shared {
     fn start_or_wake(self: &Arc<Self>) {
         let mut control = lock(&self.control);
         control.lines = true;
-        let Some(sink) = control.sink.take() else {
+        if control.sink.is_none() {
             self.wake.notify_one();
-            return;
-        };
+        } else if self.start_thread(&mut control).is_err() {
+            // The next line tries again.
+            self.awake.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Starts the thread unless it runs.
+    fn start_thread(self: &Arc<Self>, control: &mut Control) -> io::Result<()> {
+        let Some(sink) = control.sink.take() else { return Ok(()) };
         let shared = Arc::clone(self);
         // The sink goes along in a cell, so that it survives when no thread can be made.
         let cell = Arc::new(Mutex::new(Some(sink)));
         let given = Arc::clone(&cell);
-        let started = std::thread::Builder::new()
-            .name("log".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || {
-                if let Some(sink) = lock(&given).take() {
-                    shared.write_until_stopped(sink);
-                }
-            });
+        let started = threads::start("log", Some(STACK_BYTES), move || {
+            if let Some(sink) = lock(&given).take() {
+                shared.write_until_stopped(sink);
+            }
+        });
         if started.is_err() {
             control.sink = lock(&cell).take();
-            // The next line tries again.
-            self.awake.store(false, Ordering::SeqCst);
         }
+        started.map(drop)
+    }
+
+    /// Writes what there is on the thread of the caller, once, for want of one of the log's own.
+    fn write_without_thread(&self) -> bool {
+        let Some(mut sink) = lock(&self.control).sink.take() else { return false };
+        let written = self.write_all_buffers(&mut sink, &mut Vec::new(), true);
+        let mut control = lock(&self.control);
+        control.lines = false;
+        control.sink = Some(sink);
+        written
     }
 
     /// The thread.

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::{memory, threads};
+
 /// Stack of a pool thread in bytes: system calls and small closures, nothing deep.
 pub const STACK_BYTES: usize = 128 * 1024;
 /// Stack of a thread that computes in bytes: encoders keep tables there.
@@ -213,17 +215,19 @@ impl ThreadPool {
 
     fn start_thread(&self, lane: Lane) -> io::Result<()> {
         let shared = self.0.clone();
-        std::thread::Builder::new()
-            .name(format!("io-{lane:?}").to_lowercase())
-            .stack_size(if lane == Lane::Compute { COMPUTE_STACK_BYTES } else { STACK_BYTES })
-            .spawn(move || {
-                if lane == Lane::Compute {
-                    // Of this thread alone, on Linux. Refused: then it is as important as others.
-                    let _ = rustix::process::nice(COMPUTE_NICENESS);
-                }
-                shared.work_on(lane);
-            })
-            .map(drop)
+        let name = format!("io-{lane:?}").to_lowercase();
+        let stack = if lane == Lane::Compute { COMPUTE_STACK_BYTES } else { STACK_BYTES };
+        let work = move || {
+            if lane == Lane::Compute {
+                // Of this thread alone, on Linux. Refused: then it is as important as others.
+                let _ = rustix::process::nice(COMPUTE_NICENESS);
+            }
+            shared.work_on(lane);
+            if lane == Lane::Compute {
+                memory::give_back();
+            }
+        };
+        threads::start(&name, Some(stack), work).map(drop)
     }
 }
 

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use crate::threads;
+
 pub use watch::{Resolved, Standing, Watch};
 
 /// Addresses that an answer may have; what comes beyond is left out.
@@ -281,7 +283,7 @@ fn start_thread(
 ) -> io::Result<mpsc::UnboundedSender<Job>> {
     let (sender, jobs) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("resolver".into()).spawn(move || {
+    threads::start("resolver", None, move || {
         runtime.block_on(serve(options, files, jobs));
         // A look-up may be under way for nobody: it is not waited for.
         runtime.shutdown_timeout(Duration::ZERO);

@@ -297,8 +297,7 @@ fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
 fn abandon(pid: Pid) {
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     // It ends at once as a rule; one that hangs in the kernel must not hold a loop up.
-    let reaper = std::thread::Builder::new().name("reaper".into()).stack_size(64 << 10);
-    let started = reaper.spawn(move || {
+    let started = crate::threads::start("reaper", Some(64 << 10), move || {
         let _ = reap(pid, WaitIdOptions::EXITED);
     });
     if started.is_err() {

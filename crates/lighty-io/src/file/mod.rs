@@ -531,19 +531,9 @@ impl FileEngine {
                 ring.enqueue(lane, id, &inner.flight);
                 inner.wake_driver();
             }
-            _ => self.start_in_pool(lane, id),
+            _ => inner.start_in_pool(lane, id),
         }
         flight::Wait::new(inner.flight.clone(), id, |id| inner.cancel(id)).await
-    }
-
-    fn start_in_pool(&self, lane: Lane, id: Id) {
-        let inner = &self.0;
-        let started = inner
-            .flight
-            .start(id, |job| threads::start(&inner.pool, lane, id, job, inner.done.clone()));
-        if let Some(Err(error)) = started {
-            inner.flight.complete(id, Err(error));
-        }
     }
 
     fn span(&self, offset: u64, length: u64) -> open_file::Span {
@@ -581,6 +571,9 @@ fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report
         }
         if let Some(ring) = &inner.ring {
             ring.poll(cx, &inner.flight);
+            while let Some((lane, id)) = ring.take_refused() {
+                inner.start_in_pool(lane, id);
+            }
         }
         *inner.driver.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
@@ -588,6 +581,15 @@ fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report
 }
 
 impl Inner {
+    fn start_in_pool(&self, lane: Lane, id: Id) {
+        let started = self
+            .flight
+            .start(id, |job| threads::start(&self.pool, lane, id, job, self.done.clone()));
+        if let Some(Err(error)) = started {
+            self.flight.complete(id, Err(error));
+        }
+    }
+
     fn wake_driver(&self) {
         if let Some(driver) = &*self.driver.borrow() {
             driver.wake_by_ref();

@@ -39,6 +39,7 @@ pub(super) struct Ring {
     ring: RefCell<IoUring>,
     lookups: RefCell<Room>,
     reads: RefCell<Room>,
+    refused: RefCell<Vec<(Lane, Id)>>,
     /// Something was pushed that the kernel has not been told of.
     unsubmitted: Cell<bool>,
 }
@@ -61,6 +62,8 @@ enum Next {
     Done(io::Result<Output>),
     /// The same operation goes into the ring again.
     Again,
+    /// The kernel could make no thread for it: it is one for the pool.
+    Elsewhere,
 }
 
 impl Ring {
@@ -85,13 +88,24 @@ impl Ring {
             ring: RefCell::new(ring),
             lookups: Room::new(lookups_max),
             reads: Room::new(reads_max),
+            refused: RefCell::default(),
             unsubmitted: Cell::new(false),
         })
     }
 
+    fn room(&self, lane: Lane) -> &RefCell<Room> {
+        if lane == Lane::Read { &self.reads } else { &self.lookups }
+    }
+
+    /// An operation that the kernel had no thread for: whoever polls the ring has it done
+    /// otherwise.
+    pub(super) fn take_refused(&self) -> Option<(Lane, Id)> {
+        self.refused.borrow_mut().pop()
+    }
+
     /// Queues an operation. The caller wakes the task that polls the ring.
     pub(super) fn enqueue(&self, lane: Lane, id: Id, flight: &Flight) {
-        let room = if lane == Lane::Read { &self.reads } else { &self.lookups };
+        let room = self.room(lane);
         room.borrow_mut().waiting.push_back(id);
         self.fill(room, flight);
     }
@@ -149,14 +163,16 @@ impl Ring {
 
     fn land(&self, id: Id, result: i32, flight: &Flight) {
         let landed = flight.with_job(id, |job| {
-            let room = if matches!(job, Job::Open { .. }) { &self.lookups } else { &self.reads };
-            (room, next_step(job, result))
+            let lane = if matches!(job, Job::Open { .. }) { Lane::Stat } else { Lane::Read };
+            (lane, next_step(job, result))
         });
-        let Some((room, next)) = landed else { return };
+        let Some((lane, next)) = landed else { return };
+        let room = self.room(lane);
         room.borrow_mut().running -= 1;
         match next {
             Next::Done(result) => flight.complete(id, result),
             Next::Again => room.borrow_mut().waiting.push_front(id),
+            Next::Elsewhere => self.refused.borrow_mut().push((lane, id)),
         }
     }
 
@@ -297,6 +313,8 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
         // A signal to the kernel's worker, or a ".." that raced with a rename.
         Job::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => Next::Again,
         Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
+        // Cancelled by the kernel itself (io_wq_enqueue); by us, only what nobody waits for.
+        _ if errno == libc::ECANCELED => Next::Elsewhere,
         // Only the owner may leave access times alone.
         Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {
             how.noatime = false;

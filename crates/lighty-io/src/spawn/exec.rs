@@ -54,7 +54,7 @@ fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
         return Ok(starter);
     }
     let (sender, orders) = mpsc::channel::<Order>();
-    std::thread::Builder::new().name("starter".into()).spawn(move || {
+    crate::threads::start("starter", None, move || {
         for (program, give) in orders {
             // Whoever gave the order may have gone: then the child goes too.
             drop(give.send(start_now(program)));

@@ -54,6 +54,14 @@ impl Sinks {
         Ok(Sinks(Arc::new(logs)))
     }
 
+    /// Starts the threads that write, once rights are given up.
+    ///
+    /// # Errors
+    /// When one cannot be had.
+    pub fn start(&self) -> io::Result<()> {
+        self.writers().try_for_each(LogWriter::start)
+    }
+
     /// Opens files again: they were rotated (HUP).
     pub fn reopen(&self) {
         self.writers().for_each(LogWriter::reopen);

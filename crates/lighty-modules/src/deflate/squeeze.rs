@@ -161,10 +161,11 @@ impl Squeeze {
 }
 
 impl Drop for Squeeze {
-    /// Half a copy is removed where that may take its time.
+    /// Half a copy is removed where that may take its time, and the encoder's tables go back where
+    /// they come from.
     fn drop(&mut self) {
         if let State::Idle(work) = std::mem::replace(&mut self.state, State::Ended)
-            && work.copy.is_some()
+            && (work.copy.is_some() || work.encoder.is_some())
         {
             drop(self.engine.compute(move || drop(work)));
         }

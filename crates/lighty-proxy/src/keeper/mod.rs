@@ -19,6 +19,7 @@ use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::resolve::Resolver;
+use lighty_io::threads;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::upstream::Upstream;
@@ -31,7 +32,8 @@ const END_LOOK_MS: u64 = 5;
 /// The thread. It is given one order for each upstream of the configuration, and one to end.
 pub(crate) struct Keeper {
     orders: UnboundedSender<Order>,
-    thread: Option<JoinHandle<()>>,
+    /// Why there is none, otherwise.
+    thread: Result<JoinHandle<()>, String>,
 }
 
 enum Order {
@@ -59,13 +61,16 @@ impl Keeper {
                 trouble.line(Level::Error, Clock::start().unix_s(), &text, About::default());
             }
         };
-        // Without the thread its orders have no taker: whoever waits for one is told.
-        let thread = std::thread::Builder::new().name("upstreams".into()).spawn(body).ok();
+        let thread = threads::start("upstreams", None, body).map_err(|error| error.to_string());
         Self { orders, thread }
     }
 
     pub(crate) fn care(&self, upstream: Arc<Upstream>) -> Care {
         let (give, take) = mpsc::channel();
+        if let Err(why) = &self.thread {
+            let _ = give.send(Err(why.clone()));
+            return Care(take);
+        }
         let _ = self.orders.send(Order::Care(upstream, give));
         Care(take)
     }
@@ -74,7 +79,7 @@ impl Keeper {
     pub(crate) fn stop(self, patience: Duration) {
         let _ = self.orders.send(Order::Stop);
         let until = Instant::now() + patience;
-        let is_over = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let is_over = || self.thread.as_ref().map_or(true, JoinHandle::is_finished);
         while !is_over() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(END_LOOK_MS));
         }

@@ -59,6 +59,10 @@ pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Document roots a worker holds open: one per virtual host that has its own.
 pub const ROOTS_MAX: usize = 4096;
 
+/// How long, in milliseconds, a document root stays open that nobody asks for: a file system on
+/// which a directory is open cannot be unmounted.
+pub const ROOT_IDLE_MS: u64 = 10_000;
+
 /// Missing document roots a worker remembers for a second: any client can ask for more hosts.
 pub const MISSING_ROOTS_MAX: usize = 1024;
 

@@ -185,6 +185,19 @@ impl Services {
         self.stat_cache.shed(limits::SHED_ENTRIES);
     }
 
+    /// Lets go of document roots that nobody asked for lately. For the worker's once-a-second tick.
+    pub fn sweep_roots(&self) {
+        let now_ms = self.clock.mono_ms();
+        let is_idle =
+            |root: &Rc<Root>| now_ms.saturating_sub(root.checked_ms()) >= limits::ROOT_IDLE_MS;
+        let mut roots = self.roots.borrow_mut();
+        let before = roots.len();
+        roots.retain(|_, root| !is_idle(root));
+        if roots.len() < before {
+            *self.latest_root.borrow_mut() = None;
+        }
+    }
+
     /// Lets go of what is held open: document roots and the stat cache.
     pub fn drop_caches(&self) {
         *self.latest_root.borrow_mut() = None;

@@ -7,11 +7,13 @@
 
 mod closing;
 mod inherit;
+mod mend;
 mod private_dir;
 mod spec;
 
 pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
+pub use mend::Site;
 pub use private_dir::PrivateDir;
 pub use spec::{BindSpec, BindSpecError};
 
@@ -75,8 +77,16 @@ impl Default for BindOptions {
 pub struct BoundSocket {
     socket: Socket,
     address: BindSpec,
+    origin: Origin,
+}
+
+/// Where a socket comes from: what may be done with it depends on that.
+#[derive(Clone, Debug)]
+enum Origin {
+    /// Bound by this process, like this.
+    Bound(BindOptions),
     /// Somebody else may listen on it when this process is gone.
-    is_inherited: bool,
+    Inherited,
 }
 
 /// The file of a unix socket. Dropping it removes the file if it is still the one that was bound,
@@ -114,8 +124,8 @@ impl BoundSocket {
     /// # Errors
     /// EMFILE and the like.
     pub fn try_clone(&self) -> io::Result<Self> {
-        let (address, is_inherited) = (self.address.clone(), self.is_inherited);
-        Ok(BoundSocket { socket: self.socket.try_clone()?, address, is_inherited })
+        let (address, origin) = (self.address.clone(), self.origin.clone());
+        Ok(BoundSocket { socket: self.socket.try_clone()?, address, origin })
     }
 
     /// A second descriptor of the same socket, for a process that is to accept on it.
@@ -146,8 +156,8 @@ impl BoundSocket {
             BindSpec::Inet(_) => Accepting::Tcp(TcpListener::from_std(self.socket.into())?),
             BindSpec::Unix(_) => Accepting::Unix(UnixListener::from_std(self.socket.into())?),
         };
-        let (address, is_inherited) = (self.address, self.is_inherited);
-        let mut listener = Listener { socket, address, is_inherited, reserve: Vec::new() };
+        let (address, origin) = (self.address, self.origin);
+        let mut listener = Listener { socket, address, origin, reserve: Vec::new(), passed: 0 };
         listener.fill_reserve()?;
         Ok(listener)
     }
@@ -170,7 +180,7 @@ fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSock
     }
     socket.listen(options.backlog)?;
     let address = BindSpec::Inet(local_inet(&socket)?);
-    Ok(BoundSocket { socket, address, is_inherited: false })
+    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
 }
 
 fn local_inet(socket: &Socket) -> io::Result<SocketAddr> {
@@ -208,7 +218,7 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     }
     socket.listen(options.backlog)?;
     let address = BindSpec::Unix(path.to_path_buf());
-    Ok(BoundSocket { socket, address, is_inherited: false })
+    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
 }
 
 /// A socket without a file, in the abstract name space of Linux.
@@ -217,7 +227,7 @@ fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<
     socket.bind(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
     socket.listen(options.backlog)?;
     let address = BindSpec::Unix(path.to_path_buf());
-    Ok(BoundSocket { socket, address, is_inherited: false })
+    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
 }
 
 /// Removes the file of a dead server, and nothing else.
@@ -256,8 +266,10 @@ impl Drop for SocketFile {
 pub struct Listener {
     socket: Accepting,
     address: BindSpec,
-    is_inherited: bool,
+    origin: Origin,
     reserve: Vec<File>,
+    /// Connections passed over since one was accepted.
+    passed: u32,
 }
 
 #[derive(Debug)]
@@ -273,9 +285,13 @@ pub enum AcceptError {
     /// connection. It stays in the backlog: pause (see [`ACCEPT_PAUSE`]), then accept again. The
     /// listener has given its reserve of descriptors to the connections under way.
     OutOfResources(io::Error),
-    /// The listener itself is broken.
+    /// The listener itself is broken: see [`Listener::listen_again`].
     Broken(io::Error),
 }
+
+/// Connections that may end while they wait, one after the other, before the listener itself is
+/// taken for broken: a filter of system calls forbids each of them, say.
+pub const PASSED_OVER_MAX: u32 = 1_000;
 
 /// How long to pause after [`AcceptError::OutOfResources`].
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -307,11 +323,15 @@ impl Listener {
         loop {
             let error = match self.poll_accept_once(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(accepted)) => return Poll::Ready(Ok(accepted)),
+                Poll::Ready(Ok(accepted)) => {
+                    self.passed = 0;
+                    return Poll::Ready(Ok(accepted));
+                }
                 Poll::Ready(Err(error)) => error,
             };
             match Verdict::of(&error) {
-                Verdict::NextConnection => {}
+                Verdict::NextConnection if self.passed < PASSED_OVER_MAX => self.passed += 1,
+                Verdict::NextConnection => return Poll::Ready(Err(AcceptError::Broken(error))),
                 Verdict::Pause => {
                     self.reserve.clear();
                     return Poll::Ready(Err(AcceptError::OutOfResources(error)));

@@ -16,6 +16,7 @@ use lighty_core::settings::ServerSettings;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
+use lighty_io::pool::{Lane, ThreadPool};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
@@ -28,12 +29,13 @@ use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
 use crate::counts;
+use crate::hearing::Hearing;
 use crate::listeners::{self, Bound};
 use crate::modules::Shared;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::upstreams::UpstreamFigures;
 
-/// Why the server did not start, in words for the operator.
+/// Why the server did not start, or could not go on, in words for the operator.
 #[derive(Debug)]
 pub struct BootError(pub String);
 
@@ -56,10 +58,14 @@ const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// How long processes that were started as backends may take to end, KILL included.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 
+/// How long answers under way may take once nobody can connect any more, and a new process waits to
+/// be started.
+const DEAF_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long the logs may take to be written at the end.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs the server until a signal ends it.
+/// Runs the server until a signal ends it, or until no listener is left that works.
 pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let global = config.settings(&Active::default());
     let server = global.server.clone();
@@ -80,6 +86,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     // It reads the system's lists of hosts and name servers: later there may be another root.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     give_up_rights(&server)?;
+    start_threads(&logs)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
@@ -110,7 +117,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         logs.access.reopen();
     };
     let report = || counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
-    wait_for_end(ears, &mut fleet, &server, &say, reopen, report);
+    let ended = wait_for_end(ears, &mut fleet, &server, &say, reopen, report);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
@@ -119,7 +126,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     say(Level::Notice, "stopped");
     logs.access.flush(FLUSH_PATIENCE);
     logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO });
-    Ok(())
+    ended
 }
 
 /// The databases of WebDAV. Nothing is opened yet, and nobody gets their files from now on.
@@ -191,6 +198,14 @@ fn bind(
     listeners::bind(config, wanted, inherited, workers).map_err(|e| BootError(e.to_string()))
 }
 
+/// What later could only fail does so now: a log that cannot be written, a pool without a thread.
+/// Not earlier, for a thread keeps the rights it was made with.
+fn start_threads(logs: &Logs) -> Result<(), BootError> {
+    logs.errors.start().map_err(failed("server.errorlog"))?;
+    logs.access.start().map_err(failed("accesslog.filename"))?;
+    ThreadPool::global().spawn(Lane::Stat, || {}).map_err(failed("starting the file engine"))
+}
+
 /// Where the server writes what happens.
 struct Logs {
     errors: LogWriter,
@@ -238,6 +253,7 @@ struct Fleet {
     orders: watch::Sender<Order>,
     done: mpsc::Receiver<usize>,
     workers: usize,
+    hearing: Hearing,
     files: Vec<lighty_io::listen::SocketFile>,
 }
 
@@ -253,6 +269,7 @@ fn launch(
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
     };
+    let hearing = Hearing::default();
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
@@ -275,6 +292,7 @@ fn launch(
             roots_max: document_roots(fds, workers),
             log: log.clone(),
             shared: shared.clone(),
+            hearing: hearing.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),
@@ -300,7 +318,7 @@ fn launch(
             server.network_backend,
         ),
     );
-    Ok(Fleet { orders, done, workers, files })
+    Ok(Fleet { orders, done, workers, hearing, files })
 }
 
 /// Descriptors that a worker's stat cache may hold: never more than a third of all, so that
@@ -342,19 +360,33 @@ fn wait_for_end(
     say: &dyn Fn(Level, &str),
     reopen: impl Fn(),
     report: impl Fn(),
-) {
+) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
+    let hearing = fleet.hearing.clone();
+    let patience = match server.graceful_shutdown_timeout_s {
+        0 => Duration::MAX,
+        limit_s => Duration::from_secs(limit_s.into()),
+    };
     runtime.block_on(async {
         loop {
-            match signals.next().await {
+            let signal = tokio::select! {
+                signal = signals.next() => signal,
+                () = hearing.ends() => {
+                    let why = "no listener accepts connections any more";
+                    say(Level::Error, &format!("{why}: stopping"));
+                    graceful(fleet, patience.min(DEAF_PATIENCE), &mut signals).await;
+                    return Err(BootError(why.into()));
+                }
+            };
+            match signal {
                 Signal::Stop => {
                     stop(fleet, Command::Stop);
-                    return;
+                    return Ok(());
                 }
                 Signal::GracefulStop => {
                     say(Level::Notice, "graceful stop: waiting for answers under way");
-                    graceful(fleet, server, &mut signals).await;
-                    return;
+                    graceful(fleet, patience, &mut signals).await;
+                    return Ok(());
                 }
                 Signal::ReopenLogs => {
                     reopen();
@@ -385,18 +417,17 @@ fn stop(fleet: &Fleet, command: Command) {
 }
 
 /// Waits until every worker has drained, the time is up, or a second signal says now.
-async fn graceful(fleet: &mut Fleet, server: &ServerSettings, signals: &mut Signals) {
+async fn graceful(fleet: &mut Fleet, patience: Duration, signals: &mut Signals) {
     // Whoever finds the file of a unix socket expects to be served.
     fleet.files.clear();
     fleet.orders.send_modify(|order| order.command = Command::Drain);
     let started = std::time::Instant::now();
-    let limit_s = u64::from(server.graceful_shutdown_timeout_s);
     let mut left = fleet.workers;
     loop {
         while fleet.done.try_recv().is_ok() {
             left -= 1;
         }
-        let late = limit_s > 0 && started.elapsed().as_secs() >= limit_s;
+        let late = started.elapsed() >= patience;
         if left == 0 {
             return;
         }

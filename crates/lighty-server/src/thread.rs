@@ -13,12 +13,14 @@ use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::slice;
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_io::threads;
 use lighty_proxy::local::Local;
 use lighty_proxy::raw;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::counts;
+use crate::hearing::Hearing;
 use crate::listeners;
 use crate::modules;
 use crate::report;
@@ -55,6 +57,7 @@ pub(crate) struct Setup {
     pub roots_max: usize,
     pub log: Log,
     pub shared: modules::Shared,
+    pub hearing: Hearing,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -69,7 +72,7 @@ pub(crate) enum Ready {
 /// Starts the thread.
 pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
     let name = format!("worker-{}", setup.index);
-    std::thread::Builder::new().name(name).spawn(move || main(setup)).map(|_| ())
+    threads::start(&name, None, move || main(setup)).map(drop)
 }
 
 fn main(setup: Setup) {
@@ -176,7 +179,8 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
         let raw = raw_door(setup, &worker, &name, &mut raw_local);
         let door = Rc::new(Door { name: name.into(), port, scheme: "http", raw });
-        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door)));
+        let ear = setup.hearing.ear();
+        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door, ear)));
     }
     tokio::task::spawn_local(Rc::clone(&worker).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);

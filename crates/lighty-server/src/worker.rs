@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
 use crate::conn::{Busy, h1, input::Input};
+use crate::hearing::Ear;
+use crate::mending::Mends;
 use crate::report::Paces;
 use crate::slots::{Slot, Slots, Waits};
 
@@ -170,21 +172,28 @@ impl Worker {
     }
 
     /// Accepts connections until the worker stops, and then those who had begun to connect.
-    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>) {
+    /// `ear` counts the listener for as long as it listens.
+    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>, ear: Ear) {
         let mut end = None;
+        let mut mends = Mends::default();
         while let Some(accepted) = self.next_connection(&mut listener, &mut end).await {
             match accepted {
                 Ok((stream, peer)) => {
+                    mends.start_anew();
                     self.make_room().await;
                     self.admit(stream, peer, &door);
                 }
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
+                Err(AcceptError::Broken(_)) if self.stopping.get() => break,
                 Err(AcceptError::Broken(error)) => {
-                    self.log(Level::Error, &format!("listening on {} ended: {error}", door.name));
-                    return;
+                    match mends.mend(&self, &door.name, listener, &error).await {
+                        Some(mended) => listener = mended,
+                        None => break,
+                    }
                 }
             }
         }
+        drop(ear);
     }
 
     /// The next connection; `None` once the worker stops and nobody waits any more.
@@ -213,7 +222,7 @@ impl Worker {
     }
 
     /// Resolves when the worker stops.
-    async fn stops(&self) {
+    pub async fn stops(&self) {
         while !self.stopping.get() {
             self.stop.notified().await;
         }
@@ -313,6 +322,7 @@ impl Worker {
             ticks.next().await;
             self.services.clock.refresh();
             self.services.stat_cache.sweep();
+            self.services.sweep_roots();
             self.sender.trim();
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());

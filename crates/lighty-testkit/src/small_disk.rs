@@ -21,6 +21,16 @@ impl SmallDisk {
     }
 }
 
+impl SmallDisk {
+    /// Unmounts it as an operator does: not while anybody has a file or a directory open there.
+    ///
+    /// # Errors
+    /// EBUSY then.
+    pub fn unmount(&self) -> std::io::Result<()> {
+        Ok(unmount(&self.0, UnmountFlags::empty())?)
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = unmount(&self.0, UnmountFlags::DETACH);

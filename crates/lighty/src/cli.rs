@@ -9,8 +9,8 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 #[command(
     name = "lighty",
     disable_version_flag = true,
-    after_help = "Exit status: 0 success; 1 the configuration has errors or the server cannot \
-                  start; 2 the command line is wrong.\n\
+    after_help = "Exit status: 0 success; 1 the configuration has errors, the server cannot start, \
+                  or nobody can connect to it any more; 2 the command line is wrong.\n\
                   Signals: INT finishes the answers under way and stops, a second INT or TERM \
                   stops at once, HUP opens the log files again, USR2 writes the counters to the \
                   error log."

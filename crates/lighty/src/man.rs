@@ -98,7 +98,8 @@ open the log files again
 success
 .TP
 \fB1\fR
-the configuration has errors, or the server cannot start
+the configuration has errors, the server cannot start, or no listener accepts connections any
+more
 .TP
 \fB2\fR
 the command line is wrong

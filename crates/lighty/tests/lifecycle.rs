@@ -1,7 +1,7 @@
 //! The process: signals, logs moved away, privileges, inherited sockets, descriptors running out.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use lighty_testkit::content::pattern;
 use lighty_testkit::server::{STOP_DEADLINE, Server, write_file};
 use lighty_testkit::{lighty, wait_until};
 use rustix::process::{Resource, Rlimit, Signal};
+use socket2::{Domain, Socket, Type};
 
 /// Large enough that no socket buffer holds it.
 const LARGE: usize = 24 << 20;
@@ -148,6 +149,71 @@ fn a_passed_socket_is_served() {
     assert_eq!(waiting.response().text(), "x", "a connection made before the start is served");
 }
 
+/// A port that stays ours while no socket listens on it.
+fn held_port() -> (Socket, SocketAddr) {
+    let held = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    held.set_reuse_address(true).expect("an option");
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    held.bind(&any.into()).expect("a port");
+    let address = held.local_addr().expect("its address").as_socket().expect("of the internet");
+    (held, address)
+}
+
+#[test]
+fn a_socket_that_somebody_shut_down_listens_again() {
+    let (_held, address) = held_port();
+    let listener = Socket::from(TcpListener::bind(address).expect("a listener"));
+    let passed = listener.try_clone().expect("a second descriptor");
+    let setup = lighty!().file("a", "x").stdin(OwnedFd::from(passed));
+    let server = setup.through(["sh", "-c", ACTIVATE]).start();
+    for _ in 0..2 {
+        assert_eq!(server.get("/a").text(), "x");
+        listener.shutdown(Shutdown::Both).expect("shut down");
+        let listens = || server.listening() == [address];
+        assert!(wait_until(Duration::from_secs(10), listens), "{}", server.log());
+    }
+    assert_eq!(server.get("/a").text(), "x");
+    assert!(
+        server.log().contains(&format!("listening on {address} broke off")),
+        "{}",
+        server.log()
+    );
+}
+
+#[test]
+fn a_server_that_hears_nobody_ends_so_that_it_is_started_again() {
+    // The port that the kernel chose is lost with the shutdown.
+    let listener = Socket::from(TcpListener::bind("127.0.0.1:0").expect("a listener"));
+    let passed = listener.try_clone().expect("a second descriptor");
+    let setup = lighty!().file("a", "x").stdin(OwnedFd::from(passed));
+    let mut server = setup.through(["sh", "-c", ACTIVATE]).start();
+    let mut busy = server.connect();
+    busy.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(busy.response().text(), "x");
+    listener.shutdown(Shutdown::Both).expect("shut down");
+    let (status, _) = server.await_exit(Duration::from_secs(20));
+    assert_eq!(status.code(), Some(1), "{}", server.log());
+    for words in ["nobody is accepted on", "no listener accepts connections any more", "stopped"] {
+        assert!(server.log().contains(words), "{words}: {}", server.log());
+    }
+}
+
+#[test]
+fn the_other_listeners_go_on_without_one_that_is_lost() {
+    let listener = Socket::from(TcpListener::bind("127.0.0.1:0").expect("a listener"));
+    let passed = listener.try_clone().expect("a second descriptor");
+    let setup = lighty!().file("a", "x").stdin(OwnedFd::from(passed));
+    let setup = setup.config("$SERVER[\"socket\"] == \"127.0.0.2:0\" {}");
+    let server = setup.through(["sh", "-c", ACTIVATE]).start();
+    assert_eq!(server.get("/a").text(), "x");
+    listener.shutdown(Shutdown::Both).expect("shut down");
+    server.await_log("nobody is accepted on");
+    let [other] = server.listening()[..] else { panic!("{:?}", server.listening()) };
+    let mut client = Client::tcp(other);
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "x");
+}
+
 #[test]
 fn sockets_passed_to_another_process_are_left_alone() {
     let server = lighty!().file("a", "x").env("LISTEN_FDS", "1").env("LISTEN_PID", "1").start();
@@ -190,6 +256,21 @@ fn status_line(server: &Server, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("status");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the line");
     line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
+    if !may_change_identity() {
+        return;
+    }
+    // Root has no such limit.
+    let setup = lighty!().config("server.username = \"nobody\"").through(["prlimit", "--nproc=1"]);
+    let config = setup.write_config();
+    let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
+    let (status, _) = server.await_exit(Duration::from_secs(20));
+    assert_eq!(status.code(), Some(1), "{}", server.log());
+    let told = "server.errorlog: cannot make a thread";
+    assert!(server.log().contains(told), "{}", server.log());
 }
 
 #[test]

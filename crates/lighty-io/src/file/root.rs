@@ -79,8 +79,9 @@ impl Root {
         self.generation.get()
     }
 
-    /// When the path was last found to lead to the held directory, in the clock's milliseconds.
-    pub(crate) fn checked_ms(&self) -> u64 {
+    /// When the path was last found to lead to the held directory, in the clock's milliseconds:
+    /// whoever looks for a file beneath it a second later looks again.
+    pub fn checked_ms(&self) -> u64 {
         self.checked_ms.get()
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{SockFilter, SockRef};
 
-use super::{Accepting, Listener};
+use super::{Accepting, Listener, Origin};
 
 /// How long handshakes that are under way are waited for: a round trip to a client far away.
 pub const CLOSING_TIME: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ impl Listener {
     /// A socket that was inherited is left as it is: whoever passed it may have another server go on
     /// with it. A unix socket has no handshake; its file is to be removed before.
     pub fn refuse_new(&mut self) {
-        if let (Accepting::Tcp(socket), false) = (&self.socket, self.is_inherited) {
+        if let (Accepting::Tcp(socket), Origin::Bound(_)) = (&self.socket, &self.origin) {
             // Where it cannot be had (a sandbox), a few handshakes are lost.
             let _ = SockRef::from(socket).attach_filter(&NO_HANDSHAKES);
         }
@@ -54,7 +54,9 @@ mod tests {
     fn listener(is_inherited: bool) -> (Listener, SocketAddr) {
         let spec = "127.0.0.1:0".parse().expect("spec");
         let mut bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
-        bound.is_inherited = is_inherited;
+        if is_inherited {
+            bound.origin = Origin::Inherited;
+        }
         let BindSpec::Inet(address) = *bound.address() else { panic!("not an address") };
         (bound.into_listener().expect("listen"), address)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
-use super::{BindSpec, BoundSocket, local_inet};
+use super::{BindSpec, BoundSocket, Origin, local_inet};
 
 /// sd_listen_fds(3): the first descriptor passed.
 const LISTEN_FDS_START: RawFd = 3;
@@ -80,7 +80,8 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     match check(&socket) {
         Ok(address) => {
-            Ok(Inherited { name, socket: BoundSocket { socket, address, is_inherited: true } })
+            let origin = Origin::Inherited;
+            Ok(Inherited { name, socket: BoundSocket { socket, address, origin } })
         }
         Err(error) => Err(wrong(&error)),
     }

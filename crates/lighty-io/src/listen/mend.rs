@@ -1,0 +1,157 @@
+//! A listener that accepts nobody any more, made to listen again.
+//!
+//! Who shares a socket can shut it down for all (shutdown(2), SOCK_DESTROY of sock_diag(7)); then
+//! `accept` says EINVAL for ever. The socket still has its address: told to listen, it does so
+//! without a right that may have been given up. Where that is not the trouble, a new socket is
+//! bound.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+
+use socket2::Socket;
+
+use super::local_inet;
+use super::{BindOptions, BindSpec, BoundSocket, LISTEN_BACKLOG_DEFAULT, Listener, Origin};
+
+/// Where a listener was, and how it was bound there.
+#[derive(Clone, Debug)]
+pub struct Site {
+    address: BindSpec,
+    options: BindOptions,
+}
+
+impl Listener {
+    /// Tells the socket to listen, and registers it anew: the runtime does not forget that it was
+    /// hung up.
+    ///
+    /// # Errors
+    /// What the kernel said; the listener is as broken as it was.
+    pub fn listen_again(&mut self) -> io::Result<()> {
+        // Where descriptors are short, one of the reserve makes way.
+        self.reserve.pop();
+        let socket = Socket::from(OwnedFd::from(self.spare_descriptor()?));
+        socket.listen(match &self.origin {
+            Origin::Bound(options) => options.backlog,
+            Origin::Inherited => LISTEN_BACKLOG_DEFAULT,
+        })?;
+        self.check_place(&socket)?;
+        let (address, origin) = (self.address.clone(), self.origin.clone());
+        *self = BoundSocket { socket, address, origin }.into_listener()?;
+        Ok(())
+    }
+
+    /// A port that the kernel chose is lost with a shutdown, and listening takes another.
+    fn check_place(&self, socket: &Socket) -> io::Result<()> {
+        match &self.address {
+            BindSpec::Inet(address) if local_inet(socket)? != *address => {
+                socket.shutdown(Shutdown::Read)?;
+                Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the port is lost"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a new socket can take the place of this one, once this one is closed. `None` for one
+    /// that was inherited, and for a unix socket: its path may lead elsewhere by now, and others
+    /// may have connected to it.
+    pub fn site(&self) -> Option<Site> {
+        match (&self.origin, &self.address) {
+            (Origin::Bound(options), BindSpec::Inet(_)) => {
+                Some(Site { address: self.address.clone(), options: options.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Site {
+    /// Binds and listens once more.
+    ///
+    /// # Errors
+    /// What the kernel said: a port below 1024 is out of reach for who has given up root.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn bind_again(&self) -> io::Result<Listener> {
+        BoundSocket::bind(&self.address, &self.options)?.into_listener()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpStream};
+
+    use super::*;
+    use crate::listen::AcceptError;
+
+    fn bound() -> (BoundSocket, SocketAddr) {
+        let spec = "127.0.0.1:0".parse().expect("spec");
+        let bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
+        let BindSpec::Inet(address) = *bound.address() else { panic!("not an address") };
+        (bound, address)
+    }
+
+    fn shut_down(socket: &Socket) {
+        socket.shutdown(Shutdown::Read).expect("shut down");
+    }
+
+    async fn is_broken(listener: &mut Listener) -> bool {
+        matches!(listener.accept().await, Err(AcceptError::Broken(_)))
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_shut_down_listens_again() {
+        // One that does not listen holds a port for those of the same user.
+        let held = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("socket");
+        held.set_reuse_address(true).expect("option");
+        held.bind(&"127.0.0.1:0".parse::<SocketAddr>().expect("address").into()).expect("bind");
+        let address = local_inet(&held).expect("an address");
+        let spec = BindSpec::Inet(address);
+        let bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
+        let shared = bound.socket.try_clone().expect("clone");
+        let mut listener = bound.into_listener().expect("listener");
+        for _ in 0..3 {
+            shut_down(&shared);
+            assert!(is_broken(&mut listener).await);
+            listener.listen_again().expect("again");
+            TcpStream::connect(address).expect("connect");
+            listener.accept().await.expect("a connection");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_the_kernel_chose_is_not_left_for_another() {
+        let (bound, _) = bound();
+        let shared = bound.socket.try_clone().expect("clone");
+        let mut listener = bound.into_listener().expect("listener");
+        shut_down(&shared);
+        assert!(is_broken(&mut listener).await);
+        let error = listener.listen_again().expect_err("another port");
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+        assert!(!shared.is_listener().expect("option"));
+    }
+
+    #[tokio::test]
+    async fn a_new_socket_takes_the_place_of_one_that_is_closed() {
+        let (bound, address) = bound();
+        let listener = bound.into_listener().expect("listener");
+        let site = listener.site().expect("a site");
+        site.bind_again().expect_err("the place is taken");
+        drop(listener);
+        let mut listener = site.bind_again().expect("bound");
+        TcpStream::connect(address).expect("connect");
+        listener.accept().await.expect("a connection");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_ours_alone_is_not_bound_again() {
+        let (mut passed, _) = bound();
+        passed.origin = Origin::Inherited;
+        assert!(passed.into_listener().expect("listener").site().is_none());
+        let dir = tempfile::tempdir().expect("tempdir");
+        let spec = BindSpec::Unix(dir.path().join("s"));
+        let bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
+        assert!(bound.into_listener().expect("listener").site().is_none());
+    }
+}

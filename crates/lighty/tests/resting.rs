@@ -1,0 +1,81 @@
+//! What the server lets go of when nobody asks for anything: directories, memory.
+
+use std::fs;
+use std::time::Duration;
+
+use lighty_testkit::server::{Server, write_file};
+use lighty_testkit::small_disk::SmallDisk;
+use lighty_testkit::{lighty, wait_until};
+
+/// More than the ten seconds after which a document root is let go.
+const REST: Duration = Duration::from_secs(60);
+
+/// A server whose document root is a file system of its own.
+fn on_its_own_disk(engine: &str) -> Option<(SmallDisk, Server)> {
+    let setup = lighty!();
+    let root = setup.root("");
+    fs::create_dir_all(&root).expect("a directory");
+    let disk = SmallDisk::mount(&root, c"size=1m")?;
+    let config =
+        format!("server.stat-cache-engine = \"{engine}\"\ndir-listing.activate = \"enable\"");
+    let server = setup.file("site/a", "x").file("site/big", vec![7; 100_000]).config(&config);
+    Some((disk, server.start()))
+}
+
+#[test]
+fn a_file_system_that_nobody_asks_for_can_be_unmounted_and_served_again() {
+    let mut servers = Vec::new();
+    for engine in ["simple", "inotify", "disable"] {
+        let Some((disk, server)) = on_its_own_disk(engine) else { return };
+        for target in ["/site/a", "/site/big", "/site/"] {
+            assert_eq!(server.get(target).status, 200, "{engine} {target}");
+        }
+        assert_eq!(server.get("/missing").status, 404);
+        let error = disk.unmount().expect_err("it is in use");
+        assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+        servers.push((engine, disk, server));
+    }
+    for (engine, disk, server) in &servers {
+        assert!(wait_until(REST, || disk.unmount().is_ok()), "{engine}: it stays busy");
+        write_file(&server.root("other"), "what was below");
+        assert_eq!(server.get("/other").text(), "what was below");
+    }
+}
+
+/// A text that gives an encoder something to search, always the same.
+fn words(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut out = Vec::with_capacity(length + 16);
+    while out.len() < length {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        out.extend_from_slice(format!("{:x} ", (state >> 40) % 5_000).as_bytes());
+    }
+    out
+}
+
+#[test]
+fn the_memory_of_encoders_goes_back() {
+    const KIB_MAX: u64 = 12 << 10;
+    let mut setup = lighty!();
+    for page in 0..6 {
+        setup = setup.file(&format!("{page}.txt"), words(400_000, page));
+    }
+    let server = setup
+        .config("server.modules = ( \"mod_deflate\" )\ndeflate.mimetypes = ( \"text/plain\" )")
+        .config("deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 9 )")
+        .start();
+    let before = server.resident_kib();
+    let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    for (page, client) in clients.iter_mut().enumerate() {
+        let lines = "Host: a\r\nAccept-Encoding: br";
+        client.send(format!("GET /{page}.txt HTTP/1.1\r\n{lines}\r\n\r\n"));
+    }
+    for client in &mut clients {
+        let response = client.response();
+        assert_eq!(response.field("content-encoding"), Some("br"), "{response:?}");
+    }
+    assert!(server.peak_resident_kib() > before + 3 * KIB_MAX, "{}", server.peak_resident_kib());
+    let given_back = || server.resident_kib() < before + KIB_MAX;
+    assert!(wait_until(REST, given_back), "{before} {}", server.resident_kib());
+}

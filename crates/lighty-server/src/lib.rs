@@ -2,9 +2,9 @@
 //! file to a running server.
 //!
 //! Read in this order: `boot` (what happens at start), `worker` (one thread's loop), `mending` and
-//! `hearing` (what becomes of a listener that fails), `conn`
-//! (a connection's life), `slots` (time-outs and limits over all connections of a worker),
-//! `counts` and `report` (what a worker tells of itself), `modules` (THE list).
+//! `hearing` (what becomes of a listener that fails), `conn` (a connection's life), `slots`
+//! (time-outs and limits over all connections of a worker), `counts` and `report` (what a worker
+//! tells of itself), `modules` (THE list).
 #![forbid(unsafe_code)]
 
 pub mod boot;

@@ -10,23 +10,23 @@ use crate::worker::Worker;
 
 /// How often a listener is mended, one time after the other, before it is given up: accepting a
 /// connection starts the count anew.
-pub const MENDS_MAX: u32 = 5;
+pub(crate) const MENDS_MAX: u32 = 5;
 
 /// How long it rests before it is mended once more.
 const MEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a listener has been mended since it accepted a connection.
 #[derive(Default)]
-pub struct Mends(u32);
+pub(crate) struct Mends(u32);
 
 impl Mends {
     /// A connection was accepted: all is well.
-    pub fn start_anew(&mut self) {
+    pub(crate) fn start_anew(&mut self) {
         self.0 = 0;
     }
 
     /// Makes a broken listener listen again. `None`: it is given up, and the log says so.
-    pub async fn mend(
+    pub(crate) async fn mend(
         &mut self,
         worker: &Worker,
         name: &str,

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Counts the listeners of all workers that accept connections. Clones count together.
 #[derive(Clone, Default)]
-pub(crate) struct Hearing(Arc<Shared>);
+pub struct Hearing(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -17,17 +17,17 @@ struct Shared {
 }
 
 /// A listener that accepts connections for as long as this is held.
-pub(crate) struct Ear(Hearing);
+pub struct Ear(Hearing);
 
 impl Hearing {
     /// One more listener.
-    pub(crate) fn ear(&self) -> Ear {
+    pub fn ear(&self) -> Ear {
         self.0.ears.fetch_add(1, Ordering::Relaxed);
         Ear(self.clone())
     }
 
     /// Resolves when there were listeners and the last of them is gone.
-    pub(crate) async fn ends(&self) {
+    pub async fn ends(&self) {
         self.0.deaf.notified().await;
     }
 }

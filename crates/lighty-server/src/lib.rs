@@ -11,7 +11,7 @@ pub mod boot;
 pub mod check;
 mod conn;
 mod counts;
-mod hearing;
+pub mod hearing;
 mod listeners;
 pub mod manual;
 mod mending;

@@ -173,7 +173,7 @@ impl Worker {
 
     /// Accepts connections until the worker stops, and then those who had begun to connect.
     /// `ear` counts the listener for as long as it listens.
-    pub(crate) async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>, ear: Ear) {
+    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>, ear: Ear) {
         let mut end = None;
         let mut mends = Mends::default();
         while let Some(accepted) = self.next_connection(&mut listener, &mut end).await {

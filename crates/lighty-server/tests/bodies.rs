@@ -16,6 +16,7 @@ use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_server::hearing::Hearing;
 use lighty_server::modules;
 use lighty_server::worker::{Door, Worker};
 use lighty_testkit::client::Client;
@@ -82,7 +83,7 @@ fn start(settings: &str) -> SocketAddr {
             });
             tokio::task::spawn_local(Rc::clone(&worker).sweep());
             address.send(bound).expect("the test waits");
-            worker.accept(listener, door).await;
+            worker.accept(listener, door, Hearing::default().ear()).await;
         });
     });
     known.recv().expect("an address")

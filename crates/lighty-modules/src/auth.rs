@@ -38,6 +38,9 @@ use store::{Loaded, Look, Store};
 use users::{Groups, Kind, Users};
 use verified::Verified;
 
+/// Milliseconds for which a wrong claim is remembered.
+const WRONG_MS: u64 = 10_000;
+
 /// How late wrong credentials are answered.
 const DELAY: Duration = Duration::from_secs(1);
 
@@ -49,6 +52,9 @@ pub struct Keeper {
     users: Stores<(Kind, Arc<str>), Users>,
     groups: Stores<Arc<str>, Groups>,
     verified: Verified,
+    /// Claims that were found wrong while something was listed: each is examined once, not once for
+    /// each member.
+    wrong: Verified,
     nonces: Nonces,
     pending: Arc<AtomicUsize>,
 }
@@ -63,6 +69,7 @@ impl Keeper {
             users: Mutex::default(),
             groups: Mutex::default(),
             verified: Verified::new(random_bytes()?),
+            wrong: Verified::new(random_bytes()?),
             nonces: Nonces::new(random_bytes()?, now_s),
             pending: Arc::default(),
         }))
@@ -254,6 +261,12 @@ impl Auth {
                 return Step::Next;
             }
         }
+        let listed = ex.quiet.then(|| self.said(ex, own, &rule));
+        let now_ms = ex.services.clock.mono_ms();
+        if listed.is_some_and(|key| self.keeper.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
+            challenge(ex, &rule, &self.keeper.nonces, Fault::BadCredentials, "", false);
+            return Step::Answered;
+        }
         let verdict = match claim {
             Claim::None => {
                 challenge(ex, &rule, &self.keeper.nonces, Fault::NotAuthenticated, "", false);
@@ -263,7 +276,17 @@ impl Auth {
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
             Claim::Digest(answer) => self.digest(ex, own, &rule, *answer).await,
         };
+        if let (Verdict::Wrong { .. }, Some(key)) = (&verdict, listed) {
+            self.keeper.wrong.insert(key, 0, now_ms, WRONG_MS);
+        }
         self.conclude(ex, own, &rule, verdict).await
+    }
+
+    /// What the request says to whom.
+    fn said(&self, ex: &Exchange, own: &AuthSettings, rule: &Rule) -> verified::Key {
+        let said = ex.request.fields.get(Known::Authorization).unwrap_or_default();
+        let users = own.users().map_or("", |(_, path)| path);
+        self.keeper.wrong.key(&[users.as_bytes(), rule.realm.as_bytes(), said])
     }
 
     async fn conclude(
@@ -291,7 +314,10 @@ impl Auth {
                     rest(ex).await;
                 }
                 let words = format!("user {}", shown(&name));
+                // Whoever tries passwords is seen in the log, whatever they are tried at.
+                let quiet = std::mem::take(&mut ex.quiet);
                 challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
+                ex.quiet = quiet;
             }
             Verdict::Stale => {
                 challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);

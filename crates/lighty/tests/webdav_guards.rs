@@ -1,8 +1,10 @@
 //! WebDAV: what rules for URLs and places keep from its methods, members of collections included.
 
+use std::time::Duration;
+
 use lighty_testkit::dav::{lock, names, put, request, status};
-use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::{lighty, wait_until};
 
 fn dav(lines: &str) -> Setup {
     lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
@@ -274,4 +276,30 @@ fn what_cannot_be_looked_into_opens_nothing_else() {
     assert!(found.contains(&"/a/open".to_owned()));
     assert!(found.contains(&"/a/deep9/d/d/".to_owned()));
     assert!(!found.iter().any(|url| url.contains("secret")), "{found:?}");
+}
+
+#[test]
+fn wrong_passwords_are_tried_once_for_a_listing_and_logged() {
+    let mut setup =
+        dav("auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+         $HTTP[\"url\"] =$ \".priv\" { auth.require = ( \"/\" => ( \"method\" => \"basic\", \
+         \"realm\" => \"dav\", \"require\" => \"valid-user\" ) ) }")
+        .file("../users", "alice:secret\n")
+        .file("a/open", "O");
+    for number in 0..5 {
+        setup = setup.file(&format!("a/{number}.priv"), "P");
+    }
+    let server = setup.start();
+    let listed = |lines: &str| listed(&server, "/a/", &format!("Depth: 1\r\n{lines}")).len();
+    assert_eq!(listed(""), 2);
+    assert!(!server.log().contains("wrong credentials"));
+    // alice:wrong
+    assert_eq!(listed("Authorization: Basic YWxpY2U6d3Jvbmc=\r\n"), 2);
+    server.await_log("wrong credentials: user \"alice\"");
+    assert_eq!(listed("Authorization: Basic YWxpY2U6c2VjcmV0\r\n"), 7);
+    // alice:other
+    assert_eq!(listed("Authorization: Basic YWxpY2U6b3RoZXI=\r\n"), 2);
+    let lines = || server.log().matches("wrong credentials").count();
+    assert!(wait_until(Duration::from_secs(20), || lines() >= 2));
+    assert_eq!(lines(), 2, "one for each password");
 }

@@ -158,6 +158,27 @@ fn an_answer_reaches_a_client_that_still_sends() {
 }
 
 #[test]
+fn the_last_answer_arrives_though_more_was_asked() {
+    const SIZE: usize = 1 << 20;
+    let server = site()
+        .file("large.bin", vec![b'x'; SIZE])
+        .config("server.max-keep-alive-requests = 2")
+        .config("server.max-worker = 1")
+        .start();
+    let get = "GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+    let last = "GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    for (asked, answered) in [(get.repeat(2000), 2), (format!("{last}{}", get.repeat(2000)), 1)] {
+        let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+        client.send(asked);
+        for _ in 0..answered {
+            assert_eq!(client.response().body.len(), SIZE);
+        }
+        let (rest, end) = client.read_to_end();
+        assert_eq!((rest.len(), end), (0, End::Closed));
+    }
+}
+
+#[test]
 fn request_size_at_its_limit_and_one_above() {
     let server = site().config("server.max-request-size = 1").start();
     let mut client = server.connect();

@@ -7,7 +7,7 @@ use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::{Method, Version};
-use lighty_io::transport::{LingerLimits, Peer, Stream};
+use lighty_io::transport::{Idle, LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
 use super::answer::{Blamed, Rest};
@@ -36,7 +36,7 @@ enum After {
     Idle,
     /// Close; nothing of the client's is unread.
     Close,
-    /// Close, but give a client that still sends the chance to read its answer.
+    /// Close, but give a client that still sends, or may, the chance to read its answer.
     Linger,
 }
 
@@ -357,7 +357,20 @@ fn finish(busy: &mut Busy, conn: &Conn, worker: &Worker, sent: std::io::Result<(
     let keep = sent.is_ok() && busy.exchange.keep_alive;
     busy.exchange.clear();
     busy.queue.clear();
-    if keep { After::Idle } else { After::Close }
+    match keep {
+        true => After::Idle,
+        false if sent.is_ok() && may_send_more(busy, conn) => After::Linger,
+        false => After::Close,
+    }
+}
+
+/// Whether requests may be on their way behind the last one that is answered: closed with bytes
+/// unread, the connection would be reset, and the answer with it (RFC 9112 section 9.6).
+fn may_send_more(busy: &Busy, conn: &Conn) -> bool {
+    let means_to = busy.head.keep_alive && !conn.slot.is_closing();
+    means_to
+        || !busy.input.borrow().pending().is_empty()
+        || conn.stream.probe() == Idle::Unsolicited
 }
 
 /// Whether the rest of a body that nobody read may be short enough to be dropped.

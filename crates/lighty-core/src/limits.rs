@@ -63,6 +63,9 @@ pub const ROOTS_MAX: usize = 4096;
 /// which a directory is open cannot be unmounted.
 pub const ROOT_IDLE_MS: u64 = 10_000;
 
+/// Bytes of a page of `server.errorfile-prefix`, which is read into memory; a larger one is not sent.
+pub const ERROR_PAGE_BYTES_MAX: usize = 1024 * 1024;
+
 /// Missing document roots a worker remembers for a second: any client can ask for more hosts.
 pub const MISSING_ROOTS_MAX: usize = 1024;
 

@@ -5,18 +5,25 @@
 //! a warm request allocates nothing.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use lighty_http::{Fields, Known, Method, Status};
+use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
-use lighty_io::stat_cache::{Entry, Lookup};
 
-use crate::exchange::{Exchange, Rewriting};
+use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limits;
 use crate::module::{FileFate, Hook, Part, Phase, Step};
 use crate::sendfile::{self, FilePart};
 use crate::{named_file, trace};
+
+mod errors;
+mod look_up;
+
+pub use errors::keep_owed;
+pub use look_up::{is_file, is_file_known, look_up_path};
+
+use errors::{call_error_handler, fill_error_page, keep_error_status, wants_error_handler};
+use look_up::{is_known, look_up, redirect_to_slash};
 
 /// What a pass through the phases came to.
 enum Pass {
@@ -394,245 +401,7 @@ where
     Step::Next
 }
 
-/// Whether a regular file is at the physical path, if that is known without waiting.
-pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
-    let root = ex.services.root(&ex.physical.docroot)?;
-    let core = &ex.settings.core;
-    let noatime = ex.settings.server.use_noatime;
-    let rel = &ex.physical.rel;
-    match ex.services.stat_cache.lookup(&root, rel, core.follow_symlink, noatime) {
-        Lookup::Ready(Ok(entry)) => Some(entry.meta().kind == FileKind::File),
-        Lookup::Ready(Err(_)) => Some(false),
-        Lookup::Wait(_) => None,
-    }
-}
-
-/// Whether a regular file is at the physical path, whatever it takes to find out.
-pub async fn is_file(ex: &mut Exchange) -> bool {
-    if hold_root(ex).await.is_err() {
-        return false;
-    }
-    look_up_path(ex).await.is_ok_and(|entry| entry.meta().kind == FileKind::File)
-}
-
-/// Opens the document root, unless it is held already.
-async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
-    let root = match ex.services.root(&ex.physical.docroot) {
-        Some(root) => root,
-        None => open_root(ex).await?,
-    };
-    ex.physical.root = Some(root);
-    Ok(())
-}
-
-/// Finds what is at the physical path where nobody has to be asked: nearly always.
-fn is_known(ex: &mut Exchange) -> bool {
-    let Some(root) = ex.services.root(&ex.physical.docroot) else { return false };
-    let rel = ex.physical.rel.as_slice();
-    // What a slash at the end is about is decided elsewhere.
-    if rel.ends_with(b"/") {
-        return false;
-    }
-    let noatime = ex.settings.server.use_noatime;
-    let follow = ex.settings.core.follow_symlink;
-    ex.physical.entry = ex.services.stat_cache.known(&root, rel, follow, noatime);
-    ex.physical.root = Some(root);
-    ex.physical.entry.is_some()
-}
-
-/// Finds what is at the physical path; splits off path info where a file stands in for a
-/// directory.
-async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
-    hold_root(ex).await?;
-    match look_up_path(ex).await {
-        Ok(entry) => {
-            ex.physical.entry = Some(entry);
-            Ok(())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            Box::pin(split_path_info(ex)).await
-        }
-        Err(error) => Err(file_fault(ex, &error)),
-    }
-}
-
-/// The stat cache's answer for `docroot/rel`, whatever it takes.
-pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
-    let core = &ex.settings.core;
-    let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
-    let noatime = ex.settings.server.use_noatime;
-    // A trailing slash is not part of a name: `a.txt/` is looked up as the file, and refused below.
-    let rel = ex.physical.rel.as_slice();
-    let trimmed = rel.strip_suffix(b"/").unwrap_or(rel);
-    let entry = match ex.services.stat_cache.lookup(root, trimmed, core.follow_symlink, noatime) {
-        Lookup::Ready(result) => result?,
-        Lookup::Wait(future) => future.await?,
-    };
-    if trimmed.len() < rel.len() && entry.meta().kind != FileKind::Directory {
-        return Err(std::io::ErrorKind::NotADirectory.into());
-    }
-    Ok(entry)
-}
-
-async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
-    let opened = Box::pin(ex.services.open_root(&ex.physical.docroot)).await;
-    match opened {
-        Ok(root) => Ok(root),
-        Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
-            Err(Fault::DescriptorsExhausted)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
-        // An alias of a file, with more path behind it.
-        Err(error)
-            if error.kind() == std::io::ErrorKind::NotADirectory && ex.physical.step_out() =>
-        {
-            Box::pin(open_root(ex)).await
-        }
-        Err(error) => {
-            ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
-            Err(Fault::NoDocumentRoot)
-        }
-    }
-}
-
-/// `/a.php/b/c`: walks up to the longest prefix that exists; if that is a file, the rest is its
-/// path info.
-async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
-    if !ex.settings.core.pathinfo {
-        return Err(Fault::NotFound);
-    }
-    let whole = std::mem::take(&mut ex.physical.rel);
-    let mut end = whole.len();
-    while let Some(slash) = whole[..end].iter().rposition(|b| *b == b'/') {
-        end = slash;
-        ex.physical.rel = whole[..end].to_vec();
-        match look_up_path(ex).await {
-            Ok(entry) if entry.meta().kind == FileKind::File => {
-                ex.physical.path_info = whole[end..].to_vec();
-                ex.physical.entry = Some(entry);
-                return Ok(());
-            }
-            Ok(_) => break,
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
-            Err(error) => return Err(file_fault(ex, &error)),
-        }
-    }
-    ex.physical.rel = whole;
-    Err(Fault::NotFound)
-}
-
-/// A directory's URL ends with a slash, or relative links in its pages would go wrong: 301 to that
-/// form, query kept. The path is the normalised one, so it begins with a single slash and cannot
-/// name another host.
-fn redirect_to_slash(ex: &mut Exchange) -> bool {
-    if !is_directory(ex) || ex.request.path.ends_with(b"/") {
-        return false;
-    }
-    let mut location = Vec::new();
-    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
-    let authority = Some(&*ex.request.authority).filter(|host| !host.is_empty()).unwrap_or(named);
-    if ex.settings.server.absolute_dir_redirect && !authority.is_empty() {
-        location.extend_from_slice(ex.request.scheme.as_bytes());
-        location.extend_from_slice(b"://");
-        location.extend_from_slice(authority);
-    }
-    lighty_http::uri::encode_path(&ex.request.path, &mut location);
-    location.push(b'/');
-    location.extend_from_slice(&ex.request.target[ex.request.path_end..]);
-    // RFC 9110 section 15.4.9: other methods than GET and HEAD must not become GET.
-    let keeps_method = !ex.request.method.is_some_and(Method::is_get_or_head);
-    let status = if keeps_method { Status::PERMANENT_REDIRECT } else { Status::MOVED_PERMANENTLY };
-    ex.response.restart(status);
-    ex.response.answered = true;
-    ex.response.fields.push_known(Known::Location, location);
-    true
-}
-
-fn file_fault(ex: &Exchange, error: &std::io::Error) -> Fault {
-    let fault = Fault::of_file_error(error);
-    if fault == Fault::DiskError {
-        ex.log_fault(fault, &error.to_string());
-    }
-    fault
-}
-
 fn fail_look_up(ex: &mut Exchange, fault: Fault) -> Pass {
     ex.fail(fault);
     Pass::Answered
-}
-
-/// The error handler's URL, where one is set for the status.
-fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
-    let status = ex.response.status;
-    if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
-        return None;
-    }
-    let core = &ex.settings.core;
-    let for_404 =
-        matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
-    for_404.or_else(|| core.error_handler.clone())
-}
-
-/// The fields that belong to an error itself, whatever page is shown: what a 405 allows (RFC 9110
-/// section 15.5.6), the length that a 416 is about (section 15.5.17), how a 401 and a 407 are
-/// overcome (sections 15.5.2 and 15.5.8), when a 503 or 429 may be over (section 10.2.3).
-pub fn keep_owed(from: &Fields, to: &mut Fields) {
-    use Known as K;
-    let owed = [K::Allow, K::ContentRange, K::WwwAuthenticate, K::ProxyAuthenticate, K::RetryAfter];
-    for name in owed {
-        from.get_all(name).for_each(|value| to.push_known(name, value));
-    }
-}
-
-/// Restarts the request with the error handler's URL; `false` where that is none.
-fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
-    ex.error_status = Some(ex.response.status);
-    // What was to go with a good answer does not go with the error.
-    ex.carried.clear();
-    ex.rewriting = Rewriting::default();
-    if ex.set_target(handler.as_bytes()).is_err() {
-        return false;
-    }
-    if !ex.request.is_head() {
-        ex.request.method = Some(Method::Get);
-    }
-    begin_again(ex);
-    true
-}
-
-/// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
-/// choose, but a static page stays what it stands for.
-fn keep_error_status(ex: &mut Exchange) {
-    let Some(original) = ex.error_status else { return };
-    let is_static = matches!(ex.handler, "mod_staticfile" | "");
-    let by_404 =
-        matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
-    if ex.response.status.code() < 300 && (is_static || !by_404) {
-        ex.response.status = original;
-        ex.response.fields.append(&ex.owed);
-    }
-}
-
-/// An error answer without a body gets its page: `server.errorfile-prefix`, else a built-in one.
-async fn fill_error_page(ex: &mut Exchange) {
-    if let Some(prefix) = ex.settings.core.errorfile_prefix.clone() {
-        let path = format!("{prefix}{}.html", ex.response.status.code());
-        let read = Box::pin(ex.services.engine.run(move || read_error_file(&path)));
-        if let Ok(page) = read.await {
-            let status = ex.response.status;
-            ex.response.set_text(status, "text/html", page);
-            return;
-        }
-    }
-    crate::response::default_error_page(&mut ex.response);
-}
-
-/// Bytes of an error page at most: it is read into memory.
-const ERROR_PAGE_BYTES_MAX: u64 = 1024 * 1024;
-
-fn read_error_file(path: &str) -> std::io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut page = Vec::new();
-    std::fs::File::open(path)?.take(ERROR_PAGE_BYTES_MAX).read_to_end(&mut page)?;
-    Ok(page)
 }

@@ -372,10 +372,7 @@ async fn page_of(ex: &Exchange) -> Page {
 async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
     let Some(name) = &insert.file else { return Vec::new() };
     let read = match name.starts_with('/') {
-        true => {
-            let path = Arc::clone(name);
-            ex.services.engine.run(move || read_absolute(&path)).await
-        }
+        true => ex.services.engine.read_front(name.to_string(), INSERT_BYTES_MAX).await,
         false => read_beneath(ex, name).await,
     };
     match read {
@@ -388,13 +385,6 @@ async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
             Vec::new()
         }
     }
-}
-
-fn read_absolute(path: &str) -> std::io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut text = Vec::new();
-    std::fs::File::open(path)?.take(INSERT_BYTES_MAX as u64).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {

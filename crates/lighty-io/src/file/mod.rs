@@ -12,6 +12,7 @@ mod buf;
 mod counters;
 mod fault;
 mod flight;
+mod front;
 mod meta;
 mod open_file;
 mod read_dir;

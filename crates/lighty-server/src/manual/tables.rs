@@ -155,6 +155,11 @@ fn fixed_limits(page: &mut String) {
             "other connections get their turn",
         ),
         (u64::from(limits::RESTARTS_MAX), "restarts of one request", "500"),
+        (
+            limits::ERROR_PAGE_BYTES_MAX as u64,
+            "bytes of a page of `server.errorfile-prefix`",
+            "a built-in page is sent, and the log says so",
+        ),
         (limits::ROOTS_MAX as u64, "document roots a worker holds open", "they are opened anew"),
     ];
     for (limit, of_what, beyond) in rows {

@@ -56,6 +56,12 @@ fn error_pages_come_from_their_prefix() {
     let built_in = server.get("/dir/");
     assert_eq!(built_in.status, 403);
     assert!(built_in.text().contains("403"));
+    let largest = " ".repeat(1024 * 1024);
+    write_file(&server.directory().join("error-403.html"), &largest);
+    assert_eq!(server.get("/dir/").body, largest.as_bytes());
+    write_file(&server.directory().join("error-403.html"), largest + " ");
+    assert_eq!(server.get("/dir/").body, built_in.body);
+    server.await_log("error-403.html is not sent: it has more than 1048576 bytes");
 }
 
 #[test]

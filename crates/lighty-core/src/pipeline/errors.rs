@@ -1,0 +1,86 @@
+//! What an error is answered with: its handler, its page, and what belongs to it whatever is shown.
+
+use std::sync::Arc;
+
+use lighty_http::{Fields, Known, Method};
+
+use super::begin_again;
+use crate::exchange::{Exchange, Rewriting};
+use crate::limits::ERROR_PAGE_BYTES_MAX;
+use crate::log::Level;
+use crate::response::default_error_page;
+
+/// The error handler's URL, where one is set for the status.
+pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
+    let status = ex.response.status;
+    if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
+        return None;
+    }
+    let core = &ex.settings.core;
+    let for_404 =
+        matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
+    for_404.or_else(|| core.error_handler.clone())
+}
+
+/// The fields that belong to an error itself, whatever page is shown: what a 405 allows (RFC 9110
+/// section 15.5.6), the length that a 416 is about (section 15.5.17), how a 401 and a 407 are
+/// overcome (sections 15.5.2 and 15.5.8), when a 503 or 429 may be over (section 10.2.3).
+pub fn keep_owed(from: &Fields, to: &mut Fields) {
+    use Known as K;
+    let owed = [K::Allow, K::ContentRange, K::WwwAuthenticate, K::ProxyAuthenticate, K::RetryAfter];
+    for name in owed {
+        from.get_all(name).for_each(|value| to.push_known(name, value));
+    }
+}
+
+/// Restarts the request with the error handler's URL; `false` where that is none.
+pub(super) fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
+    ex.error_status = Some(ex.response.status);
+    // What was to go with a good answer does not go with the error.
+    ex.carried.clear();
+    ex.rewriting = Rewriting::default();
+    if ex.set_target(handler.as_bytes()).is_err() {
+        return false;
+    }
+    if !ex.request.is_head() {
+        ex.request.method = Some(Method::Get);
+    }
+    begin_again(ex);
+    true
+}
+
+/// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
+/// choose, but a static page stays what it stands for.
+pub(super) fn keep_error_status(ex: &mut Exchange) {
+    let Some(original) = ex.error_status else { return };
+    let is_static = matches!(ex.handler, "mod_staticfile" | "");
+    let by_404 =
+        matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
+    if ex.response.status.code() < 300 && (is_static || !by_404) {
+        ex.response.status = original;
+        ex.response.fields.append(&ex.owed);
+    }
+}
+
+/// An error answer without a body gets its page: `server.errorfile-prefix`, else a built-in one.
+pub(super) async fn fill_error_page(ex: &mut Exchange) {
+    match read_error_page(ex).await {
+        Some(page) => ex.response.set_text(ex.response.status, "text/html", page),
+        None => default_error_page(&mut ex.response),
+    }
+}
+
+/// The operator's page for the status, where there is one.
+async fn read_error_page(ex: &Exchange) -> Option<Vec<u8>> {
+    let prefix = ex.settings.core.errorfile_prefix.as_ref()?;
+    let path = format!("{prefix}{}.html", ex.response.status.code());
+    // One byte more tells a page that is too large from one that fits.
+    let reading = ex.services.engine.read_front(path.clone(), ERROR_PAGE_BYTES_MAX + 1);
+    let page = Box::pin(reading).await.ok()?;
+    if page.len() > ERROR_PAGE_BYTES_MAX {
+        let words = format!("{path} is not sent: it has more than {ERROR_PAGE_BYTES_MAX} bytes");
+        ex.log(Level::Warning, &words);
+        return None;
+    }
+    Some(page)
+}

@@ -12,7 +12,7 @@ mod target;
 
 pub use target::LogTarget;
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,7 +94,8 @@ pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
 fn report(text: &str) {
     match REPORT.get() {
         Some(report) => report(text),
-        None => eprintln!("{text}"),
+        // Nobody is left to tell that this failed.
+        None => drop(writeln!(io::stderr(), "{text}")),
     }
 }
 
@@ -115,6 +116,11 @@ impl LogWriter {
             awake: AtomicBool::new(false),
         });
         Ok(LogWriter { shared })
+    }
+
+    /// Where it goes, for messages.
+    pub fn name(&self) -> &str {
+        &self.shared.name
     }
 
     /// Starts the log's thread, so that no line finds out that there can be none.

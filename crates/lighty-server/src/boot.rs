@@ -4,6 +4,7 @@
 //! then the rights are given up, then threads are started. The main thread afterwards only waits
 //! for signals.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -121,12 +122,23 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
+    end_logs(&logs, &say);
+    ended
+}
+
+/// Writes the last lines. What cannot be written (a full disk, a command that hangs) is lost with
+/// the process, and nobody but standard error is left to be told.
+fn end_logs(logs: &Logs, say: &dyn Fn(Level, &str)) {
     // The workers' last lines come before the last one of all.
     let written = logs.errors.flush(FLUSH_PATIENCE);
     say(Level::Notice, "stopped");
-    logs.access.flush(FLUSH_PATIENCE);
-    logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO });
-    ended
+    let mut late = logs.access.flush(FLUSH_PATIENCE);
+    if !logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO }) {
+        late.push(logs.errors.name());
+    }
+    for name in late {
+        let _ = writeln!(std::io::stderr(), "lighty: log {name}: its last lines are lost");
+    }
 }
 
 /// The databases of WebDAV. Nothing is opened yet, and nobody gets their files from now on.

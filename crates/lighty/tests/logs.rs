@@ -161,7 +161,7 @@ fn a_full_disk_holds_nobody_up() {
     let disk = setup.directory().join("disk");
     fs::create_dir(&disk).expect("a directory");
     let Some(mounted) = SmallDisk::mount(&disk, c"size=64k") else { return };
-    let server = setup
+    let mut server = setup
         .config("accesslog.filename = \"@DIR@/disk/access.log\"")
         .config("accesslog.format = \"%r %{X-Long}i\"")
         .start();
@@ -173,8 +173,32 @@ fn a_full_disk_holds_nobody_up() {
         assert_eq!(client.response().status, 200);
     }
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    drop(server);
+    server.await_log("cannot write: No space left on device");
+    server.stop();
+    assert!(
+        server.log().contains("disk/access.log\": its last lines are lost"),
+        "{}",
+        server.log()
+    );
     drop(mounted);
+}
+
+#[test]
+fn what_waited_for_room_on_the_disk_is_written_when_there_is_some() {
+    let setup = lighty!().file("a.txt", "x");
+    let disk = setup.directory().join("disk");
+    fs::create_dir(&disk).expect("a directory");
+    let Some(_mounted) = SmallDisk::mount(&disk, c"size=256k") else { return };
+    let config = "accesslog.filename = \"@DIR@/disk/access.log\"\naccesslog.format = \"%U\"";
+    let server = setup.config(config).start();
+    let _ = fs::write(disk.join("fill"), vec![0; 512 << 10]);
+    let wanted: Vec<_> = (0..50).map(|number| format!("/{number}")).collect();
+    for target in &wanted {
+        assert_eq!(server.get(target).status, 404);
+    }
+    server.await_log("cannot write: No space left on device");
+    fs::remove_file(disk.join("fill")).expect("removed");
+    assert_eq!(lines(&server, "disk/access.log", wanted.len()), wanted);
 }
 
 #[test]

@@ -67,12 +67,13 @@ impl Sinks {
         self.writers().for_each(LogWriter::reopen);
     }
 
-    /// Waits until what was logged is written, at most `patience` for all logs together.
-    pub fn flush(&self, patience: Duration) {
+    /// Waits until what was logged is written, at most `patience` for all logs together; gives
+    /// back the names of those that are not.
+    pub fn flush(&self, patience: Duration) -> Vec<&str> {
         let end = Instant::now() + patience;
-        for writer in self.writers() {
-            writer.flush(end.saturating_duration_since(Instant::now()));
-        }
+        let is_late =
+            |writer: &&LogWriter| !writer.flush(end.saturating_duration_since(Instant::now()));
+        self.writers().filter(is_late).map(LogWriter::name).collect()
     }
 
     fn writers(&self) -> impl Iterator<Item = &LogWriter> {

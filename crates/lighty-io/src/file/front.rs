@@ -11,13 +11,17 @@ impl FileEngine {
     /// trusted: links are followed wherever they lead.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; `InvalidInput` for what is no regular file.
     pub async fn read_front(
         &self,
         path: impl AsRef<Path> + Send + 'static,
         bytes_max: usize,
     ) -> io::Result<Vec<u8>> {
         let read = move || {
+            // The open of a FIFO would not end.
+            if !path.as_ref().metadata()?.is_file() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
             let mut bytes = Vec::new();
             File::open(path)?.take(bytes_max as u64).read_to_end(&mut bytes)?;
             Ok(bytes)

@@ -65,6 +65,20 @@ fn error_pages_come_from_their_prefix() {
 }
 
 #[test]
+fn an_error_page_that_is_no_file_is_not_waited_for() {
+    let server = lighty!().file("dir/x", "").config("server.errorfile-prefix = \"@DIR@/error-\"");
+    let pipe = server.directory().join("error-404.html");
+    rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).expect("mkfifo");
+    std::fs::create_dir(server.directory().join("error-403.html")).expect("a directory");
+    let server = server.start();
+    for (path, status) in [("/none", 404), ("/dir/", 403)] {
+        let built_in = server.get(path);
+        assert_eq!(built_in.status, status);
+        assert!(built_in.text().contains(&status.to_string()), "{path}");
+    }
+}
+
+#[test]
 fn error_handlers_answer_and_the_status_stays() {
     let for_404 = lighty!()
         .file("sorry.html", "sorry\n")

@@ -25,9 +25,8 @@ use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, kept};
 use lighty_http::conditional::{self, Outcome, Validators};
-use lighty_http::etag::{ETag, ETagParts, FileIdentity};
-use lighty_http::{Known, Method, Status, accept, date, html};
-use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
+use lighty_http::{Known, Method, Status, accept, html};
+use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
 use lighty_io::stat_cache::Entry;
 
 use entries::{Entries, Item};
@@ -79,9 +78,6 @@ impl Module for DirListing {
             }
         }
         let form = wanted_form(ex);
-        if validate(ex, entry.meta(), form) {
-            return Step::Answered;
-        }
         Step::Wait(Box::pin(answer(ex, entry, form)))
     }
 }
@@ -110,19 +106,17 @@ fn wanted_form(ex: &Exchange) -> Form {
     }
 }
 
-/// Sets the validators; `true` if they answer the request.
-fn validate(ex: &mut Exchange, meta: &Meta, form: Form) -> bool {
-    let tag = tag_of(ex, meta, form);
-    let validators = Validators {
-        etag: tag.as_deref().map(str::as_bytes),
-        last_modified: Some(meta.mtime_s),
-        now: ex.services.clock.unix_s(),
-    };
-    let method = ex.request.method.unwrap_or(Method::Get);
-    let outcome = match ex.error_status {
-        Some(_) => Outcome::Proceed { ranges: false },
-        None => conditional::evaluate(method, &ex.request.fields, true, &validators),
-    };
+async fn answer(ex: &mut Exchange, entry: Rc<Entry>, form: Form) -> Step<'static> {
+    match list(ex, &entry, form).await {
+        Ok(body) => answer_with(ex, body, form),
+        Err(error) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
+    }
+    Step::Answered
+}
+
+fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
+    let tag = tag_of(ex, &body);
+    let outcome = judge(ex, tag.as_deref());
     ex.response.answered = true;
     ex.response.status = Status::OK;
     let fields = &mut ex.response.fields;
@@ -130,59 +124,50 @@ fn validate(ex: &mut Exchange, meta: &Meta, form: Form) -> bool {
     if let Some(tag) = &tag {
         fields.push_known(Known::ETag, tag);
     }
-    fields.push_known(Known::LastModified, date::format(meta.mtime_s));
     if let Some(seconds) = ex.settings.module::<ListingSettings>().max_age_s {
         fields.push_known(Known::CacheControl, format!("max-age={seconds}"));
     }
     match outcome {
-        Outcome::Proceed { .. } => return false,
+        Outcome::Proceed { .. } => {
+            set_fields(ex, form);
+            // Whether GET would make the page at once, and so know its length, is not known.
+            ex.response.unchunked = ex.request.is_head() && matches!(body, Body::Stream(_));
+            ex.response.body = body;
+        }
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             set_media_type(ex, form);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
     }
-    true
 }
 
-/// A weak tag: the time of a directory says when names came and went, not whether a file grew.
-/// The form and the settings take part, because the page depends on them.
-fn tag_of(ex: &Exchange, meta: &Meta, form: Form) -> Option<String> {
-    let core = &ex.settings.core;
-    let identity = FileIdentity {
-        inode: meta.ino,
-        size: meta.size,
-        mtime_secs: meta.mtime_s,
-        mtime_nanos: meta.mtime_ns,
-    };
-    let parts = ETagParts { inode: core.etag_inode, size: core.etag_size, mtime: core.etag_mtime };
-    let tag = ETag::of_file(&identity, parts)?;
-    let digits = String::from_utf8_lossy(tag.as_bytes()).into_owned();
-    let shape = fingerprint(ex.settings.module());
-    let letter = match form {
-        Form::Html => 'h',
-        Form::Json => 'j',
-    };
-    Some(format!("W/\"{}-{letter}{shape:x}\"", digits.trim_matches('"')))
-}
-
-fn fingerprint(settings: &ListingSettings) -> u32 {
-    use std::hash::BuildHasher;
-    let text = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
-    (foldhash::quality::FixedState::default().hash_one(text) >> 32) as u32
-}
-
-async fn answer(ex: &mut Exchange, entry: Rc<Entry>, form: Form) -> Step<'static> {
-    match list(ex, &entry, form).await {
-        Ok(body) => {
-            set_fields(ex, form);
-            // Whether GET would make the page at once, and so know its length, is not known.
-            ex.response.unchunked = ex.request.is_head() && matches!(body, Body::Stream(_));
-            ex.response.body = body;
-        }
-        Err(error) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
+fn judge(ex: &Exchange, tag: Option<&str>) -> Outcome {
+    if ex.error_status.is_some() {
+        return Outcome::Proceed { ranges: false };
     }
-    Step::Answered
+    let validators = Validators {
+        etag: tag.map(str::as_bytes),
+        last_modified: None,
+        now: ex.services.clock.unix_s(),
+    };
+    let method = ex.request.method.unwrap_or(Method::Get);
+    conditional::evaluate(method, &ex.request.fields, true, &validators)
+}
+
+/// A tag of the page itself: the time of a directory says when names came and went, not whether a
+/// file or the readme has changed. A page that is made while it is sent has none.
+fn tag_of(ex: &Exchange, body: &Body) -> Option<String> {
+    use std::hash::BuildHasher;
+    let core = &ex.settings.core;
+    let wanted = core.etag_inode || core.etag_size || core.etag_mtime;
+    match body {
+        Body::Memory(page) if wanted => {
+            let sum = foldhash::quality::FixedState::default().hash_one(&page[..]);
+            Some(format!("W/\"{sum:016x}\""))
+        }
+        _ => None,
+    }
 }
 
 /// Reads the directory as far as needed before the first byte is sent.

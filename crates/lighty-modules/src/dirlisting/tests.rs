@@ -188,8 +188,11 @@ fn validators_answer_304_for_the_same_form_only() {
         assert_eq!(again.field(Known::ETag), tag);
         let json = [(Known::IfNoneMatch, tag), (Known::Accept, "application/json")];
         assert_eq!(site.ask(Method::Get, b"/", &json).await.status, 200);
-        let since = [(Known::IfModifiedSince, page.field(Known::LastModified))];
-        assert_eq!(site.ask(Method::Get, b"/", &since).await.status, 304);
+        // The directory's own time knows nothing of this.
+        std::fs::write(dir.path().join("a"), "it has grown").expect("written");
+        let grown = site.ask(Method::Get, b"/", &known).await;
+        assert_eq!(grown.status, 200);
+        assert_ne!(grown.field(Known::ETag), tag);
     });
 }
 
@@ -200,7 +203,6 @@ fn head_tells_what_get_would_and_sends_nothing() {
         let site = Site::open(dir.path(), "");
         let (get, head) = (site.get("/").await, site.ask(Method::Head, b"/", &[]).await);
         assert_eq!((head.status, head.body.len()), (200, 0));
-        assert_eq!(head.field(Known::ETag), get.field(Known::ETag));
         assert_eq!(head.field(Known::ContentType), get.field(Known::ContentType));
     });
 }

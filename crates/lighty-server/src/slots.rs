@@ -44,6 +44,10 @@ pub struct Limits {
 /// Seconds that a connection without a request is waited for when the server stops.
 const LAST_CHANCE_S: u32 = 1;
 
+/// Seconds, begun ones counted, in which a connection without a request is not the first to make
+/// room.
+const NEWCOMER_S: u32 = 2;
+
 /// Seconds before a minimum rate is enforced: a stream may start slowly.
 const RATE_GRACE_S: u32 = 10;
 
@@ -174,6 +178,11 @@ impl Slot {
     /// Whether it was told to close as soon as it is idle (stop, reaping).
     pub fn is_closing(&self) -> bool {
         self.closing.get()
+    }
+
+    /// Whether it has just been accepted, and is about to ask.
+    fn is_newcomer(&self, now_s: u32) -> bool {
+        self.fresh.get() && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
     }
 
     /// Which limit is exceeded at `now_s`, if any.
@@ -308,9 +317,9 @@ impl Slots {
         }
     }
 
-    /// Closes up to `count` idle connections, those that have been idle longest first. Returns
-    /// how many were told to close.
-    pub fn reap(&self, count: usize) -> usize {
+    /// Closes up to `count` idle connections, those that have been idle longest first and newcomers
+    /// last. Returns how many were told to close.
+    pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<Slot>> = table
             .iter()
@@ -322,7 +331,8 @@ impl Slots {
             return 0;
         }
         if count < idle.len() {
-            idle.select_nth_unstable_by_key(count - 1, |s| s.idle_order.get());
+            let order = |s: &&Rc<Slot>| (s.is_newcomer(now_s), s.idle_order.get());
+            idle.select_nth_unstable_by_key(count - 1, order);
         }
         for slot in &idle[..count] {
             slot.closing.set(true);
@@ -334,5 +344,32 @@ impl Slots {
     /// For a graceful stop: idle connections close now, the others after their answer.
     pub fn close_when_idle(&self) {
         self.for_each(Slot::close_soon);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lighty_io::transport::Stream;
+    use tokio::net::UnixStream;
+
+    #[test]
+    fn the_longest_idle_make_room_first_and_newcomers_last() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        runtime.expect("a runtime").block_on(async {
+            for (now_s, newcomer_stays) in [(11, true), (12, false)] {
+                let (one, other) = UnixStream::pair().expect("a pair");
+                let (one, other) = (Stream::from(one), Stream::from(other));
+                let slots = Slots::default();
+                let newcomer = slots.enter(one.kick_handle(), "".into(), 10);
+                let asked = slots.enter(other.kick_handle(), "".into(), 10);
+                asked.is_asked();
+                slots.wait_idle(&asked, 10);
+                assert_eq!(slots.reap(1, now_s), 1);
+                assert_eq!(asked.is_closing(), newcomer_stays);
+                assert_eq!(newcomer.is_closing(), !newcomer_stays);
+                assert_eq!(slots.reap(2, now_s), 1, "the other one, where nothing else is left");
+            }
+        });
     }
 }

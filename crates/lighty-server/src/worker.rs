@@ -298,7 +298,7 @@ impl Worker {
     }
 
     fn reap(&self) -> usize {
-        let reaped = self.slots.reap(self.connections_max / 32 + 1);
+        let reaped = self.slots.reap(self.connections_max / 32 + 1, self.now_s());
         self.services.counters.reaped.add(reaped as u64);
         reaped
     }

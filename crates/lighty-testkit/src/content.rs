@@ -19,6 +19,19 @@ pub fn pattern(offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
+/// A body in chunks of this many bytes, with the last chunk (RFC 9112 section 7.1).
+#[must_use]
+pub fn chunked(body: &[u8], chunk_bytes: usize) -> Vec<u8> {
+    let mut chunked = Vec::new();
+    for chunk in body.chunks(chunk_bytes) {
+        chunked.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        chunked.extend_from_slice(chunk);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    chunked
+}
+
 /// A number that looks random and differs for each block.
 fn mixed(block: u64) -> u64 {
     let mut x = block.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -312,6 +312,18 @@ impl Server {
         response
     }
 
+    /// The body of the answer, a 200, to a POST whose body is framed as the header line `framing`
+    /// says.
+    #[must_use]
+    pub fn post(&self, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
+        let mut client = self.connect();
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
+        client.send(body);
+        let response = client.response();
+        assert_eq!(response.status, 200, "{response:?}\n{}", self.log());
+        response.body
+    }
+
     /// Everything the server wrote to its standard streams so far.
     #[must_use]
     pub fn log(&self) -> String {

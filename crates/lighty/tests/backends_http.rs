@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lighty_testkit::content::pattern;
+use lighty_testkit::content::{chunked, pattern};
 use lighty_testkit::lighty;
 use lighty_testkit::real::Listen;
 use lighty_testkit::real::apache::Apache;
@@ -190,12 +190,7 @@ fn a_large_post_is_taken_by_dav() {
     client.send(&body);
     assert_eq!(client.response().status, 201, "{}", server.log());
     client.send("PUT /store/chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-    for part in body.chunks(100_000) {
-        client.send(format!("{:x}\r\n", part.len()));
-        client.send(part);
-        client.send("\r\n");
-    }
-    client.send("0\r\n\r\n");
+    client.send(chunked(&body, 100_000));
     assert_eq!(client.response().status, 201, "{}", server.log());
     assert_same(&store, &body);
 }

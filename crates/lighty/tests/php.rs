@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lighty_testkit::client::Client;
-use lighty_testkit::content::pattern;
+use lighty_testkit::content::{chunked, pattern};
 use lighty_testkit::lighty;
 use lighty_testkit::real::Listen;
 use lighty_testkit::real::php::{PhpCgi, PhpFpm};
@@ -111,12 +111,7 @@ fn a_body_in_chunks_is_held_until_its_length_is_known() {
     let mut client = server.connect();
     for length in [0, 1, 70_000, 3 << 20] {
         client.send("POST /mirror.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-        for part in large[..length].chunks(50_000) {
-            client.send(format!("{:x}\r\n", part.len()));
-            client.send(part);
-            client.send("\r\n");
-        }
-        client.send("0\r\n\r\n");
+        client.send(chunked(&large[..length], 50_000));
         let response = client.response();
         assert_eq!(response.status, 200, "{response:?}\n{}", server.log());
         assert!(response.body == large[..length], "{} of {length} bytes", response.body.len());

@@ -14,12 +14,7 @@ use lighty_testkit::wait_until;
 const SOON: Duration = Duration::from_secs(30);
 
 fn front(backend: &Backend, lines: &str) -> Server {
-    let address = backend.address();
-    lighty!()
-        .config(&format!(
-            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
-        ))
-        .start()
+    lighty!().in_front_of(&backend.name()).config(lines).start()
 }
 
 fn ask(server: &Server, target: &str) -> Client {

@@ -13,12 +13,7 @@ use lighty_testkit::wait_until;
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn front(backend: &Backend, lines: &str) -> Server {
-    let address = backend.address();
-    lighty!()
-        .config(&format!(
-            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n{lines}"
-        ))
-        .start()
+    lighty!().in_front_of(&backend.name()).config(lines).start()
 }
 
 /// Sends raw bytes, reads all answers until the server closes or is silent; their statuses.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
-use lighty_testkit::content::{assert_pattern, pattern};
+use lighty_testkit::content::{assert_pattern, chunked, pattern};
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
@@ -54,12 +54,7 @@ fn a_body_of_any_length_arrives_whole_and_with_its_length() {
         client.send(&content);
         assert_eq!(client.response().text(), format!("{length} {length}"));
         client.send("POST /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-        for chunk in content.chunks(70_000) {
-            client.send(format!("{:x}\r\n", chunk.len()));
-            client.send(chunk);
-            client.send("\r\n");
-        }
-        client.send("0\r\n\r\n");
+        client.send(chunked(&content, 70_000));
         assert_eq!(client.response().text(), format!("{length} {length}"));
         for asked in backend.asked().iter().rev().take(2) {
             assert!(asked.body == content, "{length} bytes, {}", asked.target());
@@ -277,12 +272,7 @@ fn programs_that_want_a_length_first_are_given_it() {
     });
     let mut client = server.connect();
     client.send("POST /app HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-    for chunk in content.chunks(30_000) {
-        client.send(format!("{:x}\r\n", chunk.len()));
-        client.send(chunk);
-        client.send("\r\n");
-    }
-    client.send("0\r\n\r\n");
+    client.send(chunked(&content, 30_000));
     assert_eq!(client.response().status, 200);
     let request = program.join().expect("the program");
     let has = |part: &[u8]| request.windows(part.len()).any(|bytes| bytes == part);

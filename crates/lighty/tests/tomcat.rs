@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use lighty_testkit::content::pattern;
+use lighty_testkit::content::{chunked, pattern};
 use lighty_testkit::lighty;
 use lighty_testkit::real::Listen;
 use lighty_testkit::real::tomcat::Tomcat;
@@ -100,15 +100,6 @@ fn setup(listen: &Listen, secret: &str) -> Setup {
         .config("proxy-core.max-pool-size = 4")
 }
 
-fn post(server: &Server, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
-    let mut client = server.connect();
-    client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
-    client.send(body);
-    let response = client.response();
-    assert_eq!(response.status, 200, "{response:?}\n{}", server.log());
-    response.body
-}
-
 #[test]
 fn a_servlet_is_told_what_was_asked() {
     let Some(tomcat) = tomcat() else { return };
@@ -177,16 +168,10 @@ fn bodies_go_there_and_back_with_a_length_and_in_chunks() {
     // Around what one packet carries, 8186 bytes, and what it asks for next.
     for length in [0, 1, 8185, 8186, 8187, 16_372, 65_536, 3 << 20] {
         let body = &large[..length];
-        let back = post(&server, "/mirror", &format!("Content-Length: {length}"), body);
+        let back = server.post("/mirror", &format!("Content-Length: {length}"), body);
         assert!(back == body, "{} of {length} bytes", back.len());
-        let mut chunked = Vec::new();
-        for part in body.chunks(40_000) {
-            chunked.extend(format!("{:x}\r\n", part.len()).bytes());
-            chunked.extend_from_slice(part);
-            chunked.extend_from_slice(b"\r\n");
-        }
-        chunked.extend_from_slice(b"0\r\n\r\n");
-        let back = post(&server, "/mirror", "Transfer-Encoding: chunked", &chunked);
+        let chunks = chunked(body, 40_000);
+        let back = server.post("/mirror", "Transfer-Encoding: chunked", &chunks);
         assert!(back == body, "in chunks: {} of {length} bytes", back.len());
     }
 }
@@ -197,8 +182,8 @@ fn a_body_that_nobody_reads_harms_no_later_request() {
     let server = setup(tomcat.listen(), "hush").start();
     let body = pattern(0, 100_000);
     for _ in 0..20 {
-        assert_eq!(post(&server, "/ignores", "Content-Length: 100000", &body), b"not read");
-        assert_eq!(post(&server, "/mirror", "Content-Length: 3", b"abc"), b"abc");
+        assert_eq!(server.post("/ignores", "Content-Length: 100000", &body), b"not read");
+        assert_eq!(server.post("/mirror", "Content-Length: 3", b"abc"), b"abc");
     }
 }
 

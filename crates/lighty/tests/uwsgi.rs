@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lighty_testkit::content::pattern;
+use lighty_testkit::content::{chunked, pattern};
 use lighty_testkit::lighty;
 use lighty_testkit::real::Listen;
 use lighty_testkit::real::uwsgi::Uwsgi;
@@ -96,26 +96,6 @@ fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn post(server: &Server, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
-    let mut client = server.connect();
-    client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n"));
-    client.send(body);
-    let response = client.response();
-    assert_eq!(response.status, 200, "{response:?}\n{}", server.log());
-    response.body
-}
-
-fn chunked(body: &[u8]) -> Vec<u8> {
-    let mut chunked = Vec::new();
-    for part in body.chunks(40_000) {
-        chunked.extend(format!("{:x}\r\n", part.len()).bytes());
-        chunked.extend_from_slice(part);
-        chunked.extend_from_slice(b"\r\n");
-    }
-    chunked.extend_from_slice(b"0\r\n\r\n");
-    chunked
-}
-
 #[test]
 fn the_application_is_told_what_was_asked() {
     for_each(|protocol, server| {
@@ -170,9 +150,9 @@ fn bodies_go_there_and_back() {
     for_each(|protocol, server| {
         for body in [&large[..0], &large[..1], &large[..65_536], &large] {
             let framing = format!("Content-Length: {}", body.len());
-            let back = post(&server, "/mirror", &framing, body);
+            let back = server.post("/mirror", &framing, body);
             assert!(back == body, "{protocol}: {} of {} bytes", back.len(), body.len());
-            let back = post(&server, "/mirror", "Transfer-Encoding: chunked", &chunked(body));
+            let back = server.post("/mirror", "Transfer-Encoding: chunked", &chunked(body, 40_000));
             assert!(back == body, "{protocol}, chunked: {} of {}", back.len(), body.len());
         }
     });

@@ -35,9 +35,8 @@ backend javac default-jdk-headless
 [ -d /usr/share/tomcat10/lib ] || packages+=(tomcat10-common)
 backend nginx nginx
 backend apache2 apache2-bin
-# Files of users, and a client that is not ours.
+# Files of users.
 backend htpasswd apache2-utils
-backend curl curl
 # Clients that change files.
 backend litmus litmus
 backend cadaver cadaver

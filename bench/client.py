@@ -72,6 +72,30 @@ def read_answer(s, data=b""):
     return Answer(status_of(top), announced, b"".join(parts))
 
 
+def read_message(s):
+    """The status of one answer that leaves the connection open, framed by length or by chunks."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data = more(s, data)
+    top, _, body = data.partition(b"\r\n\r\n")
+    status, fields = status_of(top), top.lower()
+    if b"transfer-encoding: chunked" in fields:
+        while not body.endswith(b"\r\n0\r\n\r\n") and body != b"0\r\n\r\n":
+            body = more(s, body)
+    elif status not in (204, 304):
+        announced = int(fields.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        while len(body) < announced:
+            body = more(s, body)
+    return status
+
+
+def more(s, data):
+    got = receive(s)
+    if not got:
+        raise rig.RigError(f"the connection ended within an answer, after {len(data)} bytes")
+    return data + got
+
+
 def receive(s):
     try:
         return s.recv(1 << 18)

@@ -6,10 +6,15 @@ server runs pinned to one core, wrk with 64 keep-alive connections to the other;
 interleaved (A B C A B C ...), so that a drift of the machine hits all alike.  Quote the ratio of
 the medians.  Requests per second say little: the client shares the machine.
 
+wrk needs more of its core for a small file than the fastest servers do of theirs: these idle, and
+wake for a few requests at a time.  So all is measured again with a client that is not the limit
+(`asker`, crates/lighty-io/examples): what a request costs a server that has all its core to do.
+
 System calls: strace counts those of N and of N+1000 keep-alive requests by one connection; the
 difference is what 1000 requests took.  `wait` is epoll_wait and its kin, of which one connection
 needs one per request and 64 share one.
 """
+import functools
 import os
 import re
 import signal
@@ -40,24 +45,32 @@ def main():
             # the floor has one answer only: it is measured beside the small file
             row = {n: r for n, r in running.items() if n != "floor" or label == "44 B"}
             results[label] = cpu(row, path, args)
+            show(label, results[label])
+            if os.access(args.asker, os.X_OK):
+                asked = cpu(row, path, args, functools.partial(rig.asker, args.asker))
+                show(label + ", a client that is not the limit", asked)
+                for name, figures in asked.items():
+                    results[label][name]["asked"] = figures
+            else:
+                rig.say(f"skipped: {args.asker} is not built")
             if not args.no_strace:
                 for name, server in row.items():
                     results[label][name]["calls"] = calls_per_request(server, path, args.out)
-            show(label, results[label])
+                show(label + ", system calls", results[label])
     finally:
         for server in running.values():
             server.stop()
     rig.save(args, "hot", results, servers.versions(args, running))
 
 
-def cpu(running, path, args):
+def cpu(running, path, args, client=rig.wrk):
     rows = {name: {"us": [], "rps": [], "bad": 0} for name in running}
     for server in running.values():
         rig.wrk(f"http://127.0.0.1:{server.port}{path}", args.conns, 1)     # warm
     for _ in range(args.rounds):
         for name, server in running.items():
             url = f"http://127.0.0.1:{server.port}{path}"
-            r = rig.loaded_round(server, url, args.conns, args.secs)
+            r = rig.loaded_round(server, url, args.conns, args.secs, client=client)
             rows[name]["us"].append(r["us_per_request"])
             rows[name]["rps"].append(r["rps"])
             rows[name]["bad"] += r["bad"]

@@ -45,6 +45,8 @@ def arguments(doc, servers):
                     metavar="FILE", help="the binary to measure (or $LIGHTY)")
     ap.add_argument("--floor", default=REPO + "/target/release/examples/floor",
                     metavar="FILE", help="cargo build --release -p lighty-io --example floor")
+    ap.add_argument("--asker", default=REPO + "/target/release/examples/asker",
+                    metavar="FILE", help="cargo build --release -p lighty-io --example asker")
     return ap
 
 
@@ -67,7 +69,7 @@ def command_line(argv=None):
     while argv:
         word = argv.pop(0)
         option, equals, value = word.partition("=")
-        if option in ("--out", "--lighty", "--floor", "--state", "--diskbed"):
+        if option in ("--out", "--lighty", "--floor", "--asker", "--state", "--diskbed"):
             if not equals:
                 argv = argv[1:]
             continue
@@ -274,10 +276,18 @@ def parse_wrk(text):
             "p99_ms": float(p99.group(1)) * unit_ms[p99.group(2)] if p99 else 0}
 
 
-def loaded_round(running, url, conns, secs, script=None):
-    """One round of wrk against one server, with the CPU seconds that the server spent in it."""
+def asker(program, url, conns, secs, core=CLIENT_CORE):
+    """One run of the client that is never the limit; says what wrk would, but for latencies."""
+    address, _, path = url.removeprefix("http://").partition("/")
+    argv = [program, address, "/" + path, str(conns), str(secs)]
+    done = subprocess.run(argv, capture_output=True, text=True, preexec_fn=lambda: pin(core))
+    return parse_wrk(done.stdout + done.stderr)
+
+
+def loaded_round(running, url, conns, secs, script=None, client=wrk):
+    """One round of a client against one server, with the CPU seconds that the server spent."""
     before = cpu_s(running.pid)
-    result = wrk(url, conns, secs, script)
+    result = client(url, conns, secs, script) if script else client(url, conns, secs)
     result["cpu_s"] = cpu_s(running.pid) - before
     result["us_per_request"] = ratio(result["cpu_s"] * 1e6, result["requests"])
     return result

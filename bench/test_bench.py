@@ -297,6 +297,17 @@ class Report(unittest.TestCase):
             self.assertTrue(os.path.exists(out + "/hot-44b.svg"))
         self.assertNotIn("nan", "\n".join(lines))
 
+    def test_both_clients_are_judged(self):
+        def row(us, asked):
+            return {"us": [us], "rps": [3.0], "bad": 0,
+                    "asked": {"us": [asked], "rps": [4.0], "bad": 0}}
+        rows = {"lighty": row(6.5, 5.5), "nginx": row(10.0, 10.0), "floor": row(6.0, 5.0)}
+        with tempfile.TemporaryDirectory() as out:
+            text = "\n".join(report.small_files({"44 B": rows}, out))
+        self.assertIn("| CPU over nginx's | <= 0.6 | 0.55 | met |", text)
+        self.assertIn("| CPU over nginx's, asked by wrk | <= 0.6 | 0.65 | **missed** |", text)
+        self.assertIn("The floor itself is at 0.50 of nginx, and at 0.60 when wrk asks", text)
+
     def test_what_was_measured_before_is_kept(self):
         with tempfile.TemporaryDirectory() as out:
             with open(out + "/experiments.md", "w") as f:

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo build --release --locked -p lighty
-cargo build --release --locked -p lighty-io --example floor
+cargo build --release --locked -p lighty-io --example floor --example asker
 for experiment in hot hotset memory drills; do
     "bench/$experiment.py" "$@"
 done

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""What a release is compiled after: the requests that scripts/profiled.sh has a profile made of.
+
+A lighty that was compiled to count its branches answers, on every way that sites use: files small
+and large, warm and conditional, in ranges and compressed, listings, redirects and errors, rules for
+hosts, bodies, and proxied by each protocol whose backend is installed.  The counts are written when
+it ends.  A way that is never gone here is taken for one that hardly matters: a new handler or
+filter has its requests added to WAYS.
+
+It measures nothing; the last line says what was asked.
+"""
+import contextlib
+import os
+import sys
+
+import client
+import php
+import rig
+import servers
+
+CONNS = 32
+FPM_CHILDREN = 4
+BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101 Firefox/144.0\r\n"
+           "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\n"
+           "Accept-Language: en-GB,en;q=0.5\r\nReferer: http://bench/\r\nCookie: id=0123456789\r\n"
+           "Sec-Fetch-Dest: document\r\nSec-Fetch-Mode: navigate\r\nPriority: u=0, i\r\n")
+POST = "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 2000\r\n\r\n" + "x" * 2000
+CHUNKED = ("POST {path} HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
+           + "3e8\r\n" + "x" * 1000 + "\r\n" + "3e8\r\n" + "x" * 1000 + "\r\n0\r\n\r\n")
+GET = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"
+
+# (path, fields, share of the requests, host): what is asked of the server itself and through
+# each proxy.
+WAYS = [
+    ("/index.html", "", 10, "bench"),
+    ("/index.html", BROWSER, 10, "bench"),
+    ("/", BROWSER, 3, "bench"),
+    ("/100k.bin", BROWSER, 4, "bench"),
+    ("/100k.bin", "Range: bytes=1000-2999\r\n", 2, "bench"),
+    ("/100k.bin", "Range: bytes=0-99,5000-5099\r\n", 1, "bench"),
+    ("/index.html", BROWSER + "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n", 3, "bench"),
+    ("/page.html", BROWSER + "Accept-Encoding: gzip\r\n", 2, "bench"),
+    ("/page.html", BROWSER + "Accept-Encoding: gzip, deflate, br, zstd\r\n", 2, "bench"),
+    ("/nothing-here", BROWSER, 2, "bench"),
+    ("/many", BROWSER, 1, "bench"),
+    ("/many/", BROWSER, 1, "bench"),
+    ("/a%20b/../index.html?x=1&y=%41", BROWSER, 2, "bench"),
+    ("/index.html", BROWSER, 3, "host7.example"),
+    ("/old/page", BROWSER, 1, "host7.example"),
+]
+
+
+def main():
+    ap = rig.arguments(__doc__, "lighty")
+    ap.add_argument("--requests", type=int, default=100_000, help="in all, about (%(default)s)")
+    args = ap.parse_args()
+    prepare(rig.document_root(args.out))
+    asked = {}
+    with contextlib.ExitStack() as running:
+        origin = serve(running, args, "origin", SITE)
+        asked["site"] = ask_ways(origin.port, args.requests // 2)
+        for protocol, port, path in behind(running, args, origin.port):
+            asked[protocol] = ask_ways(port, args.requests // 8)
+            bodies = [POST.format(path=path), CHUNKED.format(path=path)]
+            asked[protocol] += ask(port, bodies, args.requests // 32)
+    rig.say("asked: " + ", ".join(f"{name} {count}" for name, count in asked.items()))
+
+
+def prepare(root):
+    page = "".join(f"<p>{n} of a page whose words come again: {n * n}</p>\n" for n in range(600))
+    rig.write_once(root + "/page.html", page.encode())
+    rig.write_once(root + "/echo.php", b"<?php echo strlen(file_get_contents('php://input'));\n")
+    os.makedirs(root + "/many", exist_ok=True)
+    for n in range(50):
+        rig.write_once(f"{root}/many/file {n}.txt", b"one of many\n")
+
+
+# ---------------------------------------------------------------- servers
+
+COMMON = """\
+server.document-root = "{root}"
+server.bind = "127.0.0.1"
+server.port = {port}
+server.max-worker = 1
+server.errorlog = "{dir}/error.log"
+accesslog.filename = "{dir}/access.log"
+server.max-keep-alive-requests = 100000000
+mimetype.assign = ( ".html" => "text/html", "" => "application/octet-stream" )
+index-file.names = ( "index.html" )
+"""
+SITE = """\
+server.modules = ( "mod_access", "mod_setenv", "mod_rewrite", "mod_redirect", "mod_expire",
+                   "mod_deflate", "mod_dirlisting", "mod_accesslog", "mod_status" )
+deflate.mimetypes = ( "text/html" )
+url.access-deny = ( "~", ".inc" )
+$HTTP["url"] =~ "^/many/" { dir-listing.activate = "enable" }
+$HTTP["host"] =~ "^host([0-9]+)\\.example$" {
+    url.rewrite-once = ( "^/old/(.*)$" => "/index.html?from=$1" )
+    setenv.add-response-header = ( "X-Host" => "%1" )
+    $HTTP["url"] =~ "\\.html$" { expire.url = ( "" => "access plus 1 hours" ) }
+}
+"""
+HTTP = """\
+proxy-core.protocol = "http"
+proxy-core.balancer = "sqf"
+proxy-core.backends = ( "127.0.0.1:{backend}" )
+"""
+FASTCGI = """\
+$HTTP["url"] =~ "^" {{ fastcgi.server = ( "/" => ( ( "socket" => "{backend}",
+    "check-local" => "disable", "broken-scriptfilename" => "enable" ) ) ) }}
+proxy-core.max-pool-size = {children}
+url.rewrite-once = ( "^" => "/echo.php" )
+"""
+
+
+def serve(running, args, name, rules):
+    """A lighty of its own for the rest of `running`."""
+    directory, port = f"{args.out}/train/{name}", rig.free_port()
+    os.makedirs(directory, exist_ok=True)
+    with open(directory + "/lighty.conf", "w") as f:
+        f.write(COMMON.format(root=rig.document_root(args.out), port=port, dir=directory) + rules)
+    argv = [args.lighty, "-D", "-f", directory + "/lighty.conf"]
+    server = rig.start(name, argv, port, directory + "/output")
+    running.callback(server.stop, 60)
+    return server
+
+
+def behind(running, args, origin):
+    """(name, port, path that takes a body) of a lighty before each backend that there is."""
+    yield "http", serve(running, args, "http", HTTP.format(backend=origin)).port, "/index.html"
+    args.conns = FPM_CHILDREN
+    with contextlib.suppress(rig.RigError):
+        sockets = running.enter_context(php.fpm(args))
+        backend = servers.php_socket(sockets, "lighty")
+        rules = FASTCGI.format(backend=backend, children=FPM_CHILDREN)
+        server = serve(running, args, "fastcgi", rules)
+        yield "fastcgi", server.port, "/echo.php"
+        return
+    rig.say("skipped: fastcgi, for PHP-FPM is not installed")
+
+
+# ---------------------------------------------------------------- requests
+
+def ask_ways(port, count):
+    requests = []
+    for path, fields, share, host in WAYS:
+        requests += [GET.format(path=path, host=host, fields=fields)] * share
+    return ask(port, requests, count)
+
+
+def ask(port, requests, count):
+    """Goes through the requests again and again, on many connections at a time."""
+    rounds = max(1, count // (CONNS * len(requests)))
+    socks = [client.connect(port, 30) for _ in range(CONNS)]
+    try:
+        for _ in range(rounds):
+            for request in requests:
+                for s in socks:
+                    s.sendall(request.encode())
+                for s in socks:
+                    if not client.read_message(s):
+                        raise rig.RigError(f"no answer to {request[:60]!r}")
+    finally:
+        for s in socks:
+            s.close()
+    return rounds * len(requests) * CONNS
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except rig.RigError as e:
+        sys.exit(f"train: {e}")

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The release binary, compiled after a profile of what it does (docs/decisions/0013): built once to
+# count its branches, sent through bench/train.py, built again. Prints where the binary is.
+# Exits with 3, and says what is missing, where no profile can be made.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+host=$(rustc -vV | sed -n 's/^host: //p')
+profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
+for need in "$profdata" "$(command -v python3 || echo python3)"; do
+    if [ ! -x "$need" ]; then
+        echo "profiled.sh: $need is missing (rustup component add llvm-tools; python3 3.11)" >&2
+        exit 3
+    fi
+done
+
+case "${CARGO_TARGET_DIR:-}" in
+    /*) top=$CARGO_TARGET_DIR/profiled ;;
+    *) top=$PWD/${CARGO_TARGET_DIR:-target}/profiled ;;
+esac
+counts=$top/counts
+rm -rf "$counts"
+# With --target, what only runs while building (build scripts, macros) is neither counted nor built anew.
+build() {
+    CARGO_TARGET_DIR=$top/$1 RUSTFLAGS="${RUSTFLAGS:-} $2" \
+        cargo build --release --locked --target "$host" -p lighty >&2
+}
+build counting "-Cprofile-generate=$counts"
+bench/train.py --lighty "$top/counting/$host/release/lighty" --out "$top/train" >&2
+"$profdata" merge -o "$top/lighty.profdata" "$counts"
+build release "-Cprofile-use=$top/lighty.profdata"
+echo "$top/release/$host/release/lighty"

@@ -32,8 +32,8 @@ GET = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"
 # (path, fields, share of the requests, host): what is asked of the server itself and through
 # each proxy.
 WAYS = [
-    ("/index.html", "", 10, "bench"),
-    ("/index.html", BROWSER, 10, "bench"),
+    ("/index.html", "", 20, "bench"),
+    ("/index.html", BROWSER, 20, "bench"),
     ("/", BROWSER, 3, "bench"),
     ("/100k.bin", BROWSER, 4, "bench"),
     ("/100k.bin", "Range: bytes=1000-2999\r\n", 2, "bench"),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must pass: formatting, lints, all tests, and the black-box suite once more
-# against the release binary. The last line sums up; the exit status is 0 only if nothing failed.
+# Everything that must pass: formatting, lints, all tests, the black-box suite once more against
+# the release binary, and the tools of bench/. The last line sums up; the exit status is 0 only if
+# nothing failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
@@ -42,6 +43,8 @@ step scripts/lint.sh
 step cargo test --workspace --locked --no-fail-fast
 step cargo build --release --locked -p lighty
 step black_box
+step python3 bench/test_bench.py
+step bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000
 
 awk -v steps="$failed_steps" '
     /^test result: / {

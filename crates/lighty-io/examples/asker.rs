@@ -66,7 +66,8 @@ fn answer_bytes(address: &str, request: &[u8]) -> io::Result<usize> {
             let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
             let value = head.lines().find_map(|line| line.strip_prefix(LENGTH));
             let length = value.and_then(|value| value.trim().parse::<usize>().ok());
-            let length = length.ok_or_else(|| io::Error::other(format!("no Content-Length: {head}")))?;
+            let length =
+                length.ok_or_else(|| io::Error::other(format!("no Content-Length: {head}")))?;
             return Ok(end + HEAD_END.len() + length);
         }
         let mut piece = [0; 4096];

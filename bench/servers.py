@@ -114,6 +114,8 @@ def versions(args, names):
         option = "--version" if base == "h2o" else "-v"
         done = subprocess.run([path, option], capture_output=True, text=True)
         said[base] = (done.stdout + done.stderr).strip().split("\n")[0]
+        if "/profiled/" in path:
+            said[base] += " (compiled after a profile: scripts/profiled.sh)"
     return said
 
 

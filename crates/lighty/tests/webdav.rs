@@ -550,11 +550,18 @@ fn many_properties_cost_bounded_memory() {
              </D:{verb}></D:propertyupdate>"
         )
     };
-    for _ in 0..10 {
-        assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("set", 900)).status, 207);
-        assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("remove", 4000)).status, 207);
-        assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("set", 4000)).status, 507);
-    }
-    let grown = server.peak_resident_kib().saturating_sub(before);
-    assert!(grown < 24 << 10, "{grown} KiB");
+    let rounds = |count: usize| {
+        for _ in 0..count {
+            assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("set", 900)).status, 207);
+            assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("remove", 4000)).status, 207);
+            assert_eq!(request(&server, "PROPPATCH", "/a", "", &body("set", 4000)).status, 507);
+        }
+        server.peak_resident_kib()
+    };
+    // Once or twice what is in flight, as the threads' heaps happen to hand memory on; and no more
+    // of it for more requests.
+    let first = rounds(10);
+    assert!(first - before < 48 << 10, "{} KiB", first - before);
+    let grown = rounds(20).saturating_sub(first);
+    assert!(grown < 4 << 10, "{grown} KiB more");
 }

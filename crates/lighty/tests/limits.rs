@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
+use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
 
 #[test]
@@ -84,21 +85,26 @@ fn a_connection_that_becomes_idle_makes_room_for_those_who_wait() {
     assert_eq!(busy[0].response().text(), "x", "one that is in a request stays");
 }
 
+/// So many clients ask for `a` before the first of them reads; each gets it.
+fn answers_all_of(server: &Server, count: usize) {
+    let mut burst: Vec<Client> = (0..count)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            client
+        })
+        .collect();
+    for client in &mut burst {
+        assert_eq!(client.response().text(), "x");
+    }
+}
+
 #[test]
 fn a_burst_beyond_the_descriptors_is_answered_whole() {
     let limits = "server.max-fds = 128\nserver.max-connections = 1000\nserver.max-worker = 1";
     let server = lighty!().file("a", "x").config(limits).start();
     for _ in 0..3 {
-        let mut burst: Vec<Client> = (0..300)
-            .map(|_| {
-                let mut client = server.connect();
-                client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-                client
-            })
-            .collect();
-        for client in &mut burst {
-            assert_eq!(client.response().text(), "x");
-        }
+        answers_all_of(&server, 300);
     }
 }
 
@@ -273,16 +279,7 @@ fn a_deleted_file_is_let_go_though_nobody_asks_for_it_again() {
 fn a_burst_beyond_the_connection_limit_is_answered_whole() {
     let limits = "server.max-connections = 32\nserver.max-worker = 1";
     let server = lighty!().file("a", "x").config(limits).start();
-    let mut burst: Vec<Client> = (0..400)
-        .map(|_| {
-            let mut client = server.connect();
-            client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-            client
-        })
-        .collect();
-    for client in &mut burst {
-        assert_eq!(client.response().text(), "x");
-    }
+    answers_all_of(&server, 400);
 }
 
 #[test]

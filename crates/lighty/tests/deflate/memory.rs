@@ -4,23 +4,31 @@ use std::time::Duration;
 
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
+use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
 use super::{accepting, setup, text};
 
+fn with_memory(kib: u32) -> Server {
+    setup()
+        .config(&format!("deflate.max-memory = {kib}\ndeflate.allowed-encodings = ( \"gzip\" )"))
+        .file("noise.html", pattern(0, 16 << 20))
+        .start()
+}
+
+/// A client that reads no more than the head of a long answer, and the answer's coding.
+fn start_reading(server: &Server) -> (Client, Option<String>) {
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
+    client.send("GET /noise.html HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");
+    let coding = client.response_head().field("Content-Encoding").map(str::to_owned);
+    (client, coding)
+}
+
 #[test]
 fn there_is_a_limit_to_what_encoders_hold() {
     // gzip: 512 KB, a block of 256 and 64 that come out. One fits, two do not.
-    let server = setup()
-        .config("deflate.max-memory = 1663\ndeflate.allowed-encodings = ( \"gzip\" )")
-        .file("noise.html", pattern(0, 16 << 20))
-        .start();
-    let start = || {
-        let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
-        client.send("GET /noise.html HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");
-        let coding = client.response_head().field("Content-Encoding").map(str::to_owned);
-        (client, coding)
-    };
+    let server = with_memory(1663);
+    let start = || start_reading(&server);
     let (first, coding) = start();
     assert_eq!(coding.as_deref(), Some("gzip"));
     let (_second, coding) = start();
@@ -29,16 +37,8 @@ fn there_is_a_limit_to_what_encoders_hold() {
     assert_eq!(short.field("Content-Encoding"), Some("gzip"), "what is short needs none");
     first.reset();
     assert!(wait_until(Duration::from_secs(20), || start().1.is_some()), "the room is free again");
-    let server = setup()
-        .config("deflate.max-memory = 1664\ndeflate.allowed-encodings = ( \"gzip\" )")
-        .file("noise.html", pattern(0, 16 << 20))
-        .start();
-    let start = || {
-        let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
-        client.send("GET /noise.html HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");
-        let coding = client.response_head().field("Content-Encoding").map(str::to_owned);
-        (client, coding)
-    };
+    let server = with_memory(1664);
+    let start = || start_reading(&server);
     let clients = [start(), start(), start()];
     let codings: Vec<bool> = clients.iter().map(|(_, coding)| coding.is_some()).collect();
     assert_eq!(codings, [true, true, false]);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use lighty_io::file::Meta;
-use lighty_io::file::tree::{canonical, canonical_through, meta_of_path};
+use lighty_io::file::tree::{Pinned, canonical, canonical_through};
 
 /// What is said of one.
 pub const WORDS: &str = "the server keeps this file for itself";
@@ -17,7 +17,8 @@ struct Kept {
     /// Where that is and where it leads to, directories' links resolved.
     paths: Vec<Vec<u8>>,
     beside: &'static [&'static str],
-    files: Vec<Meta>,
+    /// Pinned, so that no file that comes after one of them is taken for it.
+    files: Vec<Pinned>,
 }
 
 /// Whether there are any: nearly always there are none.
@@ -34,7 +35,7 @@ pub fn keep(name: &Path, beside: &'static [&'static str]) {
     paths.dedup();
     let endings = || std::iter::once("").chain(beside.iter().copied());
     let names = paths.iter().flat_map(|path| endings().map(move |end| with_ending(path, end)));
-    let files = names.filter_map(|name| meta_of_path(&name).ok()).collect();
+    let files = names.filter_map(|name| Pinned::at(&name).ok()).collect();
     let kept = Kept { name: name.to_owned(), paths, beside, files };
     let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
     all.retain(|kept| kept.name != name);
@@ -49,7 +50,7 @@ fn with_ending(path: &[u8], ending: &str) -> PathBuf {
 
 /// Whether a file is one of those.
 pub fn is_kept(meta: &Meta) -> bool {
-    any(|kept| kept.files.iter().any(|file| file.same_file(meta)))
+    any(|kept| kept.files.iter().any(|file| file.meta.same_file(meta)))
 }
 
 /// Whether a path, its directories' links resolved, is that of one, there or not.
@@ -69,4 +70,31 @@ pub fn holds_kept(directory: &[u8]) -> bool {
 fn any(holds: impl FnMut(&Kept) -> bool) -> bool {
     ANY.load(Ordering::Acquire)
         && ALL.read().unwrap_or_else(PoisonError::into_inner).iter().any(holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_io::file::tree::meta_of_path;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_after_a_kept_file_is_not_taken_for_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let made = |name: &str| {
+            std::fs::write(at(name), "").expect("written");
+            meta_of_path(&at(name)).expect("there")
+        };
+        let (own, beside, other) = (made("own"), made("own-wal"), made("other"));
+        keep(&at("own"), &["-wal"]);
+        assert!(is_kept(&own) && is_kept(&beside) && !is_kept(&other));
+        // A file system gives the number of a file that is gone to the next, if it is gone.
+        for name in ["own", "own-wal"] {
+            std::fs::remove_file(at(name)).expect("removed");
+        }
+        for number in 0..100 {
+            assert!(!is_kept(&made(&number.to_string())), "file {number}");
+        }
+    }
 }

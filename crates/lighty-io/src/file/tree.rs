@@ -158,6 +158,32 @@ pub fn meta_of_path(path: &Path) -> io::Result<Meta> {
     Ok(Meta::from_statx(&stat))
 }
 
+/// A file that stays itself: while this is held, no other gets its number, whatever becomes of its
+/// name.
+#[derive(Debug)]
+pub struct Pinned {
+    /// What it was when it was pinned.
+    pub meta: Meta,
+    /// Closing an `O_PATH` descriptor, unlike any other, takes nobody's POSIX locks away. None
+    /// where there was no descriptor to be had: the file is known, and may be mistaken.
+    _fd: Option<OwnedFd>,
+}
+
+impl Pinned {
+    /// Pins what a path leads to, links followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let open = || rustix::fs::openat(rustix::fs::CWD, path, resolve::LOOK_FLAGS, Mode::empty());
+        let Ok(fd) = retry(open) else {
+            return Ok(Self { meta: meta_of_path(path)?, _fd: None });
+        };
+        let stat = retry(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX_MASK))?;
+        Ok(Self { meta: Meta::from_statx(&stat), _fd: Some(fd) })
+    }
+}
+
 /// Removes a file by its path.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! One pool serves the whole process. Work is sorted into lanes, each with its own bound on
 //! threads, so that a hundred readers stuck on one disk take no room from opens, and a remote
 //! file system that has stalled takes none from a healthy local one. Threads are made when work
-//! finds none idle, and leave when they have been idle for a while.
+//! finds none idle, and leave when they have been idle for a while: the one that went idle last
+//! gets the next job, so that few are kept by little work.
 //!
 //! Nothing here is ever joined: a thread stuck in `read` must not hold up a stop. The process
 //! ends by `exit`, which takes the threads with it.
@@ -100,19 +101,29 @@ pub struct ThreadPool(Arc<Shared>);
 
 struct Shared {
     limits: Mutex<PoolLimits>,
-    lanes: [LaneState; LANES],
-}
-
-struct LaneState {
-    work: Mutex<Work>,
-    wake: Condvar,
+    lanes: [Mutex<Work>; LANES],
 }
 
 #[derive(Default)]
 struct Work {
     jobs: VecDeque<Job>,
     threads: usize,
-    idle: usize,
+    /// Those that wait for work, each by what wakes it, the last to come on top. Who wakes one
+    /// takes it off.
+    idle: Vec<Arc<Condvar>>,
+}
+
+impl Work {
+    /// Wakes an idle thread, if there is one.
+    fn wake_one(&mut self) -> bool {
+        self.idle.pop().inspect(|thread| thread.notify_one()).is_some()
+    }
+
+    /// Takes a thread off those that wait; `false` if it was woken.
+    fn forget(&mut self, thread: &Arc<Condvar>) -> bool {
+        let place = self.idle.iter().position(|other| Arc::ptr_eq(other, thread));
+        place.map(|place| self.idle.remove(place)).is_some()
+    }
 }
 
 /// How busy a lane is, for status pages and tests.
@@ -135,11 +146,7 @@ impl ThreadPool {
 
     /// A pool of its own, for tests and tools.
     pub fn new(limits: PoolLimits) -> ThreadPool {
-        let lanes = std::array::from_fn(|_| LaneState {
-            work: Mutex::new(Work::default()),
-            wake: Condvar::new(),
-        });
-        ThreadPool(Arc::new(Shared { limits: Mutex::new(limits), lanes }))
+        ThreadPool(Arc::new(Shared { limits: Mutex::new(limits), lanes: Default::default() }))
     }
 
     /// Sets the limits. Threads above a lowered limit leave after their present job.
@@ -147,8 +154,8 @@ impl ThreadPool {
         *unpoisoned(self.0.limits.lock()) = limits;
         for lane in &self.0.lanes {
             // Held, so that no thread is between its look at the limits and its wait.
-            let _work = unpoisoned(lane.work.lock());
-            lane.wake.notify_all();
+            let mut work = unpoisoned(lane.lock());
+            while work.wake_one() {}
         }
     }
 
@@ -159,8 +166,8 @@ impl ThreadPool {
 
     /// How busy a lane is.
     pub fn load(&self, lane: Lane) -> LaneLoad {
-        let work = unpoisoned(self.0.lanes[lane as usize].work.lock());
-        LaneLoad { threads: work.threads, idle: work.idle, queued: work.jobs.len() }
+        let work = unpoisoned(self.0.lanes[lane as usize].lock());
+        LaneLoad { threads: work.threads, idle: work.idle.len(), queued: work.jobs.len() }
     }
 
     /// Runs a job on a thread of the lane, some time.
@@ -170,14 +177,12 @@ impl ThreadPool {
     /// lane has no thread and none can be made.
     pub fn spawn(&self, lane: Lane, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let limits = self.limits();
-        let state = &self.0.lanes[lane as usize];
-        let mut work = unpoisoned(state.work.lock());
+        let mut work = unpoisoned(self.0.lanes[lane as usize].lock());
         if work.jobs.len() >= limits.queued_jobs_max {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "thread pool: queue is full"));
         }
         work.jobs.push_back(Box::new(job));
-        if work.idle >= work.jobs.len() {
-            state.wake.notify_one();
+        if work.wake_one() {
             return Ok(());
         }
         if work.threads < limits.threads_max(lane) {
@@ -233,29 +238,30 @@ impl ThreadPool {
 
 impl Shared {
     fn work_on(&self, lane: Lane) {
-        let state = &self.lanes[lane as usize];
-        let mut work = unpoisoned(state.work.lock());
+        let lane_work = &self.lanes[lane as usize];
+        let wake = Arc::new(Condvar::new());
+        let mut work = unpoisoned(lane_work.lock());
         loop {
             let limits = *unpoisoned(self.limits.lock());
             if work.threads > limits.threads_max(lane) {
                 // It may have been woken for a job that another one can do.
-                state.wake.notify_one();
+                work.wake_one();
                 break;
             }
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
                 // A panicking job loses its answer (the receiver sees that), not the thread.
                 let _ = catch_unwind(AssertUnwindSafe(job));
-                work = unpoisoned(state.work.lock());
+                work = unpoisoned(lane_work.lock());
                 continue;
             }
-            work.idle += 1;
+            work.idle.push(Arc::clone(&wake));
             let idle = Duration::from_millis(limits.idle_ms);
             let (guard, timeout) =
-                state.wake.wait_timeout(work, idle).unwrap_or_else(PoisonError::into_inner);
+                wake.wait_timeout(work, idle).unwrap_or_else(PoisonError::into_inner);
             work = guard;
-            work.idle -= 1;
-            if timeout.timed_out() && work.jobs.is_empty() {
+            // A job that waits now is for one who was woken.
+            if work.forget(&wake) && timeout.timed_out() {
                 break;
             }
         }
@@ -367,6 +373,27 @@ mod tests {
             }
             wait_for(|| pool.load(Lane::Stat) == LaneLoad::default());
         }
+    }
+
+    #[test]
+    fn little_work_keeps_few_threads() {
+        let pool = ThreadPool::new(PoolLimits { idle_ms: 300, ..limits(4) });
+        let meet = Arc::new(Barrier::new(4));
+        for _ in 0..4 {
+            let meet = meet.clone();
+            pool.spawn(Lane::Read, move || {
+                meet.wait();
+            })
+            .expect("spawned");
+        }
+        wait_for(|| pool.load(Lane::Read).idle == 4);
+        // Each job comes long before anybody has been idle for so long, were it not always the same.
+        wait_for(|| {
+            pool.spawn(Lane::Read, || {}).expect("spawned");
+            let at_rest = |load: LaneLoad| load.queued == 0 && load.idle == load.threads;
+            wait_for(|| at_rest(pool.load(Lane::Read)));
+            pool.load(Lane::Read).threads == 1
+        });
     }
 
     #[test]

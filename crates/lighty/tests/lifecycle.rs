@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use lighty_testkit::client::Client;
+use lighty_testkit::client::{Client, End};
 use lighty_testkit::content::pattern;
 use lighty_testkit::server::{STOP_DEADLINE, Server, write_file};
 use lighty_testkit::{lighty, wait_until};
@@ -42,6 +42,23 @@ fn int_lets_a_download_finish_and_then_ends() {
     assert!(!server.has_exited(), "a download is under way");
     let (body, _) = download.read_to_end();
     assert!(body == pattern(0, LARGE), "{} of {LARGE} bytes", body.len());
+    let (status, _) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn what_was_asked_behind_a_download_does_not_cost_its_end() {
+    let mut server = with_large_file();
+    let mut download = begin_download(&server);
+    // Nobody reads it while the download goes on.
+    download.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    let (bytes, end) = download.read_to_end();
+    assert!(bytes.len() > LARGE && bytes[..LARGE] == pattern(0, LARGE), "{}", bytes.len());
+    let second = String::from_utf8_lossy(&bytes[LARGE..]);
+    assert!(second.starts_with("HTTP/1.1 200 OK") && second.ends_with("\r\n\r\nx"), "{second}");
+    assert_eq!(end, End::Closed);
     let (status, _) = server.await_exit(STOP_DEADLINE);
     assert!(status.success(), "{status}");
 }

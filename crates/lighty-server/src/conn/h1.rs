@@ -69,7 +69,8 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
             busy.input.borrow_mut().detach();
             worker.give_back(busy);
             match after {
-                After::Idle if !conn.slot.is_closing() => {}
+                // Where the server stops, what has come meanwhile is still read, and answered.
+                After::Idle => {}
                 After::Linger => {
                     // It still counts, and is among those that make room.
                     worker.idle(&conn.slot);
@@ -79,7 +80,7 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
                     }
                     break;
                 }
-                _ => break,
+                After::Close => break,
             }
         }
         worker.leave(&conn.slot);

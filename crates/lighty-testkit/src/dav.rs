@@ -4,7 +4,21 @@ use std::path::Path;
 
 use crate::peer::ask;
 use crate::response::Response;
-use crate::server::Server;
+use crate::server::{Server, Setup};
+
+impl Setup {
+    /// Serves its document root by WebDAV, with further lines of configuration.
+    #[must_use]
+    pub fn webdav(self, lines: &str) -> Self {
+        self.config(&format!("webdav.activate = \"enable\"\n{lines}"))
+    }
+
+    /// The same, with a database beside the document root.
+    #[must_use]
+    pub fn webdav_with_database(self, lines: &str) -> Self {
+        self.webdav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
+    }
+}
 
 /// What [`lock`] asks for.
 pub const LOCK_BODY: &str = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope>\

@@ -13,18 +13,10 @@ use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn dav(lines: &str) -> Setup {
-    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
-}
-
-fn dav_with_database(lines: &str) -> Setup {
-    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
-}
-
 #[test]
 fn litmus_passes_whole() {
     let Some(litmus) = find(&["litmus"]) else { return };
-    let server = dav_with_database("server.max-worker = 2").start();
+    let server = lighty!().webdav_with_database("server.max-worker = 2").start();
     let directory = tempfile::TempDir::with_prefix("lighty-litmus-").expect("a directory");
     let output = Command::new(litmus)
         .args(["-k", &format!("http://{}/", server.address())])
@@ -49,14 +41,15 @@ fn litmus_passes_whole() {
 #[test]
 fn cadaver_works_in_a_directory_that_asks_for_a_user() {
     let Some(cadaver) = find(&["cadaver"]) else { return };
-    let setup = dav_with_database(
-        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+    let setup = lighty!()
+        .webdav_with_database(
+            "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
          auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"dav\", \
          \"require\" => \"valid-user\" ) )",
-    )
-    .file("../users", "alice:secret\n")
-    .file("../local.txt", "from here")
-    .file("../.netrc", "machine 127.0.0.1 login alice password secret\n");
+        )
+        .file("../users", "alice:secret\n")
+        .file("../local.txt", "from here")
+        .file("../.netrc", "machine 127.0.0.1 login alice password secret\n");
     let home: PathBuf = setup.directory().to_owned();
     let server = setup.start();
     let script = home.join("script");
@@ -79,13 +72,13 @@ fn cadaver_works_in_a_directory_that_asks_for_a_user() {
 
 #[test]
 fn options_say_what_there_is() {
-    let server = dav("").file("a.txt", "A").start();
+    let server = lighty!().webdav("").file("a.txt", "A").start();
     let told = request(&server, "OPTIONS", "/nothing", "", "");
     assert_eq!((told.status, told.field("DAV")), (200, Some("1, 3")));
     assert!(!told.field("Allow").unwrap_or_default().contains("LOCK"));
     assert_eq!(request(&server, "LOCK", "/a.txt", "", LOCK_BODY).status, 405);
     assert!(set_color(&server, "/a.txt", "red").text().contains("403 Forbidden"));
-    let with = dav_with_database("").start();
+    let with = lighty!().webdav_with_database("").start();
     let told = request(&with, "OPTIONS", "/", "", "");
     assert_eq!(told.field("DAV"), Some("1, 2, 3"));
     assert_eq!(told.field("MS-Author-Via"), Some("DAV"));
@@ -116,7 +109,7 @@ fn without_webdav_nothing_is_changed() {
 
 #[test]
 fn a_put_is_seen_at_once_by_every_worker_with_the_tag_it_was_answered_with() {
-    let server = dav("server.max-worker = 2").file("a.txt", "before").start();
+    let server = lighty!().webdav("server.max-worker = 2").file("a.txt", "before").start();
     for turn in 0..50 {
         let content = format!("content {turn}");
         let answer = request(&server, "PUT", "/a.txt", "", &content);
@@ -135,7 +128,7 @@ fn a_put_is_seen_at_once_by_every_worker_with_the_tag_it_was_answered_with() {
 
 #[test]
 fn conditions_of_a_put_are_obeyed() {
-    let server = dav("").file("a.txt", "A").start();
+    let server = lighty!().webdav("").file("a.txt", "A").start();
     let etag = server.get("/a.txt").field("ETag").expect("a tag").to_owned();
     let conditional = |lines: &str| request(&server, "PUT", "/a.txt", lines, "B").status;
     assert_eq!(conditional("If-None-Match: *\r\n"), 412);
@@ -156,8 +149,12 @@ fn conditions_of_a_put_are_obeyed() {
 
 #[test]
 fn places_that_cannot_be_written_are_refused() {
-    let server =
-        dav("").file("dir/a.txt", "A").link("out", "/etc").link("file", "dir/a.txt").start();
+    let server = lighty!()
+        .webdav("")
+        .file("dir/a.txt", "A")
+        .link("out", "/etc")
+        .link("file", "dir/a.txt")
+        .start();
     assert_eq!(put(&server, "/none/a.txt", "x"), 409);
     assert_eq!(put(&server, "/dir/a.txt/b", "x"), 409);
     assert_eq!(put(&server, "/dir", "x"), 405);
@@ -186,7 +183,7 @@ fn places_that_cannot_be_written_are_refused() {
 
 #[test]
 fn destinations_go_the_way_of_requests() {
-    let setup = dav(
+    let setup = lighty!().webdav(
         "server.modules = ( \"mod_alias\" )\nalias.url = ( \"/store/\" => \"@DIR@/store/\" )\n\
          $HTTP[\"url\"] =^ \"/closed/\" { access.deny-all = \"enable\" }\n\
          $HTTP[\"url\"] =^ \"/ro/\" { webdav.is-readonly = \"enable\" }\n\
@@ -226,8 +223,11 @@ fn destinations_go_the_way_of_requests() {
 
 #[test]
 fn trees_are_copied_moved_and_removed_whole() {
-    let setup =
-        dav_with_database("").file("t/a.txt", "A").file("t/s/b.txt", "B").file("old/x", "X");
+    let setup = lighty!()
+        .webdav_with_database("")
+        .file("t/a.txt", "A")
+        .file("t/s/b.txt", "B")
+        .file("old/x", "X");
     let server = setup.link("t/s/link", "/etc/passwd").start();
     assert_eq!(set_color(&server, "/t/s/b.txt", "red").status, 207);
     assert_eq!(set_color(&server, "/old/x", "blue").status, 207);
@@ -256,7 +256,7 @@ fn trees_are_copied_moved_and_removed_whole() {
 
 #[test]
 fn an_upload_that_is_cut_or_killed_leaves_the_old_file() {
-    let mut server = dav("").file("a.txt", "before").start();
+    let mut server = lighty!().webdav("").file("a.txt", "before").start();
     let begin = |server: &Server, target: &str| -> Client {
         let mut client = server.connect();
         client.send(format!("PUT {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n"));
@@ -285,7 +285,8 @@ fn an_upload_that_is_cut_or_killed_leaves_the_old_file() {
 
 #[test]
 fn what_a_crash_has_left_is_hidden_and_swept() {
-    let setup = dav("dir-listing.activate = \"enable\"").file(".lighty-dav-00/half", "x");
+    let setup =
+        lighty!().webdav("dir-listing.activate = \"enable\"").file(".lighty-dav-00/half", "x");
     let server = setup.file("a/.lighty-dav-01", "x").file("a/b", "B").start();
     for target in ["/.lighty-dav-00/half", "/a/.lighty-dav-01"] {
         assert_eq!(server.get(target).status, 404);
@@ -303,7 +304,7 @@ fn what_a_crash_has_left_is_hidden_and_swept() {
 
 #[test]
 fn a_full_disk_costs_the_new_file_and_not_the_old_one() {
-    let setup = dav("");
+    let setup = lighty!().webdav("");
     let Some(_disk) = SmallDisk::mount(&setup.root(""), c"size=1m") else { return };
     std::fs::create_dir(setup.root("dir")).expect("a directory");
     std::fs::write(setup.root("dir/big"), vec![b'b'; 400_000]).expect("a file");
@@ -324,13 +325,14 @@ fn a_full_disk_costs_the_new_file_and_not_the_old_one() {
 
 #[test]
 fn limits_are_named_in_the_log() {
-    let server = dav_with_database(
-        "webdav.max-locks = 2\nwebdav.max-property-size = 100\nwebdav.max-xml-size = 1000",
-    )
-    .file("a", "")
-    .file("b", "")
-    .file("c", "")
-    .start();
+    let server = lighty!()
+        .webdav_with_database(
+            "webdav.max-locks = 2\nwebdav.max-property-size = 100\nwebdav.max-xml-size = 1000",
+        )
+        .file("a", "")
+        .file("b", "")
+        .file("c", "")
+        .start();
     assert_eq!(lock(&server, "/a", "").status, 200);
     assert_eq!(lock(&server, "/b", "").status, 200);
     assert_eq!(lock(&server, "/c", "").status, 507);
@@ -350,7 +352,7 @@ fn limits_are_named_in_the_log() {
 
 #[test]
 fn bodies_that_are_not_what_they_should_be_are_refused() {
-    let server = dav_with_database("").file("a.txt", "A").start();
+    let server = lighty!().webdav_with_database("").file("a.txt", "A").start();
     let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>\
                 <D:propfind xmlns:D='DAV:'><D:prop><D:x>&b;</D:x></D:prop></D:propfind>";
     let outside = "<!DOCTYPE x [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><x>&a;</x>";
@@ -368,7 +370,7 @@ fn bodies_that_are_not_what_they_should_be_are_refused() {
 
 #[test]
 fn little_xml_does_not_stand_for_much() {
-    let server = dav_with_database("").file("a", "A").start();
+    let server = lighty!().webdav_with_database("").file("a", "A").start();
     let find = |names: usize| {
         let names: String = (0..names).map(|number| format!("<p{number}/>")).collect();
         let body = format!("<D:propfind xmlns:D='DAV:'><D:prop>{names}</D:prop></D:propfind>");
@@ -403,7 +405,7 @@ fn little_xml_does_not_stand_for_much() {
 
 #[test]
 fn paths_that_lead_to_the_same_do_not_make_it_vanish() {
-    let server = dav("").file("col/f", "F").file("col/sub/g", "G").start();
+    let server = lighty!().webdav("").file("col/f", "F").file("col/sub/g", "G").start();
     std::os::unix::fs::symlink("col", server.root("link")).expect("a link");
     for (from, to) in
         [("/link/f", "/col/f"), ("/link/sub", "/col"), ("/link/f", "/col"), ("/col", "/link/sub/x")]
@@ -420,12 +422,12 @@ fn paths_that_lead_to_the_same_do_not_make_it_vanish() {
 #[test]
 fn whole_trees_are_listed_where_that_is_allowed() {
     let files = |setup: Setup| setup.file("t/a", "A").file("t/s/b", "B").file("t/s/d/c", "C");
-    let refusing = files(dav("")).start();
+    let refusing = files(lighty!().webdav("")).start();
     let refused = request(&refusing, "PROPFIND", "/t/", "", "");
     assert_eq!(refused.status, 403);
     assert!(refused.text().contains("propfind-finite-depth"));
     let opts = "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )";
-    let server = files(dav(opts)).start();
+    let server = files(lighty!().webdav(opts)).start();
     let listed = request(&server, "PROPFIND", "/t/", "Depth: infinity\r\n", "");
     for url in ["/t/", "/t/a", "/t/s/", "/t/s/b", "/t/s/d/", "/t/s/d/c"] {
         let count = listed.text().matches(&format!("<D:href>{url}</D:href>")).count();
@@ -437,7 +439,7 @@ fn whole_trees_are_listed_where_that_is_allowed() {
 fn links_are_shown_where_that_is_asked_for_and_never_walked() {
     let opts = "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\", \
                 \"unsafe-propfind-follow-symlink\" => \"enable\" )";
-    let setup = dav(opts).file("t/a", "A").link("t/file", "a").link("t/circle", ".");
+    let setup = lighty!().webdav(opts).file("t/a", "A").link("t/file", "a").link("t/circle", ".");
     let server = setup.link("t/out", "/etc").start();
     let listed = request(&server, "PROPFIND", "/t/", "Depth: infinity\r\n", "");
     let hrefs: Vec<&str> = listed.text().split("<D:href>").skip(1).collect();
@@ -452,7 +454,7 @@ fn links_are_shown_where_that_is_asked_for_and_never_walked() {
 
 #[test]
 fn moves_between_file_systems_take_everything_along() {
-    let setup = dav_with_database("alias.url = ( \"/here/\" => \"@DIR@/here/\" )");
+    let setup = lighty!().webdav_with_database("alias.url = ( \"/here/\" => \"@DIR@/here/\" )");
     let setup = setup.file("../here/t/s/a.txt", "A").file("../here/b.txt", "B");
     let Some(_disk) = SmallDisk::mount(&setup.root(""), c"size=1m") else { return };
     let server = setup.start();
@@ -469,7 +471,7 @@ fn moves_between_file_systems_take_everything_along() {
 #[test]
 fn an_upload_is_watched_while_it_comes() {
     let id = "0123456789abcdef0123456789abcdef";
-    let server = dav("upload-progress.progress-url = \"/progress\"").start();
+    let server = lighty!().webdav("upload-progress.progress-url = \"/progress\"").start();
     let mut client = server.connect();
     client.send(format!(
         "PUT /a.txt HTTP/1.1\r\nHost: a\r\nX-Progress-ID: {id}\r\nContent-Length: 1000\r\n\r\n"
@@ -483,7 +485,7 @@ fn an_upload_is_watched_while_it_comes() {
 
 #[test]
 fn long_collections_are_listed_in_constant_memory() {
-    let setup = dav_with_database("");
+    let setup = lighty!().webdav_with_database("");
     for (name, count) in [("few", 2_000), ("many", 30_000)] {
         std::fs::create_dir(setup.root(name)).expect("a directory");
         for number in 0..count {
@@ -507,11 +509,11 @@ fn parts_are_put_only_where_that_is_allowed() {
     let part = |server: &Server, range: &str, body: &str| {
         request(server, "PUT", "/a.txt", &format!("Content-Range: {range}\r\n"), body).status
     };
-    let refusing = dav("").file("a.txt", "0123456789").start();
+    let refusing = lighty!().webdav("").file("a.txt", "0123456789").start();
     assert_eq!(part(&refusing, "bytes 2-3/10", "xx"), 400);
     assert_eq!(refusing.get("/a.txt").text(), "0123456789");
     let opts = "webdav.opts = ( \"partial-put-copy-modify\" => \"enable\" )";
-    let server = dav(opts).file("a.txt", "0123456789").start();
+    let server = lighty!().webdav(opts).file("a.txt", "0123456789").start();
     assert_eq!(part(&server, "bytes 2-3/10", "xx"), 204);
     assert_eq!(part(&server, "bytes 9-11/*", "yyy"), 204);
     assert_eq!(server.get("/a.txt").text(), "01xx45678yyy");
@@ -523,7 +525,7 @@ fn parts_are_put_only_where_that_is_allowed() {
 
 #[test]
 fn names_that_are_too_long_are_said_to_be() {
-    let server = dav_with_database("").file("a", "A").start();
+    let server = lighty!().webdav_with_database("").file("a", "A").start();
     let (fits, long) = (format!("/{}", "n".repeat(255)), format!("/{}", "n".repeat(256)));
     let to = |target: &str| format!("Destination: {target}\r\n");
     assert_eq!(status(&server, "COPY", "/a", &to(&long)), 414);
@@ -538,7 +540,7 @@ fn names_that_are_too_long_are_said_to_be() {
 
 #[test]
 fn many_properties_cost_bounded_memory() {
-    let server = dav_with_database("").file("a", "A").start();
+    let server = lighty!().webdav_with_database("").file("a", "A").start();
     assert_eq!(set_color(&server, "/a", "red").status, 207);
     let before = server.peak_resident_kib();
     // Each has the longest namespace with it, set and removed by turns.

@@ -9,17 +9,12 @@ use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn dav(lines: &str) -> Setup {
-    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
-}
-
-fn dav_with_database(lines: &str) -> Setup {
-    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
-}
-
 #[test]
 fn a_database_that_cannot_be_had_is_said() {
-    let server = dav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"").file("a.txt", "A").start();
+    let server = lighty!()
+        .webdav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"")
+        .file("a.txt", "A")
+        .start();
     assert_eq!(lock(&server, "/a.txt", "").status, 500);
     server.await_log("webdav.sqlite-db-name");
     std::fs::create_dir(server.directory().join("none")).expect("a directory");
@@ -31,7 +26,8 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
     let config = "webdav.sqlite-db-name = \"@DIR@/root/sub/dav.db\"\n\
                   alias.url = ( \"/other/\" => \"@DIR@/root/sub/\" )\n\
                   $HTTP[\"url\"] == \"/sub/\" { index-file.names = ( \"dav.db\" ) }";
-    let setup = dav(config).file("sub/dav.db", "").file("a", "A").link("link", "sub/dav.db");
+    let setup =
+        lighty!().webdav(config).file("sub/dav.db", "").file("a", "A").link("link", "sub/dav.db");
     let file = setup.write_config();
     let (code, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
     assert_eq!(code, 0, "{said}");
@@ -69,7 +65,7 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
     assert_eq!(status(&server, "COPY", "/sub", "Destination: /mine\r\n"), 207);
     server.await_log("the server keeps this file for itself");
     assert_eq!(color(&server, "/a").as_deref(), Some("red"));
-    let apart = dav_with_database("");
+    let apart = lighty!().webdav_with_database("");
     let file = apart.write_config();
     let (_, _, said) = apart.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
     assert!(!said.contains("warning"), "{said}");
@@ -77,7 +73,11 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
 
 #[test]
 fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
-    let server = dav_with_database("server.max-worker = 2").file("a", "A").file("b", "B").start();
+    let server = lighty!()
+        .webdav_with_database("server.max-worker = 2")
+        .file("a", "A")
+        .file("b", "B")
+        .start();
     assert_eq!(lock(&server, "/b", "").status, 200);
     let other = rusqlite::Connection::open(server.directory().join("dav.db")).expect("opened");
     other.execute_batch("BEGIN IMMEDIATE").expect("held");
@@ -107,7 +107,7 @@ fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
 
 #[test]
 fn a_database_that_is_removed_is_noticed() {
-    let server = dav_with_database("server.max-worker = 2").file("a", "A").start();
+    let server = lighty!().webdav_with_database("server.max-worker = 2").file("a", "A").start();
     let file = server.directory().join("dav.db");
     assert_eq!(lock(&server, "/a", "").status, 200);
     for ending in ["", "-wal", "-shm"] {
@@ -133,7 +133,8 @@ fn a_database_that_is_removed_is_noticed() {
 
 #[test]
 fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
-    let setup = dav("webdav.sqlite-db-name = \"@DIR@/small/dav.db\"\nserver.max-worker = 2");
+    let setup =
+        lighty!().webdav("webdav.sqlite-db-name = \"@DIR@/small/dav.db\"\nserver.max-worker = 2");
     let setup = setup.file("a", "A").file("../small/x", "");
     let small = setup.directory().join("small");
     let Some(_disk) = SmallDisk::mount(&small, c"size=512k") else { return };
@@ -154,7 +155,7 @@ fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
     assert_eq!(set(kept + 1), 507);
     assert_eq!(lock(&server, "/a", &lines).status, 423, "the lock is there still");
     server.kill();
-    let again = dav(&format!(
+    let again = lighty!().webdav(&format!(
         "server.document-root := \"{before}/root\"\n\
          webdav.sqlite-db-name = \"{before}/small/dav.db\""
     ));
@@ -176,7 +177,7 @@ fn what_the_database_acknowledged_outlives_a_full_disk_and_a_kill() {
 fn no_page_program_or_listing_shows_the_database() {
     const SEND: &str = "printf '%s: %s/dav.db%s\\n\\n' \
                         \"${PATH_INFO#/}\" \"$DOCUMENT_ROOT\" \"$QUERY_STRING\"";
-    let server = dav("webdav.sqlite-db-name = \"@DIR@/root/dav.db\"\n\
+    let server = lighty!().webdav("webdav.sqlite-db-name = \"@DIR@/root/dav.db\"\n\
          ssi.extension = ( \".shtml\" )\n\
          cgi.assign = ( \".sh\" => \"/bin/sh\" )\n\
          cgi.x-sendfile = \"enable\"\n\
@@ -211,7 +212,7 @@ fn no_page_program_or_listing_shows_the_database() {
 
 #[test]
 fn the_files_beside_what_a_link_to_the_database_leads_to_are_kept() {
-    let setup = dav_with_database("").file("sub/none", "").file("a", "A");
+    let setup = lighty!().webdav_with_database("").file("sub/none", "").file("a", "A");
     let setup = setup.link("../dav.db", "second").link("../second", "root/sub/real.db");
     let file = setup.write_config();
     let (_, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);

@@ -3,22 +3,15 @@
 use std::time::Duration;
 
 use lighty_testkit::dav::{lock, names, put, request, status};
-use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::server::Server;
 use lighty_testkit::{lighty, wait_until};
-
-fn dav(lines: &str) -> Setup {
-    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
-}
-
-fn dav_with_database(lines: &str) -> Setup {
-    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
-}
 
 #[test]
 fn a_collection_is_guarded_without_its_slash_too() {
     let guarded = "$HTTP[\"url\"] =^ \"/deny/\" { url.access-deny = ( \"\" ) }\n\
                    $HTTP[\"url\"] =^ \"/ro/\" { webdav.is-readonly = \"enable\" }";
-    let server = dav(guarded)
+    let server = lighty!()
+        .webdav(guarded)
         .file("deny/s", "S")
         .file("ro/r", "R")
         .file("a", "A")
@@ -39,13 +32,15 @@ fn a_collection_is_guarded_without_its_slash_too() {
 
 /// `/a/` with members that rules of their own guard.
 fn with_guarded_members() -> Server {
-    let setup = dav("webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
+    let setup = lighty!().webdav(
+        "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
          auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
          auth.require = ( \"/a/secret/\" => ( \"method\" => \"basic\", \"realm\" => \"dav\", \
          \"require\" => \"user=alice\" ) )\n\
          url.access-deny = ( \".inc\" )\n\
          $HTTP[\"url\"] =^ \"/b/ro/\" { webdav.is-readonly = \"enable\" }\n\
-         $HTTP[\"url\"] =^ \"/c/off/\" { webdav.activate = \"disable\" }");
+         $HTTP[\"url\"] =^ \"/c/off/\" { webdav.activate = \"disable\" }",
+    );
     let setup = setup.file("../users", "alice:secret\nbob:secret\n");
     let setup = setup.file("a/open", "O").file("a/secret/deep/s", "S").file("own/x", "X");
     let setup =
@@ -97,8 +92,8 @@ fn whole_trees_are_listed_and_locked_without_guarded_members() {
     let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: infinity\r\n";
     let listed = request(&server, "PROPFIND", "/a/", alice, "");
     assert!(listed.text().contains("/a/secret/deep/s"), "{}", listed.text());
-    let with_locks =
-        dav_with_database("$HTTP[\"url\"] =^ \"/a/ro/\" { webdav.is-readonly = \"enable\" }");
+    let with_locks = lighty!()
+        .webdav_with_database("$HTTP[\"url\"] =^ \"/a/ro/\" { webdav.is-readonly = \"enable\" }");
     let server = with_locks.file("a/ro/r", "R").file("a/x", "X").start();
     let refused = lock(&server, "/a/", "");
     assert_eq!(refused.status, 207);
@@ -108,7 +103,7 @@ fn whole_trees_are_listed_and_locked_without_guarded_members() {
 
 #[test]
 fn many_refused_members_are_named_up_to_a_limit() {
-    let mut setup = dav("url.access-deny = ( \".inc\" )");
+    let mut setup = lighty!().webdav("url.access-deny = ( \".inc\" )");
     for number in 0..40 {
         setup = setup.file(&format!("a/{number}.inc"), "");
         if number < 15 {
@@ -127,7 +122,7 @@ fn many_refused_members_are_named_up_to_a_limit() {
 
 #[test]
 fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
-    let server = dav(
+    let server = lighty!().webdav(
         "url.rewrite-once = ( \"^/files(.*)\" => \"/priv$1\", \"^/priv/(.*)\" => \"/open/$1\" )\n\
          $HTTP[\"url\"] =^ \"/priv/\" { access.deny-all = \"enable\" }",
     )
@@ -144,7 +139,8 @@ fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
 #[test]
 fn what_is_denied_by_its_place_is_denied_to_every_method() {
     let denied = "$PHYSICAL[\"path\"] =$ \".key\" { access.deny-all = \"enable\" }";
-    let server = dav_with_database(denied).file("d/a.key", "secret").file("d/b", "B").start();
+    let server =
+        lighty!().webdav_with_database(denied).file("d/a.key", "secret").file("d/b", "B").start();
     assert_eq!(server.get("/d/a.key").status, 403);
     assert_eq!(put(&server, "/d/a.key", "mine"), 403);
     assert_eq!(lock(&server, "/d/a.key", "").status, 403);
@@ -162,7 +158,7 @@ fn what_is_denied_by_its_place_is_denied_to_every_method() {
 #[test]
 fn a_place_is_judged_when_it_is_known() {
     let denied = "$PHYSICAL[\"path\"] !~ \"/root/\" { access.deny-all = \"enable\" }";
-    let server = dav_with_database(denied).file("a", "A").file("d/b", "B").start();
+    let server = lighty!().webdav_with_database(denied).file("a", "A").file("d/b", "B").start();
     assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 201);
     assert_eq!(status(&server, "COPY", "/d", "Destination: /e\r\n"), 201);
     assert_eq!(status(&server, "DELETE", "/d", ""), 204);
@@ -173,7 +169,8 @@ fn a_place_is_judged_when_it_is_known() {
 fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
     let denied = "$PHYSICAL[\"existing-path\"] =$ \".key\" { access.deny-all = \"enable\" }\n\
                   $PHYSICAL[\"existing-path\"] =~ \"/ro/\" { webdav.is-readonly = \"enable\" }";
-    let server = dav_with_database(denied)
+    let server = lighty!()
+        .webdav_with_database(denied)
         .file("d/a.key", "secret")
         .file("d/b", "B")
         .file("ro/r", "R")
@@ -234,7 +231,8 @@ fn a_listing_leaves_out_what_the_client_could_not_have() {
     let placed = "webdav.opts = ( \"unsafe-propfind-follow-symlink\" => \"enable\" )\n\
                   $PHYSICAL[\"existing-path\"] =$ \".key\" { access.deny-all = \"enable\" }\n\
                   $HTTP[\"url\"] =^ \"/d/in/\" { access.deny-all = \"enable\" }";
-    let server = dav(placed)
+    let server = lighty!()
+        .webdav(placed)
         .file("d/a.key", "secret")
         .file("d/b", "B")
         .file("e/x", "X")
@@ -249,7 +247,7 @@ fn a_listing_leaves_out_what_the_client_could_not_have() {
 #[test]
 fn a_listing_leaves_out_so_many_and_no_more() {
     const HIDDEN_MAX: usize = 16_384;
-    let setup = dav("url.access-deny = ( \".inc\" )").file("a/shown", "");
+    let setup = lighty!().webdav("url.access-deny = ( \".inc\" )").file("a/shown", "");
     for number in 0..HIDDEN_MAX {
         std::fs::File::create(setup.root(&format!("a/{number}.inc"))).expect("a file");
     }
@@ -264,10 +262,13 @@ fn a_listing_leaves_out_so_many_and_no_more() {
 fn what_cannot_be_looked_into_opens_nothing_else() {
     // Whatever the order in which a directory is read, one of these comes before what is guarded: they
     // are deeper than anybody looks.
-    let mut setup = dav("webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
-                         $HTTP[\"url\"] =^ \"/a/secret/\" { access.deny-all = \"enable\" }")
-    .file("a/secret/s", "S")
-    .file("a/open", "O");
+    let mut setup = lighty!()
+        .webdav(
+            "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\
+                         $HTTP[\"url\"] =^ \"/a/secret/\" { access.deny-all = \"enable\" }",
+        )
+        .file("a/secret/s", "S")
+        .file("a/open", "O");
     for number in 0..16 {
         setup = setup.file(&format!("a/deep{number}{}/end", "/d".repeat(70)), "");
     }
@@ -280,10 +281,12 @@ fn what_cannot_be_looked_into_opens_nothing_else() {
 
 #[test]
 fn wrong_passwords_are_tried_once_for_a_listing_and_logged() {
-    let mut setup =
-        dav("auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+    let mut setup = lighty!()
+        .webdav(
+            "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
          $HTTP[\"url\"] =$ \".priv\" { auth.require = ( \"/\" => ( \"method\" => \"basic\", \
-         \"realm\" => \"dav\", \"require\" => \"valid-user\" ) ) }")
+         \"realm\" => \"dav\", \"require\" => \"valid-user\" ) ) }",
+        )
         .file("../users", "alice:secret\n")
         .file("a/open", "O");
     for number in 0..5 {

@@ -3,19 +3,11 @@
 use lighty_testkit::dav::{color, lock, names, put, request, set_color, status, token_of};
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
-use lighty_testkit::server::{Server, Setup};
-
-fn dav(lines: &str) -> Setup {
-    lighty!().config(&format!("webdav.activate = \"enable\"\n{lines}"))
-}
-
-fn dav_with_database(lines: &str) -> Setup {
-    dav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
-}
+use lighty_testkit::server::Server;
 
 #[test]
 fn of_many_who_want_a_lock_at_once_one_gets_it() {
-    let server = dav_with_database("server.max-worker = 2").file("a.txt", "A").start();
+    let server = lighty!().webdav_with_database("server.max-worker = 2").file("a.txt", "A").start();
     for _ in 0..10 {
         let answers: Vec<Response> = std::thread::scope(|scope| {
             let tries: Vec<_> =
@@ -35,14 +27,14 @@ fn of_many_who_want_a_lock_at_once_one_gets_it() {
 
 #[test]
 fn locks_and_properties_outlive_the_server() {
-    let mut server = dav_with_database("").file("a.txt", "A").start();
+    let mut server = lighty!().webdav_with_database("").file("a.txt", "A").start();
     assert_eq!(set_color(&server, "/a.txt", "red").status, 207);
     let locked = lock(&server, "/a.txt", "Timeout: Infinite\r\n");
     assert!(locked.text().contains("Second-86400"), "{}", locked.text());
     server.kill();
     // The same document root and database, another process.
     let before = server.directory().display().to_string();
-    let again = dav(&format!(
+    let again = lighty!().webdav(&format!(
         "server.document-root := \"{before}/root\"\nwebdav.sqlite-db-name = \"{before}/dav.db\""
     ));
     let again = again.start();
@@ -54,7 +46,8 @@ fn locks_and_properties_outlive_the_server() {
 
 #[test]
 fn a_lock_beneath_keeps_a_tree_and_members_are_told() {
-    let server = dav_with_database("").file("t/a.txt", "A").file("t/b.txt", "B").start();
+    let server =
+        lighty!().webdav_with_database("").file("t/a.txt", "A").file("t/b.txt", "B").start();
     let token = token_of(&lock(&server, "/t/a.txt", ""));
     let refused = request(&server, "DELETE", "/t/", "", "");
     assert_eq!(refused.status, 207);
@@ -72,7 +65,7 @@ fn a_lock_beneath_keeps_a_tree_and_members_are_told() {
 
 #[test]
 fn a_locked_collection_takes_members_only_from_its_owner() {
-    let server = dav_with_database("").file("t/a.txt", "A").start();
+    let server = lighty!().webdav_with_database("").file("t/a.txt", "A").start();
     let token = token_of(&lock(&server, "/t/", "Depth: 0\r\n"));
     assert_eq!(put(&server, "/t/new", "N"), 423);
     assert_eq!(put(&server, "/t/a.txt", "content is not membership"), 204);
@@ -85,7 +78,7 @@ fn a_locked_collection_takes_members_only_from_its_owner() {
 
 /// A tree in which `/lcol` leads to `/col`, `/t/l` to `/col/sub`, and so does `/store/`.
 fn with_many_ways(lines: &str) -> Server {
-    let setup = dav_with_database(&format!(
+    let setup = lighty!().webdav_with_database(&format!(
         "alias.url = ( \"/store/\" => \"@DIR@/root/col/sub/\" )\n{lines}"
     ));
     let setup = setup.file("col/f", "F").file("col/sub/g", "G").file("t/own", "T").file("a", "A");
@@ -162,7 +155,8 @@ fn properties_belong_to_a_file_and_not_to_the_way_to_it() {
 
 #[test]
 fn names_are_locked_as_they_are_written_on_the_disk() {
-    let server = dav_with_database("server.force-lowercase-filenames = \"enable\"")
+    let server = lighty!()
+        .webdav_with_database("server.force-lowercase-filenames = \"enable\"")
         .file("a.txt", "A")
         .start();
     assert_eq!(lock(&server, "/A.TXT", "").status, 200);
@@ -172,7 +166,7 @@ fn names_are_locked_as_they_are_written_on_the_disk() {
 
 #[test]
 fn hard_links_are_files_of_their_own() {
-    let server = dav_with_database("").file("a", "A").start();
+    let server = lighty!().webdav_with_database("").file("a", "A").start();
     std::fs::hard_link(server.root("a"), server.root("b")).expect("a link");
     let token = token_of(&lock(&server, "/a", ""));
     assert_eq!((put(&server, "/a", "x"), put(&server, "/b", "B")), (423, 204));

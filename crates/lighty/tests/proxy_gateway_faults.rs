@@ -1,7 +1,7 @@
 //! What programs behind FastCGI, SCGI, uwsgi and AJP13 do wrong: the same drills for each protocol
 //! that can express them.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
@@ -317,7 +317,7 @@ fn a_post_is_sent_once() {
             });
             let server = front(protocol, &backend, "");
             let mut client = server.connect();
-            client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+            client.send("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
             assert_eq!(client.response().status, 502, "{protocol:?}");
             assert_eq!(backend.opened(), 1, "{protocol:?}, reset: {reset}");
         }
@@ -457,6 +457,64 @@ fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_conn
     assert_eq!(status(PACKET_BYTES - excess + 1), 431, "{}", server.log());
     assert_eq!(status(1), 200);
     assert_eq!(backend.opened(), 1, "a connection that heard nothing of it goes on");
+}
+
+/// What ends an answer and offers the connection for another request.
+fn end_for_reuse(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Ajp13 => &[b'A', b'B', 0, 2, 5, 1],
+        other => other.end(),
+    }
+}
+
+#[test]
+fn a_body_that_its_client_left_off_ends_the_connection_that_it_was_for() {
+    for protocol in [Fastcgi, Ajp13] {
+        let left_off = Arc::new(Barrier::new(2));
+        let told = Arc::clone(&left_off);
+        let backend = Backend::start(move |peer| {
+            if protocol.read_request(peer).is_some() {
+                peer.send(protocol.begun(200, &[], "hello"));
+                if peer.number() == 0 {
+                    told.wait();
+                }
+                peer.send(end_for_reuse(protocol));
+                // Who is sent another request here may take it for the body that never came.
+                peer.hang();
+            }
+        });
+        let server = front(protocol, &backend, "");
+        let mut client = server.connect();
+        client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+        assert_eq!(client.response_head().status, 200, "{protocol:?}\n{}", server.log());
+        client.half_close();
+        left_off.wait();
+        client.read_to_end();
+        let got = ask(&server).response();
+        assert_eq!((got.status, got.text()), (200, "hello"), "{protocol:?}\n{}", server.log());
+        assert_eq!(backend.opened(), 2, "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_body_that_a_container_was_sent_whole_leaves_the_connection_to_the_next() {
+    let backend = Backend::start(|peer| {
+        while Ajp13.read_request(peer).is_some() {
+            // One packet, unasked for: a length of its own stands before the bytes.
+            let Some(head) = peer.read_exact(4) else { return };
+            assert_eq!(head, [0x12, 0x34, 0, 2 + 5]);
+            assert_eq!(peer.read_exact(2 + 5).as_deref(), Some(&b"\x00\x05tells"[..]));
+            peer.send(Ajp13.begun(200, &[], "hello"));
+            peer.send(end_for_reuse(Ajp13));
+        }
+    });
+    let server = front(Ajp13, &backend, "");
+    for _ in 0..3 {
+        let mut client = server.connect();
+        client.send("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\ntells");
+        assert_eq!(client.response().text(), "hello", "{}", server.log());
+    }
+    assert_eq!(backend.opened(), 1);
 }
 
 /// How a program rejects a request: FastCGI 1.0 section 5.5.

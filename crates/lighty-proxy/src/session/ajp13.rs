@@ -142,7 +142,12 @@ impl Session for AjpSession {
     }
 
     fn takes(&self) -> usize {
-        if self.request_ended { 0 } else { self.body.due().unwrap_or(0) }
+        match self.request_ended {
+            true => 0,
+            // All was sent, which nobody has said yet: its end is asked for.
+            false if self.body.is_complete() => usize::MAX,
+            false => self.body.due().unwrap_or(0),
+        }
     }
 
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
@@ -192,6 +197,7 @@ impl Session for AjpSession {
     }
 
     fn is_reusable(&self) -> bool {
-        self.reuse && self.decoder.is_between_packets()
+        // Else the container may still wait for a piece of the body, and take what comes for it.
+        self.reuse && self.request_ended && self.decoder.is_between_packets()
     }
 }

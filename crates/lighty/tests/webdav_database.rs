@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lighty_testkit::dav::{color, lock, names, put, request, set_color, status, token_of};
-use lighty_testkit::server::Setup;
 use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
 

@@ -1,6 +1,7 @@
 //! Files that the server keeps for itself where a URL may lead to them: nobody gets them, whatever
 //! names them, and nobody makes what would be taken for one of them.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -51,6 +52,17 @@ fn with_ending(path: &[u8], ending: &str) -> PathBuf {
 /// Whether a file is one of those.
 pub fn is_kept(meta: &Meta) -> bool {
     any(|kept| kept.files.iter().any(|file| file.meta.same_file(meta)))
+}
+
+/// Lets a file pass that is none of those.
+///
+/// # Errors
+/// `PermissionDenied`, in [`WORDS`].
+pub fn admit(meta: &Meta) -> io::Result<()> {
+    match is_kept(meta) {
+        true => Err(io::Error::new(io::ErrorKind::PermissionDenied, WORDS)),
+        false => Ok(()),
+    }
 }
 
 /// Whether a path, its directories' links resolved, is that of one, there or not.

@@ -70,6 +70,24 @@ impl Default for ParseOpts {
     }
 }
 
+impl ParseOpts {
+    /// Whether a target may have a path segment of these bytes, percent-encoded as
+    /// [`encode_component`] does: a file of another name has no URL.
+    #[must_use]
+    pub fn accepts_segment(&self, name: &[u8]) -> bool {
+        !self.url_normalize || name.iter().all(|&byte| self.refusal(byte).is_none())
+    }
+
+    /// Why a byte that comes encoded is refused anywhere in a target.
+    fn refusal(&self, byte: u8) -> Option<UriFault> {
+        if self.url_ctrls_reject && byte.is_ascii_control() {
+            return Some(UriFault::Control);
+        }
+        let never_utf8 = matches!(byte, 0xC0 | 0xC1 | 0xF5..);
+        (self.url_invalid_utf8_reject && never_utf8).then_some(UriFault::InvalidUtf8)
+    }
+}
+
 /// Why a target is refused; always the client's fault, always 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UriFault {
@@ -339,11 +357,8 @@ fn recode_escape(
     in_query: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), UriFault> {
-    if opts.url_ctrls_reject && byte.is_ascii_control() {
-        return Err(UriFault::Control);
-    }
-    if opts.url_invalid_utf8_reject && matches!(byte, 0xC0 | 0xC1 | 0xF5..) {
-        return Err(UriFault::InvalidUtf8);
+    if let Some(fault) = opts.refusal(byte) {
+        return Err(fault);
     }
     match byte {
         b'/' if !in_query && opts.url_path_2f_reject => return Err(UriFault::EncodedSlash),

@@ -316,3 +316,23 @@ proptest! {
         }
     }
 }
+
+/// What a listing links to can be asked for, under the options that the parser has.
+#[test]
+fn a_segment_is_accepted_if_its_url_is() {
+    for opts in (0..32).map(|bits: u8| ParseOpts {
+        url_normalize: bits & 1 != 0,
+        url_ctrls_reject: bits & 2 != 0,
+        url_invalid_utf8_reject: bits & 4 != 0,
+        url_normalize_required: bits & 8 != 0,
+        url_path_2f_reject: bits & 16 != 0,
+        ..ParseOpts::default()
+    }) {
+        for byte in (1..=255).filter(|byte| *byte != b'/') {
+            let (mut target, mut out) = (b"/a".to_vec(), Vec::new());
+            encode_component(&[byte], &mut target);
+            let is_read = normalise(&target, &opts, &mut out).is_ok();
+            assert_eq!(opts.accepts_segment(&[byte]), is_read, "{byte:#x} {opts:?}");
+        }
+    }
+}

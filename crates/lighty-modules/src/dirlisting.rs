@@ -29,8 +29,8 @@ use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
 use lighty_io::stat_cache::Entry;
 
-use entries::{Entries, Item};
-use page::{Page, Totals};
+use entries::{Entries, Gathered, Item, Reach};
+use page::Page;
 use settings::{Insert, ListingSettings};
 
 /// Listings up to this length are made at once, so that their answer has a Content-Length.
@@ -187,7 +187,7 @@ async fn list(ex: &Exchange, entry: &Entry, form: Form) -> std::io::Result<Body>
         return Ok(Body::Stream(Box::new(stream::Listing::live(rendering, dir))));
     }
     let entries = Rc::new(collect(ex, listing, dir).await?);
-    if entries.truncated {
+    if entries.totals.truncated {
         let text = format!("more than {} entries: the listing is cut", entries::ENTRIES_MAX);
         ex.log(Level::Warning, &text);
     }
@@ -212,23 +212,18 @@ async fn collect(
     listing: &ListingSettings,
     mut dir: ReadDir,
 ) -> std::io::Result<Entries> {
-    let mut entries = Entries::default();
+    let mut gathered = Gathered::default();
     'reading: while let Some(batch) = dir.next_batch().await? {
         for entry in batch.iter().filter(|entry| is_shown(listing, entry)) {
-            if !entries.push(entry) {
+            if !gathered.push(entry) {
                 break 'reading;
             }
         }
     }
-    if entries.len() <= SORT_HERE_ENTRIES_MAX {
-        entries.sort();
-        return Ok(entries);
+    if gathered.len() <= SORT_HERE_ENTRIES_MAX {
+        return Ok(gathered.sorted());
     }
-    let sort = move || {
-        entries.sort();
-        entries
-    };
-    Ok(ex.services.engine.run(sort).await)
+    Ok(ex.services.engine.run(move || gathered.sorted()).await)
 }
 
 /// A listing kept for `dir-listing.cache`, with the directory's stat-cache entry: when the
@@ -278,7 +273,7 @@ async fn rendering(ex: &Exchange, form: Form, entries: Option<&Entries>) -> Rend
     if form == Form::Html {
         page = page_of(ex).await;
     }
-    page.totals = entries.map(Totals::of);
+    page.totals = entries.map(|entries| entries.totals);
     Rendering { form, page, filter }
 }
 
@@ -291,9 +286,10 @@ impl Rendering {
     }
 
     fn row(&self, item: &Item<'_>, is_first: bool, out: &mut Vec<u8>) {
+        let reach = Reach::of(item.name, &self.filter.server.parse);
         match self.form {
-            Form::Html => self.page.row(item, out),
-            Form::Json => json::row(item, is_first, out),
+            Form::Html => self.page.row(item, reach, out),
+            Form::Json => json::row(item, reach, is_first, out),
         }
     }
 
@@ -357,7 +353,10 @@ async fn page_of(ex: &Exchange) -> Page {
 async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
     let Some(name) = &insert.file else { return Vec::new() };
     let read = match name.starts_with('/') {
-        true => ex.services.engine.read_front(name.to_string(), INSERT_BYTES_MAX).await,
+        true => {
+            let engine = &ex.services.engine;
+            engine.read_front(name.to_string(), INSERT_BYTES_MAX, kept::admit).await
+        }
         false => read_beneath(ex, name).await,
     };
     match read {
@@ -382,9 +381,7 @@ async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
     path.extend_from_slice(name.as_bytes());
     let follow: Follow = ex.settings.core.follow_symlink;
     let file = engine.open(root, &path, follow, ex.settings.server.use_noatime).await?;
-    if kept::is_kept(file.meta()) {
-        return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, kept::WORDS));
-    }
+    kept::admit(file.meta())?;
     let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX).min(INSERT_BYTES_MAX);
     let mut text = Vec::with_capacity(size);
     while text.len() < size {

@@ -5,23 +5,28 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::FileEngine;
+use super::meta::{FileKind, Meta};
+use super::tree::meta_of_path;
 
 impl FileEngine {
     /// Reads a file from its beginning, at most `bytes_max` bytes of it, in the pool. The path is
-    /// trusted: links are followed wherever they lead.
+    /// trusted: links are followed wherever they lead. `admit` is asked before it is opened.
     ///
     /// # Errors
-    /// What the system says; `InvalidInput` for what is no regular file.
+    /// What the system or `admit` says; `InvalidInput` for what is no regular file.
     pub async fn read_front(
         &self,
         path: impl AsRef<Path> + Send + 'static,
         bytes_max: usize,
+        admit: fn(&Meta) -> io::Result<()>,
     ) -> io::Result<Vec<u8>> {
         let read = move || {
+            let meta = meta_of_path(path.as_ref())?;
             // The open of a FIFO would not end.
-            if !path.as_ref().metadata()?.is_file() {
+            if meta.kind != FileKind::File {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
+            admit(&meta)?;
             let mut bytes = Vec::new();
             File::open(path)?.take(bytes_max as u64).read_to_end(&mut bytes)?;
             Ok(bytes)

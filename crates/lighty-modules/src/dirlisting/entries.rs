@@ -1,8 +1,9 @@
-//! The names of a directory in little memory: one arena for the names, 32 bytes for the rest.
+//! The names of a directory in little memory: one arena for the names, 24 bytes for the rest.
 
+use lighty_http::uri::ParseOpts;
 use lighty_io::file::{DirEntry, FileKind};
 
-/// Entries of one listing at most. A million take about 60 MB; a page of that length is of no use
+/// Entries of one listing at most. A million take about 50 MB; a page of that length is of no use
 /// to anybody, so what is beyond is left out and the page says so.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
@@ -16,6 +17,23 @@ pub(super) struct Item<'a> {
     pub(super) mtime_s: i64,
 }
 
+/// Whether an entry can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Url,
+    /// `server.http-parseopts` refuses every URL with this name.
+    Refused,
+}
+
+impl Reach {
+    pub(super) fn of(name: &[u8], parse: &ParseOpts) -> Self {
+        if parse.accepts_segment(name) { Reach::Url } else { Reach::Refused }
+    }
+}
+
+/// Entries of one segment while the directory is read.
+const SEGMENT_ENTRIES: usize = 512;
+
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     name_start: u32,
@@ -25,11 +43,9 @@ struct Packed {
     mtime_s: i64,
 }
 
-/// The entries of a directory, and their totals.
-#[derive(Debug, Default)]
-pub(super) struct Entries {
-    names: Vec<u8>,
-    packed: Vec<Packed>,
+/// What is known of the whole directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
     pub(super) directories: usize,
     pub(super) files: usize,
     /// Bytes of all files together.
@@ -38,7 +54,23 @@ pub(super) struct Entries {
     pub(super) truncated: bool,
 }
 
-impl Entries {
+/// Some entries; where their names begin is counted from the first one's.
+#[derive(Debug, Default)]
+struct Segment {
+    names: Vec<u8>,
+    packed: Vec<Packed>,
+}
+
+/// Entries as they are read: many small pieces, because one that grew would leave behind twice
+/// what it holds.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    full: Vec<Segment>,
+    last: Segment,
+    totals: Totals,
+}
+
+impl Gathered {
     /// Adds an entry. Links that lead nowhere, devices and the like are left out: they cannot be
     /// fetched. `false` when the listing is full.
     pub(super) fn push(&mut self, entry: &DirEntry) -> bool {
@@ -52,37 +84,71 @@ impl Entries {
             _ => return true,
         };
         // A name of Linux has at most 255 bytes; a longer one could not be opened by its URL.
-        let (Ok(name_length), Ok(name_start)) =
-            (u8::try_from(entry.name.len()), u32::try_from(self.names.len()))
-        else {
-            return true;
-        };
-        if self.packed.len() >= entries_max {
-            self.truncated = true;
+        let Ok(name_length) = u8::try_from(entry.name.len()) else { return true };
+        if self.len() >= entries_max {
+            self.totals.truncated = true;
             return false;
         }
+        if self.last.packed.len() >= SEGMENT_ENTRIES {
+            self.full.push(std::mem::take(&mut self.last));
+        }
         let (size, mtime_s) = (entry.meta.size, entry.meta.mtime_s);
-        self.names.extend_from_slice(&entry.name);
-        self.packed.push(Packed { name_start, name_length, is_directory, size, mtime_s });
+        let name_start = self.last.names.len() as u32;
+        self.last.names.extend_from_slice(&entry.name);
+        self.last.packed.push(Packed { name_start, name_length, is_directory, size, mtime_s });
         if is_directory {
-            self.directories += 1;
+            self.totals.directories += 1;
         } else {
-            self.files += 1;
-            self.bytes = self.bytes.saturating_add(size);
+            self.totals.files += 1;
+            self.totals.bytes = self.totals.bytes.saturating_add(size);
         }
         true
     }
 
-    /// Directories first, then by the bytes of the name.
-    pub(super) fn sort(&mut self) {
-        let names = std::mem::take(&mut self.names);
-        let name = |packed: &Packed| name_of(&names, packed);
-        self.packed.sort_unstable_by(|a, b| {
-            b.is_directory.cmp(&a.is_directory).then_with(|| name(a).cmp(name(b)))
-        });
-        self.names = names;
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.totals.directories + self.totals.files
     }
 
+    /// In one piece, directories first, then by the bytes of the name.
+    pub(super) fn sorted(self) -> Entries {
+        let totals = self.totals;
+        let Segment { names, mut packed } = self.joined();
+        let name = |packed: &Packed| name_of(&names, packed);
+        packed.sort_unstable_by(|a, b| {
+            b.is_directory.cmp(&a.is_directory).then_with(|| name(a).cmp(name(b)))
+        });
+        Entries { names, packed, totals }
+    }
+
+    fn joined(self) -> Segment {
+        let mut whole = Segment {
+            names: Vec::with_capacity(self.segments().map(|segment| segment.names.len()).sum()),
+            packed: Vec::with_capacity(self.len()),
+        };
+        for Segment { names, packed } in self.full.into_iter().chain([self.last]) {
+            let base = whole.names.len() as u32;
+            whole.names.extend_from_slice(&names);
+            let moved = |packed: Packed| Packed { name_start: base + packed.name_start, ..packed };
+            whole.packed.extend(packed.into_iter().map(moved));
+        }
+        whole
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.full.iter().chain([&self.last])
+    }
+}
+
+/// The entries of a directory, sorted, and their totals.
+#[derive(Debug)]
+pub(super) struct Entries {
+    names: Vec<u8>,
+    packed: Vec<Packed>,
+    pub(super) totals: Totals,
+}
+
+impl Entries {
     /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.packed.len()
@@ -130,9 +196,13 @@ pub(super) mod tests {
         DirEntry { name: name.to_vec(), meta }
     }
 
+    fn names(entries: &Entries) -> Vec<&[u8]> {
+        (0..entries.len()).filter_map(|i| entries.get(i)).map(|i| i.name).collect()
+    }
+
     #[test]
     fn directories_come_first_then_names() {
-        let mut entries = Entries::default();
+        let mut gathered = Gathered::default();
         for (name, kind) in [
             ("b.txt", FileKind::File),
             ("z", FileKind::Directory),
@@ -141,24 +211,42 @@ pub(super) mod tests {
             ("dangling", FileKind::Symlink),
             ("fifo", FileKind::Other),
         ] {
-            assert!(entries.push(&entry(name.as_bytes(), kind, 7)));
+            assert!(gathered.push(&entry(name.as_bytes(), kind, 7)));
         }
-        entries.sort();
-        let names: Vec<_> =
-            (0..entries.len()).filter_map(|i| entries.get(i)).map(|i| i.name).collect();
-        assert_eq!(names, [&b"y"[..], b"z", b"a.txt", b"b.txt"]);
-        assert_eq!((entries.directories, entries.files, entries.bytes), (2, 2, 14));
+        let entries = gathered.sorted();
+        assert_eq!(names(&entries), [&b"y"[..], b"z", b"a.txt", b"b.txt"]);
+        let Totals { directories, files, bytes, .. } = entries.totals;
+        assert_eq!((directories, files, bytes), (2, 2, 14));
+    }
+
+    #[test]
+    fn many_entries_are_joined_and_take_no_more_than_they_need() {
+        let name = |number: usize| format!("{}{number:07}", "x".repeat(number % 200));
+        for count in [0, 1, SEGMENT_ENTRIES, SEGMENT_ENTRIES + 1, 5 * SEGMENT_ENTRIES] {
+            let mut gathered = Gathered::default();
+            for number in 0..count {
+                assert!(gathered.push(&entry(name(number).as_bytes(), FileKind::File, 1)));
+            }
+            let mut expected: Vec<_> = (0..count).map(name).collect();
+            expected.sort();
+            let entries = gathered.sorted();
+            assert!(names(&entries).into_iter().eq(expected.iter().map(String::as_bytes)));
+            assert_eq!(entries.packed.capacity(), count);
+            assert_eq!(entries.names.capacity(), expected.concat().len());
+        }
+        assert_eq!(size_of::<Packed>(), 24);
     }
 
     #[test]
     fn the_limit_holds_and_is_told() {
-        let mut entries = Entries::default();
+        let mut gathered = Gathered::default();
         for name in ["a", "b", "c"] {
-            assert!(entries.push_within(&entry(name.as_bytes(), FileKind::File, 1), 3));
+            assert!(gathered.push_within(&entry(name.as_bytes(), FileKind::File, 1), 3));
         }
-        assert!(!entries.truncated);
-        assert!(!entries.push_within(&entry(b"d", FileKind::File, 1), 3));
-        assert!(entries.truncated);
+        assert!(!gathered.totals.truncated);
+        assert!(!gathered.push_within(&entry(b"d", FileKind::File, 1), 3));
+        let entries = gathered.sorted();
+        assert!(entries.totals.truncated);
         assert_eq!(entries.len(), 3);
     }
 

@@ -1,17 +1,18 @@
 //! The listing as JSON: an array of `{"name", "type", "size", "mtime"}`.
 //!
 //! `type` is `"directory"` or `"file"`, `size` is in bytes (0 for a directory), `mtime` in seconds
-//! since 1970. One entry a line. A name that is not UTF-8 has U+FFFD where it is broken.
+//! since 1970. One entry a line. A name that is not UTF-8 has U+FFFD where it is broken; one that no
+//! URL may have says so: `"fetchable": false`.
 
 use lighty_http::{decimal, json};
 
-use super::entries::Item;
+use super::entries::{Item, Reach};
 
 pub(super) fn head(out: &mut Vec<u8>) {
     out.push(b'[');
 }
 
-pub(super) fn row(item: &Item<'_>, is_first: bool, out: &mut Vec<u8>) {
+pub(super) fn row(item: &Item<'_>, reach: Reach, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if is_first { b"\n" } else { b",\n" });
     out.extend_from_slice(b"{\"name\":");
     json::push_string(item.name, out);
@@ -25,6 +26,9 @@ pub(super) fn row(item: &Item<'_>, is_first: bool, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     decimal::push(item.mtime_s.unsigned_abs(), out);
+    if reach == Reach::Refused {
+        out.extend_from_slice(b",\"fetchable\":false");
+    }
     out.push(b'}');
 }
 
@@ -45,12 +49,14 @@ mod tests {
         let mut out = Vec::new();
         head(&mut out);
         for (index, item) in items.iter().enumerate() {
-            row(item, index == 0, &mut out);
+            let reach = if index == 0 { Reach::Refused } else { Reach::Url };
+            row(item, reach, index == 0, &mut out);
         }
         tail(&mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         let expected = serde_json::json!([
-            {"name": "a \"b\"\n</script>", "type": "directory", "size": 0, "mtime": -1},
+            {"name": "a \"b\"\n</script>", "type": "directory", "size": 0, "mtime": -1,
+             "fetchable": false},
             {"name": "\u{fffd}.txt", "type": "file", "size": 12, "mtime": 784_111_777},
         ]);
         assert_eq!(value, expected);

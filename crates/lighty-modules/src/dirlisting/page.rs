@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lighty_http::mime::{self, MimeAssign};
 use lighty_http::{date, decimal, html, uri};
 
-use super::entries::{Entries, Item};
+use super::entries::{Item, Reach, Totals};
 
 pub(super) const STYLE: &str = include_str!("page.css");
 pub(super) const SCRIPT: &str = include_str!("page.js");
@@ -35,26 +35,6 @@ pub(super) struct Page {
     pub(super) mime: Arc<MimeAssign>,
     /// Totals; `None` when the entries are not known yet.
     pub(super) totals: Option<Totals>,
-}
-
-/// What is known of the whole directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) directories: usize,
-    pub(super) files: usize,
-    pub(super) bytes: u64,
-    pub(super) truncated: bool,
-}
-
-impl Totals {
-    pub(super) fn of(entries: &Entries) -> Self {
-        Self {
-            directories: entries.directories,
-            files: entries.files,
-            bytes: entries.bytes,
-            truncated: entries.truncated,
-        }
-    }
 }
 
 impl Page {
@@ -149,12 +129,17 @@ impl Page {
         }
     }
 
-    /// One entry.
-    pub(super) fn row(&self, item: &Item<'_>, out: &mut Vec<u8>) {
+    /// One entry. What cannot be asked for is where a link would be, and none.
+    pub(super) fn row(&self, item: &Item<'_>, reach: Reach, out: &mut Vec<u8>) {
         let slash: &[u8] = if item.is_directory { b"/" } else { b"" };
-        out.extend_from_slice(b"<tr><th scope=row><a href=\"");
-        uri::encode_component(item.name, out);
-        out.extend_from_slice(slash);
+        out.extend_from_slice(b"<tr><th scope=row>");
+        if reach == Reach::Url {
+            out.extend_from_slice(b"<a href=\"");
+            uri::encode_component(item.name, out);
+            out.extend_from_slice(slash);
+        } else {
+            out.extend_from_slice(b"<a title=\"A URL with this name is refused");
+        }
         out.extend_from_slice(b"\"><bdi>");
         self.text(item.name, out);
         out.extend_from_slice(b"</bdi>");
@@ -332,6 +317,8 @@ fn push_size(bytes: u64, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use lighty_http::uri::ParseOpts;
+
     use super::*;
 
     fn page(path: &str) -> Page {
@@ -346,7 +333,8 @@ mod tests {
     fn row(name: &[u8], is_directory: bool, size: u64) -> String {
         let item = Item { name, is_directory, size, mtime_s: 784_111_777 };
         let mut out = Vec::new();
-        page("/").row(&item, &mut out);
+        let reach = Reach::of(name, &ParseOpts::default());
+        page("/").row(&item, reach, &mut out);
         String::from_utf8(out).expect("UTF-8")
     }
 
@@ -372,8 +360,9 @@ mod tests {
             ),
             (b"\" onclick=\"x", "%22%20onclick%3D%22x", "&quot; onclick=&quot;x"),
             (b"a'b&c", "a%27b%26c", "a&#39;b&amp;c"),
-            (b"new\nline\x7f\x1b", "new%0Aline%7F%1B", "new\u{240a}line\u{2421}\u{241b}"),
-            (b"\xff\xfe", "%FF%FE", "\u{fffd}\u{fffd}"),
+            (b"\xfe", "", "\u{fffd}"),
+            (b"new\nline\x7f\x1b", "", "new\u{240a}line\u{2421}\u{241b}"),
+            (b"\xe4\xe4", "%E4%E4", "\u{fffd}\u{fffd}"),
             (b"javascript:alert(1)", "javascript%3Aalert%281%29", "javascript:alert(1)"),
             (b"%2e%2e", "%252e%252e", "%2e%2e"),
             (b"?a#b", "%3Fa%23b", "?a#b"),
@@ -381,7 +370,10 @@ mod tests {
             ("\u{85}".as_bytes(), "%C2%85", "\u{fffd}"),
         ] {
             let row = row(name, false, 1);
-            assert!(row.contains(&format!("href=\"{href}\"")), "{row}");
+            match href {
+                "" => assert!(!row.contains("href"), "a URL that is refused: {row}"),
+                href => assert!(row.contains(&format!("href=\"{href}\"")), "{row}"),
+            }
             assert!(row.contains(&format!("<bdi>{shown}</bdi>")), "{row}");
             assert_eq!(row.matches('<').count(), 20, "{row}");
         }

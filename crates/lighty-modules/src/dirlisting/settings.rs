@@ -108,7 +108,9 @@ fn what_is_listed() -> Vec<Row> {
                 "Lists a directory that has no index file. Only for a URL that ends in `/`. A \
                  client that prefers `application/json` gets an array of objects with `name`, \
                  `type` (`directory` or `file`), `size` in bytes and `mtime` in seconds since \
-                 1970. A listing shows at most 1,000,000 entries unless it is unsorted.",
+                 1970. A name that `server.http-parseopts` lets no URL have (by default one with \
+                 control characters, or with bytes that UTF-8 never has) is shown without a \
+                 link, and has `\"fetchable\": false` in the array. A listing shows at most 1,000,000 entries unless it is unsorted.",
             )
             .example("dir-listing.activate = \"enable\""),
         row(Row::parsed("dir-listing.exclude", Kind::List, parse_patterns, |s, patterns| {

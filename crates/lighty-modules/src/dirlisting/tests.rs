@@ -135,7 +135,7 @@ fn tree(names: &[&[u8]]) -> tempfile::TempDir {
 
 #[test]
 fn a_directory_is_a_page_or_an_array() {
-    let dir = tree(&[b"b.txt", b"sub/", b"a.txt", b".secret", b"bad\xff", b"<script>"]);
+    let dir = tree(&[b"b.txt", b"sub/", b"a.txt", b".secret", b"bad\xe4", b"<script>"]);
     run(async || {
         let site = Site::open(dir.path(), "");
         let page = site.get("/").await;
@@ -143,7 +143,7 @@ fn a_directory_is_a_page_or_an_array() {
         assert_eq!(page.field(Known::ContentType), "text/html; charset=utf-8");
         assert_eq!(page.field(Known::Vary), "Accept");
         assert!(page.field(Known::ContentSecurityPolicy).starts_with("default-src 'none'"));
-        assert!(page.text().contains("<a href=\"bad%FF\"><bdi>bad\u{fffd}</bdi>"));
+        assert!(page.text().contains("<a href=\"bad%E4\"><bdi>bad\u{fffd}</bdi>"));
         assert!(page.text().contains("<bdi>&lt;script&gt;</bdi>"));
         assert_eq!(page.text().matches("<script>").count(), 1, "its own");
         assert!(!page.text().contains(".secret"));
@@ -153,6 +153,31 @@ fn a_directory_is_a_page_or_an_array() {
         assert_eq!(list.field(Known::ContentType), "application/json");
         assert_eq!(list.field(Known::Vary), "Accept");
         assert_eq!(list.names(), ["sub", "<script>", "a.txt", "b.txt", "bad\u{fffd}"]);
+    });
+}
+
+#[test]
+fn a_name_that_no_url_may_have_is_no_link() {
+    let dir = tree(&[b"line\nbreak", b"\x01/", b"late\xff", b"a b"]);
+    let refused = |list: &Answer| -> Vec<String> {
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&list.body).expect("JSON");
+        let refused = rows.iter().filter(|row| row["fetchable"] == false);
+        refused.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    run(async || {
+        let site = Site::open(dir.path(), "");
+        let page = site.get("/").await;
+        assert_eq!(page.text().matches("<a href=").count(), 1, "{}", page.text());
+        assert!(
+            page.text().contains("<a title=\"A URL with this name is refused\"><bdi>line\u{240a}")
+        );
+        assert_eq!(refused(&site.json("/").await), ["\u{1}", "late\u{fffd}", "line\nbreak"]);
+        // What the parser lets pass is a link.
+        let lax = "server.http-parseopts = ( \"url-ctrls-reject\" => \"disable\" )";
+        let site = Site::open(dir.path(), lax);
+        assert!(site.get("/").await.text().contains("<a href=\"line%0Abreak\">"));
+        assert_eq!(site.get("/%01/").await.status, 200);
+        assert_eq!(refused(&site.json("/").await), ["late\u{fffd}"]);
     });
 }
 
@@ -279,6 +304,28 @@ fn header_and_readme_stand_around_the_table() {
         assert!(text.contains("href=\"README.html\""));
         assert!(page.field(Known::ContentSecurityPolicy).contains("style-src 'unsafe-inline'"));
         assert!(!site.get("/sub/").await.text().contains("below"));
+    });
+}
+
+#[test]
+fn what_the_server_keeps_is_shown_to_nobody_whichever_way_it_is_named() {
+    let dir = tree(&[]);
+    for name in ["secret", "public"] {
+        std::fs::write(dir.path().join(name), format!("the {name} text")).expect("write");
+    }
+    kept::keep(&dir.path().join("secret"), &[]);
+    let absolute = |name: &str| dir.path().join(name).display().to_string();
+    run(async || {
+        for (header, readme) in
+            [("secret".to_owned(), "public".to_owned()), (absolute("secret"), absolute("public"))]
+        {
+            let config = format!(
+                "dir-listing.show-header = \"{header}\"\ndir-listing.show-readme = \"{readme}\""
+            );
+            let page = Site::open(dir.path(), &config).get("/").await;
+            assert!(page.text().contains("the public text"), "{readme}");
+            assert!(!page.text().contains("secret"), "{header}");
+        }
     });
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Facts, Field};
 use lighty_http::uri;
-use lighty_http::{Fields, Known, Status};
+use lighty_http::{Fields, Known, Method, Status};
 
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
@@ -40,6 +40,15 @@ pub struct Counted {
     pub by_user: bool,
 }
 
+/// An error handler that speaks for an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorHandler {
+    /// A script of `server.error-handler-404` says which status the client gets.
+    pub chooses_status: bool,
+    /// The method of the client: the handler may have been asked with another one.
+    pub asked: Option<Method>,
+}
+
 /// The state of one request. Reused for the next one of any connection of the worker.
 pub struct Exchange {
     pub request: Request,
@@ -54,6 +63,8 @@ pub struct Exchange {
     pub services: Rc<Services>,
     /// Status that an error handler was called for, while it runs.
     pub error_status: Option<Status>,
+    /// Which error handler that is, if it is one.
+    pub error_handler: Option<ErrorHandler>,
     /// Fields of a handler that let a file or another URL of ours stand for its answer: they join
     /// that answer, if it is a good one.
     pub carried: Fields,
@@ -117,6 +128,7 @@ impl Exchange {
             settings,
             services,
             error_status: None,
+            error_handler: None,
             carried: Fields::default(),
             wanted_backend: Vec::new(),
             restarts: 0,
@@ -154,6 +166,7 @@ impl Exchange {
         self.response.clear();
         self.physical.clear();
         self.error_status = None;
+        self.error_handler = None;
         self.carried.clear();
         self.wanted_backend.clear();
         self.restarts = 0;

@@ -22,7 +22,9 @@ mod look_up;
 pub use errors::keep_owed;
 pub use look_up::{is_file, is_file_known, look_up_path};
 
-use errors::{call_error_handler, fill_error_page, keep_error_status, wants_error_handler};
+use errors::{
+    call_error_handler, fill_error_page, keep_error_status, restore_method, wants_error_handler,
+};
 use look_up::{is_known, look_up, redirect_to_slash};
 
 /// What a pass through the phases came to.
@@ -59,9 +61,9 @@ pub async fn respond(ex: &mut Exchange) {
                 begin_again(ex);
             }
             _ => match wants_error_handler(ex) {
-                Some(handler) => {
+                Some(wanted) => {
                     keep_owed(&ex.response.fields, &mut ex.owed);
-                    if !call_error_handler(ex, &handler) {
+                    if !call_error_handler(ex, &wanted) {
                         break;
                     }
                 }
@@ -81,6 +83,7 @@ pub async fn respond(ex: &mut Exchange) {
         }
         finish_head(ex);
     }
+    restore_method(ex);
     trace::response(ex);
 }
 

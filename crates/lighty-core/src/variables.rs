@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use lighty_http::{Method, host};
+use lighty_http::{Method, Status, host};
 use lighty_io::transport::Peer;
 use lighty_wire::cgi::Params;
 
@@ -40,6 +40,7 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
         script_filename: script,
         document_root: &ex.physical.docroot,
         https: request.scheme == "https",
+        redirect_status: redirect_status(ex),
         extra: &extra,
         ..Params::new(&request.fields)
     };
@@ -49,6 +50,11 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
             visit(name, value);
         }
     });
+}
+
+/// `REDIRECT_STATUS`: the error that a program is to speak for, else 200.
+pub fn redirect_status(ex: &Exchange) -> u16 {
+    ex.error_handler.and(ex.error_status).map_or(200, Status::code)
 }
 
 /// The URL's path up to the path info; for a directory's index file, with its name.

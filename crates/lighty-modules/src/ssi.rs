@@ -92,6 +92,7 @@ fn is_allowed(ex: &mut Exchange) -> bool {
     const ALLOWED: &str = "GET, HEAD, POST, OPTIONS";
     match ex.request.method {
         Some(Method::Get | Method::Head | Method::Post) => return true,
+        _ if ex.error_status.is_some() => return true,
         Some(Method::Options) => {
             ex.response.status = Status::NO_CONTENT;
             ex.response.answered = true;

@@ -138,6 +138,8 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
     }
     match ex.request.method {
         Some(Method::Get | Method::Head) => None,
+        // What was asked for is missing, and this is the page that says so.
+        _ if ex.error_status.is_some() => None,
         Some(Method::Options) => {
             ex.response.status = Status::NO_CONTENT;
             ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");

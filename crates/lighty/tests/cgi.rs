@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::client::Client;
 use lighty_testkit::send_file;
-use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::transfer::{self, Framing};
 use lighty_testkit::{lighty, wait_until};
 
@@ -93,6 +93,79 @@ fn a_program_is_told_of_its_request() {
     }
     assert!(!answer.text().contains("HTTP_PROXY"));
     assert!(answer.text().ends_with("\nbody"));
+}
+
+/// Programs to be asked for errors.
+fn for_errors(config: &str) -> Server {
+    with(&[
+        (
+            "front.sh",
+            "printf 'X-A: b\\n\\n'; echo $REQUEST_METHOD $REDIRECT_STATUS $REQUEST_URI; cat",
+        ),
+        ("gone.sh", "printf 'Status: 410\\n\\ngone for good'"),
+        ("own.sh", "printf 'Status: 404\\n\\nin our words'"),
+        ("broken.sh", "exit 1"),
+    ])
+    .file("dir/x", "")
+    .config(config)
+    .start()
+}
+
+#[test]
+fn a_program_stands_in_for_what_is_missing() {
+    let server = for_errors("server.error-handler-404 = \"/front.sh\"");
+    let answer = server.get("/a/page?of=it");
+    assert_eq!((answer.status, answer.text()), (200, "GET 404 /a/page?of=it\n"));
+    assert_eq!(server.get("/dir/").text(), "GET 403 /dir/\n");
+    let mut client = server.connect();
+    client.send("POST /a/form HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    let answer = client.response();
+    assert_eq!((answer.status, answer.text()), (200, "POST 404 /a/form\nbody"));
+    for (handler, status, text) in
+        [("gone", 410, "gone for good"), ("own", 404, "in our words"), ("broken", 502, "502 Bad")]
+    {
+        let server = for_errors(&format!("server.error-handler-404 = \"/{handler}.sh\""));
+        let answer = server.get("/none");
+        assert_eq!(answer.status, status, "{handler}");
+        assert!(answer.text().contains(text), "{handler}: {}", answer.text());
+    }
+}
+
+#[test]
+fn an_error_handler_that_fails_leaves_the_error_as_it_was() {
+    for handler in ["broken.sh", "none.sh", "dir/", "front.sh/../none"] {
+        for directive in ["server.error-handler", "server.error-handler-404"] {
+            // Which program fails, is that program's error.
+            if (directive, handler) == ("server.error-handler-404", "broken.sh") {
+                continue;
+            }
+            let server = for_errors(&format!(
+                "{directive} = \"/{handler}\"\nserver.errorfile-prefix = \"@DIR@/error-\""
+            ));
+            for (path, status) in [("/none", 404), ("/dir/", 403)] {
+                let page = format!("our page for {status}");
+                write_file(&server.directory().join(format!("error-{status}.html")), &page);
+                let answer = server.get(path);
+                assert_eq!(
+                    (answer.status, answer.text()),
+                    (status, &*page),
+                    "{directive} {handler}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_handler_of_every_error_goes_before_that_of_missing_files() {
+    let server =
+        for_errors("server.error-handler-404 = \"/own.sh\"\nserver.error-handler = \"/front.sh\"");
+    let mut client = server.connect();
+    client.send("POST /none HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    let answer = client.response();
+    assert_eq!((answer.status, answer.text()), (404, "GET 404 /none\n"));
+    client.send("GET /front.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "GET 200 /front.sh\n");
 }
 
 #[test]

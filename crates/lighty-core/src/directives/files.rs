@@ -69,7 +69,10 @@ fn errors() -> Vec<Row> {
             .default("")
             .since("1.4")
             .doc(
-                "URL that answers every request that failed (4xx, 5xx); the status stays. What \
+                "URL that answers every request that failed (4xx, 5xx), with GET; the status \
+                 stays. A handler that fails itself is not asked for that: the error gets its \
+                 page as if there were no handler. Where this is set, \
+                 `server.error-handler-404` is not asked. What \
                  could not be read as a request at all gets the page of \
                  `server.errorfile-prefix`, or a built-in one.",
             )
@@ -78,8 +81,10 @@ fn errors() -> Vec<Row> {
             .default("")
             .since("1.4")
             .doc(
-                "URL that answers requests that came to 404 or 403. A script may choose its own \
-                 status; a static page keeps the error's.",
+                "URL that answers requests that came to 404 or 403. A script gets the method and \
+                 the body as they came and chooses the status, 200 if it names none; it finds the \
+                 error's in `REDIRECT_STATUS`. A static page keeps the error's, and so does a \
+                 handler that comes to 403 or 404 without words of its own.",
             )
             .example("server.error-handler-404 = \"/index.php\""),
     ]

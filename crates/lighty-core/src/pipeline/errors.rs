@@ -2,25 +2,40 @@
 
 use std::sync::Arc;
 
-use lighty_http::{Fields, Known, Method};
+use lighty_http::{Fields, Known, Method, Status};
 
 use super::begin_again;
-use crate::exchange::{Exchange, Rewriting};
+use crate::body::RequestBody;
+use crate::exchange::{ErrorHandler, Exchange, Rewriting};
 use crate::kept;
 use crate::limits::ERROR_PAGE_BYTES_MAX;
 use crate::log::Level;
 use crate::response::default_error_page;
 
-/// The error handler's URL, where one is set for the status.
-pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Arc<str>> {
+/// An error handler that is to be called.
+pub(super) struct Wanted {
+    url: Arc<str>,
+    chooses_status: bool,
+}
+
+/// The error handler, where one is set for the status. As in lighttpd 1.4, the one for every error
+/// goes before the one for 403 and 404.
+pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Wanted> {
     let status = ex.response.status;
     if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
         return None;
     }
     let core = &ex.settings.core;
-    let for_404 =
-        matches!(status.code(), 403 | 404).then_some(()).and(core.error_handler_404.clone());
-    for_404.or_else(|| core.error_handler.clone())
+    if let Some(url) = &core.error_handler {
+        return Some(Wanted { url: Arc::clone(url), chooses_status: false });
+    }
+    let url = core.error_handler_404.as_ref().filter(|_| is_missing(status))?;
+    Some(Wanted { url: Arc::clone(url), chooses_status: true })
+}
+
+/// Whether `server.error-handler-404` is for this.
+fn is_missing(status: Status) -> bool {
+    matches!(status.code(), 403 | 404)
 }
 
 /// The fields that belong to an error itself, whatever page is shown: what a 405 allows (RFC 9110
@@ -35,31 +50,53 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
 }
 
 /// Restarts the request with the error handler's URL; `false` where that is none.
-pub(super) fn call_error_handler(ex: &mut Exchange, handler: &str) -> bool {
+pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     ex.error_status = Some(ex.response.status);
+    let chooses_status = wanted.chooses_status;
+    ex.error_handler = Some(ErrorHandler { chooses_status, asked: ex.request.method });
+    // Known and logged; what the handler does is judged by itself.
+    ex.fault = None;
     // What was to go with a good answer does not go with the error.
     ex.carried.clear();
     ex.rewriting = Rewriting::default();
-    if ex.set_target(handler.as_bytes()).is_err() {
+    if ex.set_target(wanted.url.as_bytes()).is_err() {
         return false;
     }
-    if !ex.request.is_head() {
-        ex.request.method = Some(Method::Get);
+    // A script that stands in for what is missing gets the request as it came, if nobody has read
+    // of it; an error page is got.
+    if !chooses_status || ex.body.received() > 0 {
+        if !ex.request.is_head() {
+            ex.request.method = Some(Method::Get);
+        }
+        ex.body = RequestBody::default();
     }
     begin_again(ex);
     true
 }
 
 /// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets a script
-/// choose, but a static page stays what it stands for.
+/// choose, but a static page stays what it stands for. A handler that fails itself leaves the error
+/// as if there were none; that of a script that may choose is its choice.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.error_status else { return };
+    let chooses = ex.error_handler.is_some_and(|handler| handler.chooses_status);
     let is_static = matches!(ex.handler, "mod_staticfile" | "");
-    let by_404 =
-        matches!(original.code(), 403 | 404) && ex.settings.core.error_handler_404.is_some();
-    if ex.response.status.code() < 300 && (is_static || !by_404) {
-        ex.response.status = original;
-        ex.response.fields.append(&ex.owed);
+    let status = ex.response.status;
+    let has_failed =
+        ex.error_handler.is_some() && status.code() >= 400 && ex.response.body_is_default();
+    if has_failed && (!chooses || is_missing(status)) {
+        ex.fail_status(original);
+    } else if status.code() >= 300 || (chooses && !is_static) {
+        return;
+    }
+    ex.response.status = original;
+    ex.response.fields.append(&ex.owed);
+}
+
+/// What is known of the request from here on is what the client asked.
+pub(super) fn restore_method(ex: &mut Exchange) {
+    if let Some(handler) = ex.error_handler {
+        ex.request.method = handler.asked;
     }
 }
 

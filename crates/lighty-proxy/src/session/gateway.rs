@@ -366,6 +366,7 @@ fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u
         script_filename: &script.filename,
         document_root: &script.docroot,
         https: request.scheme == "https",
+        redirect_status: lighty_core::variables::redirect_status(ex),
         ..Params::new(&request.fields)
     }
 }

@@ -83,6 +83,8 @@ pub struct Params<'a> {
     pub document_root: &'a [u8],
     /// Whether the client's connection is encrypted: `HTTPS` and `REQUEST_SCHEME`.
     pub https: bool,
+    /// `REDIRECT_STATUS`: 200, or the status of the error that the program is to speak for.
+    pub redirect_status: u16,
     /// Become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
     pub fields: &'a Fields,
     /// Come last, and replace variables of the same names, except those about the body's length.
@@ -115,6 +117,7 @@ impl<'a> Params<'a> {
             script_filename: b"",
             document_root: b"",
             https: false,
+            redirect_status: 200,
             fields,
             extra: &[],
         }
@@ -182,7 +185,9 @@ impl<'a> Params<'a> {
         }
         visitor.own(b"SCRIPT_FILENAME", self.script_filename);
         visitor.own(b"DOCUMENT_ROOT", self.document_root);
-        visitor.own(b"REDIRECT_STATUS", b"200");
+        scratch.clear();
+        decimal::push(self.redirect_status.into(), scratch);
+        visitor.own(b"REDIRECT_STATUS", scratch);
         visitor.own(b"REQUEST_SCHEME", if self.https { b"https" } else { b"http" });
         visitor.own_if(b"HTTPS", self.https.then_some(b"on"));
     }

@@ -97,6 +97,10 @@ fn error_handlers_answer_and_the_status_stays() {
     client.send("DELETE /sorry.html HTTP/1.1\r\nHost: a\r\n\r\n");
     let response = client.response();
     assert_eq!((response.status, response.text()), (405, "sorry\n"));
+    let mut client = for_404.connect();
+    client.send("POST /none HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    let response = client.response();
+    assert_eq!((response.status, response.text()), (404, "sorry\n"));
     let missing = lighty!().config("server.error-handler = \"/gone.html\"").start();
     assert_eq!(missing.get("/none").status, 404);
 }

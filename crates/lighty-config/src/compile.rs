@@ -22,8 +22,9 @@ pub(crate) fn compile<S: Clone + Default>(
     base: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Option<Config<S>> {
+    let (captures, on_socket) = (Captures::default(), on_socket_only(&raw));
     let mut compiler =
-        Compiler { raw: &raw, table, options, base, diagnostics, captures: Captures::default() };
+        Compiler { raw: &raw, table, options, base, diagnostics, captures, on_socket };
     let mut blocks = Vec::with_capacity(raw.len());
     let mut late = Vec::new();
     for id in 0..raw.len() {
@@ -56,6 +57,18 @@ pub(crate) fn compile<S: Clone + Default>(
     Some(Config::new(blocks, index, merged, values, defaults.collect(), compiler.captures.count))
 }
 
+/// Of each block, whether it, the branches before it, and all around it look at the listener only.
+fn on_socket_only(raw: &[RawBlock]) -> Vec<bool> {
+    let mut known = Vec::with_capacity(raw.len());
+    for (id, block) in raw.iter().enumerate() {
+        let own = block.cond.as_ref().is_none_or(|cond| cond.field == Field::Socket);
+        // What is before a block or around it has a smaller number.
+        let rest = id == 0 || known[block.prev.unwrap_or(block.parent)];
+        known.push(own && rest);
+    }
+    known
+}
+
 /// Which conditions must remember what they matched.
 #[derive(Default)]
 struct Captures {
@@ -70,6 +83,7 @@ struct Compiler<'a, S> {
     base: &'a Path,
     diagnostics: &'a mut Diagnostics,
     captures: Captures,
+    on_socket: Vec<bool>,
 }
 
 impl<'a, S> Compiler<'a, S> {
@@ -129,7 +143,8 @@ impl<'a, S> Compiler<'a, S> {
                 Diagnostic::error("removed", span, text).maybe_help(help)
             }
             Lookup::Unknown => {
-                let help = table.suggest(key).map(|near| format!("did you mean {near}?"));
+                let near = self.diagnostics.has_room(lenient).then(|| table.suggest(key)).flatten();
+                let help = near.map(|near| format!("did you mean {near}?"));
                 let text = format!("{key} is not a known directive and has no effect");
                 Diagnostic::new(lenient, "unknown-directive", span, text).maybe_help(help)
             }
@@ -145,7 +160,7 @@ impl<'a, S> Compiler<'a, S> {
         let (key, block) = (&entry.key, self.raw[id].span);
         let found = match row.scope {
             Scope::Any => return,
-            Scope::Socket if self.depends_only_on_socket(id) => return,
+            Scope::Socket if self.on_socket[id] => return,
             Scope::Socket => {
                 let text = format!("{key} cannot depend on this condition");
                 let help = "it may stand at the top level or in $SERVER[\"socket\"] == \"…\"";
@@ -158,22 +173,6 @@ impl<'a, S> Compiler<'a, S> {
             }
         };
         self.diagnostics.push(found.note(block, "it stands in this block"));
-    }
-
-    /// Whether the block, the branches before it, and all around it look at the listener only.
-    fn depends_only_on_socket(&self, mut id: usize) -> bool {
-        while id != 0 {
-            let mut arm = Some(id);
-            while let Some(at) = arm {
-                let cond = self.raw[at].cond.as_ref();
-                if cond.is_some_and(|cond| cond.field != Field::Socket) {
-                    return false;
-                }
-                arm = self.raw[at].prev;
-            }
-            id = self.raw[id].parent;
-        }
-        true
     }
 
     fn setting(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> Option<Setting<S>> {

@@ -1,6 +1,6 @@
 //! A loaded configuration: immutable, compiled, shared by all workers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -154,12 +154,12 @@ impl<S> Config<S> {
 
     /// Every address that a `$SERVER["socket"] == "…"` opens, each once, in file order.
     pub fn listen_sockets(&self) -> Vec<ListenSocket> {
-        let mut list: Vec<ListenSocket> = Vec::new();
+        let (mut list, mut known) = (Vec::new(), HashSet::new());
         for block in &self.blocks {
             if let Some(cond) = &block.cond
                 && cond.field == Field::Socket
                 && cond.op == Op::Eq
-                && !list.iter().any(|known| known.text == cond.text)
+                && known.insert(cond.text.as_str())
             {
                 list.push(ListenSocket { text: cond.text.clone(), span: block.span });
             }
@@ -212,11 +212,12 @@ impl<S> Config<S> {
         path
     }
 
-    /// A block and the branches before it, first branch first.
-    pub(crate) fn branches(&self, id: u32) -> Vec<u32> {
+    /// A block and the branches before it, back to the one that follows on `written`; first
+    /// branch first.
+    fn branches_after(&self, written: Option<u32>, id: u32) -> Vec<u32> {
         let mut list = vec![id];
         let mut at = id;
-        while let Some(prev) = self.blocks[at as usize].prev {
+        while let Some(prev) = self.blocks[at as usize].prev.filter(|prev| Some(*prev) != written) {
             list.push(prev);
             at = prev;
         }
@@ -259,11 +260,8 @@ impl<S> BlockWriter<'_, S> {
     }
 
     fn open(&mut self, id: u32) {
-        let branches = self.config.branches(id);
-        let after = branches.iter().position(|&b| Some(b) == self.closed).map_or(0, |at| at + 1);
-        // The closed block must be of this very chain, right before what is written now.
-        let after = if after < branches.len() { after } else { 0 };
-        for &branch in &branches[after..] {
+        // The closed block goes on if it is of this very chain, right before what is written now.
+        for branch in self.config.branches_after(self.closed, id) {
             self.line(&format!("{} {{", self.config.blocks[branch as usize].head()));
             if branch != id {
                 self.line("}");

@@ -103,18 +103,30 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
+    notes: usize,
 }
 
 impl Diagnostics {
-    /// Adds a finding. Past [`DIAGNOSTICS_MAX`] it is only counted.
+    /// Adds a finding. Past [`DIAGNOSTICS_MAX`] of its level it is only counted.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        match diagnostic.level {
-            Level::Error => self.errors += 1,
-            Level::Warning => self.warnings += 1,
-            Level::Note => {}
-        }
-        if self.list.len() < DIAGNOSTICS_MAX {
+        let room = self.has_room(diagnostic.level);
+        *self.count(diagnostic.level) += 1;
+        if room {
             self.list.push(diagnostic);
+        }
+    }
+
+    /// Whether a further finding of a level would be kept: if not, nothing needs to be said about
+    /// it that takes long to find out. Thousands of warnings leave the room of the errors alone.
+    pub(crate) fn has_room(&mut self, level: Level) -> bool {
+        *self.count(level) < DIAGNOSTICS_MAX
+    }
+
+    fn count(&mut self, level: Level) -> &mut usize {
+        match level {
+            Level::Error => &mut self.errors,
+            Level::Warning => &mut self.warnings,
+            Level::Note => &mut self.notes,
         }
     }
 
@@ -154,7 +166,7 @@ impl Diagnostics {
         for diagnostic in &self.list {
             render_one(&mut out, diagnostic, sources, style);
         }
-        let dropped = (self.errors + self.warnings).saturating_sub(self.list.len());
+        let dropped = self.errors + self.warnings + self.notes - self.list.len();
         if dropped > 0 {
             let _ = writeln!(out, "… and {dropped} more that are not shown");
         }
@@ -344,6 +356,20 @@ mod tests {
         assert_eq!(list.iter().count(), DIAGNOSTICS_MAX);
         assert_eq!(list.error_count(), DIAGNOSTICS_MAX + 1);
         assert!(list.render(&sources, Style::default()).contains("and 1 more"));
+    }
+
+    #[test]
+    fn an_error_behind_many_warnings_is_kept() {
+        let mut sources = Sources::default();
+        sources.add("a", None, "x\n".into());
+        let span = Span { file: FileId(0), start: 0, end: 1 };
+        let mut list = Diagnostics::default();
+        for _ in 0..DIAGNOSTICS_MAX {
+            list.push(Diagnostic::warning("x", span, "x"));
+        }
+        assert!(!list.has_room(Level::Warning) && list.has_room(Level::Error));
+        list.push(Diagnostic::error("x", span, "the one that matters"));
+        assert!(list.render(&sources, Style::default()).contains("the one that matters"));
     }
 
     #[test]

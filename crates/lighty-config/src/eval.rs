@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ast::{Arm, AssignOp, CondExpr, Expr, Guard, Stmt};
 use crate::condition::{BadCondition, Field, Matcher, Op};
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics, Level};
 use crate::limits::{
     CONDITIONS_MAX, FILE_BYTES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, NESTING_MAX, TOTAL_BYTES_MAX,
     VALUES_BYTES_MAX,
@@ -298,7 +298,8 @@ impl<'a> Evaluator<'a> {
             };
             let written = format!("${object}[\"{name}\"]");
             let all = Field::spellings().map(|(o, n)| format!("${o}[\"{n}\"]"));
-            let help = nearest(&written, all).map(|found| format!("did you mean {found}?"));
+            let near = self.diagnostics.has_room(Level::Error).then(|| nearest(&written, all));
+            let help = near.flatten().map(|found| format!("did you mean {found}?"));
             let general = "there are $SERVER[\"socket\"], $HTTP[\"…\"], $REQUEST_HEADER[\"…\"] and \
                            $PHYSICAL[\"…\"]";
             let found = Diagnostic::error("condition", span, text);

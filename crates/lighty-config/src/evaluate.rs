@@ -6,7 +6,7 @@
 //! by one, and only inside blocks that are true.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use foldhash::fast::FixedState;
@@ -40,12 +40,14 @@ pub(crate) struct Index {
     chains_of: Vec<Box<[u32]>>,
     /// The chain that decides about a block, and the fields of the branches before it.
     before: Vec<Option<Before>>,
-    chain_count: usize,
+    /// By chain: what its branches look at, each field once.
+    fields: Vec<Vec<Field>>,
 }
 
 struct Before {
     chain: u32,
-    fields: Box<[Field]>,
+    /// How many of the chain's fields the branches before look at.
+    fields: usize,
 }
 
 #[derive(Default)]
@@ -66,46 +68,68 @@ impl Index {
             children[block.parent as usize].push(id as u32);
         }
         let levels = children.iter().map(|children| Level::build(blocks, children)).collect();
-        let (chains_of, before, chain_count) = chains(blocks);
-        Index { levels, chains_of, before, chain_count }
+        let (chains_of, before, fields) = chains(blocks);
+        Index { levels, chains_of, before, fields }
     }
 }
 
-type Chains = (Vec<Box<[u32]>>, Vec<Option<Before>>, usize);
+type Chains = (Vec<Box<[u32]>>, Vec<Option<Before>>, Vec<Vec<Field>>);
 
 /// Numbers the `else` chains. A block that two blocks continue begins two chains.
 fn chains<S>(blocks: &[Block<S>]) -> Chains {
     let mut of: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
     let mut before: Vec<Option<Before>> = Vec::with_capacity(blocks.len());
-    let mut last_of_chain: Vec<u32> = Vec::new();
-    for (id, block) in blocks.iter().enumerate() {
+    let mut chains: Vec<Chain> = Vec::new();
+    for (id, block) in (0u32..).zip(blocks) {
         let Some(prev) = block.prev else {
             before.push(None);
             continue;
         };
-        let open = of[prev as usize].iter().find(|c| last_of_chain[**c as usize] == prev);
-        let chain = open.copied().unwrap_or_else(|| {
-            let chain = last_of_chain.len() as u32;
-            last_of_chain.push(prev);
-            let mut at = Some(prev);
-            while let Some(branch) = at {
-                of[branch as usize].push(chain);
-                at = blocks[branch as usize].prev;
+        let open = of[prev as usize].iter().find(|c| chains[**c as usize].last == prev);
+        let number = open.copied().unwrap_or_else(|| {
+            let branches = branches_to(blocks, prev);
+            let mut chain = Chain { last: prev, ..Chain::default() };
+            for branch in branches {
+                of[branch as usize].push(chains.len() as u32);
+                chain.look_at(&blocks[branch as usize]);
             }
-            chain
+            chains.push(chain);
+            chains.len() as u32 - 1
         });
-        of[id].push(chain);
-        last_of_chain[chain as usize] = id as u32;
-        let inherited = before[prev as usize].as_ref().map(|b: &Before| b.fields.to_vec());
-        let mut fields = inherited.unwrap_or_default();
-        if let Some(cond) = &blocks[prev as usize].cond
-            && !fields.contains(&cond.field)
-        {
-            fields.push(cond.field.clone());
-        }
-        before.push(Some(Before { chain, fields: fields.into() }));
+        let chain = &mut chains[number as usize];
+        before.push(Some(Before { chain: number, fields: chain.fields.len() }));
+        chain.look_at(block);
+        chain.last = id;
+        of[id as usize].push(number);
     }
-    (of.into_iter().map(Into::into).collect(), before, last_of_chain.len())
+    let fields = chains.into_iter().map(|chain| chain.fields).collect();
+    (of.into_iter().map(Into::into).collect(), before, fields)
+}
+
+/// A chain that is being numbered.
+#[derive(Default)]
+struct Chain {
+    last: u32,
+    fields: Vec<Field>,
+    known: HashSet<Field>,
+}
+
+impl Chain {
+    fn look_at<S>(&mut self, block: &Block<S>) {
+        if let Some(cond) = &block.cond
+            && self.known.insert(cond.field.clone())
+        {
+            self.fields.push(cond.field.clone());
+        }
+    }
+}
+
+/// A branch and those before it, first branch first.
+fn branches_to<S>(blocks: &[Block<S>], last: u32) -> Vec<u32> {
+    let before = |branch: &u32| blocks[*branch as usize].prev;
+    let mut list: Vec<u32> = std::iter::successors(Some(last), before).collect();
+    list.reverse();
+    list
 }
 
 /// What a condition is found by.
@@ -319,7 +343,7 @@ impl Active {
         if self.config != config.id {
             *self = Active { config: config.id, ..Active::default() };
             self.bits.resize(config.blocks.len().div_ceil(64), 0);
-            self.taken.resize(config.index.chain_count.div_ceil(64), 0);
+            self.taken.resize(config.index.fields.len().div_ceil(64), 0);
         }
         self.bits.fill(0);
         self.taken.fill(0);
@@ -438,7 +462,10 @@ impl<S> Config<S> {
             }
         }
         // A branch before it that cannot be decided yet might still be the one.
-        before.is_none_or(|before| before.fields.iter().all(|field| run.value(field).is_some()))
+        before.is_none_or(|before| {
+            let fields = &self.index.fields[before.chain as usize][..before.fields];
+            fields.iter().all(|field| run.value(field).is_some())
+        })
     }
 }
 

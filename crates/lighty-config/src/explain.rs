@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use crate::condition::Facts;
-use crate::config::{Config, Setting};
+use crate::config::{Block, Config, Setting};
 use crate::source::Sources;
 use crate::value::quote;
 
@@ -121,46 +121,61 @@ impl<S> Config<S> {
 
     fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
         let mut list = vec![(Outcome::True, String::new())];
-        for id in 1..self.blocks.len() {
-            let outcome = self.outcome(id, &list, facts);
+        let mut so_far = vec![Branches::NoneApplies; self.blocks.len()];
+        for (id, block) in self.blocks.iter().enumerate().skip(1) {
+            let before = block.prev.map_or(Branches::NoneApplies, |prev| so_far[prev as usize]);
+            let around = list[block.parent as usize].0;
+            let outcome = outcome(block, around, before, facts);
+            so_far[id] = before.and(outcome.0);
             list.push(outcome);
         }
         list
     }
+}
 
-    fn outcome(
-        &self,
-        id: usize,
-        earlier: &[(Outcome, String)],
-        facts: &dyn Facts,
-    ) -> (Outcome, String) {
-        let block = &self.blocks[id];
-        if earlier[block.parent as usize].0 != Outcome::True {
-            return (Outcome::Skipped, "the enclosing block does not apply".into());
+/// What is known of a block and the branches before it.
+#[derive(Clone, Copy)]
+enum Branches {
+    NoneApplies,
+    OneApplies,
+    Undecided,
+}
+
+impl Branches {
+    fn and(self, next: Outcome) -> Branches {
+        match (self, next) {
+            (Branches::OneApplies, _) | (_, Outcome::True) => Branches::OneApplies,
+            (_, Outcome::Unavailable) => Branches::Undecided,
+            (before, Outcome::False | Outcome::Skipped) => before,
         }
-        let mut undecided = false;
-        let mut at = block.prev;
-        while let Some(prev) = at {
-            match earlier[prev as usize].0 {
-                Outcome::True => return (Outcome::Skipped, "an earlier branch applies".into()),
-                Outcome::Unavailable => undecided = true,
-                Outcome::False | Outcome::Skipped => {}
-            }
-            at = self.blocks[prev as usize].prev;
-        }
-        if undecided {
+    }
+}
+
+fn outcome<S>(
+    block: &Block<S>,
+    around: Outcome,
+    before: Branches,
+    facts: &dyn Facts,
+) -> (Outcome, String) {
+    if around != Outcome::True {
+        return (Outcome::Skipped, "the enclosing block does not apply".into());
+    }
+    match before {
+        Branches::OneApplies => return (Outcome::Skipped, "an earlier branch applies".into()),
+        Branches::Undecided => {
             return (Outcome::Unavailable, "an earlier branch is not decided yet".into());
         }
-        let Some(cond) = &block.cond else {
-            return (Outcome::True, "no earlier branch applies".into());
-        };
-        let Some(value) = facts.get(&cond.field) else {
-            return (Outcome::Unavailable, format!("{} is not known yet", cond.field));
-        };
-        let holds = cond.matcher.is_match(&value, facts) != cond.op.is_negative();
-        let why = format!("{} is {}", cond.field, quote(&value));
-        (if holds { Outcome::True } else { Outcome::False }, why)
+        Branches::NoneApplies => {}
     }
+    let Some(cond) = &block.cond else {
+        return (Outcome::True, "no earlier branch applies".into());
+    };
+    let Some(value) = facts.get(&cond.field) else {
+        return (Outcome::Unavailable, format!("{} is not known yet", cond.field));
+    };
+    let holds = cond.matcher.is_match(&value, facts) != cond.op.is_negative();
+    let why = format!("{} is {}", cond.field, quote(&value));
+    (if holds { Outcome::True } else { Outcome::False }, why)
 }
 
 fn add<S>(list: &mut Vec<DirectiveReport>, setting: &Setting<S>, place: String) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ast::{Expr, Term};
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, Level};
 use crate::eval::{Evaluator, Weighed, variable_name, weighed};
 use crate::limits::{NESTING_MAX, VALUE_BYTES_MAX};
 use crate::source::{Span, Spanned};
@@ -114,7 +114,7 @@ impl Evaluator<'_> {
         None
     }
 
-    fn undefined(&self, written: &str, name: &str, span: Span, block: usize) -> Diagnostic {
+    fn undefined(&mut self, written: &str, name: &str, span: Span, block: usize) -> Diagnostic {
         let found = Diagnostic::error("undefined", span, format!("{written} is not defined"));
         let is_word = matches!(
             written,
@@ -123,16 +123,13 @@ impl Evaluator<'_> {
         if is_word {
             return found.help(format!("text needs quotes: \"{written}\""));
         }
-        let mut known = Vec::new();
-        let mut at = block;
-        loop {
-            known.extend(self.blocks[at].entries.iter().map(|entry| entry.key.clone()));
-            if at == 0 {
-                break;
-            }
-            at = self.blocks[at].parent;
+        if !self.diagnostics.has_room(Level::Error) {
+            return found;
         }
-        match nearest(name, known.into_iter()) {
+        let around = |&at: &usize| (at != 0).then(|| self.blocks[at].parent);
+        let blocks = std::iter::successors(Some(block), around);
+        let known = blocks.flat_map(|at| &self.blocks[at].entries).map(|entry| &entry.key);
+        match nearest(name, known) {
             Some(near) => found.help(format!("did you mean {near}?")),
             None => found.help("variables are set earlier in the file; text needs quotes"),
         }

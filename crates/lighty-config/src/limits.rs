@@ -17,8 +17,12 @@ pub const INCLUDE_DEPTH_MAX: usize = 32;
 /// the stack; no real configuration comes near it.
 pub const NESTING_MAX: usize = 64;
 
-/// Diagnostics kept for one run; further ones are counted, not stored.
+/// Diagnostics of one level kept for one run; further ones are counted, not stored.
 pub const DIAGNOSTICS_MAX: usize = 500;
+
+/// Names that a wrong one is compared with for "did you mean …?": more than any table of
+/// directives has, few enough that a file of mistakes is reported at once.
+pub const CANDIDATES_MAX: usize = 1024;
 
 /// Conditions of one configuration, after equal blocks have been joined.
 pub const CONDITIONS_MAX: usize = 65_536;

@@ -163,3 +163,26 @@ fn time_grows_with_the_length_of_the_text_only() {
         errors(&unit.repeat((1 << 18) / unit.len()));
     }
 }
+
+#[test]
+fn long_chains_and_many_mistakes_take_no_more_than_their_share() {
+    // Each is a matter of seconds at most; what grew with the square took minutes and gigabytes.
+    let branches = |field: &dyn Fn(usize) -> String| -> String {
+        let branch = |n| format!("else ${} == \"h{n}\" {{ server.port = {} }}\n", field(n), n % 10);
+        let rest: String = (1..10_000).map(branch).collect();
+        format!("$HTTP[\"host\"] == \"x\" {{ }}\n{rest}")
+    };
+    for text in [
+        branches(&|n| format!("REQUEST_HEADER[\"X-{n}\"]")),
+        branches(&|_| "SERVER[\"socket\"]".to_owned()),
+    ] {
+        let main = Main::Text { name: "x", text: text.as_bytes() };
+        let (config, ..) = load(&MemoryLoader::default(), &main, &table(), LoadOptions::default());
+        let dump = config.expect("no errors").dump();
+        assert_eq!(errors(&dump), [""; 0]);
+    }
+    let unknown: String = (0..20_000).map(|n| format!("foo.bar{n} = 1\n")).collect();
+    assert_eq!(errors(&unknown).len(), DIAGNOSTICS_MAX);
+    let undefined: String = (0..20_000).map(|n| format!("a{n} = b{n}\n")).collect();
+    assert_eq!(errors(&undefined).len(), DIAGNOSTICS_MAX);
+}

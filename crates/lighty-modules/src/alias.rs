@@ -1,6 +1,7 @@
 //! `mod_alias`: URL prefixes that lead to other directories than the document root.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Step};
@@ -110,18 +111,35 @@ fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 /// Refuses what could never take effect, as 1.4 does.
 fn parse_aliases(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
     let pairs = parse_map(value)?;
-    for (at, (url, path)) in pairs.iter().enumerate() {
-        if !url.starts_with('/') || !path.starts_with('/') {
-            let text = format!("has {url:?} => {path:?}: both must begin with a slash");
-            return Err(Reject::new(text));
-        }
-        if let Some((shorter, _)) = pairs[..at].iter().find(|(other, _)| url.starts_with(&**other))
-        {
-            let text = format!("has {url:?}, which never matches: {shorter:?} comes before it");
-            return Err(Reject::new(text).help("write the longer prefix first"));
-        }
+    let slashed = |text: &str| text.starts_with('/');
+    if let Some((url, path)) = pairs.iter().find(|(url, path)| !slashed(url) || !slashed(path)) {
+        let text = format!("has {url:?} => {path:?}: both must begin with a slash");
+        return Err(Reject::new(text));
+    }
+    if let Some((url, shorter)) = first_hidden(&pairs) {
+        let text = format!("has {url:?}, which never matches: {shorter:?} comes before it");
+        return Err(Reject::new(text).help("write the longer prefix first"));
     }
     Ok(pairs)
+}
+
+/// The first prefix that comes after one that it begins with, and that one.
+fn first_hidden(pairs: &[(Arc<str>, Arc<str>)]) -> Option<(&str, &str)> {
+    let mut sorted: Vec<(&str, usize)> = pairs.iter().map(|(url, _)| &**url).zip(0..).collect();
+    sorted.sort_unstable();
+    // Sorted, all that a prefix begins with stands before it, the shortest first. Of those it is
+    // enough to keep the one that comes first in the list.
+    let mut open: Vec<(&str, usize)> = Vec::new();
+    let mut hidden: Option<(usize, usize)> = None;
+    for (url, at) in sorted {
+        while open.pop_if(|(prefix, _)| !url.starts_with(*prefix)).is_some() {}
+        let first = open.last().map_or(at, |(_, first)| *first);
+        if first < at && hidden.is_none_or(|(known, _)| at < known) {
+            hidden = Some((at, first));
+        }
+        open.push((url, first.min(at)));
+    }
+    hidden.map(|(at, first)| (&*pairs[at].0, &*pairs[first].0))
 }
 
 #[cfg(test)]
@@ -134,6 +152,21 @@ mod tests {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let found = found.map(|(docroot, rel)| (text(&docroot), text(&rel)));
         assert_eq!(found, wanted.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn a_prefix_behind_one_that_it_begins_with_is_found() {
+        let hidden = |list: &[&str]| {
+            let pairs: Vec<_> = list.iter().map(|url| (Arc::from(*url), Arc::from("/x"))).collect();
+            first_hidden(&pairs).map(|(url, by)| (url.to_owned(), by.to_owned()))
+        };
+        let found = |url: &str, by: &str| Some((url.to_owned(), by.to_owned()));
+        assert_eq!(hidden(&["/a/b", "/a/", "/a", "/b"]), None);
+        assert_eq!(hidden(&["/a", "/b", "/a/b"]), found("/a/b", "/a"));
+        assert_eq!(hidden(&["/a/b", "/a/", "/a/c"]), found("/a/c", "/a/"));
+        assert_eq!(hidden(&["/a/", "/x", "/a/b/c", "/a/b"]), found("/a/b/c", "/a/"));
+        assert_eq!(hidden(&["/b/", "/a", "/b/c", "/a/b"]), found("/b/c", "/b/"));
+        assert_eq!(hidden(&["/a", "/a"]), found("/a", "/a"));
     }
 
     #[test]

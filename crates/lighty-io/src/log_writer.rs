@@ -79,6 +79,14 @@ struct Control {
     flushes_done: u64,
 }
 
+/// What the thread was told before it began to write.
+struct Order {
+    /// It does not wait any more for what cannot be written.
+    stop: bool,
+    /// The log is to be opened again, once what there is was written, or cannot be.
+    reopen: bool,
+}
+
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 static REPORT: OnceLock<Report> = OnceLock::new();
@@ -138,8 +146,8 @@ impl LogWriter {
         LogHandle { buffer, shared: Arc::clone(&self.shared) }
     }
 
-    /// Opens the file again under its name, after what was logged so far is written: it was
-    /// rotated (HUP). Where that fails, the old one goes on, and the failure is reported.
+    /// Opens the file again under its name, after what was logged so far is written, or could not
+    /// be: it was rotated (HUP). Where that fails, the old one goes on, and the failure is reported.
     pub fn reopen(&self) {
         let mut control = lock(&self.shared.control);
         let Some(sink) = &mut control.sink else {
@@ -258,7 +266,8 @@ impl Shared {
     /// Writes what there is on the thread of the caller, once, for want of one of the log's own.
     fn write_without_thread(&self) -> bool {
         let Some(mut sink) = lock(&self.control).sink.take() else { return false };
-        let written = self.write_all_buffers(&mut sink, &mut Vec::new(), true);
+        let mut order = Order { stop: true, reopen: false };
+        let written = self.write_all_buffers(&mut sink, &mut Vec::new(), &mut order);
         let mut control = lock(&self.control);
         control.lines = false;
         control.sink = Some(sink);
@@ -269,25 +278,32 @@ impl Shared {
     fn write_until_stopped(&self, mut sink: Sink) {
         let mut bytes = Vec::new();
         loop {
-            let (flush, reopen, stop) = {
+            let (flush, mut order) = {
                 let mut control = lock(&self.control);
                 control.lines = false;
                 let reopen = std::mem::take(&mut control.reopen);
-                (control.flushes_wanted, reopen, control.stop)
+                (control.flushes_wanted, Order { stop: control.stop, reopen })
             };
-            let written = self.write_all_buffers(&mut sink, &mut bytes, stop);
-            if reopen && let Err(error) = sink.reopen() {
-                report(&format!("log {}: cannot open it again: {error}", self.name));
-            }
+            let written = self.write_all_buffers(&mut sink, &mut bytes, &mut order);
+            self.reopen_as_told(&mut sink, &mut order);
             let mut control = lock(&self.control);
             if written {
                 control.flushes_done = flush;
                 self.written.notify_all();
             }
-            if stop {
+            if order.stop {
                 return;
             }
             self.rest(control);
+        }
+    }
+
+    /// Opens the log again under its name, if that is still to be done.
+    fn reopen_as_told(&self, sink: &mut Sink, order: &mut Order) {
+        if std::mem::take(&mut order.reopen)
+            && let Err(error) = sink.reopen()
+        {
+            report(&format!("log {}: cannot open it again: {error}", self.name));
         }
     }
 
@@ -315,7 +331,7 @@ impl Shared {
     }
 
     /// Writes what waits in each buffer; says whether all of it went.
-    fn write_all_buffers(&self, sink: &mut Sink, bytes: &mut Vec<u8>, stop: bool) -> bool {
+    fn write_all_buffers(&self, sink: &mut Sink, bytes: &mut Vec<u8>, order: &mut Order) -> bool {
         let mut all = true;
         let buffers: Vec<_> = lock(&self.buffers).clone();
         for buffer in &buffers {
@@ -325,7 +341,7 @@ impl Shared {
                 std::mem::swap(&mut buffer.bytes, bytes);
                 std::mem::take(&mut buffer.dropped_lines)
             };
-            let lost = self.write(sink, bytes, stop);
+            let lost = self.write(sink, bytes, order);
             all &= lost == 0;
             if dropped + lost > 0 {
                 let lines = dropped + lost;
@@ -344,7 +360,7 @@ impl Shared {
 
     /// Writes everything, however long it takes; gives up only when stopped, and says how many
     /// lines were lost by that.
-    fn write(&self, sink: &mut Sink, bytes: &[u8], stop: bool) -> u64 {
+    fn write(&self, sink: &mut Sink, bytes: &[u8], order: &mut Order) -> u64 {
         let mut rest = bytes;
         let mut told = false;
         while !rest.is_empty() {
@@ -359,21 +375,25 @@ impl Shared {
                 told = true;
                 report(&format!("log {}: cannot write: {error}", self.name));
             }
-            if stop || self.wait_for_retry() {
+            if order.stop || self.wait_for_retry(order) {
                 return rest.iter().filter(|byte| **byte == b'\n').count() as u64;
             }
+            // A file that takes no more and was rotated away: the rest goes into the new one.
+            self.reopen_as_told(sink, order);
             // A command that ended is started again, a socket connected again.
             sink.repair();
         }
         0
     }
 
-    /// Waits between attempts; true when it is time to stop.
-    fn wait_for_retry(&self) -> bool {
+    /// Waits between attempts, unless the log is to be opened again; true when it is time to stop.
+    fn wait_for_retry(&self, order: &mut Order) -> bool {
         let retry = Duration::from_millis(RETRY_MS);
         let control = lock(&self.control);
-        let going_on = |control: &mut Control| !control.stop && !control.reopen;
-        let (control, _) = unpoisoned(self.wake.wait_timeout_while(control, retry, going_on));
+        let reopens = order.reopen;
+        let going_on = |control: &mut Control| !reopens && !control.stop && !control.reopen;
+        let (mut control, _) = unpoisoned(self.wake.wait_timeout_while(control, retry, going_on));
+        order.reopen |= std::mem::take(&mut control.reopen);
         control.stop
     }
 }

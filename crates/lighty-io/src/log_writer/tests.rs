@@ -201,6 +201,39 @@ fn a_full_disk_is_waited_for_and_stopping_is_prompt() {
     assert!(begun.elapsed() < Duration::from_millis(DROP_PATIENCE_MS + 2_000));
 }
 
+#[test]
+fn a_log_that_is_rotated_away_from_a_full_disk_goes_on_in_the_new_file() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("log");
+    std::os::unix::fs::symlink("/dev/full", &path).expect("a link");
+    let writer = open(&path);
+    let handle = writer.handle();
+    handle.write_line(b"before");
+    // The thread has the line, and nowhere to put it.
+    until("taken", || lock(&handle.buffer).bytes.is_empty());
+    std::fs::remove_file(&path).expect("rotate");
+    writer.reopen();
+    handle.write_line(b"after");
+    assert!(writer.flush(PATIENCE));
+    assert_eq!(read(&path), "before\nafter\n");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_does_not_spin_when_it_is_opened_again() {
+    if !Path::new("/dev/full").exists() {
+        return;
+    }
+    let writer = open(Path::new("/dev/full"));
+    let handle = writer.handle();
+    handle.write_line(b"there is no room for this");
+    until("taken", || lock(&handle.buffer).bytes.is_empty());
+    writer.reopen();
+    until("opened again", || !lock(&writer.shared.control).reopen);
+}
+
 /// In a process of its own, because who is told of trouble is settled once for a process.
 #[test]
 fn trouble_of_the_error_log_itself_may_be_written_to_it() {

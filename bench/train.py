@@ -3,7 +3,7 @@
 
 A lighty that was compiled to count its branches answers, on every way that sites use: files small
 and large, warm and conditional, in ranges and compressed, listings, redirects and errors, rules for
-hosts, bodies, and proxied by each protocol whose backend is installed.  The counts are written when
+hosts, pages with includes, WebDAV, bodies, and proxied by each protocol whose backend is installed.  The counts are written when
 it ends.  A way that is never gone here is taken for one that hardly matters: a new handler or
 filter has its requests added to WAYS.
 
@@ -27,6 +27,7 @@ BROWSER = ("User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101
 POST = "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 2000\r\n\r\n" + "x" * 2000
 CHUNKED = ("POST {path} HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n"
            + "3e8\r\n" + "x" * 1000 + "\r\n" + "3e8\r\n" + "x" * 1000 + "\r\n0\r\n\r\n")
+DAV_REQUEST = "{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {length}\r\n{fields}\r\n"
 GET = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"
 
 # (path, fields, share of the requests, host): what is asked of the server itself and through
@@ -47,6 +48,22 @@ WAYS = [
     ("/a%20b/../index.html?x=1&y=%41", BROWSER, 2, "bench"),
     ("/index.html", BROWSER, 3, "host7.example"),
     ("/old/page", BROWSER, 1, "host7.example"),
+    ("/included.shtml", BROWSER, 1, "bench"),
+]
+
+PROPFIND = ('<?xml version="1.0"?><propfind xmlns="DAV:"><prop><resourcetype/><getetag/>'
+            '<getcontentlength/><getlastmodified/><x:color xmlns:x="urn:x"/></prop></propfind>')
+PROPPATCH = ('<?xml version="1.0"?><propertyupdate xmlns="DAV:"><set><prop>'
+             '<x:color xmlns:x="urn:x">red</x:color></prop></set></propertyupdate>')
+# (method, path, fields, body): what a client of WebDAV does again and again.
+DAV_WAYS = [
+    ("PUT", "/one", "", "x" * 2000),
+    ("PROPFIND", "/", "Depth: 1\r\n", ""),
+    ("PROPFIND", "/one", "Depth: 0\r\n", PROPFIND),
+    ("PROPPATCH", "/one", "", PROPPATCH),
+    ("COPY", "/one", "Destination: http://bench/two\r\n", ""),
+    ("GET", "/two", "", ""),
+    ("OPTIONS", "/", "", ""),
 ]
 
 
@@ -63,6 +80,7 @@ def main():
             asked[protocol] = ask_ways(port, args.requests // 8)
             bodies = [POST.format(path=path), CHUNKED.format(path=path)]
             asked[protocol] += ask(port, bodies, args.requests // 32)
+        asked["webdav"] = ask_dav(running, args, args.requests // 64)
     rig.say("asked: " + ", ".join(f"{name} {count}" for name, count in asked.items()))
 
 
@@ -70,6 +88,9 @@ def prepare(root):
     page = "".join(f"<p>{n} of a page whose words come again: {n * n}</p>\n" for n in range(600))
     rig.write_once(root + "/page.html", page.encode())
     rig.write_once(root + "/echo.php", b"<?php echo strlen(file_get_contents('php://input'));\n")
+    rig.write_once(root + "/included.shtml",
+                   b'<!--#if expr="$QUERY_STRING" --><!--#else --><!--#echo var="DATE_LOCAL" -->'
+                   b'<!--#endif --><!--#include virtual="/index.html" -->\n')
     os.makedirs(root + "/many", exist_ok=True)
     for n in range(50):
         rig.write_once(f"{root}/many/file {n}.txt", b"one of many\n")
@@ -90,7 +111,8 @@ index-file.names = ( "index.html" )
 """
 SITE = """\
 server.modules = ( "mod_access", "mod_setenv", "mod_rewrite", "mod_redirect", "mod_expire",
-                   "mod_deflate", "mod_dirlisting", "mod_accesslog", "mod_status" )
+                   "mod_deflate", "mod_dirlisting", "mod_accesslog", "mod_status", "mod_ssi" )
+ssi.extension = ( ".shtml" )
 deflate.mimetypes = ( "text/html" )
 url.access-deny = ( "~", ".inc" )
 $HTTP["url"] =~ "^/many/" { dir-listing.activate = "enable" }
@@ -110,6 +132,10 @@ $HTTP["url"] =~ "^" {{ fastcgi.server = ( "/" => ( ( "socket" => "{backend}",
     "check-local" => "disable", "broken-scriptfilename" => "enable" ) ) ) }}
 proxy-core.max-pool-size = {children}
 url.rewrite-once = ( "^" => "/echo.php" )
+"""
+DAV = """\
+webdav.activate = "enable"
+webdav.sqlite-db-name = "{dir}/dav.db"
 """
 
 
@@ -139,6 +165,17 @@ def behind(running, args, origin):
     rig.say("skipped: fastcgi, for PHP-FPM is not installed")
 
 
+def ask_dav(running, args, count):
+    """One connection only: who changes one file waits for who did before."""
+    directory = f"{args.out}/train/webdav"
+    os.makedirs(directory + "/root", exist_ok=True)
+    rules = f'server.document-root := "{directory}/root"\n' + DAV.format(dir=directory)
+    server = serve(running, args, "webdav", rules)
+    requests = [DAV_REQUEST.format(method=method, path=path, length=len(body), fields=fields) + body
+                for method, path, fields, body in DAV_WAYS]
+    return ask(server.port, requests, count, conns=1)
+
+
 # ---------------------------------------------------------------- requests
 
 def ask_ways(port, count):
@@ -148,10 +185,10 @@ def ask_ways(port, count):
     return ask(port, requests, count)
 
 
-def ask(port, requests, count):
+def ask(port, requests, count, conns=CONNS):
     """Goes through the requests again and again, on many connections at a time."""
-    rounds = max(1, count // (CONNS * len(requests)))
-    socks = [client.connect(port, 30) for _ in range(CONNS)]
+    rounds = max(1, count // (conns * len(requests)))
+    socks = [client.connect(port, 30) for _ in range(conns)]
     try:
         for _ in range(rounds):
             for request in requests:
@@ -163,7 +200,7 @@ def ask(port, requests, count):
     finally:
         for s in socks:
             s.close()
-    return rounds * len(requests) * CONNS
+    return rounds * len(requests) * conns
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ use lighty_core::body::BodyMeter;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
 use lighty_http::{Known, Method, Status, accept};
-use table::{Full, Outcome};
+use table::{Full, Outcome, Watch};
 
 pub use table::Uploads;
 
@@ -111,8 +111,7 @@ impl Module for UploadProgress {
 
     fn done(&self, ex: &Exchange) {
         let own = ex.settings.module::<UploadProgressSettings>();
-        let reads = ex.request.method.is_none_or(Method::is_get_or_head);
-        if own.url.is_empty() || reads {
+        if ex.body_meter.is_none() && !may_be_refused(ex, own) {
             return;
         }
         let Some(id) = id_of(ex) else { return };
@@ -120,12 +119,9 @@ impl Module for UploadProgress {
         let until_ms = ex.services.clock.mono_ms().saturating_add(u64::from(own.remember_s) * 1000);
         let mut table = self.uploads.lock();
         match &ex.body_meter {
+            // Whatever the method is by now: an error handler is asked by GET.
             Some(meter) => table.end(id, meter, outcome, until_ms),
-            // Refused before it was begun, for example for its length.
-            None if ex.response.status.code() >= 400 => {
-                table.refuse(id, outcome, until_ms, own.uploads_max);
-            }
-            None => return,
+            None => table.refuse(id, outcome, until_ms, own.uploads_max),
         }
         drop(table);
         if own.debug {
@@ -145,6 +141,7 @@ impl UploadProgress {
         match entered {
             Ok(()) => {
                 ex.body.measure(Arc::clone(&meter));
+                ex.until_over.push(Box::new(Watch::of(&self.uploads, id, &meter)));
                 ex.body_meter = Some(meter);
                 if own.debug {
                     ex.log(Level::Notice, &format!("upload {id:032x} begins"));
@@ -172,6 +169,12 @@ impl UploadProgress {
             ex.response.fields.push_known(Known::Vary, "Accept");
         }
     }
+}
+
+/// Whether a request may be an upload that was refused before it began, for example for its length.
+fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
+    let reads = ex.request.method.is_none_or(Method::is_get_or_head);
+    !own.url.is_empty() && !reads && ex.response.status.code() >= 400
 }
 
 /// How the upload of a finished request is to be told of.

@@ -153,6 +153,28 @@ fn what_went_wrong_is_told() {
 }
 
 #[test]
+fn an_error_handler_ends_what_is_told_of_an_upload() {
+    let progress_url = "upload-progress.progress-url = \"/progress\"";
+    // The second one holds for the upload and no more for the page of its error.
+    let here = format!("$HTTP[\"url\"] =~ \"^/(none|progress)\" {{ {progress_url} }}");
+    for (line, told) in
+        [(progress_url, "'state' : 'error', 'status' : 404"), (&here, "'state' : 'starting' ")]
+    {
+        let server = lighty!()
+            .file("sorry.html", "sorry")
+            .config("server.error-handler = \"/sorry.html\"")
+            .config(line)
+            .start();
+        let upload = format!(
+            "POST /none HTTP/1.1\r\nHost: a\r\nX-Progress-ID: {ID}\r\nContent-Length: 1\r\n\r\nx"
+        );
+        let answer = ask(server.connect(), &upload);
+        assert_eq!((answer.status, answer.text()), (404, "sorry"));
+        await_progress(&server, told);
+    }
+}
+
+#[test]
 fn every_worker_knows_and_forgets_in_time() {
     let backend = sink();
     let server = watching(

@@ -20,6 +20,30 @@ impl Uploads {
     }
 }
 
+/// Held while an upload is under way. One whose end nobody tells, because other settings hold by
+/// then or its connection is gone, is forgotten when this is dropped: it must not take room for ever.
+pub(super) struct Watch {
+    uploads: Uploads,
+    id: u128,
+    meter: Arc<BodyMeter>,
+}
+
+impl Watch {
+    /// Of the upload that `meter` counts.
+    pub(super) fn of(uploads: &Uploads, id: u128, meter: &Arc<BodyMeter>) -> Self {
+        Self { uploads: uploads.clone(), id, meter: Arc::clone(meter) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut table = self.uploads.lock();
+        if table.is_running(self.id, &self.meter) {
+            table.uploads.remove(&self.id);
+        }
+    }
+}
+
 /// Uploads by their ids.
 #[derive(Default)]
 pub(super) struct Table {
@@ -90,12 +114,15 @@ impl Table {
         outcome: Outcome,
         until_ms: u64,
     ) {
-        if let Some(Upload::Running { meter: known, .. }) = self.uploads.get(&id)
-            && Arc::ptr_eq(known, meter)
-        {
+        if self.is_running(id, meter) {
             self.uploads.insert(id, Upload::Ended { outcome, until_ms });
             self.ended.insert((until_ms, id));
         }
+    }
+
+    fn is_running(&self, id: u128, meter: &Arc<BodyMeter>) -> bool {
+        let known = self.uploads.get(&id);
+        matches!(known, Some(Upload::Running { meter: known, .. }) if Arc::ptr_eq(known, meter))
     }
 
     /// An upload was refused before it began. One of the same id that is under way goes on.

@@ -98,6 +98,8 @@ pub struct Config<S> {
     /// Distinguishes configurations, so that an [`Active`] notices a reload.
     pub(crate) id: u64,
     pub(crate) capture_count: usize,
+    /// Names of listeners by what they are compared with, where that is something else.
+    sockets: HashMap<String, String>,
     global: S,
     values: HashMap<String, Spanned<Value>>,
     defaults: Vec<DefaultLine>,
@@ -128,7 +130,8 @@ impl<S> Config<S> {
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Config { blocks, index, id, capture_count, global, values, defaults }
+        let sockets = HashMap::new();
+        Config { blocks, index, id, capture_count, sockets, global, values, defaults }
     }
 
     /// The settings outside of all conditions, server-wide ones included.
@@ -154,17 +157,47 @@ impl<S> Config<S> {
 
     /// Every address that a `$SERVER["socket"] == "…"` opens, each once, in file order.
     pub fn listen_sockets(&self) -> Vec<ListenSocket> {
+        self.sockets_compared_by(Op::Eq)
+    }
+
+    /// The addresses of `$SERVER["socket"] != "…"`, which open nothing.
+    pub fn avoided_sockets(&self) -> Vec<ListenSocket> {
+        self.sockets_compared_by(Op::Ne)
+    }
+
+    fn sockets_compared_by(&self, op: Op) -> Vec<ListenSocket> {
         let (mut list, mut known) = (Vec::new(), HashSet::new());
         for block in &self.blocks {
             if let Some(cond) = &block.cond
                 && cond.field == Field::Socket
-                && cond.op == Op::Eq
+                && cond.op == op
                 && known.insert(cond.text.as_str())
             {
                 list.push(ListenSocket { text: cond.text.clone(), span: block.span });
             }
         }
         list
+    }
+
+    /// Makes comparisons with a listener as it was written (`:80`, `localhost:80`) comparisons
+    /// with its name (`0.0.0.0:80`, `127.0.0.1:80`): several ways to write one address are the
+    /// same listener. `names` has what was written and its name.
+    pub fn name_sockets(&mut self, names: HashMap<String, String>) {
+        for cond in self.blocks.iter_mut().filter_map(|block| block.cond.as_mut()) {
+            if cond.field == Field::Socket
+                && matches!(cond.op, Op::Eq | Op::Ne)
+                && let Some(name) = names.get(&cond.text)
+            {
+                cond.matcher = Matcher::Exact(name.clone());
+            }
+        }
+        self.index = Index::build(&self.blocks);
+        self.sockets = names;
+    }
+
+    /// The name of a listener, from what was written.
+    pub fn socket_name<'a>(&'a self, written: &'a str) -> &'a str {
+        self.sockets.get(written).map_or(written, String::as_str)
     }
 
     /// Whether any condition looks at this field; all request headers count as one.

@@ -447,6 +447,24 @@ fn listeners_are_the_equal_sockets() {
 }
 
 #[test]
+fn listeners_are_compared_by_their_names() {
+    let mut config = good(
+        r#"$SERVER["socket"] == ":80" { server.tag = "a" }
+        $SERVER["socket"] != "*:80" { server.tag = "b" }
+        $SERVER["socket"] =~ "^:80$" { server.tag = "c" }"#,
+    );
+    let on = |socket| Request::default().with(Field::Socket, socket);
+    assert_eq!(tag(&config, &on(":80")), "c");
+    let names = [(":80", "0.0.0.0:80"), ("*:80", "0.0.0.0:80")];
+    config.name_sockets(names.map(|(from, to)| (from.to_owned(), to.to_owned())).into());
+    assert_eq!(tag(&config, &on("0.0.0.0:80")), "a");
+    assert_eq!(tag(&config, &on("0.0.0.0:81")), "b");
+    assert_eq!(config.socket_name(":80"), "0.0.0.0:80");
+    assert_eq!(config.socket_name(":81"), ":81");
+    assert!(config.dump().contains("== \":80\""), "{}", config.dump());
+}
+
+#[test]
 fn names_that_are_not_directives() {
     assert_eq!(findings("server.tagg = 1"), ["1:1 unknown-directive"]);
     assert!(rendered("server.tagg = 1").contains("did you mean server.tag?"));

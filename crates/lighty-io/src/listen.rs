@@ -15,7 +15,7 @@ pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
 pub use mend::Site;
 pub use private_dir::PrivateDir;
-pub use spec::{BindSpec, BindSpecError};
+pub use spec::{BindSpec, BindSpecError, Family};
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -126,6 +126,11 @@ impl BoundSocket {
     pub fn try_clone(&self) -> io::Result<Self> {
         let (address, origin) = (self.address.clone(), self.origin.clone());
         Ok(BoundSocket { socket: self.socket.try_clone()?, address, origin })
+    }
+
+    /// Whether clients of IPv4 reach it too, though its address is one of IPv6.
+    pub fn takes_ipv4(&self) -> bool {
+        !self.socket.only_v6().unwrap_or(true)
     }
 
     /// A second descriptor of the same socket, for a process that is to accept on it.

@@ -230,7 +230,9 @@ fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
     }
     let request = &ex.request;
     let unknown = Node { name: NodeName::Unknown, port: None };
+    // One on every address does not tell on which of them the client came.
     let listener = request.local_socket.parse::<SocketAddr>().ok();
+    let listener = listener.filter(|at| !at.ip().is_unspecified());
     let element = NewElement {
         for_node: rules.for_.then(|| request.remote_ip().map_or(unknown, Node::from_ip)),
         by: rules.by.then(|| listener.map_or(unknown, |at| Node::from_ip(at.ip()))),

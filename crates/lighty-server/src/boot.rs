@@ -312,14 +312,7 @@ fn launch(
         thread::spawn(setup).map_err(failed("starting a worker"))?;
     }
     drop(ready_tx);
-    let mut engine = String::new();
-    for _ in 0..workers {
-        match ready.recv() {
-            Ok(Ready::Serving { engine: report }) => engine = report,
-            Ok(Ready::Failed(why)) => return Err(BootError(why)),
-            Err(_) => return Err(BootError("a worker ended while starting".into())),
-        }
-    }
+    let engine = await_workers(&ready, workers, say)?;
     say(
         Level::Notice,
         &format!(
@@ -331,6 +324,31 @@ fn launch(
         ),
     );
     Ok(Fleet { orders, done, workers, hearing, files })
+}
+
+/// Waits until all workers serve, and says which engine opens their files.
+fn await_workers(
+    ready: &mpsc::Receiver<Ready>,
+    workers: usize,
+    say: &dyn Fn(Level, &str),
+) -> Result<String, BootError> {
+    let (mut engine, mut blind) = (String::new(), Vec::new());
+    for _ in 0..workers {
+        match ready.recv() {
+            Ok(Ready::Serving { engine: report, unwatched }) => {
+                engine = report;
+                blind.extend(unwatched);
+            }
+            Ok(Ready::Failed(why)) => return Err(BootError(why)),
+            Err(_) => return Err(BootError("a worker ended while starting".into())),
+        }
+    }
+    if let Some(why) = blind.first() {
+        let (count, instead) = (blind.len(), "look at files again once a second instead");
+        let text = format!("{why}; {count} of {workers} workers {instead}, as with \"simple\"");
+        say(Level::Warning, &format!("server.stat-cache-engine: {text}"));
+    }
+    Ok(engine)
 }
 
 /// Descriptors that a worker's stat cache may hold: never more than a third of all, so that

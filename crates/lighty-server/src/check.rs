@@ -6,16 +6,17 @@ use std::path::Path;
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::listen::BindSpec;
 use lighty_io::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 use lighty_proxy::settings::ProxySettings;
 
 use crate::listeners;
 
-/// What only several directives together show to be wrong.
-pub fn together(config: &Config<Settings>) -> Vec<Diagnostic> {
-    let mut findings = lighty_proxy::directives::check(config);
+/// What only several directives together show to be wrong, or what only this machine can tell: the
+/// addresses of listeners, which conditions know from then on.
+pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
+    let mut findings = listeners::settle(config);
+    findings.extend(lighty_proxy::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings
 }
@@ -59,12 +60,6 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     if let Err(error) = Identity::lookup(server.username.as_deref(), server.groupname.as_deref()) {
         let place = check.place("server.username").or(check.place("server.groupname"));
         check.report(place, format!("server.username, server.groupname: {error}"));
-    }
-    if let Err(error) = listeners::wanted(config, server) {
-        let broken = |text: &str| BindSpec::parse(text, Some(server.port)).is_err();
-        let socket = config.listen_sockets().into_iter().find(|socket| broken(&socket.text));
-        let place = socket.map(|socket| socket.span).or(check.place("server.bind"));
-        check.report(place, error);
     }
     check.problems
 }

@@ -12,7 +12,7 @@ pub mod check;
 mod conn;
 mod counts;
 pub mod hearing;
-mod listeners;
+pub mod listeners;
 pub mod manual;
 mod mending;
 pub mod modules;

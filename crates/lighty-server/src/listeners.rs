@@ -2,17 +2,18 @@
 //! `$SERVER["socket"] == "..."`, and those that the service manager passed.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use lighty_config::{Active, Config, Facts, Field};
+use lighty_config::{Active, Config, Diagnostic, Facts, Field, Level, Span};
 use lighty_core::Settings;
 use lighty_core::settings::ServerSettings;
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Inherited};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited};
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// As written in the configuration: what `$SERVER["socket"]` compares with.
+    /// What `$SERVER["socket"]` compares with: the address.
     pub name: String,
     /// Where.
     pub spec: BindSpec,
@@ -20,7 +21,7 @@ pub(crate) struct Wanted {
 
 /// One listening address with a socket for each worker.
 pub(crate) struct Bound {
-    /// As written in the configuration.
+    /// What `$SERVER["socket"]` compares with.
     pub name: String,
     /// Where, with the port that the kernel chose.
     pub address: BindSpec,
@@ -30,57 +31,101 @@ pub(crate) struct Bound {
     pub file: Option<lighty_io::listen::SocketFile>,
 }
 
+/// Finds out the address of each listener, so that conditions know it however they write it; host
+/// names are looked up. Reports what nobody can listen on; binds nothing.
+pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    let server = config.global().server.clone();
+    if let Err(text) = main_listener(&server) {
+        findings.push(unusable(config.value("server.bind").map(|value| value.span), text));
+    }
+    let mut names = HashMap::new();
+    for socket in config.listen_sockets() {
+        match extra_listener(config, &server, &socket.text) {
+            Ok(spec) => drop(names.insert(socket.text, spec.to_string())),
+            Err(text) => findings.push(unusable(Some(socket.span), text)),
+        }
+    }
+    for socket in config.avoided_sockets() {
+        // What is no address here is none that anybody listens on.
+        if let Ok(spec) = extra_listener(config, &server, &socket.text) {
+            names.insert(socket.text, spec.to_string());
+        }
+    }
+    config.name_sockets(names);
+    findings
+}
+
+/// The name of the listener that is written like this; of the main one, where nothing is written.
+pub fn name(config: &Config<Settings>, written: Option<&str>) -> String {
+    let server = &config.global().server;
+    let Some(written) = written else {
+        return main_listener(server).map(|spec| spec.to_string()).unwrap_or_default();
+    };
+    let name = config.socket_name(written);
+    extra_listener(config, server, name).map_or_else(|_| name.to_owned(), |spec| spec.to_string())
+}
+
+fn unusable(span: Option<Span>, message: String) -> Diagnostic {
+    let (level, code) = (Level::Error, "listener");
+    Diagnostic { level, code, message, span, help: None, notes: Vec::new() }
+}
+
 /// Every address that the configuration names, the main one first.
 pub(crate) fn wanted(
     config: &Config<Settings>,
     server: &ServerSettings,
 ) -> Result<Vec<Wanted>, String> {
-    let mut all = vec![main_listener(server)?];
+    let main = main_listener(server)?;
+    let mut known = HashSet::from([main.clone()]);
+    let mut all = vec![main];
     for socket in config.listen_sockets() {
-        let spec = BindSpec::parse(&socket.text, Some(server.port))
-            .map_err(|error| format!("$SERVER[\"socket\"] == \"{}\": {error}", socket.text))?;
-        let spec = match spec {
-            BindSpec::Inet(every)
-                if socket.text.starts_with(':') && at(config, &socket.text).use_ipv6 =>
-            {
-                BindSpec::Inet(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), every.port()))
-            }
-            spec => spec,
-        };
-        if all.iter().all(|known| known.spec != spec) {
-            all.push(Wanted { name: socket.text.clone(), spec });
+        let spec = extra_listener(config, server, config.socket_name(&socket.text))?;
+        if known.insert(spec.clone()) {
+            all.push(spec);
         }
     }
-    Ok(all)
+    Ok(all.into_iter().map(|spec| Wanted { name: spec.to_string(), spec }).collect())
 }
 
-fn main_listener(server: &ServerSettings) -> Result<Wanted, String> {
+/// The listener of a `$SERVER["socket"] == "…"`.
+fn extra_listener(
+    config: &Config<Settings>,
+    server: &ServerSettings,
+    text: &str,
+) -> Result<BindSpec, String> {
+    let use_ipv6 = at(config, text).use_ipv6;
+    let every = text.strip_prefix('*').unwrap_or(text);
+    let said = match every.starts_with(':') && use_ipv6 {
+        true => BindSpec::parse(&format!("[::]{every}"), None).map_err(|error| error.to_string()),
+        false => BindSpec::look_up(text, Some(server.port), family(use_ipv6))
+            .map_err(|error| error.to_string()),
+    };
+    said.map_err(|error| format!("$SERVER[\"socket\"] == \"{text}\": {error}"))
+}
+
+fn main_listener(server: &ServerSettings) -> Result<BindSpec, String> {
     let bind = &*server.bind;
-    if bind.starts_with('/') {
-        return Ok(Wanted { name: bind.to_owned(), spec: BindSpec::Unix(bind.into()) });
+    let bare: Result<IpAddr, _> = bind.trim_matches(['[', ']']).parse();
+    if let Ok(ip) = bare {
+        return Ok(BindSpec::Inet(SocketAddr::new(ip, server.port)));
     }
     if bind.is_empty() && server.use_ipv6 {
-        let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), server.port);
-        return Ok(Wanted { name: format!("[::]:{}", server.port), spec: BindSpec::Inet(address) });
+        let every = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        return Ok(BindSpec::Inet(SocketAddr::new(every, server.port)));
     }
-    let bare: Result<IpAddr, _> = bind.trim_matches(['[', ']']).parse();
-    let spec = match bare {
-        Ok(ip) => BindSpec::Inet(SocketAddr::new(ip, server.port)),
-        Err(_) => match BindSpec::parse(&format!("{bind}:{}", server.port), None) {
-            Ok(spec) => spec,
-            Err(_) => BindSpec::Inet(by_name(bind, server.port)?),
-        },
-    };
-    Ok(Wanted { name: format!("{bind}:{}", server.port), spec })
+    // A path has no port behind it.
+    let is_path = bind.starts_with('/') || bind.starts_with("unix:/");
+    let text = if is_path { bind.to_owned() } else { format!("{bind}:{}", server.port) };
+    BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
+        let with_port = bind.contains(':') && !is_path;
+        let hint = if with_port { "; the port belongs into server.port" } else { "" };
+        format!("server.bind = \"{bind}\": {error}{hint}")
+    })
 }
 
-/// A host name as listening address; resolved once, at start.
-fn by_name(host: &str, port: u16) -> Result<SocketAddr, String> {
-    (host, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("server.bind = \"{host}\": {error}"))?
-        .next()
-        .ok_or_else(|| format!("server.bind = \"{host}\": no address of that name"))
+fn family(use_ipv6: bool) -> Family {
+    if use_ipv6 { Family::V6 } else { Family::V4 }
 }
 
 /// Binds every wanted address for `workers` workers. An inherited socket stands in for the same
@@ -92,13 +137,10 @@ pub(crate) fn bind(
     workers: usize,
 ) -> std::io::Result<Vec<Bound>> {
     let stand_in =
-        inherited.len() == 1 && wanted.iter().all(|w| *inherited[0].socket.address() != w.spec);
+        inherited.len() == 1 && wanted.iter().all(|want| fitting(&inherited, want).is_none());
     let mut all = Vec::new();
     for (index, want) in wanted.into_iter().enumerate() {
-        let fits = |i: &Inherited| {
-            *i.socket.address() == want.spec || i.name.as_deref() == Some(want.name.as_str())
-        };
-        let passed = match inherited.iter().position(fits) {
+        let passed = match fitting(&inherited, &want) {
             Some(at) => Some(inherited.remove(at)),
             None if stand_in && index == 0 => inherited.pop(),
             None => None,
@@ -111,7 +153,7 @@ pub(crate) fn bind(
             }
         };
         if index == 0 {
-            // Conditions name the others as they are written; nobody wrote this one's.
+            // Conditions name the others by the port that was asked for; nobody wrote this one's.
             bound.name = named(bound.name, &bound.address);
         }
         all.push(bound);
@@ -121,6 +163,21 @@ pub(crate) fn bind(
         all.push(share(name, extra.socket, workers)?);
     }
     Ok(all)
+}
+
+/// The inherited socket of the same address or, as it is named, for it. One for every address of
+/// both families takes the place of one for every IPv4 address, which could not be bound beside it.
+fn fitting(inherited: &[Inherited], want: &Wanted) -> Option<usize> {
+    let at = |fits: &dyn Fn(&Inherited) -> bool| inherited.iter().position(fits);
+    at(&|i| *i.socket.address() == want.spec)
+        .or_else(|| at(&|i| i.name.as_deref() == Some(want.name.as_str())))
+        .or_else(|| match want.spec {
+            BindSpec::Inet(SocketAddr::V4(v4)) if v4.ip().is_unspecified() => {
+                let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), v4.port());
+                at(&|i| *i.socket.address() == BindSpec::Inet(both) && i.socket.takes_ipv4())
+            }
+            _ => None,
+        })
 }
 
 fn options(server: &ServerSettings, workers: usize) -> BindOptions {

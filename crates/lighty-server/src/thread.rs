@@ -65,7 +65,11 @@ pub(crate) struct Setup {
 
 /// What a worker says when it has started.
 pub(crate) enum Ready {
-    Serving { engine: String },
+    Serving {
+        engine: String,
+        /// Why changes of files are not noticed by inotify, though that was asked for.
+        unwatched: Option<String>,
+    },
     Failed(String),
 }
 
@@ -106,7 +110,8 @@ async fn serve(mut setup: Setup) {
     };
     let report = worker.services.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
-    let _ = setup.ready.send(Ready::Serving { engine });
+    let (_, unwatched) = worker.services.stat_cache.engine();
+    let _ = setup.ready.send(Ready::Serving { engine, unwatched });
     obey(&mut setup, &worker, accepting).await;
     worker.log(Level::Info, &counts::line(setup.index, &worker));
 }

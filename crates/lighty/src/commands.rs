@@ -139,9 +139,9 @@ fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Fail
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
     let options = LoadOptions { strict: cli.strict };
-    let (config, mut diagnostics, sources) =
+    let (mut config, mut diagnostics, sources) =
         lighty_config::load(&FsLoader, main, &table(), options);
-    if let Some(config) = &config {
+    if let Some(config) = &mut config {
         check::together(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {

@@ -8,6 +8,7 @@ use lighty_config::{Active, Config, Facts, Field, Sources};
 use lighty_core::Settings;
 use lighty_http::host::parse_host;
 use lighty_http::{Fields, Known, uri};
+use lighty_server::listeners;
 
 use crate::cli::Format;
 use crate::commands::Failure;
@@ -72,7 +73,6 @@ impl Request {
         uri::decode_path(split.path(&normalised), &mut path)
             .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
         let query = split.query(&normalised).unwrap_or_default();
-        let bind = &global.server.bind;
         let fields = fields(asked.headers)?;
         let host = match host {
             "" => fields.get(Known::Host).unwrap_or_default(),
@@ -86,10 +86,7 @@ impl Request {
             method: asked.method.to_ascii_uppercase(),
             fields,
             from: asked.from,
-            socket: asked
-                .socket
-                .clone()
-                .unwrap_or_else(|| format!("{bind}:{}", global.server.port)),
+            socket: listeners::name(config, asked.socket.as_deref()),
             docroot: String::new(),
         })
     }

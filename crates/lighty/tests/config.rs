@@ -410,6 +410,74 @@ fn sockets_open_listeners_of_every_family() {
 }
 
 #[test]
+fn a_listener_is_known_however_it_is_written() {
+    let setup = lighty!().file("a", "x").config(
+        "$SERVER[\"socket\"] == \"[::1]:0\" { server.tag = \"v6\" }\n\
+         $SERVER[\"socket\"] == \"[0:0::1]:0\" { server.tag = \"the same\" }\n\
+         $SERVER[\"socket\"] != \"[::0:1]:0\" { server.tag = \"not v6\" }",
+    );
+    let server = setup.start();
+    server.await_log("is serving");
+    let all = server.listening();
+    let (v6, v4): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.is_ipv6());
+    assert_eq!((v6.len(), v4.len()), (1, 1), "{v6:?} {v4:?}");
+    for (address, tag) in [(v6[0], "the same"), (v4[0], "not v6")] {
+        let mut client = Client::tcp(address);
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().field("Server"), Some(tag));
+    }
+}
+
+#[test]
+fn nobody_can_listen_on_an_address_that_is_none() {
+    let setup = |lines: &str| lighty!().without_listener().config(lines);
+    let long = format!("/{}", "p".repeat(107));
+    let cases = [
+        ("server.bind = \"300.1.1.1\"", "is not an address"),
+        ("server.bind = \"127.0.0.1:80\"", "the port belongs into server.port"),
+        ("server.bind = \"no-such-host.invalid\"", "no-such-host.invalid"),
+        ("$SERVER[\"socket\"] == \"1.2.3.4:99999\" { }", "\"99999\" is not a port"),
+        ("$SERVER[\"socket\"] == \"81\" { }", "is not an address"),
+        ("$SERVER[\"socket\"] == \"no-such-host.invalid:81\" { }", "no-such-host.invalid"),
+        (&format!("$SERVER[\"socket\"] == \"{long}\" {{ }}"), "at most 107 bytes, not 108"),
+    ];
+    for (line, said) in cases {
+        let (code, _, err) = setup(line).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line}: {err}");
+        assert!(err.contains(said) && err.contains("^^^") && err.contains("[listener]"), "{err}");
+    }
+    for line in [
+        "server.bind = \"localhost\"",
+        "$SERVER[\"socket\"] == \"localhost:81\" { }",
+        "$SERVER[\"socket\"] != \"no-such-host.invalid:81\" { }",
+    ] {
+        let (code, _, err) = setup(line).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{line}: {err}");
+    }
+}
+
+#[test]
+fn explain_knows_a_listener_however_it_is_written() {
+    let setup = lighty!().without_listener().config(
+        "server.port = 8080\n\
+         $SERVER[\"socket\"] == \"0.0.0.0:8080\" { server.tag = \"main\" }\n\
+         $SERVER[\"socket\"] == \"localhost:81\" { server.tag = \"other\" }",
+    );
+    let cases: [(&[&str], &str); 4] = [
+        (&[], "main"),
+        (&["--socket", ":8080"], "main"),
+        (&["--socket", "localhost:81"], "other"),
+        (&["--socket", "127.0.0.1:81"], "other"),
+    ];
+    for (socket, tag) in cases {
+        let asked = [&["explain", "http://a/", "-f", "@CONF@"], socket].concat();
+        let (code, out, err) = setup.run(&asked);
+        assert_eq!(code, 0, "{err}");
+        assert!(out.contains(&format!("server.tag = \"{tag}\"")), "{socket:?}: {out}");
+    }
+}
+
+#[test]
 fn a_listener_has_the_socket_options_of_its_own_block() {
     use std::os::unix::fs::PermissionsExt;
     let setup = lighty!().file("a", "x").config(

@@ -235,6 +235,49 @@ fn sockets_passed_to_another_process_are_left_alone() {
 }
 
 #[test]
+fn a_host_name_is_listened_on() {
+    let (_held, main) = held_port();
+    let (_other_held, other) = held_port();
+    let server = lighty!()
+        .without_listener()
+        .file("a", "x")
+        .config(&format!(
+            "server.bind = \"localhost\"\nserver.port = {}\n\
+             $SERVER[\"socket\"] == \"127.0.0.1:{}\" {{ server.tag = \"main\" }}\n\
+             $SERVER[\"socket\"] == \"localhost:{}\" {{ server.tag = \"other\" }}",
+            main.port(),
+            main.port(),
+            other.port(),
+        ))
+        .start();
+    server.await_log("is serving");
+    for (address, tag) in [(main, "main"), (other, "other")] {
+        let mut client = Client::tcp(address);
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().field("Server"), Some(tag));
+    }
+}
+
+#[test]
+fn a_passed_socket_for_both_families_stands_in_for_every_ipv4_address() {
+    let passed = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+    passed.set_only_v6(false).expect("an option");
+    let any: SocketAddr = "[::]:0".parse().expect("an address");
+    passed.bind(&any.into()).expect("a port");
+    passed.listen(16).expect("a listener");
+    let port = passed.local_addr().expect("its address").as_socket().expect("an address").port();
+    let setup = lighty!().without_listener().file("a", "x").stdin(OwnedFd::from(passed));
+    let setup = setup.config(&format!(
+        "server.bind = \"127.0.0.2\"\nserver.port = 0\n\
+         $SERVER[\"socket\"] == \":{port}\" {{ server.tag = \"every\" }}"
+    ));
+    let _server = setup.through(["sh", "-c", ACTIVATE]).start();
+    let mut client = Client::tcp(SocketAddr::from(([127, 0, 0, 1], port)));
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().field("Server"), Some("every"));
+}
+
+#[test]
 fn a_taken_port_is_said_and_the_start_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let port = listener.local_addr().expect("its address").port();

@@ -1,7 +1,8 @@
 //! Addresses as they are written in a configuration.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -23,7 +24,8 @@ pub enum BindSpecError {
     NoPort,
     /// The port is not a number up to 65535.
     BadPort(String),
-    /// Neither an IPv4 address, nor an IPv6 address in brackets. Names are not looked up here.
+    /// Neither an IPv4 address, nor an IPv6 address in brackets. Only [`BindSpec::look_up`] knows
+    /// names.
     BadAddress(String),
     /// sun_path has 108 bytes, one of which ends it.
     PathTooLong(usize),
@@ -57,6 +59,55 @@ impl BindSpec {
         };
         Ok(BindSpec::Inet(SocketAddr::new(host, port)))
     }
+
+    /// The same, and where a name stands in place of an address, what the system knows under it:
+    /// of several addresses the first of the family that is preferred. May wait for a name server.
+    ///
+    /// # Errors
+    /// A [`BindSpecError`], or what the resolver said.
+    pub fn look_up(text: &str, port_default: Option<u16>, prefer: Family) -> io::Result<Self> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        match BindSpec::parse(text, port_default) {
+            Err(BindSpecError::BadAddress(_)) => {}
+            other => return other.map_err(invalid),
+        }
+        let (name, port) = name_and_port(text.trim(), port_default).map_err(invalid)?;
+        let mut known = (name, port).to_socket_addrs()?.collect::<Vec<_>>();
+        // Stable: within a family the resolver's order counts.
+        known.sort_by_key(|address| address.is_ipv6() != (prefer == Family::V6));
+        let first = known.first().ok_or_else(|| io::Error::other("the name has no address"))?;
+        Ok(BindSpec::Inet(*first))
+    }
+}
+
+/// Which of a name's addresses is taken if it has some of both kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A host name and its port. What consists of digits and dots is no name: resolvers would make
+/// 0.0.0.81 of "81".
+fn name_and_port(text: &str, port_default: Option<u16>) -> Result<(&str, u16), BindSpecError> {
+    let bad = || BindSpecError::BadAddress(text.to_owned());
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (text, None),
+    };
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    if !name.chars().all(allowed) || last.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let port = match (port, port_default) {
+        (Some(port), _) => port.parse().map_err(|_| BindSpecError::BadPort(port.to_owned()))?,
+        (None, Some(port)) => port,
+        (None, None) => return Err(BindSpecError::NoPort),
+    };
+    Ok((name, port))
 }
 
 fn unix_path(text: &str) -> Option<&str> {
@@ -76,6 +127,8 @@ fn split_port(text: &str) -> Result<(IpAddr, Option<&str>), BindSpecError> {
         };
     }
     let (host, port) = match text.split_once(':') {
+        // An IPv6 address without its brackets.
+        Some((_, port)) if port.contains(':') => return Err(bad()),
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
@@ -156,7 +209,7 @@ mod tests {
             ("127.0.0.1", BindSpecError::NoPort),
             ("127.0.0.1:", BindSpecError::BadPort(String::new())),
             (":65536", BindSpecError::BadPort("65536".to_owned())),
-            ("::1:80", BindSpecError::BadPort(":1:80".to_owned())),
+            ("::1:80", bad("::1:80")),
             ("localhost:80", bad("localhost:80")),
             ("[::1:80", bad("[::1:80")),
             ("[::1]80", bad("[::1]80")),
@@ -173,5 +226,21 @@ mod tests {
         assert!(path(UNIX_PATH_BYTES_MAX).parse::<BindSpec>().is_ok());
         let error = path(UNIX_PATH_BYTES_MAX + 1).parse::<BindSpec>().expect_err("too long");
         assert_eq!(error, BindSpecError::PathTooLong(108));
+    }
+
+    #[test]
+    fn names_are_looked_up_and_numbers_are_none() {
+        let look_up = |text: &str| BindSpec::look_up(text, Some(80), Family::V4);
+        let shown = |text: &str| look_up(text).expect(text).to_string();
+        assert_eq!(shown("localhost:81"), "127.0.0.1:81");
+        assert_eq!(shown("localhost"), "127.0.0.1:80");
+        assert_eq!(shown(":81"), "0.0.0.0:81");
+        let said = |text: &str| look_up(text).expect_err(text).to_string();
+        for text in ["300.1.1.1:81", "81", "1.2.3.4.", "::1:80", "a b:80", "[localhost]:80", "."] {
+            assert!(said(text).contains("is not an address"), "{}", said(text));
+        }
+        assert!(said("localhost:http").contains("\"http\" is not a port"));
+        assert!(said("localhost:65536").contains("\"65536\" is not a port"));
+        assert!(!said("no-such-host.invalid:80").is_empty());
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -85,7 +86,24 @@ impl Far {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let is_fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+    if is_fifo { open_fifo(path) } else { OpenOptions::new().append(true).create(true).open(path) }
+}
+
+/// A named pipe that nobody reads yet would hold up whoever opens it for writing alone. Opened for
+/// both (fifo(7)), it keeps what is written for a reader who comes later.
+fn open_fifo(path: &Path) -> io::Result<File> {
+    let without_waiting = libc::O_NONBLOCK;
+    match OpenOptions::new().append(true).custom_flags(without_waiting).open(path) {
+        Ok(read_by_somebody) => {
+            rustix::fs::fcntl_setfl(&read_by_somebody, rustix::fs::OFlags::APPEND)?;
+            Ok(read_by_somebody)
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            OpenOptions::new().read(true).write(true).open(path)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn start(command: &str) -> io::Result<Far> {

@@ -1,4 +1,5 @@
 use super::*;
+use std::io::Read;
 use std::path::Path;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -269,4 +270,24 @@ fn reopen_in_a_directory_that_is_gone() {
     let writer = finished.recv_timeout(PATIENCE).expect("reopening must not wait for itself");
     assert!(writer.flush(PATIENCE));
     assert!(read(&moved.join("error.log")).contains("cannot open it again"));
+}
+
+#[test]
+fn a_fifo_that_nobody_reads_yet_is_opened_and_keeps_its_lines() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("mkfifo");
+    let writer = open(&fifo);
+    writer.handle().write_line(b"before");
+    assert!(writer.flush(PATIENCE));
+    let mut reader = std::fs::File::open(&fifo).expect("open");
+    let mut line = [0; 7];
+    reader.read_exact(&mut line).expect("read");
+    assert_eq!(&line, b"before\n");
+    // Now with somebody at the other end.
+    let second = open(&fifo);
+    second.handle().write_line(b"beside");
+    assert!(second.flush(PATIENCE));
+    reader.read_exact(&mut line).expect("read");
+    assert_eq!(&line, b"beside\n");
 }

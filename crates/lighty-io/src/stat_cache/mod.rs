@@ -177,7 +177,9 @@ impl StatCache {
         let (watcher, unwatched) = match engine {
             CacheEngine::Inotify => match Watcher::start(limits.watches_max) {
                 Ok(watcher) => (Some(watcher), None),
-                Err(error) => (None, Some(format!("inotify_init: {error}"))),
+                Err(error) => {
+                    (None, Some(format!("inotify is not to be had: {error} (fs.inotify.*)")))
+                }
             },
             _ => (None, None),
         };

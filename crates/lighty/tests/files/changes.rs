@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::content::{assert_pattern, pattern};
@@ -96,4 +97,23 @@ fn a_flipped_document_root_is_served_within_a_second() {
         assert!(seen, "{engine}: the old root is still served");
         assert_eq!(server.get("/only-here.txt").text(), "new", "{engine}");
     }
+}
+
+/// Runs a command where nobody gets an inotify instance.
+const WITHOUT_INOTIFY: &str = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$0\" \"$@\"";
+
+#[test]
+fn without_inotify_a_warning_says_what_is_done_instead() {
+    let without = ["unshare", "-Ur", "sh", "-c", WITHOUT_INOTIFY];
+    let probe = Command::new(without[0]).args(&without[1..]).arg("true").output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        eprintln!("not tested: this machine allows no user namespaces");
+        return;
+    }
+    let setup = lighty!().file("a", "x").config("server.stat-cache-engine = \"inotify\"");
+    let server = setup.through(without).start();
+    server.await_log("inotify is not to be had");
+    server.await_log("workers look at files again once a second instead");
+    assert_eq!(server.log().matches("not to be had").count(), 1, "{}", server.log());
+    assert_eq!(server.get("/a").text(), "x");
 }

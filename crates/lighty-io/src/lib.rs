@@ -15,7 +15,7 @@
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `clerk` (databases), `spawn` (processes of ours), then `log_writer`,
-//! `local_time`, `signals`, `slice`, `threads`, `memory` and `privileges`, which the process needs and a request does not.
+//! `local_time`, `signals`, `slice`, `threads`, `memory`, `forbidden` and `privileges`, which the process needs and a request does not.
 
 pub mod cache_file;
 pub mod clerk;
@@ -23,6 +23,7 @@ pub mod clock;
 pub mod connect;
 pub mod entropy;
 pub mod file;
+pub mod forbidden;
 pub mod listen;
 pub mod load;
 pub mod local_time;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lighty_core::log::{About, Level};
 use lighty_core::{Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
+use lighty_io::forbidden;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::send::Sender;
 use lighty_io::ticks::Ticks;
@@ -324,6 +325,7 @@ impl Worker {
             self.services.stat_cache.sweep();
             self.services.sweep_roots();
             self.sender.trim();
+            forbidden::take_news().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.slots.sweep(self.now_s(), |_, fault| {

@@ -207,6 +207,23 @@ fn slow_readers_get_everything_and_hold_nobody_up() {
 }
 
 #[test]
+fn want_of_descriptors_cuts_nothing_that_has_begun() {
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+    let content = large_content();
+    for_each(|name, setup| {
+        cold_file(&setup.root("f"), &content);
+        let server = setup.start();
+        let (mut client, _) = begin_download(&server, "/f");
+        let pid = Pid::from_raw(server.pid().cast_signed());
+        let none = Rlimit { current: Some(1), maximum: getrlimit(Resource::Nofile).maximum };
+        let before = prlimit(pid, Resource::Nofile, none).expect("a limit");
+        let (body, _) = client.read_to_end();
+        assert!(body == content, "{name}: {} bytes\n{}", body.len(), server.log());
+        prlimit(pid, Resource::Nofile, before).expect("a limit");
+    });
+}
+
+#[test]
 fn a_client_that_leaves_takes_nothing_with_it() {
     let content = large_content();
     for_each(|name, setup| {

@@ -354,7 +354,7 @@ impl FileEngine {
     /// # Errors
     /// What else the system says; `E2BIG` beyond [`XATTR_BYTES_MAX`].
     pub async fn get_xattr(&self, file: &Rc<OpenFile>, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let fd = file.as_fd().try_clone_to_owned()?;
+        let fd = file.share_fd();
         let name = name.to_owned();
         self.0.pool.run(stat_lane(file.fs()), move || get_xattr(&fd, &name)).await?
     }

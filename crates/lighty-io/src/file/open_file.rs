@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::meta::{FileKind, FsClass, Meta};
 use super::resolve::Opened;
@@ -24,7 +25,7 @@ const WINDOWS: usize = 32;
 /// last of them.
 pub struct OpenFile {
     /// `None` only while being dropped.
-    fd: Option<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
     meta: Meta,
     fs: FsClass,
     whole: Cell<Found>,
@@ -68,7 +69,7 @@ impl Found {
 impl OpenFile {
     pub(super) fn new(opened: Opened, root_fs: FsClass) -> OpenFile {
         OpenFile {
-            fd: Some(opened.fd),
+            fd: Some(Arc::new(opened.fd)),
             meta: opened.meta,
             fs: opened.fs.unwrap_or(root_fs),
             whole: Cell::new(Found::default()),
@@ -86,6 +87,18 @@ impl OpenFile {
         let mut file = OpenFile::new(opened, fs);
         file.closes_slowly = true;
         file
+    }
+
+    /// The descriptor, for a job in another thread: while it is held, it is open and this file's,
+    /// whatever becomes of whoever asked for the job. No further one is needed, so none can be
+    /// wanting in the middle of an answer.
+    pub(crate) fn share_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.held())
+    }
+
+    fn held(&self) -> &Arc<OwnedFd> {
+        #[allow(clippy::expect_used, reason = "taken out only by drop")]
+        self.fd.as_ref().expect("an open file has its descriptor")
     }
 
     /// The metadata at the time of opening.
@@ -196,8 +209,7 @@ impl Span {
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        #[allow(clippy::expect_used, reason = "taken out only by drop")]
-        self.fd.as_ref().expect("an open file has its descriptor").as_fd()
+        self.held().as_fd()
     }
 }
 

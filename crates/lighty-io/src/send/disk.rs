@@ -99,13 +99,19 @@ impl Sender {
                 Ok(0)
             }
             NetworkBackend::GthreadSendfile => {
-                let sent = self.sendfile_in_pool(stream, &range, left).await?;
+                let Some(socket) = Sender::lend(stream) else {
+                    self.fill_buffer(disk, queue, range, left).await?;
+                    return Ok(0);
+                };
+                let sent = self.sendfile_in_pool(stream, socket, &range, left).await?;
                 self.note_sent(queue, sent, progress);
                 Ok(sent)
             }
             NetworkBackend::LinuxAioSendfile => {
                 match self.next_segment(disk, &range, left).await? {
-                    Some(segment) => self.send_segment(stream, queue, &segment, progress).await,
+                    Some(segment) => {
+                        self.send_segment(disk, stream, queue, &segment, progress).await
+                    }
                     None => self.bring_in(disk, stream, queue, range, left, progress).await,
                 }
             }

@@ -9,7 +9,7 @@ use crate::file::OwnedBuf;
 use crate::pool::Lane;
 
 impl Sender {
-    /// Reads in the pool. The job has a descriptor of its own, so that a connection that goes
+    /// Reads in the pool. The job holds the file's descriptor, so that a connection that goes
     /// away leaves nothing behind that could be mistaken for another file.
     pub(super) async fn read_in_pool(
         &self,
@@ -17,10 +17,7 @@ impl Sender {
         offset: u64,
         mut buf: OwnedBuf,
     ) -> ReadResult {
-        let fd = match file.as_fd().try_clone_to_owned() {
-            Ok(fd) => fd,
-            Err(error) => return (buf, Err(error)),
-        };
+        let fd = file.share_fd();
         let job = move || {
             let result = read_at(fd.as_fd(), offset, &mut buf);
             (buf, result)

@@ -3,7 +3,7 @@
 //! it, and a thread only ever waits for the disk.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lighty_buf::FileRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::gthread_aio::read_lane;
 use super::socket::{sendfile_once, sendfile_unsupported};
 use super::{File, Sender};
+use crate::forbidden::Call;
 use crate::transport::Stream;
 
 /// What a job did: bytes sent, and why it stopped short if it did.
@@ -20,18 +21,22 @@ struct Lent {
 }
 
 impl Sender {
+    /// A copy of the socket for a job: the connection may be gone, and its number given away,
+    /// before the job gets to run. `None` where this cannot be done, for want of a descriptor too.
+    pub(super) fn lend(stream: &Stream) -> Option<OwnedFd> {
+        if Call::Sendfile.is_refused() { None } else { stream.duplicate().ok() }
+    }
+
     /// Sends one chunk, and waits until the socket takes more if it filled up.
     pub(super) async fn sendfile_in_pool(
         &self,
         stream: &Stream,
+        socket: OwnedFd,
         range: &FileRange<File>,
         left: u64,
     ) -> io::Result<u64> {
         let want = range.length.min(left).min(self.0.read_chunk_bytes);
-        // Both descriptors are copies: the connection may be gone, and its number given away,
-        // before the job gets to run.
-        let socket = stream.duplicate()?;
-        let file = range.file.as_fd().try_clone_to_owned()?;
+        let file = range.file.share_fd();
         let offset = range.offset;
         self.counters().async_read();
         let job = move || lent(socket.as_fd(), file.as_fd(), offset, want);
@@ -43,7 +48,9 @@ impl Sender {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => full(stream).await?,
             Err(error) if sendfile_unsupported(&error) && done.bytes == 0 => {
-                return self.copied_in_loop(stream, range, want).await;
+                let copied = self.copied_in_loop(stream, range, want).await?;
+                Call::Sendfile.note(&error);
+                return Ok(copied);
             }
             Err(error) if done.bytes == 0 => return Err(error),
             // What went out must be counted; the error comes again with the next call.

@@ -14,7 +14,7 @@ pub(super) use context::{AioContext, probe};
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use lighty_buf::{ChunkQueue, FileRange};
@@ -22,9 +22,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::disk::Disk;
-use super::socket::{self, shrank};
+use super::socket::{self, sendfile_unsupported, shrank};
 use super::{File, Sender};
 use crate::file::FsClass;
+use crate::forbidden::Call;
 use crate::pool::Lane;
 use crate::transport::Stream;
 
@@ -63,7 +64,11 @@ impl Sender {
     ) -> io::Result<Option<Segment>> {
         let Some(aio) = &self.0.aio else { return Ok(None) };
         if matches!(disk.direct, DirectFile::Unknown) {
-            disk.direct = self.open_direct(&range.file).await;
+            let needed = [Call::Sendfile, Call::MemfdCreate, Call::IoSubmit];
+            disk.direct = match needed.into_iter().any(Call::is_refused) {
+                true => DirectFile::Refused,
+                false => self.open_direct(&range.file).await,
+            };
         }
         let DirectFile::Open(direct) = &disk.direct else { return Ok(None) };
         let want = |length: u64| length.min(self.0.read_chunk_bytes);
@@ -96,9 +101,10 @@ impl Sender {
         Ok(Some(segment))
     }
 
-    /// Sends a chunk that was read.
+    /// Sends a chunk that was read; what does not go this way is left to the common one.
     pub(super) async fn send_segment(
         &self,
+        disk: &mut Disk,
         stream: &Stream,
         queue: &mut ChunkQueue<File>,
         segment: &Segment,
@@ -107,7 +113,13 @@ impl Sender {
         let mut sent = 0;
         while sent < segment.bytes {
             let (from, want) = (segment.skip + sent, segment.bytes - sent);
-            let step = socket::sendfile(stream, &segment.memory, from, want)?;
+            let step = match socket::sendfile(stream, &segment.memory, from, want) {
+                Err(error) if sendfile_unsupported(&error) => {
+                    disk.direct = DirectFile::Refused;
+                    return Ok(sent);
+                }
+                step => step?,
+            };
             self.note_sent(queue, step.bytes, progress);
             sent += step.bytes;
             if step.full {
@@ -123,7 +135,7 @@ impl Sender {
         if file.fs() == FsClass::Memory || file.sendfile_may_block() {
             return DirectFile::Refused;
         }
-        let Ok(fd) = file.as_fd().try_clone_to_owned() else { return DirectFile::Refused };
+        let fd = file.share_fd();
         let job = move || {
             let noatime = rustix::fs::fcntl_getfl(&fd)? & OFlags::NOATIME;
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | noatime;
@@ -137,7 +149,8 @@ impl Sender {
     }
 }
 
-/// Errors that speak of O_DIRECT, of slots or of memory, and not of the file.
+/// Errors that speak of O_DIRECT, of slots or of memory, and not of the file. (Where EPERM does, the
+/// common way will meet it too.)
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -150,6 +163,7 @@ fn is_refusal(error: &io::Error) -> bool {
                 | Errno::MFILE
                 | Errno::NFILE
                 | Errno::NOSPC
+                | Errno::PERM
         )
     )
 }

@@ -42,6 +42,7 @@ use std::rc::Rc;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
 use crate::file::{FileEngine, OpenFile, Resident};
+use crate::forbidden::Call;
 use crate::pool::ThreadPool;
 use crate::transport::Stream;
 use buffers::ReadBuffers;
@@ -315,13 +316,21 @@ impl Sender {
     }
 
     fn sendfile(&self, stream: &Stream, range: &FileRange<File>, want: u64) -> io::Result<Step> {
+        if Call::Sendfile.is_refused() {
+            return self.copy(stream, range, want);
+        }
         match socket::sendfile(stream, &range.file, range.offset, want) {
             Ok(step) => {
                 self.counters().sync_read();
                 self.counters().sendfile(step.bytes);
                 Ok(step)
             }
-            Err(error) if socket::sendfile_unsupported(&error) => self.copy(stream, range, want),
+            Err(error) if socket::sendfile_unsupported(&error) => {
+                let step = self.copy(stream, range, want)?;
+                // Only now: of a file that nobody may read it would have said the same.
+                Call::Sendfile.note(&error);
+                Ok(step)
+            }
             Err(error) => Err(error),
         }
     }

@@ -23,7 +23,8 @@ pub(super) async fn read(_file: &File, _offset: u64, buf: OwnedBuf) -> ReadResul
 #[cfg(target_env = "gnu")]
 mod gnu {
     use super::{File, OwnedBuf, ReadResult, io};
-    use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::sync::Arc;
 
     use tokio::sync::oneshot;
 
@@ -36,8 +37,8 @@ mod gnu {
     struct Request {
         control: libc::aiocb,
         buf: OwnedBuf,
-        // Its own descriptor, closed after the last use.
-        _fd: OwnedFd,
+        // Open until after the last use.
+        _fd: Arc<OwnedFd>,
         reply: oneshot::Sender<ReadResult>,
     }
 
@@ -74,10 +75,7 @@ mod gnu {
         mut buf: OwnedBuf,
         reply: oneshot::Sender<ReadResult>,
     ) -> Result<(), (OwnedBuf, io::Error)> {
-        let fd = match file.as_fd().try_clone_to_owned() {
-            Ok(fd) => fd,
-            Err(error) => return Err((buf, error)),
-        };
+        let fd = file.share_fd();
         let Ok(offset) = libc::off_t::try_from(offset) else {
             return Err((buf, io::Error::from_raw_os_error(libc::EOVERFLOW)));
         };

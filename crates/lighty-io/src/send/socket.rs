@@ -131,7 +131,10 @@ fn finish(result: io::Result<()>, bytes: u64) -> io::Result<Step> {
 }
 
 /// Whether an error of `sendfile` means that this file cannot be sent that way, while reading it
-/// works (a file system without splice).
+/// may work (a file system without splice, a sandbox without the call).
 pub(super) fn sendfile_unsupported(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
+    )
 }

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::pages::Pages;
 use super::{ALIGN_BYTES, Segment};
+use crate::forbidden::Call;
 
 /// Completions that are taken at a time.
 const EVENTS_MAX: usize = 64;
@@ -159,6 +160,7 @@ impl AioContext {
             return Ok(());
         }
         let error = if taken < 0 { io::Error::last_os_error() } else { again() };
+        Call::IoSubmit.note(&error);
         self.requests.borrow_mut()[slot] = None;
         self.free.borrow_mut().push(slot);
         Err(error)

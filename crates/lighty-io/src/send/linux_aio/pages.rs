@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::forbidden::Call;
+
 /// A mapped memory file.
 #[derive(Debug)]
 pub(super) struct Pages {
@@ -18,7 +20,9 @@ pub(super) struct Pages {
 impl Pages {
     /// `length` bytes, a multiple of the page size.
     pub(super) fn new(length: usize) -> io::Result<Self> {
-        let memory = rustix::fs::memfd_create("lighty-send", MemfdFlags::CLOEXEC)?;
+        let memory = rustix::fs::memfd_create("lighty-send", MemfdFlags::CLOEXEC)
+            .map_err(io::Error::from)
+            .inspect_err(|error| Call::MemfdCreate.note(error))?;
         rustix::fs::ftruncate(&memory, length as u64)?;
         // SAFETY: a new shared mapping of a file that is exactly as long and that nobody else
         // can shorten, at an address of the kernel's choice.

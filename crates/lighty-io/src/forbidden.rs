@@ -1,0 +1,64 @@
+//! System calls that this process may not make. A sandbox (seccomp) says EPERM, an old kernel
+//! ENOSYS: what was meant is done another way, the call is not tried again, and whoever asks for
+//! the news can tell the operator once.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::Errno;
+
+/// A call that can be done without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Sendfile,
+    MemfdCreate,
+    IoSubmit,
+}
+
+impl Call {
+    const ALL: [Call; 3] = [Call::Sendfile, Call::MemfdCreate, Call::IoSubmit];
+
+    fn words(self) -> &'static str {
+        match self {
+            Call::Sendfile => "the system refuses sendfile: files are read and written instead",
+            Call::MemfdCreate => {
+                "the system refuses memfd_create: linux-aio-sendfile reads through the page cache"
+            }
+            Call::IoSubmit => {
+                "the system refuses io_submit: linux-aio-sendfile reads through the page cache"
+            }
+        }
+    }
+
+    fn state(self) -> &'static AtomicU8 {
+        static STATES: [AtomicU8; Call::ALL.len()] =
+            [const { AtomicU8::new(POSSIBLE) }; Call::ALL.len()];
+        &STATES[self as usize]
+    }
+
+    /// Whether it has been refused before.
+    pub(crate) fn is_refused(self) -> bool {
+        self.state().load(Ordering::Relaxed) != POSSIBLE
+    }
+
+    /// Remembers that it is refused, if that is what its error says.
+    pub(crate) fn note(self, error: &io::Error) {
+        if matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM)) {
+            self.change(POSSIBLE, REFUSED);
+        }
+    }
+
+    fn change(self, from: u8, to: u8) -> bool {
+        let order = Ordering::Relaxed;
+        self.state().compare_exchange(from, to, order, order).is_ok()
+    }
+}
+
+const POSSIBLE: u8 = 0;
+const REFUSED: u8 = 1;
+const TOLD: u8 = 2;
+
+/// What was found to be refused since this was asked last, in words for the log.
+pub fn take_news() -> impl Iterator<Item = &'static str> {
+    Call::ALL.into_iter().filter(|call| call.change(REFUSED, TOLD)).map(Call::words)
+}

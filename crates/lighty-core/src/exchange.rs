@@ -80,8 +80,8 @@ pub struct Exchange {
     pub bytes_sent: u64,
     /// Length of the answer's head in bytes.
     pub head_sent: u64,
-    /// Monotonic milliseconds when the first byte of the request arrived.
-    pub started_ms: u64,
+    /// Monotonic microseconds of the turn in which the request's head was complete; 0: it never was.
+    pub started_us: u64,
     /// Number of this request on its connection, from 1.
     pub ordinal: u32,
     /// Whether the connection stays open after the answer.
@@ -136,7 +136,7 @@ impl Exchange {
             handler: "",
             bytes_sent: 0,
             head_sent: 0,
-            started_ms: 0,
+            started_us: 0,
             ordinal: 0,
             keep_alive: false,
             completed: false,
@@ -174,7 +174,7 @@ impl Exchange {
         self.handler = "";
         self.bytes_sent = 0;
         self.head_sent = 0;
-        self.started_ms = 0;
+        self.started_us = 0;
         self.keep_alive = false;
         self.completed = false;
         self.environment.clear();

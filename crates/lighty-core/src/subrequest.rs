@@ -74,7 +74,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     request.peer_text = Rc::clone(&from.peer_text);
     part.environment = parent.environment.clone();
     part.link.clone_from(&parent.link);
-    part.started_ms = parent.started_ms;
+    part.started_us = parent.started_us;
     part.ordinal = parent.ordinal;
     part.fields_changed = parent.fields_changed;
     part.client_known = parent.client_known;

@@ -81,6 +81,14 @@ impl Clock {
         self.0.mono_us.get()
     }
 
+    /// That clock as it is just now, and not at the begin of this turn: asks the system.
+    pub fn precise_us(&self) -> u64 {
+        match self.0.started {
+            Some(started) => mono_us(started.elapsed()),
+            None => self.mono_us(),
+        }
+    }
+
     /// Seconds since 1970-01-01 00:00 UTC; follows the wall clock, so it may jump.
     pub fn unix_s(&self) -> i64 {
         self.0.unix_s.get()
@@ -96,9 +104,9 @@ impl Clock {
         let times = &*self.0;
         let Some(started) = times.started else { return };
         let elapsed = started.elapsed();
-        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX / 2);
-        times.mono_us.set(MONO_START_MS * 1000 + elapsed_us);
-        times.mono_ms.set(MONO_START_MS + elapsed_us / 1000);
+        let us = mono_us(elapsed);
+        times.mono_us.set(us);
+        times.mono_ms.set(us / 1000);
         let unix = times.started_unix.get().saturating_add(elapsed);
         times.unix_s.set(unix.as_secs() as i64);
         times.unix_us.set(unix.subsec_micros());
@@ -157,6 +165,10 @@ impl Clock {
     }
 }
 
+fn mono_us(since_start: Duration) -> u64 {
+    MONO_START_MS * 1000 + u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +183,7 @@ mod tests {
         assert_eq!((clock.mono_ms(), clock.unix_s()), (before + 1_500, 1_001));
         clock.clone().advance(Duration::from_millis(500));
         assert_eq!((clock.unix_s(), clock.unix_us()), (1_002, 0));
+        assert_eq!(clock.precise_us(), clock.mono_us());
     }
 
     #[test]
@@ -182,6 +195,10 @@ mod tests {
         assert!(before >= MONO_START_MS);
         clock.advance(Duration::from_secs(100));
         assert_eq!(clock.mono_ms(), before);
+        while clock.precise_us() == clock.mono_us() {
+            std::hint::spin_loop();
+        }
+        assert!(clock.precise_us() > clock.mono_us());
     }
 
     #[test]

@@ -366,7 +366,7 @@ fn boundary(ex: &Exchange, entry: &Entry) -> String {
     thread_local! {
         static KEY: RandomState = RandomState::new();
     }
-    let what = (ex.services.counters.requests.get(), entry.meta().ino, ex.started_ms);
+    let what = (ex.services.counters.requests.get(), entry.meta().ino, ex.started_us);
     let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
     format!("{one:016x}{two:016x}")
 }

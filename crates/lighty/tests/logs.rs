@@ -90,6 +90,42 @@ fn refused_requests_are_logged_too() {
 }
 
 #[test]
+fn of_a_refused_head_the_log_tells_what_came() {
+    let config = "accesslog.format = \"%s %I %H %m [%r]\"\nserver.max-head-time = 1";
+    let server = logging().config(config).start();
+    let mut logged = 0;
+    for (sent, expected) in [
+        ("GET /a HTTP/3.0\r\n\r\n", "505 19 HTTP/3.0 GET [GET /a HTTP/3.0]"),
+        ("GET /a\r\n\r\n", "400 10 - GET [GET /a]"),
+        ("\x16\x03\x01\"\r\n\r\n", "400 8 - - [\\x16\\x03\\x01\\x22]"),
+        ("GET /b HTTP/1.0\r\nA b: c\r\n\r\n", "400 27 HTTP/1.0 GET [GET /b HTTP/1.0]"),
+        // These never end.
+        ("\r\nGET /slow HTTP/1.1\r\nHost: a\r\n", "408 31 HTTP/1.1 - [GET /slow HTTP/1.1]"),
+        ("GET /sl", "408 7 - - [GET /sl]"),
+    ] {
+        let mut client = server.connect();
+        client.send(sent);
+        let _ = client.response();
+        logged += 1;
+        assert_eq!(lines(&server, "access.log", logged)[logged - 1], expected);
+    }
+}
+
+#[test]
+fn durations_are_told_in_microseconds() {
+    let server = logging().config("accesslog.format = \"%D %{ms}T %{us}T\"").start();
+    for _ in 0..20 {
+        let _ = server.get("/a.txt");
+    }
+    let told: Vec<u64> = lines(&server, "access.log", 20)
+        .iter()
+        .map(|line| line.split(' ').next().and_then(|us| us.parse().ok()).expect("a number"))
+        .collect();
+    assert!(told.iter().all(|us| *us > 0), "no request takes no time: {told:?}");
+    assert!(told.iter().any(|us| us % 1000 != 0), "{told:?}");
+}
+
+#[test]
 fn json_lines_are_json() {
     let server = logging().config("accesslog.json = \"enable\"").start();
     let _ = server.get_with("/a.txt?x=\"y\"", "User-Agent: a \"quoted\" one\r\n");

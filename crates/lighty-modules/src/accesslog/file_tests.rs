@@ -43,7 +43,7 @@ fn finish(services: &Rc<Services>, host: &[u8]) {
     ex.request.target_raw = b"/a\"b".to_vec();
     ex.request.authority = host.to_vec();
     ex.request.peer_text = "192.0.2.1".into();
-    ex.started_ms = services.clock.mono_ms();
+    ex.started_us = services.clock.mono_us();
     services.clock.advance(Duration::from_millis(1500));
     ex.response.status = Status::OK;
     ex.completed = true;

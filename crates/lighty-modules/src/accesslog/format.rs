@@ -11,6 +11,8 @@ pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     pub(super) parts: Vec<Part>,
+    /// Whether a request's time is told, finer than in seconds.
+    pub(super) is_timed: bool,
 }
 
 /// One piece of a line.
@@ -123,7 +125,10 @@ impl Format {
             parser.step()?;
         }
         parser.end_literal();
-        Ok(Format { parts: parser.parts })
+        let parts = parser.parts;
+        let tells = |part: &Part| matches!(part, Part::Elapsed(unit) if *unit != Unit::Seconds);
+        let is_timed = parts.iter().any(tells);
+        Ok(Format { parts, is_timed })
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     string("host", record.host, out);
     string("method", record.method, out);
     string("target", record.target, out);
-    string("protocol", record.protocol.as_bytes(), out);
+    string("protocol", record.protocol(), out);
     count("status", record.status.into(), out);
     count("bytes_body", record.body_out(), out);
     count("bytes_out", record.bytes_out, out);

@@ -22,7 +22,10 @@ pub(super) struct Record<'a> {
     pub(super) method: &'a [u8],
     /// The target as it came; empty where the head could not be read.
     pub(super) target: &'a [u8],
-    pub(super) protocol: &'a str,
+    /// The request line as it came, as far as it did; empty where none was noted.
+    pub(super) line: &'a [u8],
+    /// Version in which it is answered.
+    pub(super) version: &'a str,
     pub(super) request_fields: &'a Fields,
     pub(super) response_fields: &'a Fields,
     pub(super) status: u16,
@@ -68,6 +71,15 @@ impl Record<'_> {
     /// Bytes of the answer's body that were sent.
     pub(super) fn body_out(&self) -> u64 {
         self.bytes_out.saturating_sub(self.head_out)
+    }
+
+    /// The protocol as it came; empty where the line has none.
+    pub(super) fn protocol(&self) -> &[u8] {
+        if self.line.is_empty() {
+            return self.version.as_bytes();
+        }
+        let last = self.line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        if last.starts_with(b"HTTP/") { last } else { b"" }
     }
 
     /// Path and query of the target; the query is without its `?`.

@@ -32,7 +32,7 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
         Part::Time { when, show } => time(*when, show, record, out),
         Part::RequestLine => request_line(record, escaping, out),
         Part::Method => or_dash(record.method, escaping, out),
-        Part::Protocol => or_dash(record.protocol.as_bytes(), escaping, out),
+        Part::Protocol => or_dash(record.protocol(), escaping, out),
         Part::UrlPath => or_dash(record.path_and_query().0, escaping, out),
         Part::Query => escaping.push(record.path_and_query().1, out),
         Part::Status => number(record.status.into(), out),
@@ -86,15 +86,14 @@ fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &
 }
 
 fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
-    if record.target.is_empty() {
-        out.push(b'-');
-        return;
+    if !record.line.is_empty() || record.target.is_empty() {
+        return or_dash(record.line, escaping, out);
     }
     or_dash(record.method, escaping, out);
     out.push(b' ');
     escaping.push(record.target, out);
     out.push(b' ');
-    escaping.push(record.protocol.as_bytes(), out);
+    escaping.push(record.protocol(), out);
 }
 
 fn file_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {

@@ -126,10 +126,10 @@ can forge a line or end a quote.
 | `%A`, `%p` | address and port of the listener; `%{remote}p` is the client's port |
 | `%l`, `%u` | `-`; the authenticated user |
 | `%t` | when the answer was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
-| `%r` | the request line; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
+| `%r` | the request line as it came; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
 | `%s`, `%>s` | status |
 | `%b`, `%B` | bytes of the body sent; for none `-` or `0` |
-| `%I`, `%O` | bytes received and sent, heads included |
+| `%I`, `%O` | bytes received and sent, heads included, also of a head that was refused |
 | `%{Name}i`, `%{Name}o` | a field of the request, of the answer |
 | `%{name}C` | a cookie |
 | `%{name}e`, `%{name}n` | a variable of the request's environment |
@@ -141,7 +141,8 @@ can forge a line or end a quote.
 | `%P` | process id |
 | `%%` | a percent sign |
 
-Time is measured to the millisecond.";
+Time is measured in microseconds from when the request's head was read: for `%D` and `%T` to when its \
+line is written, for `%t` to the begin of that turn of the loop.";
 
 fn parse_level(value: &Value, _: &CompileCtx) -> Result<&'static str, Reject> {
     let index = match value.as_int() {

@@ -227,7 +227,7 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         conn.slot.note(method, &request.authority, &request.target_raw);
     }
     ex.ordinal = ordinal;
-    ex.started_ms = worker.services.clock.mono_ms();
+    ex.started_us = worker.services.clock.mono_us();
     ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
     if busy.head.has_plain_path() {
         ex.request.path.clear();
@@ -429,6 +429,7 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
         let ex = &mut busy.exchange;
         take_head(ex, &mut busy.head, conn);
         ex.request.version = Version::Http11;
+        note_received(&mut ex.request, busy.input.borrow().pending());
         ex.settings = worker.global_rc();
         ex.log(
             Level::Info,
@@ -442,12 +443,24 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
     .await
 }
 
+/// What had come of a head that never became a request, for the log.
+fn note_received(request: &mut Request, pending: &[u8]) {
+    request.head_bytes = pending.len() as u64;
+    if request.line.is_empty() {
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let start = pending.iter().position(|byte| !is_line_end(byte)).unwrap_or(pending.len());
+        let line = pending[start..].split(is_line_end).next().unwrap_or_default();
+        request.line.extend_from_slice(line);
+    }
+}
+
 /// The head did not arrive in time.
 async fn time_out(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
     Box::pin(async {
         let ex = &mut busy.exchange;
         ex.settings = worker.global_rc();
         take_peer(&mut ex.request, conn);
+        note_received(&mut ex.request, busy.input.borrow().pending());
         ex.fail(Fault::HeadTimeout);
         last_word(busy, conn, worker).await;
         After::Close

@@ -375,7 +375,9 @@ impl Auth {
             let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
             return Verdict::Broken(words.to_owned());
         }
-        if answer.realm != rule.realm.as_bytes() || !is_target(ex, &answer.uri) {
+        if answer.realm != rule.realm.as_bytes()
+            || !digest::is_made_for(&answer.uri, &ex.request.target_raw)
+        {
             return Verdict::Malformed("realm or uri are not those of the request");
         }
         let store = self.keeper.users(kind, path);
@@ -497,13 +499,6 @@ fn is_vouched_for(ex: &Exchange, own: &AuthSettings, rule: &Rule) -> bool {
         Some(realm) => *realm == rule.realm,
         None => own.extern_authn && !request.remote_user.is_empty(),
     }
-}
-
-/// RFC 7616 section 3.4.6: whether the response was made for what is asked for.
-fn is_target(ex: &Exchange, uri: &[u8]) -> bool {
-    let target = &*ex.request.target_raw;
-    let is_absolute = !target.starts_with(b"/");
-    target == uri || is_absolute && uri.starts_with(b"/") && target.ends_with(uri)
 }
 
 fn grant(ex: &mut Exchange, rule: &Rule, name: &[u8], scheme: &'static str) -> Step<'static> {

@@ -263,6 +263,22 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
+/// RFC 7616 section 3.4.6: whether a response with this `uri` was made for what is asked for. Whoever
+/// asks in the absolute form may have signed the path alone.
+pub(super) fn is_made_for(uri: &[u8], target: &[u8]) -> bool {
+    uri == target || path_of_absolute(target) == Some(uri)
+}
+
+/// Path and query of `http://host/path?query`.
+fn path_of_absolute(target: &[u8]) -> Option<&[u8]> {
+    if target.starts_with(b"/") {
+        return None;
+    }
+    let authority = target.windows(3).position(|part| part == b"://")? + 3;
+    let path = target[authority..].iter().position(|byte| *byte == b'/')?;
+    Some(&target[authority + path..])
+}
+
 #[cfg(test)]
 #[path = "digest_tests.rs"]
 mod tests;

@@ -115,3 +115,21 @@ proptest! {
         let _ = Answer::parse(&text);
     }
 }
+
+#[test]
+fn a_response_is_for_one_target() {
+    let table: [(&str, &str, bool); 8] = [
+        ("/a?b", "/a?b", true),
+        ("/a", "/a?b", false),
+        ("/a", "/b/a", false),
+        ("/a", "http://host/a", true),
+        ("http://host/a", "http://host/a", true),
+        // It ends alike, and is another.
+        ("/a", "http://host/b/a", false),
+        ("/", "http://host/secret/", false),
+        ("/c", "/a://b/c", false),
+    ];
+    for (uri, target, expected) in table {
+        assert_eq!(is_made_for(uri.as_bytes(), target.as_bytes()), expected, "{uri} {target}");
+    }
+}

@@ -8,14 +8,16 @@
 //! What it refuses to do: parse anything a client sent, decide who is to blame for an error,
 //! or hold a configuration. It returns `io::Error` and plain counters; meaning is given above.
 //!
-//! Everything but the thread pool and the log writers belongs to one worker and one thread: a
-//! tokio `LocalRuntime`, or a `current_thread` one with a `LocalSet`.
+//! Everything but the thread pool, the clerks, the starter of processes and the log writers belongs to
+//! one worker and one thread: a tokio `LocalRuntime`, or a `current_thread` one with a `LocalSet`.
 //!
 //! Reading order: `clock` and `ticks` (time), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
-//! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `clerk` (databases), `spawn` (processes of ours), then `log_writer`,
-//! `local_time`, `signals`, `slice`, `threads`, `memory`, `forbidden` and `privileges`, which the process needs and a request does not.
+//! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `pool` (where what
+//! may block waits), `clerk` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
+//! `signals`, `slice`, `threads`, `memory`, `entropy`, `load`, `forbidden` and `privileges`, which the
+//! process needs and a request does not.
 
 pub mod cache_file;
 pub mod clerk;

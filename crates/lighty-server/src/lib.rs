@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod check;
+mod complaint;
 mod conn;
 mod counts;
 pub mod hearing;

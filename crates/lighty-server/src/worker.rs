@@ -21,6 +21,7 @@ use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
+use crate::complaint::Complaint;
 use crate::conn::{Busy, h1, input::Input};
 use crate::hearing::Ear;
 use crate::mending::Mends;
@@ -63,6 +64,9 @@ pub struct Worker {
     room: Notify,
     /// Listeners that wait for room.
     crowding: Cell<u32>,
+    /// That connections are as many as may be, and that descriptors have run out.
+    crowded: Complaint,
+    short_of_descriptors: Complaint,
     stopping: Cell<bool>,
     /// Called when `stopping` is set.
     stop: Notify,
@@ -100,6 +104,8 @@ impl Worker {
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
             crowding: Cell::new(0),
+            crowded: Complaint::default(),
+            short_of_descriptors: Complaint::default(),
             stopping: Cell::new(false),
             stop: Notify::new(),
             paces: RefCell::default(),
@@ -289,7 +295,9 @@ impl Worker {
             if reaped == 0 {
                 if !std::mem::replace(&mut told, true) {
                     self.services.counters.accept_pauses.add(1);
-                    self.log(Level::Warning, "server.max-connections reached and none is idle");
+                    if self.crowded.is_due(self.now_s()) {
+                        self.log(Level::Warning, "server.max-connections reached and none is idle");
+                    }
                 }
                 self.crowding.set(self.crowding.get() + 1);
                 closed.await;
@@ -308,7 +316,9 @@ impl Worker {
     /// connections make room; before that, those accepted just now get the time to ask.
     async fn pause_accepting(&self, error: &std::io::Error) {
         self.services.counters.accept_pauses.add(1);
-        self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
+        if self.short_of_descriptors.is_due(self.now_s()) {
+            self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
+        }
         let closed = self.room.notified();
         self.services.shed();
         if tokio::time::timeout(ACCEPT_PAUSE, closed).await.is_err() {

@@ -386,6 +386,7 @@ fn running_out_of_descriptors_is_survived() {
     let cut = Rlimit { current: Some(limit), maximum };
     let before = rustix::process::prlimit(pid, Resource::Nofile, cut);
     let before = before.expect("a limit");
+    let in_want = Instant::now();
     let mut clients: Vec<Client> = (0..60).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -406,6 +407,9 @@ fn running_out_of_descriptors_is_survived() {
         client.try_response(false).is_ok_and(|response| response.status == 200)
     });
     assert!(again, "does not recover:\n{}", server.log());
+    let said = server.log().matches("accepting pauses").count() as u64;
+    let most = 2 + in_want.elapsed().as_secs() / 10;
+    assert!((1..=most).contains(&said), "{said} of {most} times:\n{}", server.log());
     rustix::process::prlimit(pid, Resource::Nofile, before).expect("a limit");
     assert_eq!(server.get("/a").text(), "x");
 }

@@ -1,0 +1,36 @@
+//! What would be said again for every connection, and is said now and then.
+
+use std::cell::Cell;
+
+/// Seconds in which a thing is said once.
+const EVERY_S: u32 = 10;
+
+/// One thing to complain of.
+#[derive(Default)]
+pub(crate) struct Complaint {
+    said_s: Cell<Option<u32>>,
+}
+
+impl Complaint {
+    /// Whether it is to be said now, in seconds of a clock that never goes back; then it has been.
+    pub(crate) fn is_due(&self, now_s: u32) -> bool {
+        let is_due = self.said_s.get().is_none_or(|said_s| now_s.saturating_sub(said_s) >= EVERY_S);
+        if is_due {
+            self.said_s.set(Some(now_s));
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_at_once_and_then_now_and_again() {
+        let complaint = Complaint::default();
+        let said: Vec<u32> = (1..=22).filter(|now_s| complaint.is_due(*now_s)).collect();
+        assert_eq!(said, [1, 11, 21]);
+        assert!(!complaint.is_due(21));
+    }
+}

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::{BodyStream, Fault};
+use lighty_core::{BodyFault, BodyStream, Fault};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 
@@ -46,6 +46,9 @@ pub(crate) struct Download {
     /// What was found wrong, and is not said yet.
     found: Option<SessionFault>,
     fault: Option<SessionFault>,
+    /// Why the rest of the request's body does not come: what an answer breaks for that breaks
+    /// behind it.
+    body_fault: Option<BodyFault>,
 }
 
 /// What is needed while the answer is under way.
@@ -79,6 +82,7 @@ impl Download {
             trailers: None,
             found: None,
             fault: None,
+            body_fault: None,
         }
     }
 
@@ -175,11 +179,18 @@ impl Download {
         self.local.give_back(courier, &self.spec.protocol);
     }
 
-    fn broke(&mut self, mut fault: SessionFault) -> io::Error {
+    fn broke(&mut self, fault: SessionFault) -> io::Error {
+        let mut fault = match self.body_fault {
+            // The backend cannot be blamed for what it was not told.
+            Some(cause) if fault.fault == Fault::BackendCut => of_body(cause),
+            _ => fault,
+        };
         if let Some(mut carriage) = self.carriage.take() {
             self.local.hear(&carriage.connection.place, &mut carriage.courier);
             let text = &carriage.connection.place.address.spec.text;
-            fault.words = format!("{}: backend {text}: {}", self.spec.name, fault.words).into();
+            let colon = if fault.words.is_empty() { "" } else { ": " };
+            let name = &self.spec.name;
+            fault.words = format!("{name}: backend {text}{colon}{}", fault.words).into();
         }
         let error = io::Error::other(fault.words.clone());
         self.fault = Some(fault);
@@ -217,7 +228,11 @@ impl Download {
         let Carriage { courier, connection, upload } = carriage;
         let stream = &connection.stream;
         // A client that fails to send the rest of its body gets its answer all the same.
-        let moved = courier.push(stream, upload, &self.link, cx).unwrap_or(false);
+        let pushed = courier.push(stream, upload, &self.link, cx);
+        let moved = pushed.unwrap_or_else(|fault| {
+            self.body_fault.get_or_insert(fault);
+            false
+        });
         let read = match self.local.pieces.take() {
             Some(mut buffer) => {
                 stream.poll_read(cx, &mut buffer).map_ok(|count| (count, buffer.freeze(count)))
@@ -279,6 +294,15 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
     SessionFault { fault: Fault::BackendCut, words: words.into() }
 }
 
+/// What became of an answer whose request's body ended early.
+fn of_body(cause: BodyFault) -> SessionFault {
+    let words = match cause {
+        BodyFault::Malformed(words) | BodyFault::TimedOut(words) => words,
+        BodyFault::Disconnected | BodyFault::TooLarge | BodyFault::Lost => "request body",
+    };
+    SessionFault { fault: Fault::of_body(cause), words: words.into() }
+}
+
 impl Download {
     /// The next piece; `None` at the proper end.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -307,8 +331,10 @@ impl BodyStream for Download {
 
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) {
         if let Some(Carriage { courier, connection, upload }) = &mut self.carriage {
-            // A client that fails to send the rest of its body gets its answer all the same.
-            let _ = courier.push(&connection.stream, upload, &self.link, cx);
+            let pushed = courier.push(&connection.stream, upload, &self.link, cx);
+            if let Err(fault) = pushed {
+                self.body_fault.get_or_insert(fault);
+            }
         }
     }
 

@@ -56,6 +56,29 @@ fn interim_answers_are_passed_on_but_not_without_end() {
 }
 
 #[test]
+fn an_answer_that_ends_for_want_of_the_request_is_blamed_on_the_client() {
+    // It has begun to answer, and breaks off when it has heard the last that comes of the body.
+    let backend = Backend::start(|peer| {
+        if peer.head().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+            peer.read_exact(b"3\r\nabc\r\n".len());
+        }
+    });
+    let server = front(&backend, "server.errorlog-level = \"info\"");
+    let mut client = server.connect();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(client.response_head().status, 200);
+    client.send("3\r\nabc\r\nzz\r\n");
+    let (got, _) = client.read_to_end();
+    assert_eq!(got, b"5\r\nhello\r\n", "{}", got.escape_ascii());
+    server.await_log("POST /x");
+    let log = server.log();
+    assert!(!log.contains("the backend's answer ended early"), "{log}");
+    assert!(log.contains("[notice] 127.0.0.1: malformed request body"), "{log}");
+    assert_eq!(log.matches("POST /x").count(), 1, "one line, one reason: {log}");
+}
+
+#[test]
 fn expect_100_is_answered_by_the_server_and_not_passed_on() {
     let backend = Backend::answering("got it");
     let server = front(&backend, "");

@@ -190,8 +190,7 @@ impl<S: 'static> Directive<S> {
         name: &'static str,
         set: impl Fn(&mut S, bool) + Copy + Send + Sync + 'static,
     ) -> Self {
-        let parse = |value: &Value, _: &CompileCtx| parse_bool(value);
-        Directive::parsed(name, Kind::Bool, parse, move |s, v| set(s, *v))
+        Directive::parsed(name, Kind::Bool, parse_switch, move |s, v| set(s, *v))
     }
 
     /// A text.
@@ -347,15 +346,26 @@ impl<S> Directive<S> {
     }
 }
 
+/// The value of a directive that is a switch. As in 1.4 any number but 0 is on; one that is not 1
+/// was probably meant for something else, which is said.
+pub fn parse_switch(value: &Value, ctx: &CompileCtx) -> Result<bool, Reject> {
+    match value {
+        Value::Int(number) if !(0..=1).contains(number) => {
+            let text = format!("is a switch: {number} means \"enable\"");
+            ctx.warn(Reject::new(text).help("write \"enable\" or \"disable\""));
+            Ok(true)
+        }
+        _ => parse_bool(value),
+    }
+}
+
 /// A switch, or why not. For parsers of other forms, as the functions below.
 pub fn parse_bool(value: &Value) -> Result<bool, Reject> {
     value.as_bool().ok_or_else(|| {
         let reject = Reject::new("must be \"enable\" or \"disable\"");
         match value.as_str().map(str::to_ascii_lowercase).as_deref() {
-            Some("on" | "yes" | "enable" | "enabled" | "true") => reject.help("write \"enable\""),
-            Some("off" | "no" | "disable" | "disabled" | "false") => {
-                reject.help("write \"disable\"")
-            }
+            Some("on" | "yes") => reject.help("write \"enable\""),
+            Some("off" | "no") => reject.help("write \"disable\""),
             _ => reject,
         }
     })

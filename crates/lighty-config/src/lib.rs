@@ -63,7 +63,7 @@ pub use config::{Block, Condition, Config, ListenSocket, Setting};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{
     Compile, CompileCtx, Directive, Kind, Pairs, Reject, Scope, Setter, Strings, parse_bool,
-    parse_choice, parse_int, parse_map, parse_string, parse_strings,
+    parse_choice, parse_int, parse_map, parse_string, parse_strings, parse_switch,
 };
 pub use evaluate::{Active, CaptureId, CaptureSet, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};

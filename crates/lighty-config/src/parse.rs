@@ -378,6 +378,13 @@ impl<'a> Parser<'a, '_> {
                 Token::RParen => return Ok(ok.then_some(items)),
                 Token::Eof | Token::RBrace => return Err(self.unclosed(open)),
                 _ if self.at_statement() => return Err(self.unclosed(open)),
+                Token::Comma => {
+                    let text = "nothing stands before this comma";
+                    let found = Diagnostic::warning("syntax", self.span(), text);
+                    self.report(found.help("one comma between two elements is enough"));
+                    self.cursor.bump();
+                    continue;
+                }
                 _ => {}
             }
             match self.element() {

@@ -77,10 +77,10 @@ impl Value {
     }
 
     /// The switch: `"enable"` and `"disable"` (1.5), also `"enabled"`, `"disabled"`, `"true"`,
-    /// `"false"`, `1` and `0` (1.4).
+    /// `"false"`, `1` and `0` (1.4), whatever their case.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
-            Value::Str(text) => match text.as_str() {
+            Value::Str(text) => match text.to_ascii_lowercase().as_str() {
                 "enable" | "enabled" | "true" | "1" => Some(true),
                 "disable" | "disabled" | "false" | "0" => Some(false),
                 _ => None,
@@ -232,7 +232,8 @@ mod tests {
         assert_eq!(Value::Int(0).as_bool(), Some(false));
         assert_eq!(Value::Int(2).as_bool(), None);
         assert_eq!(text("on").as_bool(), None);
-        assert_eq!(text("Enable").as_bool(), None);
+        assert_eq!(text("Enable").as_bool(), Some(true));
+        assert_eq!(text("yes").as_bool(), None);
     }
 
     #[test]

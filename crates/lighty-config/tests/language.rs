@@ -605,3 +605,22 @@ fn a_missing_main_file_is_an_error() {
     assert!(config.is_none());
     assert!(list.render(&sources, Style::default()).starts_with("/none.conf:1:1: error: cannot"));
 }
+
+#[test]
+fn what_1_4_accepts_is_accepted_and_remarked_upon() {
+    let index = |text: &str| {
+        let (config, findings, _) = read(&format!("index-file.names = {text}"));
+        assert_eq!(findings.error_count(), 0, "{text}");
+        let config = config.expect("no errors");
+        let names: Vec<String> =
+            config.global().index.iter().map(|name| name.to_string()).collect();
+        (names.join(" "), findings.warning_count())
+    };
+    assert_eq!(index(r#"( "a", "b", )"#), ("a b".to_owned(), 0));
+    assert_eq!(index(r#"( "a",, "b" )"#), ("a b".to_owned(), 1));
+    assert_eq!(index(r#"( , "a", , )"#), ("a".to_owned(), 2));
+    assert_eq!(findings("server.range-requests = 1\n"), [""; 0]);
+    assert!(good("server.range-requests = \"Enable\"").global().ranges);
+    assert_eq!(findings("server.range-requests = 2\n"), ["1:25 value"]);
+    assert!(rendered("server.range-requests = 2\n").contains("warning"));
+}

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_string};
+use lighty_config::{
+    CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, parse_choice, parse_string,
+    parse_switch,
+};
 use lighty_http::mime::MimeAssign;
 use lighty_io::file::Follow;
 
@@ -105,16 +108,21 @@ fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row
     )
 }
 
-const FOLLOW: &[&str] = &["enable", "disable", "beneath", "enabled", "disabled", "true", "false"];
+const FOLLOW: &[&str] = &["enable", "disable", "beneath"];
+
+fn parse_follow(value: &Value, ctx: &CompileCtx) -> Result<Follow, Reject> {
+    match parse_switch(value, ctx) {
+        Ok(true) => Ok(Follow::All),
+        Ok(false) => Ok(Follow::None),
+        // Only "beneath" is left of the words.
+        Err(_) => parse_choice(value, FOLLOW).map(|_| Follow::Beneath),
+    }
+}
 
 fn lookup() -> Vec<Row> {
     vec![
-        Row::choice("server.follow-symlink", FOLLOW, |s, v| {
-            s.core.follow_symlink = match FOLLOW[v] {
-                "disable" | "disabled" | "false" => Follow::None,
-                "beneath" => Follow::Beneath,
-                _ => Follow::All,
-            };
+        Row::parsed("server.follow-symlink", Kind::Choice(FOLLOW), parse_follow, |s, v| {
+            s.core.follow_symlink = *v;
         })
         .default("enable")
         .since("1.4")

@@ -140,7 +140,7 @@ impl Worker {
     /// What a connection needs while busy: from the pool, or new.
     pub fn take_busy(&self) -> Box<Busy> {
         self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
-            let input = Rc::new(RefCell::new(Input::default()));
+            let input = Rc::new(RefCell::new(Input::new(self.services.clock.clone())));
             let mut exchange = Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global));
             exchange.link = Some(Rc::clone(&input) as _);
             Box::new(Busy {

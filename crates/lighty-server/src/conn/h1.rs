@@ -252,7 +252,6 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         limit(&conn.slot, core);
     }
     let mut input = busy.input.borrow_mut();
-    input.set_now(worker.now_s());
     input.begin_body(busy.head.framing, busy.head.expect_continue, core.max_request_bytes);
     let announced = match busy.head.framing {
         BodyFraming::None => return,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
 use lighty_http::Fields;
+use lighty_io::clock::Clock;
 use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
@@ -22,15 +23,14 @@ const BUFFER_BYTES: usize = 4096;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// The reading half of a connection.
-#[derive(Default)]
 pub struct Input {
+    clock: Clock,
     stream: Option<Rc<Stream>>,
     slot: Option<Rc<Slot>>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     body: BodyState,
-    now_s: u32,
     continue_owed: bool,
     limit_bytes: u64,
     taken_bytes: u64,
@@ -52,6 +52,30 @@ enum BodyState {
 }
 
 impl Input {
+    /// For any connection of the worker with this clock.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            stream: None,
+            slot: None,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            body: BodyState::None,
+            continue_owed: false,
+            limit_bytes: 0,
+            taken_bytes: 0,
+            received: 0,
+            trailers: None,
+            gone: None,
+        }
+    }
+
+    /// Seconds as the sweep counts them: a wait that begins late in a request begins now.
+    fn now_s(&self) -> u32 {
+        (self.clock.mono_ms() / 1000) as u32
+    }
+
     /// Serves a connection that has become readable.
     pub fn attach(&mut self, stream: &Rc<Stream>, slot: &Rc<Slot>) {
         self.stream = Some(Rc::clone(stream));
@@ -125,11 +149,6 @@ impl Input {
         self.taken_bytes = 0;
     }
 
-    /// Tells the body's clock.
-    pub fn set_now(&mut self, now_s: u32) {
-        self.now_s = now_s;
-    }
-
     /// Whether some of the body is still with the client.
     pub fn is_body_unread(&self) -> bool {
         !matches!(self.body, BodyState::None | BodyState::Length(0))
@@ -173,7 +192,7 @@ impl Input {
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         self.send_continue();
         if let Some(slot) = self.slot.as_ref().filter(|s| s.waits() != Waits::Body) {
-            slot.wait_for(Waits::Body, self.now_s);
+            slot.wait_for(Waits::Body, self.now_s());
         }
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
@@ -306,7 +325,7 @@ impl ClientLink for Input {
 
     fn rests(&mut self) {
         if let Some(slot) = self.slot.as_ref().filter(|slot| slot.waits() == Waits::Body) {
-            slot.wait_for(Waits::Handler, self.now_s);
+            slot.wait_for(Waits::Handler, self.now_s());
         }
     }
 }
@@ -335,5 +354,33 @@ impl BodySource for Input {
                 return Poll::Ready(Some(Err(fault)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::slots::Slots;
+
+    #[tokio::test]
+    async fn a_body_is_waited_for_from_the_moment_it_is_asked_for() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let stream = Rc::new(Stream::from_unix(ours));
+        let clock = Clock::manual(0);
+        let mut input = Input::new(clock.clone());
+        let begun_s = input.now_s();
+        let slot = Slots::default().enter(stream.kick_handle(), "".into(), begun_s);
+        input.attach(&stream, &slot);
+        input.begin_body(BodyFraming::Length(5), false, 0);
+        slot.wait_for(Waits::Handler, begun_s);
+        // The request waits for its turn somewhere, and only then somebody wants its body.
+        clock.advance(Duration::from_secs(100));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(input.poll_piece(&mut cx).is_pending());
+        assert_eq!((slot.waits(), slot.since_s()), (Waits::Body, begun_s + 100));
     }
 }

@@ -212,7 +212,7 @@ fn render_one(out: &mut String, d: &Diagnostic, sources: &Sources, style: Style)
     let (color, bold, off) =
         if style.color { (d.level.color(), "\x1b[1m", "\x1b[0m") } else { ("", "", "") };
     if let Some(span) = d.span {
-        let _ = write!(out, "{bold}{}: {off}", sources.locate(span));
+        let _ = write!(out, "{bold}{}: {off}", place(sources, span));
     }
     let (level, message, code) = (d.level.as_str(), clean(&d.message), d.code);
     let _ = writeln!(out, "{color}{level}{off}{bold}: {message}{off} [{code}]");
@@ -227,12 +227,12 @@ fn render_one(out: &mut String, d: &Diagnostic, sources: &Sources, style: Style)
         let _ = writeln!(out, "{:gutter$}= {bold}help{off}: {}", "", clean(help));
     }
     for (span, note) in &d.notes {
-        let _ = writeln!(out, "  {}: {}", sources.locate(*span), clean(note));
+        let _ = writeln!(out, "  {}: {}", place(sources, *span), clean(note));
         render_snippet(out, sources, *span, "", "");
     }
     if let Some(mut from) = d.span.and_then(|s| sources.get(s.file).included_from) {
         loop {
-            let _ = writeln!(out, "{:gutter$}= included from {}", "", sources.locate(from));
+            let _ = writeln!(out, "{:gutter$}= included from {}", "", place(sources, from));
             match sources.get(from.file).included_from {
                 Some(next) => from = next,
                 None => break,
@@ -265,6 +265,11 @@ fn render_snippet(out: &mut String, sources: &Sources, span: Span, color: &str, 
     let number = place.line.to_string();
     let _ = writeln!(out, "  {number} | {shown}");
     let _ = writeln!(out, "  {:w$} | {indent}{color}{carets}{off}", "", w = number.len());
+}
+
+/// File, line and column; the name may be that of a command of several lines.
+fn place(sources: &Sources, span: Span) -> String {
+    clean(&sources.locate(span).to_string())
 }
 
 /// Control characters of a file must not reach the terminal.

@@ -15,7 +15,7 @@ use crate::loader::Loader;
 use crate::parse::parse;
 use crate::source::{FileId, Sources, Span, Spanned};
 use crate::suggest::nearest;
-use crate::value::Value;
+use crate::value::{Value, quote};
 
 /// A key and what it was set to, in one block.
 pub(crate) struct Entry {
@@ -391,7 +391,7 @@ impl<'a> Evaluator<'a> {
         let Some(command) = self.text(command, "a command", block) else { return };
         match self.loader.shell(&command) {
             Ok(bytes) => {
-                let name = format!("include_shell {command:?}");
+                let name = format!("include_shell {}", quote(&command));
                 self.included(&name, None, bytes, span, block);
             }
             Err(reason) => {

@@ -93,7 +93,10 @@ impl Evaluator<'_> {
         if let Some(env) = name.strip_prefix("env.") {
             let value = self.loader.env(env);
             if value.is_none() {
-                let text = format!("the environment has no variable {env}");
+                let text = match env {
+                    "" => "`env.` needs the name of a variable behind it".to_owned(),
+                    _ => format!("the environment has no variable {env}"),
+                };
                 self.report(Diagnostic::error("undefined", span, text));
             }
             return value.map(Value::Str);

@@ -198,6 +198,7 @@ impl<'a> Printer<'a> {
                 Token::Dollar => {
                     // `$`, object, `[`, name, `]`
                     parts.push((0..5).map(|_| self.take()).collect());
+                    self.skip_blanks();
                     parts.push(self.take().to_owned());
                     parts.push(self.expr(depth, false));
                 }
@@ -208,6 +209,7 @@ impl<'a> Printer<'a> {
 
     /// Terms joined with `+`. Inside parentheses newlines are white space.
     fn expr(&mut self, depth: usize, inside: bool) -> String {
+        self.skip_blanks();
         let mut out = self.term(depth);
         loop {
             if inside {
@@ -473,6 +475,9 @@ mod tests {
              # end\n",
         );
         check("global\n{\n\n# c\n\n}\n", "global {\n    # c\n}\n");
+        check("a = # c\n\n 1\ninclude\n\"b\"", "# c\na = 1\ninclude \"b\"\n");
+        check("$HTTP[\"host\"]\n== # c\n\"a\"\n{ }", "# c\n$HTTP[\"host\"] == \"a\" {\n}\n");
+        check("a = 1 include \"b\"", "a = 1\ninclude \"b\"\n");
         check("include \"a\"\ninclude_shell\"b\"", "include \"a\"\ninclude_shell \"b\"\n");
         check("", "");
         check("\r\n\r\n# only\r\n", "# only\n");

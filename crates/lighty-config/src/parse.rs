@@ -138,6 +138,7 @@ impl<'a> Parser<'a, '_> {
             _ => AssignOp::Set,
         };
         self.cursor.bump();
+        self.skip_to_value();
         let value = match self.expr() {
             Ok(value) => {
                 self.end_of_statement();
@@ -156,6 +157,7 @@ impl<'a> Parser<'a, '_> {
     fn include(&mut self, shell: bool) -> Parsed<Stmt> {
         let start = self.span();
         self.cursor.bump();
+        self.skip_to_value();
         let expr = self.expr()?;
         let span = start.to(expr.span);
         self.end_of_statement();
@@ -259,8 +261,10 @@ impl<'a> Parser<'a, '_> {
         }
         self.expect(Token::Str, "a name in quotes")?;
         self.expect(Token::RBracket, "`]`")?;
+        self.skip_to_operator();
         let op = Spanned::new(self.operator()?, self.span());
         self.cursor.bump();
+        self.skip_to_value();
         let right = self.expr()?;
         Ok(CondExpr { object, name, op, right })
     }
@@ -440,9 +444,10 @@ impl<'a> Parser<'a, '_> {
     fn unclosed(&mut self, open: Span) -> Fail {
         let text = "this `(` is never closed";
         let found = Diagnostic::error("unclosed", open, text);
-        let found =
-            self.with_long_string(found).note(self.span(), "the next statement begins here");
-        self.report(found);
+        let found = self.with_long_string(found);
+        let at_end = self.token() == Token::Eof;
+        let next = "the next statement begins here";
+        self.report(if at_end { found } else { found.note(self.span(), next) });
         Fail::Border
     }
 
@@ -527,6 +532,7 @@ impl<'a> Parser<'a, '_> {
     fn end_of_statement(&mut self) {
         if matches!(self.token(), Token::Newline | Token::Eof | Token::RBrace)
             || self.opens_statement()
+            || self.token() == Token::Key && opens_with(self.word()) && !is_else(self.word())
         {
             return;
         }
@@ -551,7 +557,9 @@ impl<'a> Parser<'a, '_> {
     fn unexpected(&mut self, wanted: &str) -> Fail {
         let text = format!("expected {wanted}, found {}", self.token().name());
         let found = Diagnostic::error("syntax", self.span(), text);
-        let found = self.with_long_string(found);
+        let quote = self.token() == Token::Unknown && self.word() == "'";
+        let help = quote.then(|| "text stands in double quotes: \"…\"".to_owned());
+        let found = self.with_long_string(found.maybe_help(help));
         self.fail(found)
     }
 
@@ -592,6 +600,32 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
+    /// As in 1.4 a value may begin on a line below; a statement that stands there is none.
+    fn skip_to_value(&mut self) {
+        self.skip_newlines_to(|parser| match parser.token() {
+            Token::Str | Token::Int | Token::LParen => true,
+            Token::Key => !parser.opens_statement() && !opens_with(parser.word()),
+            _ => false,
+        });
+    }
+
+    fn skip_to_operator(&mut self) {
+        let operators =
+            [Token::Eq, Token::Ne, Token::Match, Token::NotMatch, Token::Prefix, Token::Suffix];
+        self.skip_newlines_to(|parser| operators.contains(&parser.token()));
+    }
+
+    /// Stays where it is if what is wanted does not follow.
+    fn skip_newlines_to(&mut self, wanted: impl Fn(&Self) -> bool) {
+        if self.token() == Token::Newline {
+            let before = self.cursor.clone();
+            self.skip_newlines();
+            if !wanted(self) {
+                self.cursor = before;
+            }
+        }
+    }
+
     fn skip_newlines(&mut self) {
         while self.token() == Token::Newline {
             self.cursor.bump();
@@ -614,6 +648,11 @@ impl<'a> Parser<'a, '_> {
     fn peek(&self) -> Token {
         self.cursor.lexer.clone().next().token
     }
+}
+
+/// Words that begin a statement which is no assignment.
+fn opens_with(word: &str) -> bool {
+    matches!(word, "include" | "include_shell" | "global" | "if") || is_else(word)
 }
 
 fn is_else(word: &str) -> bool {

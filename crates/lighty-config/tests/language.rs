@@ -624,3 +624,25 @@ fn what_1_4_accepts_is_accepted_and_remarked_upon() {
     assert_eq!(findings("server.range-requests = 2\n"), ["1:25 value"]);
     assert!(rendered("server.range-requests = 2\n").contains("warning"));
 }
+
+#[test]
+fn a_value_may_begin_on_a_line_below() {
+    let config = good(
+        "index-file.names =\n\n  # why\n  ( \"a\" )\n$HTTP[\"host\"]\n==\n\"b\"\n{\nserver.tag +=\n\"x\" }",
+    );
+    assert_eq!(&*config.global().index[0], "a");
+    assert_eq!(tag(&config, &Request::host("b")), "x");
+    // A statement is none, and is not lost.
+    assert_eq!(
+        findings("server.tag =\nserver.tagg = 1\n"),
+        ["1:13 syntax", "2:1 unknown-directive"]
+    );
+    assert_eq!(findings("a =\ninclude \"none\"\n"), ["1:4 syntax", "2:1 include"]);
+    assert_eq!(findings("a =\n$HTTP[\"host\"] == \"x\" { }\n"), ["1:4 syntax"]);
+}
+
+#[test]
+fn statements_of_every_kind_share_a_line() {
+    assert_eq!(findings("a = 1 include \"none\" b = 2 global { } include \"none\"").len(), 2);
+    assert_eq!(findings("a = 1 b"), ["1:7 syntax"]);
+}

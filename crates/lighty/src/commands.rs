@@ -193,7 +193,8 @@ fn print_config(cli: &Cli) -> Result<(), Failure> {
 
 fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
     if files.is_empty() {
-        let text = std::io::read_to_string(std::io::stdin())?;
+        let text = std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::Says(format!("standard input: {error}")))?;
         let formatted = formatted("standard input", &text)?;
         if check && formatted != text {
             return Err(Failure::Says("standard input is not formatted".into()));

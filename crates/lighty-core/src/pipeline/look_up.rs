@@ -111,16 +111,19 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
     }
 }
 
-/// `/a.php/b/c`: walks up to the longest prefix that exists; if that is a file, the rest is its
-/// path info.
+/// `/a.php/b/c`: if a part of the path is a file, the rest is its path info. Everything before it is
+/// a directory and nothing behind it is there, so few of many parts have to be looked up.
 async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
     if !ex.settings.core.pathinfo {
         return Err(Fault::NotFound);
     }
     let whole = std::mem::take(&mut ex.physical.rel);
-    let mut end = whole.len();
-    while let Some(slash) = whole[..end].iter().rposition(|b| *b == b'/') {
-        end = slash;
+    let slash = |(at, byte): (usize, &u8)| (*byte == b'/').then_some(at);
+    let ends: Vec<usize> = whole.iter().enumerate().filter_map(slash).collect();
+    let (mut low, mut high) = (0, ends.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let end = ends[middle];
         ex.physical.rel = whole[..end].to_vec();
         match look_up_path(ex).await {
             Ok(entry) if entry.meta().kind == FileKind::File => {
@@ -128,8 +131,9 @@ async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
                 ex.physical.entry = Some(entry);
                 return Ok(());
             }
+            Ok(entry) if entry.meta().kind == FileKind::Directory => low = middle + 1,
             Ok(_) => break,
-            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => high = middle,
             Err(error) => return Err(file_fault(ex, &error)),
         }
     }

@@ -58,6 +58,25 @@ fn without_stat_threads_files_are_served_all_the_same() {
 }
 
 #[test]
+fn path_info_is_found_in_a_path_of_any_length() {
+    let server = lighty!()
+        .file("top", "at the top")
+        .file("a/b/c/d/deep", "deep down")
+        .config("server.max-request-field-size = 16384")
+        .start();
+    let parts = |count: usize| "/x".repeat(count);
+    for count in [1, 2, 3, 4, 7, 100, 1999] {
+        let answer = server.get(&format!("/top{}", parts(count)));
+        assert_eq!((answer.status, answer.text()), (200, "at the top"), "{count}");
+        let answer = server.get(&format!("/a/b/c/d/deep{}/", parts(count)));
+        assert_eq!((answer.status, answer.text()), (200, "deep down"), "{count}");
+        assert_eq!(server.get(&format!("/a/b/c/d{}", parts(count))).status, 404, "{count}");
+    }
+    // Longer than a path may be.
+    assert_eq!(server.get(&format!("/top{}", parts(3000))).status, 404);
+}
+
+#[test]
 fn path_info_is_split_off_unless_disabled() {
     let server = lighty!().file("a.txt", "hello\n").file("dir/b", "x").start();
     assert_eq!(server.get("/a.txt/some/info").body, b"hello\n");

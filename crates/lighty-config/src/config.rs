@@ -183,15 +183,20 @@ impl<S> Config<S> {
     /// with its name (`0.0.0.0:80`, `127.0.0.1:80`): several ways to write one address are the
     /// same listener. `names` has what was written and its name.
     pub fn name_sockets(&mut self, names: HashMap<String, String>) {
+        let mut renamed = false;
         for cond in self.blocks.iter_mut().filter_map(|block| block.cond.as_mut()) {
             if cond.field == Field::Socket
                 && matches!(cond.op, Op::Eq | Op::Ne)
                 && let Some(name) = names.get(&cond.text)
             {
+                renamed |= *name != cond.text;
                 cond.matcher = Matcher::Exact(name.clone());
             }
         }
-        self.index = Index::build(&self.blocks);
+        // It takes its time where there are tens of thousands of conditions.
+        if renamed {
+            self.index = Index::build(&self.blocks);
+        }
         self.sockets = names;
     }
 

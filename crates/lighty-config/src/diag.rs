@@ -246,6 +246,10 @@ const SNIPPET_BEFORE: usize = 60;
 const SNIPPET_COLUMNS: usize = 120;
 
 fn render_snippet(out: &mut String, sources: &Sources, span: Span, color: &str, off: &str) {
+    // Of a file that could not be read there is nothing to show.
+    if sources.get(span.file).text.is_empty() {
+        return;
+    }
     let place = sources.locate(span);
     let line = sources.get(span.file).line(place.line);
     let skip = if line.chars().count() > SNIPPET_COLUMNS {
@@ -384,6 +388,16 @@ mod tests {
         assert_eq!(message(MESSAGE_BYTES_MAX).len(), MESSAGE_BYTES_MAX);
         let cut = message(MESSAGE_BYTES_MAX + 2);
         assert_eq!(cut, "é".repeat(MESSAGE_BYTES_MAX / 2) + "…");
+    }
+
+    #[test]
+    fn of_an_empty_file_only_the_name_is_shown() {
+        let mut sources = Sources::default();
+        let file = sources.add("none.conf", None, String::new());
+        let mut list = Diagnostics::default();
+        list.push(Diagnostic::error("read", Span { file, start: 0, end: 0 }, "cannot read it"));
+        let text = list.render(&sources, Style::default());
+        assert_eq!(text, "none.conf:1:1: error: cannot read it [read]\n");
     }
 
     #[test]

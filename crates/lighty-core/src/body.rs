@@ -80,6 +80,15 @@ pub trait BodyStream {
     }
 }
 
+/// The body of an answer to HEAD whose length is not known before it is made. It is never sent.
+pub struct Untold;
+
+impl BodyStream for Untold {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        Poll::Ready(None)
+    }
+}
+
 /// What takes a client's connection over once a 101 is out: from then on bytes mean nothing to
 /// HTTP (RFC 9110 section 7.8).
 pub trait Tunnel {

@@ -44,7 +44,7 @@ pub mod upstream_trace;
 pub mod variables;
 
 pub use body::{
-    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
+    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel, Untold,
 };
 pub use counters::Counters;
 pub use environment::Environment;

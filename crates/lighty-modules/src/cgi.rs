@@ -18,7 +18,7 @@ use std::rc::Rc;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
-use lighty_core::{Body, Exchange, Fault, Settings, sendfile};
+use lighty_core::{Body, Exchange, Fault, Settings, Untold, sendfile};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
@@ -220,6 +220,9 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     response.answered = true;
     if ex.request.is_head() || bodiless {
         response.described_length = head.content_length;
+        if !bodiless && head.content_length.is_none() {
+            response.body = Body::Stream(Box::new(Untold));
+        }
         talk.read_to_nowhere();
     } else {
         response.body = Body::Stream(Box::new(Output::new(talk, head.content_length)));

@@ -18,16 +18,13 @@ mod tags;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lighty_buf::Chunk;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, BodyStream, Exchange, Level, Response, Settings};
+use lighty_core::{Body, Exchange, Level, Response, Settings, Untold};
 use lighty_http::{Fields, Known, Status};
 use lighty_io::cache_file::CacheFile;
-use lighty_io::file::OpenFile;
 use lighty_io::stat_cache::Entry;
 
 use budget::Budget;
@@ -250,7 +247,7 @@ impl Deflate {
             // encoded at once: then nothing is said of its length.
             response.unchunked = response.described_length.is_some()
                 || matches!(response.body, Body::Empty | Body::Stream(_));
-            response.body = Body::Stream(Box::new(Unread));
+            response.body = Body::Stream(Box::new(Untold));
             return Ok(());
         }
         let plan = Plan {
@@ -364,14 +361,5 @@ fn set_fields(ex: &mut Exchange, coding: Coding) {
 fn note(ex: &Exchange, own: &DeflateSettings, coding: Coding, how: &str) {
     if own.debug {
         ex.log(Level::Notice, &format!("mod_deflate: {}: {how}", coding.name()));
-    }
-}
-
-/// What a HEAD request is told of: a body whose length nobody knows before it is made.
-struct Unread;
-
-impl BodyStream for Unread {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
-        Poll::Ready(None)
     }
 }

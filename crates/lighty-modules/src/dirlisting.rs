@@ -23,7 +23,7 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Fault, Settings, kept};
+use lighty_core::{Body, Exchange, Fault, Settings, Untold, kept};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
@@ -180,7 +180,7 @@ async fn list(ex: &Exchange, entry: &Entry, form: Form) -> std::io::Result<Body>
     }
     let dir = open(ex).await?;
     if is_head {
-        return Ok(Body::Stream(Box::new(stream::Unread)));
+        return Ok(Body::Stream(Box::new(Untold)));
     }
     if !listing.sort {
         let rendering = rendering(ex, form, None).await;

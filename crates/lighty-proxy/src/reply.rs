@@ -4,16 +4,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lighty_buf::Chunk;
 use lighty_core::pipeline::keep_owed;
-use lighty_core::{BodyStream, Exchange, Response, Step, Tunnel};
+use lighty_core::{Exchange, Response, Step, Tunnel};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status, Version};
 use lighty_io::clock::Clock;
-use lighty_io::file::OpenFile;
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response::encode_head;
 
@@ -38,15 +35,6 @@ pub(crate) fn pass_interim(ex: &Exchange, courier: &mut Courier) {
         }
     }
     answer.clear();
-}
-
-/// The body that a HEAD was told no length of. It is never sent.
-pub(crate) struct Untold;
-
-impl BodyStream for Untold {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
-        Poll::Ready(None)
-    }
 }
 
 /// Makes the backend's head the answer's, in the words that the client knows.

@@ -224,6 +224,25 @@ fn a_head_request_runs_the_program_to_its_end() {
 }
 
 #[test]
+fn a_head_request_is_told_what_get_would_be() {
+    let server = for_errors("server.error-handler = \"/front.sh\"");
+    for (path, status) in [("/front.sh", 200), ("/gone.sh", 410)] {
+        let mut client = server.connect();
+        client.send(format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.response_to_head();
+        assert_eq!(answer.status, status);
+        // Not even that it is none.
+        assert_eq!(answer.field("Content-Length"), None, "{path}");
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let whole = client.response();
+        assert_eq!(whole.status, status);
+        for name in ["Transfer-Encoding", "Content-Length", "X-A"] {
+            assert_eq!(answer.field(name), whole.field(name), "{path}");
+        }
+    }
+}
+
+#[test]
 fn files_run_themselves_where_they_may() {
     let setup = with(&[
         ("run.cgi", "#!/bin/sh\nprintf 'X: y\\n\\nran'"),

@@ -169,15 +169,6 @@ impl Reader {
     }
 }
 
-/// What a HEAD request is told of: a body whose length is not known, and which nobody reads.
-pub(super) struct Unread;
-
-impl BodyStream for Unread {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
-        Poll::Ready(None)
-    }
-}
-
 impl Rendering {
     /// What is shown of an entry, if it is.
     fn item<'a>(&self, entry: &'a DirEntry) -> Option<Item<'a>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_core::{Body, Fault, Step};
+use lighty_core::{Body, Fault, Step, Untold};
 use lighty_http::Status;
 
 use super::{Failure, Serving};
@@ -53,7 +53,7 @@ impl Serving<'_> {
         }
         let reads_ahead = self.route.response.stream == StreamBody::Spool;
         self.ex.response.body = match download.take_whole(WHOLE_BYTES_MAX) {
-            Some(_) if untold => Body::Stream(Box::new(reply::Untold)),
+            Some(_) if untold => Body::Stream(Box::new(Untold)),
             Some(whole) => Body::Memory(whole),
             None if reads_ahead && download.is_detached() => {
                 Body::Stream(Box::new(SpooledAnswer::start(self.ex, download)))

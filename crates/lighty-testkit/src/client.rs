@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::response::{Chunks, Framing, Head, Response, parse_head};
 
@@ -58,7 +58,9 @@ impl Client {
     #[must_use]
     pub fn tcp_with_receive_buffer(address: SocketAddr, bytes: usize) -> Self {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = rustix::net::socket(family, SocketType::STREAM, None).expect("a socket");
+        // Not for the servers that other tests start: they would hold the connection open.
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("a socket");
         sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("SO_RCVBUF");
         rustix::net::connect(&socket, &address).expect("the server accepts a connection");
         let stream = TcpStream::from(socket);

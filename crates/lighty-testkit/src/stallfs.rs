@@ -47,6 +47,7 @@ struct Shared {
 struct State {
     stalled: bool,
     waiting: usize,
+    gave_up: bool,
     /// Names of the files looked up so far; a file's node number is its index plus 2.
     names: Vec<Vec<u8>>,
 }
@@ -83,6 +84,12 @@ impl StallFs {
     pub fn resume(&self) {
         self.shared.state.lock().expect("no panic").stalled = false;
         self.shared.changed.notify_all();
+    }
+
+    /// Whether a request waited for so long that it was answered in the midst of a stall.
+    #[must_use]
+    pub fn gave_up(&self) -> bool {
+        self.shared.state.lock().expect("no panic").gave_up
     }
 
     /// Requests that wait for the stall to end.
@@ -137,11 +144,12 @@ impl Shared {
     fn wait_out_stall(&self) {
         let mut state = self.state.lock().expect("no panic");
         state.waiting += 1;
-        let (mut state, _) = self
+        let (mut state, waited) = self
             .changed
             .wait_timeout_while(state, STALL_MAX, |state| state.stalled)
             .expect("no panic");
         state.waiting -= 1;
+        state.gave_up |= waited.timed_out();
     }
 
     fn name_of(&self, node: u64) -> Vec<u8> {

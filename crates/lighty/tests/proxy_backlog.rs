@@ -10,6 +10,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::wait_until;
+use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -61,6 +62,16 @@ fn gated() -> (Backend, Gate) {
 fn await_asked(backend: &Backend, count: usize) {
     let there = || backend.asked().len() >= count;
     assert!(wait_until(SOON, there), "{} of {count} requests came", backend.asked().len());
+}
+
+/// Waits until so many requests stand in the backlog.
+fn await_backlogged(server: &Server, count: usize) {
+    let words = format!("proxy-core.0.backlogged: {count},");
+    let told = || {
+        server.signal(Signal::USR2);
+        server.log().contains(&words)
+    };
+    assert!(wait_until(SOON, told), "{count} never wait:\n{}", server.log());
 }
 
 #[test]
@@ -137,11 +148,10 @@ fn first_come_is_first_served() {
     let mut clients = Vec::new();
     for index in 0..20 {
         clients.push(ask(&server, &format!("/{index}")));
-        if index == 0 {
-            await_asked(&backend, 1);
-        } else {
-            // So that they arrive in this order.
-            std::thread::sleep(Duration::from_millis(10));
+        // So that they arrive in this order.
+        match index {
+            0 => await_asked(&backend, 1),
+            _ => await_backlogged(&server, index),
         }
     }
     gate.open(20);
@@ -164,7 +174,7 @@ fn a_lower_class_goes_first() {
     await_asked(&backend, 1);
     for target in ["/later/1", "/later/2", "/now/1", "/now/2"] {
         clients.push(ask(&server, target));
-        std::thread::sleep(Duration::from_millis(20));
+        await_backlogged(&server, clients.len() - 1);
     }
     gate.open(5);
     for client in &mut clients {
@@ -184,8 +194,8 @@ fn the_backlog_holds_its_length_and_not_one_more() {
     await_asked(&backend, 1);
     for index in 0..LENGTH {
         clients.push(ask(&server, &format!("/{index}")));
-        std::thread::sleep(Duration::from_millis(10));
     }
+    await_backlogged(&server, LENGTH);
     let start = Stopwatch::start(&server);
     let response = ask(&server, "/one-more").response();
     assert_eq!(response.status, 503);

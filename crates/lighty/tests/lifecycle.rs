@@ -144,6 +144,8 @@ fn hup_opens_logs_again_that_were_moved_away() {
 #[test]
 fn the_pid_file_is_there_while_the_server_is() {
     let mut server = lighty!().config("server.pid-file = \"@DIR@/lighty.pid\"").start();
+    // It listens first: who is answered comes behind the whole start.
+    assert_eq!(server.get("/none").status, 404);
     let path = server.directory().join("lighty.pid");
     let written = fs::read_to_string(&path).expect("a pid file");
     assert_eq!(written.trim(), server.pid().to_string());

@@ -287,6 +287,7 @@ fn refused_clients_that_do_not_go_count_as_connections() {
     const LIMIT: usize = 32;
     let limits = format!("server.max-connections = {LIMIT}\nserver.max-worker = 1");
     let server = lighty!().file("a", "x").config(&limits).start();
+    assert_eq!(server.get("/a").text(), "x");
     let before = server.descriptors();
     let mut refused: Vec<Client> = (0..200)
         .map(|_| {

@@ -302,6 +302,7 @@ fn two_hundred_dripping_clients_are_shed_and_others_served() {
 #[test]
 fn huge_heads_are_refused_early_and_cheaply() {
     let server = site().start();
+    assert_eq!(server.get("/a.txt").status, 200);
     let before = server.peak_resident_kib();
     let mut client = server.connect();
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\nX: ");

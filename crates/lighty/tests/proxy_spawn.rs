@@ -82,6 +82,13 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// The children once there are so many: a server listens before it starts them.
+fn await_children(server: &Server, count: usize) -> BTreeSet<u32> {
+    let all = || children(server.pid());
+    assert!(wait_until(PATIENCE, || all().len() == count), "{:?}\n{}", all(), server.log());
+    all()
+}
+
 fn is_there(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     !stat.is_empty() && !stat.contains(") Z ")
@@ -99,8 +106,7 @@ fn answers(server: &Server) -> bool {
 #[test]
 fn processes_run_before_the_first_request_and_end_with_the_server() {
     let mut server = program("\"socket\" => \"@DIR@/app.socket\", \"max-procs\" => 2").start();
-    let running = children(server.pid());
-    assert_eq!(running.len(), 2, "{}", server.log());
+    let running = await_children(&server, 2);
     assert!(server.root("../app.socket").exists());
     for _ in 0..8 {
         let who: u32 = server.get("/").text().parse().expect("a process number");
@@ -129,7 +135,7 @@ fn a_process_that_never_stops_complaining_fills_no_disk() {
 #[test]
 fn a_process_that_dies_is_started_again_and_costs_no_request() {
     let server = program("\"max-procs\" => 1").start();
-    let first = children(server.pid());
+    let first = await_children(&server, 1);
     for pid in &first {
         kill(*pid, Signal::KILL);
     }
@@ -172,8 +178,7 @@ fn a_socket_of_no_name_is_nobody_elses() {
 #[test]
 fn no_process_outlives_a_server_that_was_killed() {
     let mut server = program("\"max-procs\" => 2").start();
-    let running = children(server.pid());
-    assert_eq!(running.len(), 2);
+    let running = await_children(&server, 2);
     server.kill();
     assert!(wait_until(PATIENCE, || running.iter().all(|pid| !is_there(*pid))), "{running:?}");
 }
@@ -181,7 +186,7 @@ fn no_process_outlives_a_server_that_was_killed() {
 #[test]
 fn a_process_that_does_not_heed_its_signal_is_killed() {
     let mut server = program("\"max-procs\" => 1, \"kill-signal\" => 18").start();
-    let running = children(server.pid());
+    let running = await_children(&server, 1);
     server.signal(Signal::TERM);
     server.await_exit(PATIENCE);
     assert!(running.iter().all(|pid| !is_there(*pid)), "{running:?}");
@@ -204,7 +209,7 @@ fn a_process_has_the_environment_that_is_asked_for() {
 #[test]
 fn more_requests_bring_more_processes_and_quiet_takes_them_away() {
     let server = program("\"min-procs\" => 1, \"max-procs\" => 3, \"idle-timeout\" => 1").start();
-    assert_eq!(children(server.pid()).len(), 1);
+    await_children(&server, 1);
     let grown = wait_until(PATIENCE, || {
         let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
         for client in &mut clients {
@@ -216,7 +221,7 @@ fn more_requests_bring_more_processes_and_quiet_takes_them_away() {
         children(server.pid()).len() == 3
     });
     assert!(grown, "{}", server.log());
-    assert!(wait_until(PATIENCE, || children(server.pid()).len() == 1), "{}", server.log());
+    await_children(&server, 1);
     assert!(answers(&server));
 }
 
@@ -239,8 +244,7 @@ fn php_is_started_and_answers() {
              \"socket\" => \"@DIR@/php.socket\", \"max-procs\" => 2 )) )",
         )
         .start();
-    let mut masters = children(server.pid());
-    assert_eq!(masters.len(), 2, "{}", server.log());
+    let mut masters = await_children(&server, 2);
     for round in 0..6 {
         let answer = server.get(&format!("/who.php?x={round}"));
         assert_eq!(answer.status, 200, "{answer:?}\n{}", server.log());

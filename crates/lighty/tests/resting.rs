@@ -65,6 +65,7 @@ fn the_memory_of_encoders_goes_back() {
         .config("server.modules = ( \"mod_deflate\" )\ndeflate.mimetypes = ( \"text/plain\" )")
         .config("deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 9 )")
         .start();
+    assert_eq!(server.get("/none").status, 404);
     let before = server.resident_kib();
     let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
     for (page, client) in clients.iter_mut().enumerate() {

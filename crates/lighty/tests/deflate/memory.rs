@@ -68,6 +68,7 @@ fn what_encoders_held_is_given_back() {
         .config("deflate.allowed-encodings = ( \"br\" )")
         .file("noise.html", pattern(0, 16 << 20))
         .start();
+    assert_eq!(server.get("/none").status, 404);
     let before = server.resident_kib();
     let clients: Vec<Client> = (0..20)
         .map(|_| {

@@ -91,6 +91,7 @@ fn a_client_that_takes_nothing_costs_little() {
     // What does not compress, so that as much comes out as goes in.
     let noise: Vec<u8> = pattern(0, 16 << 20);
     std::fs::write(server.root("noise.bin"), noise).expect("a file");
+    assert_eq!(server.get("/none").status, 404);
     let before = server.peak_resident_kib();
     let mut clients: Vec<Client> = (0..8)
         .map(|_| {

@@ -317,7 +317,7 @@ fn a_post_is_sent_once() {
             });
             let server = front(protocol, &backend, "");
             let mut client = server.connect();
-            client.send("PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+            client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
             assert_eq!(client.response().status, 502, "{protocol:?}");
             assert_eq!(backend.opened(), 1, "{protocol:?}, reset: {reset}");
         }

@@ -289,7 +289,8 @@ pub fn reserve_descriptors(limit: u64) -> io::Result<()> {
 }
 
 /// Allows core dumps or forbids them. After a change of user it must be called again to allow
-/// them, because the kernel forbids them then.
+/// them, because the kernel forbids them then. Where the user stays, its tools (`strace`, `ss -p`,
+/// /proc) go on seeing the process: forbidding is a matter of the size alone.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -297,8 +298,11 @@ pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     let hard = getrlimit(Resource::Core).maximum;
     let current = if allowed { hard } else { Some(0) };
     setrlimit(Resource::Core, Rlimit { current, maximum: hard })?;
+    if !allowed {
+        return Ok(());
+    }
     // SAFETY: PR_SET_DUMPABLE takes a number, touches no memory of ours.
-    step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(allowed)) })
+    step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1 as libc::c_ulong) })
 }
 
 /// A file with the number of the process in it. Dropping it removes the file if it is still ours,
@@ -483,7 +487,11 @@ mod tests {
         assert_eq!(raise_max_files(Some(100)).expect("lower"), 100);
         let hard = raise_max_files(None).expect("raise");
         assert_eq!(Some(hard), getrlimit(Resource::Nofile).current);
+        // SAFETY: only asks; takes no memory of ours.
+        let visible = || unsafe { libc::prctl(libc::PR_GET_DUMPABLE) };
+        let before = visible();
         allow_core_dumps(false).expect("forbid");
+        assert_eq!(visible(), before, "the user's own tools go on seeing the process");
         assert_eq!(getrlimit(Resource::Core).current, Some(0));
 
         let path = dir.join("pid");

@@ -251,6 +251,10 @@ impl Courier {
                 break;
             }
             if !self.reply() && (upload.is_over() || !self.take_in(upload, cx)?) {
+                if !upload.is_over() && self.session.takes() == 0 {
+                    // Nor while the backend asks for nothing.
+                    link_rests(link);
+                }
                 break;
             }
         }

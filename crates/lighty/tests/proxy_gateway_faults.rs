@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
 use lighty_testkit::client::{Client, End};
-use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
+use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -515,6 +515,37 @@ fn a_body_that_a_container_was_sent_whole_leaves_the_connection_to_the_next() {
         assert_eq!(client.response().text(), "hello", "{}", server.log());
     }
     assert_eq!(backend.opened(), 1);
+}
+
+#[test]
+fn a_client_is_not_to_blame_while_a_container_asks_for_nothing() {
+    const LENGTH: usize = 20_000;
+    /// A packet with a piece of the body; how long that is.
+    fn read_piece(peer: &mut Peer) -> Option<usize> {
+        let head = peer.read_exact(4)?;
+        let packet = peer.read_exact(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
+        Some(packet.len() - 2)
+    }
+    let backend = after_request(Ajp13, |peer| {
+        let Some(mut came) = read_piece(peer) else { return };
+        // Longer than the client may be silent.
+        std::thread::sleep(Duration::from_secs(3));
+        while came < LENGTH {
+            peer.send([b'A', b'B', 0, 3, 6, 0x1f, 0xfa]);
+            let Some(piece) = read_piece(peer) else { return };
+            came += piece;
+        }
+        peer.send(Ajp13.begun(200, &[], "hello"));
+        peer.send(Ajp13.end());
+    });
+    let server = front(Ajp13, &backend, "server.max-read-idle = 1");
+    let mut client = server.connect();
+    client.send(format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n"));
+    // What comes with the head nobody has waited for.
+    assert!(wait_until(SOON, || backend.opened() == 1));
+    client.send("x".repeat(LENGTH));
+    let got = client.response();
+    assert_eq!((got.status, got.text()), (200, "hello"), "{}", server.log());
 }
 
 /// How a program rejects a request: FastCGI 1.0 section 5.5.

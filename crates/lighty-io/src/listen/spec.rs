@@ -241,6 +241,7 @@ mod tests {
         }
         assert!(said("localhost:http").contains("\"http\" is not a port"));
         assert!(said("localhost:65536").contains("\"65536\" is not a port"));
-        assert!(!said("no-such-host.invalid:80").is_empty());
+        // A label has 63 characters at most: nobody is asked for this one.
+        assert!(!said(&format!("{}:80", "x".repeat(64))).is_empty());
     }
 }

@@ -41,8 +41,9 @@ pub struct Limits {
     pub log_idle: bool,
 }
 
-/// Seconds that a connection without a request is waited for when the server stops.
-const LAST_CHANCE_S: u32 = 1;
+/// Seconds, begun ones counted, that a connection without a request is waited for when the server
+/// stops.
+const LAST_CHANCE_S: u32 = 2;
 
 /// Seconds, begun ones counted, in which a connection without a request is not the first to make
 /// room.
@@ -162,12 +163,14 @@ impl Slot {
 
     /// The server stops: this request is the last one, if there is one. Whoever has connected is
     /// about to ask, and does not expect to be sent away: a moment is waited for that.
-    pub fn close_soon(&self) {
+    pub fn close_soon(&self, now_s: u32) {
         self.closing.set(true);
         if self.waits.get() != Waits::Idle {
             return;
         }
         if self.fresh.get() {
+            // However long it has been there.
+            self.since_s.set(now_s);
             self.limits.set(Limits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
         } else {
             // What has arrived already is still read, and answered.
@@ -342,8 +345,8 @@ impl Slots {
     }
 
     /// For a graceful stop: idle connections close now, the others after their answer.
-    pub fn close_when_idle(&self) {
-        self.for_each(Slot::close_soon);
+    pub fn close_when_idle(&self, now_s: u32) {
+        self.for_each(|slot| slot.close_soon(now_s));
     }
 }
 
@@ -352,6 +355,19 @@ mod tests {
     use super::*;
     use lighty_io::transport::Stream;
     use tokio::net::UnixStream;
+
+    #[test]
+    fn who_has_not_asked_yet_has_a_whole_second_from_the_stop_on() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        runtime.expect("a runtime").block_on(async {
+            let (one, _other) = UnixStream::pair().expect("a pair");
+            let slots = Slots::default();
+            let silent = slots.enter(Stream::from(one).kick_handle(), "".into(), 10);
+            slots.close_when_idle(15);
+            assert_eq!(silent.overdue(16), None);
+            assert_eq!(silent.overdue(17), Some(Fault::ClientGone));
+        });
+    }
 
     #[test]
     fn the_longest_idle_make_room_first_and_newcomers_last() {

@@ -252,7 +252,7 @@ impl Worker {
         };
         let slot = self.slots.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
         if self.stopping.get() {
-            slot.close_soon();
+            slot.close_soon(self.now_s());
         }
         if let Some(raw) = &door.raw {
             slot.wait_for(Waits::Handler, self.now_s());
@@ -351,7 +351,7 @@ impl Worker {
         self.stopping.set(true);
         self.stop.notify_waiters();
         self.room.notify_waiters();
-        self.slots.close_when_idle();
+        self.slots.close_when_idle(self.now_s());
     }
 
     /// Resolves when all connections are gone.

@@ -484,6 +484,8 @@ fn whoever_has_connected_before_a_graceful_stop_is_answered() {
     server.await_log("graceful");
     for client in &mut slow {
         client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    for client in &mut slow {
         assert_eq!(client.response().text(), "x");
     }
     let (mut answered, mut lost) = (0, Vec::new());

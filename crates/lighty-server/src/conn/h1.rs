@@ -109,7 +109,7 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     }
     worker.idle(&conn.slot);
     if conn.slot.is_closing() {
-        conn.slot.close_soon();
+        conn.slot.close_soon(worker.now_s());
     }
 }
 

@@ -295,9 +295,17 @@ impl Client {
 
     fn fill(&mut self) -> std::io::Result<usize> {
         let mut piece = [0; 64 * 1024];
-        let count = match &mut self.socket {
-            Socket::Tcp(s) => s.read(&mut piece)?,
-            Socket::Unix(s) => s.read(&mut piece)?,
+        let mut read = || match &mut self.socket {
+            Socket::Tcp(s) => s.read(&mut piece),
+            Socket::Unix(s) => s.read(&mut piece),
+        };
+        // A process that is stopped and goes on finds its wait interrupted, for it has a limit
+        // (signal(7)).
+        let count = loop {
+            match read() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                done => break done?,
+            }
         };
         self.pending.extend_from_slice(&piece[..count]);
         Ok(count)

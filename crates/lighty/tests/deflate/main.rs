@@ -89,8 +89,7 @@ impl Backend {
                 let started = Instant::now();
                 while !request.windows(4).any(|end| end == b"\r\n\r\n") {
                     let mut byte = [0];
-                    if stream.read(&mut byte).unwrap_or(0) == 0 || started.elapsed().as_secs() > 20
-                    {
+                    if stream.read_exact(&mut byte).is_err() || started.elapsed().as_secs() > 20 {
                         break;
                     }
                     request.push(byte[0]);

@@ -28,7 +28,7 @@ fn events_arrive_as_they_happen() {
                 write!(stream, "data: event {number} {}\n\n", pattern_text(3000)).expect("sent");
                 // The next one waits until the client has seen this one.
                 let mut go = [0];
-                if stream.read(&mut go).unwrap_or(0) == 0 {
+                if stream.read_exact(&mut go).is_err() {
                     return;
                 }
             }

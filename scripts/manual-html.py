@@ -17,6 +17,7 @@ HEADING = re.compile(r"^(#{1,6}) (.*)$")
 ITEM = re.compile(r"^( *)(?:[-*]|\d+\.) (.*)$")
 NUMBERED = re.compile(r"^ *\d+\. ")
 RULE = re.compile(r"^\|(?: *:?-+:? *\|)+$")
+TABLES = ("requests-faults.md", "lighttpd-differences.md")  # pages that belong to the one before
 BLOCK_START = re.compile(r"^(?:```|#{1,6} |\||<!--| *(?:[-*]|\d+\.) )")
 
 
@@ -182,7 +183,7 @@ def navigation(pages, current, up):
     links = []
     for name, title in pages:
         here = ' aria-current="page"' if name == current else ""
-        inner = "/" in name and not name.endswith("/index.md") or name == "requests-faults.md"
+        inner = "/" in name and not name.endswith("/index.md") or name in TABLES
         mark = ' class="inner"' if inner else ""
         target = up + name.removesuffix(".md") + ".html"
         links.append(f'<li{mark}><a href="{target}"{here}>{html.escape(title)}</a></li>')

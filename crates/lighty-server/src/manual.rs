@@ -1,7 +1,8 @@
 //! The generated half of the manual: the reference of directives, and the tables of what is
-//! refused and of every limit. Both are made from the code's own tables, so they cannot differ
-//! from what the server does.
+//! refused, of every limit and of what differs from lighttpd. They are made from the code's own
+//! tables, so they cannot differ from what the server does.
 
+pub mod differences;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub fn pages(table: &Table<Settings>) -> BTreeMap<String, String> {
     pages.insert("directives/index.md".to_owned(), index);
     pages.insert("directives/planned.md".to_owned(), planned_page(table));
     pages.insert("requests-faults.md".to_owned(), tables::page(table));
+    pages.insert("lighttpd-differences.md".to_owned(), differences::page());
     pages
 }
 

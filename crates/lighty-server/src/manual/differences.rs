@@ -1,0 +1,96 @@
+//! What lighty does otherwise than lighttpd and goes on doing. One file of rows has it: the manual's
+//! table is made from them, and the tests that ask both servers hold every difference against
+//! them.
+
+use std::fmt::Write;
+
+use super::GENERATED;
+
+/// The rows, as they are written.
+const ROWS: &str = include_str!("differences.txt");
+
+/// One difference that stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// What cases name it by.
+    pub id: &'static str,
+    /// The directive, or what is asked.
+    pub what: &'static str,
+    /// What lighttpd does.
+    pub lighttpd: &'static str,
+    /// What lighty does.
+    pub lighty: &'static str,
+    /// Why that stays.
+    pub because: &'static str,
+    /// Why no request can show it, where none can.
+    pub untested: &'static str,
+    /// How requests put together at random show it; the file's head has the grammar.
+    pub matches: Vec<&'static str>,
+}
+
+/// Every difference, in the table's order.
+///
+/// # Panics
+/// Where a row is not written as the file's head says, which a test would have seen.
+#[must_use]
+pub fn differences() -> Vec<Difference> {
+    let lines = ROWS.lines().filter(|line| !line.starts_with('#'));
+    let mut rows = Vec::new();
+    let mut row = Difference::default();
+    for line in lines.chain([""]) {
+        if line.trim().is_empty() {
+            rows.extend((!row.id.is_empty()).then(|| std::mem::take(&mut row)));
+            continue;
+        }
+        let (word, text) = line.split_once(' ').unwrap_or((line, ""));
+        let text = text.trim();
+        match word {
+            "id" => row.id = text,
+            "what" => row.what = text,
+            "lighttpd" => row.lighttpd = text,
+            "lighty" => row.lighty = text,
+            "because" => row.because = text,
+            "untested" => row.untested = text,
+            "match" => row.matches.push(text),
+            _ => panic!("differences.txt: {line:?} is not understood"),
+        }
+    }
+    rows
+}
+
+/// The page.
+pub(super) fn page() -> String {
+    let mut page = format!(
+        "{GENERATED}# What differs from lighttpd\n\n\
+         Everything that lighttpd 1.4 does otherwise with the same configuration, and goes on doing \
+         otherwise. Tests ask both servers with some hundred configurations and hold every answer \
+         against this table: what is not in it is the same, or a mistake that should be reported. \
+         [Coming from lighttpd](lighttpd.md) has the rest.\n\n\
+         | | lighttpd | lighty | because |\n|---|---|---|---|\n"
+    );
+    for row in differences() {
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {} |",
+            row.what, row.lighttpd, row.lighty, row.because
+        );
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_whole_and_has_a_name_of_its_own() {
+        let rows = differences();
+        assert!(rows.len() > 20);
+        for (index, row) in rows.iter().enumerate() {
+            let texts = [row.what, row.lighttpd, row.lighty, row.because];
+            assert!(texts.iter().all(|text| !text.is_empty()), "{row:?}");
+            assert!(!texts.iter().any(|text| text.contains('|')), "{row:?}");
+            assert!(rows[..index].iter().all(|before| before.id != row.id), "{row:?}");
+        }
+    }
+}

@@ -116,6 +116,19 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Ends when nobody waits for the answer any more, and says why.
+    pub fn client_gone(&self) -> impl Future<Output = Fault> + use<> {
+        let link = self.link.clone();
+        std::future::poll_fn(move |cx| match &link {
+            Some(link) => {
+                let mut link = link.borrow_mut();
+                link.rests();
+                link.poll_gone(cx)
+            }
+            None => std::task::Poll::Pending,
+        })
+    }
+
     /// An empty exchange.
     pub fn new(services: Rc<Services>, settings: Rc<Settings>) -> Self {
         Self {

@@ -29,7 +29,7 @@ pub const COMPUTE_STACK_BYTES: usize = 1024 * 1024;
 pub const COMPUTE_NICENESS: i32 = 10;
 /// How long a thread waits for work before it leaves.
 pub const IDLE_MS: u64 = 5_000;
-/// Threads for work that is neither a stat nor a read: hashing, error files, opening logs.
+/// Threads for work that is neither a stat nor a read: error files, opening logs.
 pub const OTHER_THREADS_MAX: usize = 16;
 /// Jobs that may wait in one lane. Each belongs to a request, and those are bounded; this is the
 /// net below that, so that a lane whose threads are all stuck cannot eat the memory.
@@ -51,11 +51,21 @@ pub enum Lane {
     /// Work that needs a processor and not a disk: compressing. Its threads, one per core, step
     /// back for the event loops.
     Compute,
+    /// Hashing of passwords, as long as a block of a compressor takes a hundred times; apart, so
+    /// that neither waits for the other. Its threads step back, too.
+    Hash,
     /// Anything else that may block.
     Other,
 }
 
-const LANES: usize = 7;
+const LANES: usize = 8;
+
+impl Lane {
+    /// Whether it keeps processors busy rather than disks.
+    fn computes(self) -> bool {
+        matches!(self, Lane::Compute | Lane::Hash)
+    }
+}
 
 /// How many threads each kind of work may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +96,9 @@ impl PoolLimits {
         let wanted = match lane {
             Lane::Stat | Lane::StatRemote => self.stat_threads_max,
             Lane::Read | Lane::ReadRemote | Lane::Write => self.read_threads_max,
-            Lane::Compute => std::thread::available_parallelism().map_or(1, usize::from),
+            Lane::Compute | Lane::Hash => {
+                std::thread::available_parallelism().map_or(1, usize::from)
+            }
             Lane::Other => OTHER_THREADS_MAX,
         };
         wanted.max(1)
@@ -221,9 +233,9 @@ impl ThreadPool {
     fn start_thread(&self, lane: Lane) -> io::Result<()> {
         let shared = self.0.clone();
         let name = format!("io-{lane:?}").to_lowercase();
-        let stack = if lane == Lane::Compute { COMPUTE_STACK_BYTES } else { STACK_BYTES };
+        let stack = if lane.computes() { COMPUTE_STACK_BYTES } else { STACK_BYTES };
         let work = move || {
-            if lane == Lane::Compute {
+            if lane.computes() {
                 // Of this thread alone, on Linux. Refused: then it is as important as others.
                 let _ = rustix::process::nice(COMPUTE_NICENESS);
             }

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `require` (who may have what) · `users` and `store` (the files, read again when
 //! they change) · `password` with `md5_crypt` and `sha_crypt` (how they keep passwords) ·
-//! `verified` (what was right lately) · `digest` and `nonce` (RFC 7616). Whatever reads a file or
-//! hashes a password does so beside the event loops, and no more than `auth.max-pending` at a time.
+//! `verified` (what was right lately) · `turns` (who waits for a hash) · `digest` and `nonce`
+//! (RFC 7616). Whatever reads a file or hashes a password does so beside the event loops.
 
 mod digest;
 mod md5_crypt;
@@ -13,12 +13,12 @@ mod require;
 mod settings;
 mod sha_crypt;
 mod store;
+mod turns;
 mod users;
 mod verified;
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use password::is_same;
 use require::Rule;
 pub use settings::AuthSettings;
 use store::{Loaded, Look, Store};
+use turns::Turns;
 use users::{Groups, Kind, Users};
 use verified::Verified;
 
@@ -56,7 +57,7 @@ pub struct Keeper {
     /// each member.
     wrong: Verified,
     nonces: Nonces,
-    pending: Arc<AtomicUsize>,
+    turns: Turns,
 }
 
 impl Keeper {
@@ -71,7 +72,7 @@ impl Keeper {
             verified: Verified::new(random_bytes()?),
             wrong: Verified::new(random_bytes()?),
             nonces: Nonces::new(random_bytes()?, now_s),
-            pending: Arc::default(),
+            turns: Turns::default(),
         }))
     }
 
@@ -86,21 +87,6 @@ impl Keeper {
         let mut stores = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Store::new(Arc::clone(path), Kind::Plain, |_, text| Groups::parse(text));
         Arc::clone(stores.entry(Arc::clone(path)).or_insert_with(|| Arc::new(make())))
-    }
-
-    /// A place among those that wait for a thread; given back when it is dropped.
-    fn enter(&self, most: usize) -> Option<Ticket> {
-        let enter = |pending: usize| (pending < most).then_some(pending + 1);
-        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).ok()?;
-        Some(Ticket(Arc::clone(&self.pending)))
-    }
-}
-
-struct Ticket(Arc<AtomicUsize>);
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -139,6 +125,8 @@ enum Verdict {
     Malformed(&'static str),
     /// `auth.max-pending` is reached.
     Busy,
+    /// Nobody waits any more.
+    Gone(Fault),
     /// The configuration or its files make it impossible to tell.
     Broken(String),
 }
@@ -324,6 +312,7 @@ impl Auth {
             }
             Verdict::Malformed(words) => ex.fail_saying(Fault::AuthMalformed, words),
             Verdict::Busy => ex.fail(Fault::AuthBusy),
+            Verdict::Gone(fault) => ex.fail(fault),
             Verdict::Broken(words) => ex.fail_saying(Fault::AuthBroken, &words),
         }
         Step::Answered
@@ -339,27 +328,48 @@ impl Auth {
     ) -> Verdict {
         let Some((kind, path)) = own.users() else { return no_users() };
         let store = self.keeper.users(kind, path);
-        let users = match self.load(ex, own, &store).await {
+        let users = match self.load(ex, &store).await {
             Ok(users) => users,
             Err(verdict) => return verdict,
         };
         let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
-        let Some(ticket) = self.keeper.enter(own.pending_max) else { return Verdict::Busy };
+        let (now_ms, cache_ms) = (ex.services.clock.mono_ms(), own.cache_ms);
+        if self.keeper.verified.contains(&key, generation, now_ms, cache_ms) {
+            return Verdict::Known { name, scheme: "Basic" };
+        }
         let (realm, who) = (Arc::clone(&rule.realm), name.clone());
-        let hashed = ex.services.engine.compute(move || {
-            let _ticket = ticket;
-            users.table.verify(&who, &realm, &password)
-        });
-        match hashed.await {
-            Ok(true) => {
-                let now_ms = ex.services.clock.mono_ms();
-                if own.cache_ms > 0 {
-                    self.keeper.verified.insert(key, generation, now_ms, own.cache_ms);
-                }
-                Verdict::Known { name, scheme: "Basic" }
+        let keeper = Arc::clone(&self.keeper);
+        let check = move || {
+            // A page's parts ask side by side: what one of them found counts for the others.
+            let verified = &keeper.verified;
+            if verified.contains(&key, generation, now_ms, cache_ms) {
+                return true;
             }
+            let is_right = users.table.verify(&who, &realm, &password);
+            if is_right && cache_ms > 0 {
+                verified.insert(key, generation, now_ms, cache_ms);
+            }
+            is_right
+        };
+        match self.in_turn(ex, own, check).await {
+            Ok(true) => Verdict::Known { name, scheme: "Basic" },
             Ok(false) => Verdict::Wrong { name },
-            Err(_) => Verdict::Busy,
+            Err(verdict) => verdict,
+        }
+    }
+
+    /// Hashes when it is the client's turn, if it waits so long.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        ex: &Exchange,
+        own: &AuthSettings,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Verdict> {
+        let done = self.keeper.turns.run(own.pending_max, ex.request.remote_ip(), job);
+        tokio::select! {
+            biased;
+            done = done => done.ok_or(Verdict::Busy),
+            fault = ex.client_gone() => Err(Verdict::Gone(fault)),
         }
     }
 
@@ -381,12 +391,13 @@ impl Auth {
             return Verdict::Malformed("realm or uri are not those of the request");
         }
         let store = self.keeper.users(kind, path);
-        let users = match self.load(ex, own, &store).await {
+        let users = match self.load(ex, &store).await {
             Ok(users) => users,
             Err(verdict) => return verdict,
         };
-        let Some(name) = self.real_name(ex, own, rule, &users, &answer).await else {
-            return Verdict::Busy;
+        let name = match self.real_name(ex, own, rule, &users, &answer).await {
+            Ok(name) => name,
+            Err(verdict) => return verdict,
         };
         // Nobody's takes as long as somebody's.
         let known = users.table.ha1(&name, &rule.realm, answer.algorithm);
@@ -412,7 +423,7 @@ impl Auth {
         nonces.judge(secret, realm, &answer.nonce, answer.count, now_s)
     }
 
-    /// The name behind a hashed one, which takes a hash for every user; `None` when too many wait.
+    /// The name behind a hashed one, which takes a hash for every user.
     async fn real_name(
         &self,
         ex: &Exchange,
@@ -420,19 +431,16 @@ impl Auth {
         rule: &Rule,
         users: &Arc<Loaded<Users>>,
         answer: &Answer,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Vec<u8>, Verdict> {
         if !answer.userhash {
-            return Some(answer.username.clone());
+            return Ok(answer.username.clone());
         }
         let hash = String::from_utf8_lossy(&answer.username).to_ascii_lowercase();
-        let ticket = self.keeper.enter(own.pending_max)?;
         let (users, realm) = (Arc::clone(users), Arc::clone(&rule.realm));
         let algorithm = answer.algorithm;
-        let found = ex.services.engine.compute(move || {
-            let _ticket = ticket;
-            users.table.unhash(&hash, &realm, algorithm).ok_or(hash)
-        });
-        Some(found.await.ok()?.unwrap_or_else(String::into_bytes))
+        let search = move || users.table.unhash(&hash, &realm, algorithm).ok_or(hash);
+        let found = self.in_turn(ex, own, search).await?;
+        Ok(found.unwrap_or_else(String::into_bytes))
     }
 
     async fn admits(
@@ -448,7 +456,7 @@ impl Auth {
                 return Err("auth.backend.plain.groupfile is not set".to_owned());
             }
             let store = self.keeper.groups(&own.plain_groups);
-            groups = match self.load(ex, own, &store).await {
+            groups = match self.load(ex, &store).await {
                 Ok(groups) => Some(groups),
                 Err(Verdict::Broken(words)) => return Err(words),
                 Err(_) => return Err("auth.max-pending is reached".to_owned()),
@@ -457,24 +465,31 @@ impl Auth {
         Ok(rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|g| &g.table)))
     }
 
-    /// Contents of a file, read where that may block.
+    /// Contents of a file, read where that may block. Waits for nobody's hash: who is known stays
+    /// past all queues.
     async fn load<T: Send + Sync + 'static>(
         &self,
         ex: &Exchange,
-        own: &AuthSettings,
         store: &Arc<Store<T>>,
     ) -> Result<Arc<Loaded<T>>, Verdict> {
         let now_ms = ex.services.clock.mono_ms();
         if let Look::Fresh(loaded) = store.look(now_ms) {
             return Ok(loaded);
         }
-        let ticket = self.keeper.enter(own.pending_max).ok_or(Verdict::Busy)?;
+        // Of those who come before it was ever read one reads, and takes one thread.
+        let _turn = match store.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let turn = store.turn.lock().await;
+                if let Some(loaded) = store.peek(now_ms) {
+                    return Ok(loaded);
+                }
+                turn
+            }
+        };
         let (reader, now_s) = (Arc::clone(store), ex.services.clock.unix_s());
-        let read = ThreadPool::global().run(Lane::Other, move || {
-            let _ticket = ticket;
-            reader.refresh(now_ms, now_s)
-        });
-        match read.await {
+        let refresh = move || reader.refresh(now_ms, now_s);
+        match ThreadPool::global().run(Lane::Other, refresh).await {
             Ok(Ok((loaded, complaints))) => {
                 for words in complaints {
                     ex.log(Level::Warning, &words);
@@ -558,31 +573,15 @@ fn shown(name: &[u8]) -> String {
 
 /// Lets a second pass, unless the client goes before.
 async fn rest(ex: &Exchange) {
-    let link = ex.link.clone();
-    let gone = std::future::poll_fn(|cx| match &link {
-        Some(link) => link.borrow_mut().poll_gone(cx),
-        None => std::task::Poll::Pending,
-    });
     tokio::select! {
         () = tokio::time::sleep(DELAY) => {}
-        _ = gone => {}
+        _ = ex.client_gone() => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn so_many_may_wait_and_no_more() {
-        let keeper = Keeper::start(0).expect("random bytes");
-        let first = keeper.enter(2);
-        let second = keeper.enter(2);
-        assert!(first.is_some() && second.is_some());
-        assert!(keeper.enter(2).is_none());
-        drop(first);
-        assert!(keeper.enter(2).is_some());
-    }
 
     #[test]
     fn basic_credentials_have_a_form() {

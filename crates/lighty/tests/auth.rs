@@ -226,3 +226,70 @@ fn what_cannot_work_is_said() {
         assert!(code != 0 && said.contains(words), "{line}: {said}");
     }
 }
+
+/// A server whose users' passwords are `secret`, hashed with bcrypt at cost 12. Clients are where
+/// `X-Forwarded-For` says.
+fn server_with_slow_hashes(lines: &str) -> Server {
+    let hash = made_by("htpasswd", &["-nbBC", "12", "kim", "secret"]);
+    let users = format!("{hash}{}{}", hash.replace("kim:", "lee:"), hash.replace("kim:", "ann:"));
+    lighty!()
+        .file("private/a", "secret page")
+        .file("../users", users)
+        .config(&format!(
+            "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )
+             auth.backend = \"htpasswd\"
+             auth.backend.htpasswd.userfile = \"@DIR@/users\"
+             auth.delay-invalid-creds = \"disable\"
+             {lines}
+             auth.require = ( \"/private\" => ( \"method\" => \"basic\", {RULE} ) )"
+        ))
+        .start()
+}
+
+#[test]
+fn what_was_right_is_not_hashed_again_for_its_time() {
+    for (lines, is_kept) in [("", true), ("auth.cache = ( \"max-age\" => 1 )", false)] {
+        let server = server_with_slow_hashes(lines);
+        let cost = |asked: usize| {
+            let before = server.cpu_time();
+            for _ in 0..asked {
+                assert_eq!(server.get_with("/private/a", KIM).status, 200);
+            }
+            server.cpu_time() - before
+        };
+        let hashed = cost(1);
+        // The time passes for which the file of users counts as looked at.
+        std::thread::sleep(Duration::from_millis(1200));
+        let again = cost(3);
+        assert_eq!(again < hashed / 2, is_kept, "{hashed:?}, then {again:?}: {lines}");
+    }
+}
+
+#[test]
+fn who_guesses_holds_up_nobody_else() {
+    let server = server_with_slow_hashes("auth.max-pending = 30");
+    let ask = |credentials: &str, from: u8| {
+        server.get_with("/private/a", &format!("{credentials}X-Forwarded-For: 192.0.2.{from}\r\n"))
+    };
+    assert_eq!(ask(KIM, 1).status, 200);
+    let mut guesses: Vec<_> = (0..60).map(|_| server.connect()).collect();
+    for guess in &mut guesses {
+        let head = format!("GET /private/a HTTP/1.1\r\nHost: a\r\n{WRONG}");
+        guess.send(format!("{head}X-Forwarded-For: 192.0.2.66\r\n\r\n"));
+    }
+    server.await_log("auth.max-pending");
+    // Neither is what is known in a queue, nor does who comes new wait for all of another's.
+    assert_eq!(ask(KIM, 1).status, 200);
+    let lee = "Authorization: Basic bGVlOnNlY3JldA==\r\n";
+    assert_eq!(ask(lee, 2).status, 200);
+    let wrong = |log: &str| log.matches("wrong credentials").count();
+    let hashed = wrong(&server.log());
+    assert!(hashed <= 10, "{hashed} guesses came first");
+    assert_eq!(ask(KIM, 66).status, 200, "from the same address");
+    // Who has gone waits no more.
+    drop(guesses);
+    let ann = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+    assert_eq!(ask(ann, 66).status, 200);
+    let hashed = wrong(&server.log());
+    assert!(hashed <= 20, "{hashed} guesses were hashed");
+}

@@ -190,8 +190,10 @@ fn costs() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .default("256")
         .doc(
-            "Passwords that may wait to be hashed, which happens beside the event loops; one more \
-             is answered 503.",
+            "Passwords that may wait to be hashed, which happens beside the event loops. Clients \
+             take turns (of IPv6, networks of 64 bits); what was right lately, see `auth.cache`, \
+             waits for nobody. One more is answered 503, or the last one of the client that has \
+             the most waiting.",
         )
         .example("auth.max-pending = 1000"),
         row(Directive::int("auth.debug", 0..=2, |s, v| own(s).debug = v > 0))

@@ -28,6 +28,8 @@ pub(super) struct Store<T> {
     state: Mutex<State<T>>,
     /// Held while the file is read: one reader at a time.
     reading: Mutex<()>,
+    /// Held by the request that has the file read: others wait without a thread.
+    pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 struct State<T> {
@@ -62,7 +64,14 @@ impl<T> Store<T> {
         parse: fn(&Self, &[u8]) -> Parsed<T>,
     ) -> Self {
         let state = State { checked_ms: 0, stamp: None, sum: [0; 16], loaded: None };
-        Self { path, parse, kind, state: Mutex::new(state), reading: Mutex::new(()) }
+        Self {
+            path,
+            parse,
+            kind,
+            state: Mutex::new(state),
+            reading: Mutex::default(),
+            turn: Default::default(),
+        }
     }
 
     /// The contents, if they were checked lately. Of many who ask at once when they were not, one

@@ -1,0 +1,232 @@
+//! Who is next to have a password hashed.
+//!
+//! A hash takes a quarter of a second, so that one client that guesses would hold up everybody in
+//! one queue. Each client has a queue of its own instead, and they take turns. Threads come from a
+//! lane of the pool that nothing else uses.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_io::pool::{Lane, ThreadPool};
+use tokio::sync::oneshot;
+
+/// Whose turn it is: an address; of IPv6 its network of 64 bits, which is what one client has.
+type Client = Option<IpAddr>;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// All queues.
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    queues: HashMap<Client, VecDeque<(u64, Job)>, foldhash::fast::RandomState>,
+    /// Clients with a queue, the next one first.
+    order: VecDeque<Client>,
+    count: usize,
+    next_id: u64,
+}
+
+/// A job's place in a queue. Whoever gives up waiting takes the job out with it.
+struct Place {
+    turns: Turns,
+    client: Client,
+    id: u64,
+}
+
+impl Turns {
+    /// Does a job when its client's turn comes. `None` when `most` wait already and this client has
+    /// as many places as any, when another one needed the place, or when no thread can be had.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        most: usize,
+        client: Option<IpAddr>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (give, take) = oneshot::channel();
+        let job = Box::new(move || {
+            let _ = give.send(job());
+        });
+        let place = self.enter(most, client.map(network), job)?;
+        let turns = self.clone();
+        // As many of these wait as jobs do, so that none is forgotten.
+        ThreadPool::global().spawn(Lane::Hash, move || turns.work()).ok()?;
+        let done = take.await.ok();
+        drop(place);
+        done
+    }
+
+    fn enter(&self, most: usize, client: Client, job: Job) -> Option<Place> {
+        let mut waiting = self.lock();
+        if waiting.count >= most && !waiting.make_room(client) {
+            return None;
+        }
+        let id = waiting.next_id;
+        waiting.next_id += 1;
+        waiting.count += 1;
+        let queue = waiting.queues.entry(client).or_default();
+        queue.push_back((id, job));
+        if queue.len() == 1 {
+            waiting.order.push_back(client);
+        }
+        Some(Place { turns: self.clone(), client, id })
+    }
+
+    fn work(&self) {
+        let job = self.lock().take_next();
+        if let Some(job) = job {
+            job();
+        }
+    }
+
+    // What is guarded is whole between any two statements.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn take_next(&mut self) -> Option<Job> {
+        let client = self.order.pop_front()?;
+        let queue = self.queues.get_mut(&client)?;
+        let (_, job) = queue.pop_front()?;
+        self.count -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&client);
+        } else {
+            self.order.push_back(client);
+        }
+        Some(job)
+    }
+
+    /// Turns away the last of the longest queue for a client that has fewer places.
+    fn make_room(&mut self, client: Client) -> bool {
+        let own = self.queues.get(&client).map_or(0, VecDeque::len);
+        let Some(longest) = self.queues.values_mut().max_by_key(|queue| queue.len()) else {
+            return false;
+        };
+        if longest.len() <= own + 1 {
+            return false;
+        }
+        longest.pop_back();
+        self.count -= 1;
+        true
+    }
+
+    fn forget(&mut self, client: Client, id: u64) {
+        let Some(queue) = self.queues.get_mut(&client) else { return };
+        let Some(at) = queue.iter().position(|(other, _)| *other == id) else { return };
+        queue.remove(at);
+        self.count -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&client);
+            self.order.retain(|other| *other != client);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.turns.lock().forget(self.client, self.id);
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    fn address(last: u8) -> Client {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Queues, and who has a place in them; a job tells its name.
+    struct Bed {
+        turns: Turns,
+        tell: Sender<&'static str>,
+        told: Receiver<&'static str>,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let (tell, told) = channel();
+            Self { turns: Turns::default(), tell, told }
+        }
+
+        fn enter(&self, most: usize, client: Client, name: &'static str) -> Option<Place> {
+            let tell = self.tell.clone();
+            self.turns.enter(most, client, Box::new(move || tell.send(name).expect("heard")))
+        }
+
+        fn all(&self) -> Vec<&'static str> {
+            for _ in 0..10 {
+                self.turns.work();
+            }
+            self.told.try_iter().collect()
+        }
+    }
+
+    #[test]
+    fn clients_take_turns() {
+        let bed = Bed::new();
+        let places = [("a1", 1), ("a2", 1), ("a3", 1), ("b1", 2), ("b2", 2)]
+            .map(|(name, client)| bed.enter(9, address(client), name).expect("room"));
+        assert_eq!(bed.all(), ["a1", "b1", "a2", "b2", "a3"]);
+        drop(places);
+        assert_eq!(bed.turns.lock().count, 0);
+    }
+
+    #[test]
+    fn who_gives_up_leaves_no_job_behind() {
+        let bed = Bed::new();
+        let first = bed.enter(2, address(1), "first");
+        let second = bed.enter(2, address(1), "second");
+        drop(first);
+        let third = bed.enter(2, address(2), "third");
+        assert!(third.is_some(), "the place is free");
+        drop(third);
+        assert_eq!(bed.all(), ["second"]);
+        drop(second);
+        let waiting = bed.turns.lock();
+        assert!(waiting.count == 0 && waiting.queues.is_empty() && waiting.order.is_empty());
+    }
+
+    #[test]
+    fn so_many_wait_and_the_longest_queue_makes_room() {
+        let bed = Bed::new();
+        let held = ["a1", "a2", "a3"].map(|name| bed.enter(3, address(1), name).expect("room"));
+        assert!(bed.enter(3, address(1), "a4").is_none(), "nobody has more");
+        let other = bed.enter(3, address(2), "b1");
+        assert!(other.is_some());
+        assert!(bed.enter(3, address(2), "b2").is_none(), "as many as the other");
+        assert_eq!(bed.all(), ["a1", "b1", "a2"], "the last one was turned away");
+        drop(held);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let of = |text: &str| network(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[tokio::test]
+    async fn what_a_job_gives_comes_back_and_a_panic_does_not() {
+        let turns = Turns::default();
+        assert_eq!(turns.run(1, None, || 7).await, Some(7));
+        assert_eq!(turns.run(1, None, || -> u8 { panic!("as the test wants it") }).await, None);
+        assert_eq!(turns.run(1, None, || 8).await, Some(8));
+        assert_eq!(turns.run(0, None, || 9).await, None);
+    }
+}

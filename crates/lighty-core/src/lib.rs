@@ -8,7 +8,7 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `error_output`, `trace`, `board`,
-//! `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`, `places`, `strftime`.
+//! `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`, `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -30,6 +30,7 @@ mod named_file;
 pub mod physical;
 pub mod pipeline;
 pub mod places;
+pub mod read_ahead;
 pub mod request;
 pub mod response;
 pub mod rules;

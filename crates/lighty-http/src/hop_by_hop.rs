@@ -100,6 +100,18 @@ pub fn keep_alive_timeout_s(value: &[u8]) -> Option<u64> {
     })
 }
 
+/// Whether an answer agrees to protocols that the request's `Upgrade` named, and to none else (RFC
+/// 9110 section 7.8). `agreed` are the values of the answer's `Upgrade`.
+#[must_use]
+pub fn is_upgrade_asked_for<'a>(asked: &Fields, agreed: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut agreed = agreed.flat_map(list_items).peekable();
+    let is_asked = |protocol: &[u8]| {
+        let mut offers = asked.get_all(Known::Upgrade).flat_map(list_items);
+        offers.any(|offer| offer.eq_ignore_ascii_case(protocol))
+    };
+    agreed.peek().is_some() && agreed.all(is_asked)
+}
+
 /// Most connections name an option that is no field, or one that goes anyway: then nothing needs
 /// to be compared.
 fn is_nomination(option: &[u8]) -> bool {

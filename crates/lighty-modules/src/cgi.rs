@@ -18,8 +18,12 @@ use std::rc::Rc;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
+use lighty_core::read_ahead::SpooledAnswer;
+use lighty_core::settings::StreamBody;
 use lighty_core::{Body, Exchange, Fault, Settings, Untold, sendfile};
-use lighty_http::{Known, Method, Status};
+use lighty_http::fields::list_items;
+use lighty_http::hop_by_hop::is_upgrade_asked_for;
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
@@ -127,7 +131,7 @@ async fn answer(
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;
     if head.status == Status::SWITCHING_PROTOCOLS && upgrade {
-        return Ok(hand_over(ex, talk, head));
+        return hand_over(ex, talk, head);
     }
     talk.stays();
     if head.status.code() < 200 {
@@ -225,21 +229,41 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
         }
         talk.read_to_nowhere();
     } else {
-        response.body = Body::Stream(Box::new(Output::new(talk, head.content_length)));
+        let reads_ahead = ex.settings.core.stream_response_body == StreamBody::Spool;
+        let is_detached = talk.is_detached();
+        let output = Output::new(talk, &head);
+        ex.response.body = match reads_ahead && is_detached {
+            true => Body::Stream(Box::new(SpooledAnswer::start(ex, output))),
+            false => Body::Stream(Box::new(output)),
+        };
     }
     Step::Answered
 }
 
 /// The program agreed to another protocol: it and the client are joined.
-fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
+fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Result<Step<'static>, Failure> {
+    let protocol = agreed_protocol(&ex.request.fields, &head).ok_or_else(|| {
+        let words = "101 to another protocol than the client asked for";
+        Failure::new(Fault::BackendMalformed, words)
+    })?;
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;
     std::mem::swap(&mut response.fields, &mut head.fields);
     response.fields.push_known(Known::Connection, "upgrade");
-    if let Some(protocol) = ex.request.fields.get(Known::Upgrade) {
-        response.fields.push_known(Known::Upgrade, protocol);
-    }
+    response.fields.push_known(Known::Upgrade, protocol);
     response.tunnel = talk.into_tunnel().map(|joined| Box::new(joined) as _);
     response.answered = true;
-    Step::Answered
+    Ok(Step::Answered)
+}
+
+/// What client and program speak from now on. A program that does not say agrees to the only
+/// protocol that it was asked for.
+fn agreed_protocol(asked: &Fields, head: &CgiHead) -> Option<Vec<u8>> {
+    if let Some(agreed) = &head.upgrade {
+        let is_asked_for = is_upgrade_asked_for(asked, std::iter::once(&**agreed));
+        return is_asked_for.then(|| agreed.clone());
+    }
+    let mut offers = asked.get_all(Known::Upgrade).flat_map(list_items);
+    let only = offers.next()?;
+    offers.next().is_none().then(|| only.to_vec())
 }

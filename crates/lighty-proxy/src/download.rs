@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
+use lighty_core::read_ahead::Ahead;
 use lighty_core::{BodyFault, BodyStream, Fault};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
@@ -303,9 +304,10 @@ fn of_body(cause: BodyFault) -> SessionFault {
     SessionFault { fault: Fault::of_body(cause), words: words.into() }
 }
 
-impl Download {
-    /// The next piece; `None` at the proper end.
-    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+impl Ahead for Download {
+    const WAITER: &'static str = "a backend";
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         ready!(self.poll_turn(cx));
         loop {
             match self.next_of_input() {

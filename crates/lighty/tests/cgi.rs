@@ -643,3 +643,62 @@ fn files_outside_of_the_allowed_directories_are_refused() {
     let unheard = server.get(&format!("/other.sh/X-Sendfile?{root}inside"));
     assert_eq!((unheard.status, unheard.text()), (200, "what the program says\n"));
 }
+
+#[test]
+fn a_program_agrees_to_no_protocol_that_nobody_asked_for() {
+    let chat = |upgrade: &str| format!("printf 'Status: 101\\n{upgrade}\\n'; cat");
+    let programs = [
+        ("echo.sh", chat("Upgrade: Echo\\n")),
+        ("other.sh", chat("Upgrade: h2c\\n")),
+        ("both.sh", chat("Upgrade: echo, h2c\\n")),
+        ("none.sh", chat("")),
+    ];
+    let programs: Vec<_> = programs.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let server = with(&programs).config("cgi.upgrade = \"enable\"").start();
+    for (target, wish, status) in [
+        ("/echo.sh", "Connection: upgrade\r\nUpgrade: echo\r\n", 101),
+        ("/echo.sh", "Connection: upgrade\r\nUpgrade: a, echo\r\n", 101),
+        ("/none.sh", "Connection: upgrade\r\nUpgrade: echo\r\n", 101),
+        ("/none.sh", "Connection: upgrade\r\nUpgrade: a, echo\r\n", 502),
+        ("/other.sh", "Connection: upgrade\r\nUpgrade: echo\r\n", 502),
+        ("/both.sh", "Connection: upgrade\r\nUpgrade: echo\r\n", 502),
+        ("/echo.sh", "", 502),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{wish}\r\n"));
+        let head = client.response_head();
+        assert_eq!(head.status, status, "{target} {wish:?}\n{}", server.log());
+        let named = head.field("Upgrade").map(str::to_ascii_lowercase);
+        assert_eq!(named.as_deref(), (status == 101).then_some("echo"), "{target} {wish:?}");
+    }
+}
+
+#[test]
+fn chunks_that_a_program_writes_itself_are_decoded() {
+    let head = "Status: 200\\r\\nTransfer-Encoding: chunked\\r\\nContent-Length: 99\\r\\n\\r\\n";
+    let body = "5\\r\\nhello\\r\\n6\\r\\n world\\r\\n";
+    let server = with(&[
+        ("whole.sh", &format!("printf '{head}{body}0\\r\\n\\r\\nmore'")),
+        (
+            "slow.sh",
+            &format!("printf '{head}5\\r\\nhel'; sleep 0.1; printf 'lo\\r\\n0\\r\\n\\r\\n'"),
+        ),
+        ("torn.sh", &format!("printf '{head}{body}'")),
+        ("none.sh", &format!("printf '{head}hello'")),
+        ("gzip.sh", "printf 'Transfer-Encoding: gzip\\n\\nhello'"),
+    ])
+    .start();
+    for version in ["1.1", "1.0"] {
+        let ask = |target: &str| {
+            let mut client = server.connect();
+            client.send(format!("GET {target} HTTP/{version}\r\nHost: a\r\n\r\n"));
+            client.try_response(false)
+        };
+        assert_eq!(ask("/whole.sh").expect("an answer").text(), "hello world", "{version}");
+        assert_eq!(ask("/slow.sh").expect("an answer").text(), "hello", "{version}");
+        assert!(ask("/torn.sh").is_err() && ask("/none.sh").is_err(), "{version}");
+        assert_eq!(ask("/gzip.sh").expect("an answer").status, 502);
+    }
+    server.await_log("before its last chunk");
+    server.await_log("a chunk size that is not a hexadecimal number");
+}

@@ -631,3 +631,103 @@ fn lengths_that_do_not_fit_are_told_in_numbers() {
     assert_eq!(ask(&server).response().status, 502);
     server.await_log("9004 bytes, of 8192 at most (proxy-core.ajp-packet-size)");
 }
+
+#[test]
+fn a_switch_of_protocols_is_answered_502() {
+    for protocol in ALL {
+        let backend = after_request(protocol, move |peer| {
+            peer.send(protocol.begun(101, &[("Upgrade", "echo"), ("Connection", "upgrade")], ""));
+            peer.hang();
+        });
+        let server = front(protocol, &backend, "proxy-core.upgrade = \"enable\"");
+        for wish in ["", "Connection: upgrade\r\nUpgrade: echo\r\n"] {
+            let mut client = server.connect();
+            client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n{wish}\r\n"));
+            assert_eq!(client.response().status, 502, "{protocol:?}, {wish:?}\n{}", server.log());
+        }
+    }
+}
+
+/// Output in records of a few bytes each, where there are records.
+fn in_small_records(protocol: Protocol, output: &str) -> Vec<u8> {
+    output.as_bytes().chunks(7).flat_map(|piece| protocol.wrap(piece)).collect()
+}
+
+#[test]
+fn chunks_of_a_program_are_decoded() {
+    const HEAD: &str = "Status: 200\r\nTransfer-Encoding: chunked\r\nContent-Length: 999\r\n\r\n";
+    const BODY: &str = "5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX: y\r\n\r\n";
+    for protocol in [Fastcgi, Scgi, Uwsgi] {
+        for output in [
+            protocol.wrap(format!("{HEAD}{BODY}").as_bytes()),
+            in_small_records(protocol, &format!("{HEAD}{BODY}")),
+            protocol.wrap(format!("{HEAD}{BODY}what nobody asked for").as_bytes()),
+        ] {
+            let backend = after_request(protocol, move |peer| {
+                peer.send(&output);
+                peer.send(protocol.end());
+            });
+            let server = front(protocol, &backend, "");
+            for version in ["1.1", "1.0"] {
+                let mut client = server.connect();
+                client.send(format!("GET /x HTTP/{version}\r\nHost: a\r\n\r\n"));
+                assert_eq!(client.response().text(), "hello world", "{protocol:?}, {version}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_that_break_off_or_are_none_never_end_cleanly() {
+    for protocol in [Fastcgi, Scgi, Uwsgi] {
+        for body in ["5\r\nhello\r\n", "5\r\nhel", "5\r\nhello\r\n0\r\n", "no chunk"] {
+            let output = format!("Status: 200\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            let output = protocol.wrap(output.as_bytes());
+            let backend = after_request(protocol, move |peer| {
+                peer.send(&output);
+                peer.send(protocol.end());
+            });
+            let server = front(protocol, &backend, "");
+            let got = ask(&server).try_response(false);
+            let is_whole = got.as_ref().is_ok_and(|got| got.status == 200);
+            assert!(!is_whole, "{protocol:?}, {body:?}: {got:?}");
+        }
+        let output = protocol.wrap(b"Status: 200\r\nTransfer-Encoding: gzip\r\n\r\nx");
+        let backend = after_request(protocol, move |peer| {
+            peer.send(&output);
+            peer.send(protocol.end());
+        });
+        let server = front(protocol, &backend, "");
+        assert_eq!(ask(&server).response().status, 502, "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_head_request_is_told_the_length_and_leaves_the_connection_usable() {
+    for protocol in ALL {
+        for body in ["", "hello"] {
+            let backend = Backend::start(move |peer| {
+                while protocol.read_request(peer).is_some() {
+                    if protocol == Fastcgi {
+                        peer.skip(8);
+                    }
+                    peer.send(protocol.begun(200, &[("Content-Length", "5")], body));
+                    peer.send(if protocol == Ajp13 { b"AB\0\x02\x05\x01" } else { protocol.end() });
+                    if !protocol.has_end() {
+                        return;
+                    }
+                }
+            });
+            let server = front(protocol, &backend, "");
+            let mut client = server.connect();
+            for _ in 0..2 {
+                client.send("HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n");
+                let got = client.response_to_head();
+                let what = format!("{protocol:?}, {body:?}\n{}", server.log());
+                assert_eq!((got.status, got.field("Content-Length")), (200, Some("5")), "{what}");
+                assert_eq!(got.field("Transfer-Encoding"), None, "{what}");
+            }
+            assert!(!server.log().contains("malformed"), "{}", server.log());
+        }
+    }
+}

@@ -403,3 +403,23 @@ fn a_tunnel_ends_when_either_side_is_lost() {
         assert!(wait_until(SOON, || backend.open() == 0), "by the client: {by_client}");
     }
 }
+
+#[test]
+fn a_switch_to_another_protocol_than_the_one_asked_for_is_answered_502() {
+    for (agreed, status) in
+        [("echo", 101), ("ECHO", 101), ("other", 101), ("echo, h2c", 502), ("h2c", 502), (",", 502)]
+    {
+        let backend = Backend::after_request(move |peer| {
+            peer.send(format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: {agreed}\r\nConnection: Upgrade\r\n\r\n"
+            ));
+            peer.hang();
+        });
+        let server = front(&backend, UPGRADE);
+        let mut client = server.connect();
+        client.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n");
+        client.send("Upgrade: x, other\r\n\r\n");
+        let head = client.response_head();
+        assert_eq!(head.status, status, "{agreed}: {}", server.log());
+    }
+}

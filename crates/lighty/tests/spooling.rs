@@ -279,3 +279,48 @@ fn programs_that_want_a_length_first_are_given_it() {
     assert!(has(b":CONTENT_LENGTH\x00100000\0"), "its length comes first");
     assert!(request.ends_with(&content));
 }
+
+/// A server whose program writes this many bytes as fast as it can and then notes that it is done.
+fn with_fast_program(lines: &str, length: usize) -> Server {
+    let program =
+        format!("printf 'Content-Type: a/b\\n\\n'; head -c {length} /dev/zero; touch done");
+    let setup = lighty!().config("cgi.assign = ( \".sh\" => \"/bin/sh\" )");
+    let setup = setup.config("server.upload-dirs = ( \"@DIR@/spool\" )").file("fast.sh", &program);
+    std::fs::create_dir(setup.directory().join("spool")).expect("a directory");
+    setup.config(lines).start()
+}
+
+#[test]
+fn a_program_is_done_while_a_slow_client_reads() {
+    const LENGTH: usize = 24 * MEGABYTE;
+    let ask = |server: &Server| {
+        let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+        client.send("GET /fast.sh HTTP/1.0\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response_head().status, 200);
+        client
+    };
+    let server = with_fast_program("server.stream-response-body = 0", LENGTH);
+    let mut client = ask(&server);
+    assert!(wait_until(Duration::from_secs(20), || server.root("done").exists()));
+    let (body, _) = client.read_to_end();
+    assert_eq!(body.len(), LENGTH);
+    assert!(is_empty(&server.directory().join("spool")));
+    assert!(server.peak_resident_kib() < 64 * 1024, "{}", server.peak_resident_kib());
+    let server = with_fast_program("server.stream-response-body = 1", LENGTH);
+    let mut client = ask(&server);
+    assert!(!wait_until(Duration::from_millis(700), || server.root("done").exists()));
+    assert_eq!(client.read_to_end().0.len(), LENGTH);
+    assert!(wait_until(Duration::from_secs(20), || server.root("done").exists()));
+}
+
+#[test]
+fn what_a_program_had_said_before_it_broke_off_is_no_whole_answer() {
+    let server = lighty!()
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )\nserver.stream-response-body = 0")
+        .file("torn.sh", "printf 'Content-Length: 100\\n\\nhello'")
+        .start();
+    let mut client = server.connect();
+    client.send("GET /torn.sh HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response(false).is_err());
+    server.await_log("before its Content-Length was reached");
+}

@@ -21,11 +21,11 @@ pub(super) fn rows() -> Vec<Row> {
             .example("server.stream-request-body = 0"),
         stream("server.stream-response-body", |s, how| s.core.stream_response_body = how)
             .doc(
-                "How a backend's answer goes to the client. 0: as fast as the backend can send, \
-                 what the client has not taken being kept in memory and then in \
-                 `server.upload-dirs`, so that the backend is soon free again; 1 and 2: as it \
-                 comes, with some 100 KB in between at most, and a client that reads slowly slows \
-                 the backend. lighttpd does the latter with 2; what 0 does here it does with 1, \
+                "How the answer of a backend or a CGI program goes to the client. 0: as fast as \
+                 it can be had, what the client has not taken being kept in memory and then in \
+                 `server.upload-dirs`, so that the backend is soon free again and the program \
+                 ends; 1 and 2: as it comes, with some 100 KB in between at most, and a client \
+                 that reads slowly slows the backend. lighttpd does the latter with 2; what 0 does here it does with 1, \
                  and with 0 it sends nothing before it has the whole answer, which helps nobody. \
                  lighttpd's own default is 0.",
             )

@@ -7,12 +7,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use lighty_buf::{BufPool, Chunk};
+use lighty_core::read_ahead::Ahead;
 use lighty_core::{BodyStream, Fault, Tunnel};
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
 use lighty_io::transport::Stream;
+use lighty_wire::cgi::CgiHead;
+use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
 
 use super::keeper::Keeper;
 use super::talk::{Talk, Trouble};
@@ -20,27 +23,64 @@ use super::talk::{Talk, Trouble};
 /// The body of a program's answer.
 pub(super) struct Output {
     talk: Talk,
-    /// Bytes still to come, where the program said how many.
-    left: Option<u64>,
+    left: Left,
     length: Option<u64>,
     fault: Option<(Fault, Cow<'static, str>)>,
     ended: bool,
 }
 
+/// What of an answer is still to come.
+enum Left {
+    /// What there is until the program ends.
+    Rest,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks up to the last one.
+    Chunks(Box<ChunkedDecoder>),
+}
+
+impl Left {
+    /// Whether an answer that ends now is complete.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Left::Rest | Left::Length(0) => true,
+            Left::Length(_) => false,
+            Left::Chunks(decoder) => decoder.is_done(),
+        }
+    }
+}
+
 impl Output {
-    pub(super) fn new(mut talk: Talk, length: Option<u64>) -> Self {
+    pub(super) fn new(mut talk: Talk, head: &CgiHead) -> Self {
         talk.begin_body();
-        Self { talk, left: length, length, fault: None, ended: false }
+        let length = head.content_length;
+        let left = match length {
+            Some(length) => Left::Length(length),
+            None if head.is_chunked => Left::Chunks(Box::new(ChunkedDecoder::of_answer())),
+            None => Left::Rest,
+        };
+        Self { talk, left, length, fault: None, ended: false }
     }
 
-    /// What was read, up to the announced length; what a program writes beyond it is dropped.
-    fn take(&mut self) -> Option<Bytes> {
-        let mut bytes = self.talk.take_pending();
-        if let Some(left) = &mut self.left {
-            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-            *left -= bytes.len() as u64;
-        }
-        (!bytes.is_empty()).then_some(bytes)
+    /// What was read, up to the announced end; what a program writes beyond it is dropped.
+    fn take(&mut self) -> Result<Option<Bytes>, ChunkFault> {
+        let bytes = match &mut self.left {
+            Left::Rest => self.talk.take_pending(),
+            Left::Length(left) => {
+                let mut bytes = self.talk.take_pending();
+                bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= bytes.len() as u64;
+                bytes
+            }
+            Left::Chunks(decoder) => take_chunked(decoder, self.talk.take_pending())?,
+        };
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+
+    fn malformed(&mut self, fault: ChunkFault) -> io::Error {
+        self.end();
+        self.fault = Some((Fault::BackendCut, fault.words().into()));
+        io::Error::new(io::ErrorKind::UnexpectedEof, fault.words())
     }
 
     fn end(&mut self) {
@@ -62,24 +102,31 @@ impl Output {
 
     fn cut(&mut self) -> io::Error {
         self.end();
-        let words = "the program ended before its Content-Length was reached";
+        let words = match self.left {
+            Left::Chunks(_) => "the program ended before its last chunk",
+            _ => "the program ended before its Content-Length was reached",
+        };
         self.fault = Some((Fault::BackendCut, words.into()));
         io::Error::new(io::ErrorKind::UnexpectedEof, words)
     }
 }
 
-impl BodyStream for Output {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+impl Ahead for Output {
+    const WAITER: &'static str = "a program";
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
-            if let Some(bytes) = self.take() {
-                return Poll::Ready(Some(Ok(Chunk::Memory(bytes))));
+            match self.take() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Ok(None) => {}
+                Err(fault) => return Poll::Ready(Some(Err(self.malformed(fault)))),
             }
             if self.ended {
                 return Poll::Ready(None);
             }
             // The rest of its output, and its end, are waited for all the same.
             match ready!(self.talk.poll_more(cx)) {
-                Ok(0) if self.left.is_some_and(|left| left > 0) => {
+                Ok(0) if !self.left.is_nothing() => {
                     return Poll::Ready(Some(Err(self.cut())));
                 }
                 Ok(0) => self.end(),
@@ -87,6 +134,12 @@ impl BodyStream for Output {
                 Err(trouble) => return Poll::Ready(Some(Err(self.broke(&trouble)))),
             }
         }
+    }
+}
+
+impl BodyStream for Output {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
     fn known_length(&self) -> Option<u64> {
@@ -97,6 +150,17 @@ impl BodyStream for Output {
         let (fault, words) = self.fault.as_ref()?;
         Some((*fault, words.to_string()))
     }
+}
+
+/// The data of the chunks in what was read.
+fn take_chunked(decoder: &mut ChunkedDecoder, mut raw: Bytes) -> Result<Bytes, ChunkFault> {
+    let mut data = BytesMut::new();
+    while !raw.is_empty() && !decoder.is_done() {
+        let found = decoder.feed(&raw)?;
+        data.extend_from_slice(&raw[found.data]);
+        raw.advance(found.consumed);
+    }
+    Ok(data.freeze())
 }
 
 /// A client and a program that speak with one another.

@@ -189,6 +189,11 @@ impl Talk {
         self.in_body = true;
     }
 
+    /// Whether the client has nothing more to do with the request than to take the answer.
+    pub(super) fn is_detached(&self) -> bool {
+        !self.input_open
+    }
+
     /// Carries the body on as far as it goes now.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyFault> {
         while self.input_open {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use lighty_core::read_ahead::SpooledAnswer;
 use lighty_core::{Body, Fault, Step, Untold};
-use lighty_http::Status;
+use lighty_http::hop_by_hop::is_upgrade_asked_for;
+use lighty_http::{Known, Status};
 
 use super::{Failure, Serving};
 use crate::courier::Courier;
 use crate::download::{Carriage, Download};
 use crate::pool::Connection;
 use crate::settings::StreamBody;
-use crate::spool::SpooledAnswer;
 use crate::turn::{self, Turn};
 use crate::upload::Upload;
 use crate::{reply, sticky};
@@ -26,6 +27,10 @@ impl Serving<'_> {
         connection: Connection,
     ) -> Result<Step<'static>, Failure> {
         if courier.answer.upgrade {
+            let agreed = courier.answer.fields.get_all(Known::Upgrade);
+            if !is_upgrade_asked_for(&self.ex.request.fields, agreed) {
+                return Err(another_protocol(&connection));
+            }
             return Ok(reply::hand_over(self.ex, courier, connection, &self.local));
         }
         if self.route.is_authorizer() && courier.answer.status == Status::OK {
@@ -87,4 +92,12 @@ impl Serving<'_> {
         Download::new(carriage, &self.local, None).discard();
         turn.obey(self.ex, &self.route.response).map_err(|(fault, words)| failure(fault, words))
     }
+}
+
+/// What follows would not be what the client takes it for.
+#[cold]
+fn another_protocol(connection: &Connection) -> Failure {
+    let words = "101 to another protocol than the client asked for";
+    let text = &connection.place.address.spec.text;
+    Failure { fault: Fault::BackendMalformed, words: format!("backend {text}: {words}") }
 }

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use lighty_core::Fault;
-use lighty_http::Fields;
+use lighty_http::{Fields, Method};
 use lighty_wire::ajp13::{
     self, AjpFault, Body, EncodeFault, PacketSize, RequestBody, ResponseDecoder,
 };
 use lighty_wire::http1::BodyFraming;
 
-use super::{Answer, Event, Session, SessionFault, Step};
+use super::{Answer, Event, Session, SessionFault, Step, tell_length};
 use crate::errand::Errand;
 
 /// One request and its answer over AJP13.
@@ -22,6 +22,8 @@ pub(super) struct AjpSession {
     /// The client's body has ended; the container may ask for more all the same.
     request_ended: bool,
     left: Option<u64>,
+    /// What is answered has no body, whatever comes.
+    asked_head: bool,
     reuse: bool,
 }
 
@@ -35,6 +37,7 @@ impl AjpSession {
             body: RequestBody::new(Body::None, size),
             request_ended: false,
             left: None,
+            asked_head: false,
             reuse: false,
         }
     }
@@ -98,6 +101,7 @@ impl Session for AjpSession {
 
     fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
         let request = &errand.ex.request;
+        self.asked_head = request.method == Some(Method::Head);
         let body = match errand.framing {
             BodyFraming::None => Body::None,
             BodyFraming::Length(length) => Body::Length(length),
@@ -181,8 +185,13 @@ impl Session for AjpSession {
                 answer.status = self.decoder.status();
                 answer.fields.clear();
                 answer.fields.append(self.decoder.fields());
-                answer.length = self.decoder.content_length();
-                self.left = answer.length;
+                let length = self.decoder.content_length();
+                let bodiless = self.asked_head || !answer.status.allows_content();
+                if bodiless {
+                    tell_length(length, &mut answer.fields);
+                }
+                (answer.length, self.left) =
+                    if bodiless { (Some(0), None) } else { (length, length) };
             }
             Event::Done => return Err(SessionFault::malformed("an end without a head")),
             _ => {}

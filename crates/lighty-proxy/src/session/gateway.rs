@@ -1,17 +1,20 @@
 //! FastCGI, SCGI and uwsgi: the same variables in, the same kind of head out; what differs is how
 //! they are wrapped.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use lighty_core::Fault;
-use lighty_http::{Fields, Status};
+use lighty_http::{Fields, Method, Status};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
 use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
+use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{BodyFraming, Head};
 use lighty_wire::scgi::{self, ScgiFault};
 use lighty_wire::uwsgi;
 
-use super::{Answer, Event, Session, SessionFault, Step};
+use super::{Answer, Event, Session, SessionFault, Step, tell_length};
 use crate::errand::Errand;
 use crate::spec::FastcgiRole;
 
@@ -32,11 +35,58 @@ pub(super) struct GatewaySession {
     /// Output up to the end of the head, where it comes in records.
     output: Vec<u8>,
     early: Bytes,
-    /// Bytes of body still to come, where the program said how many.
-    left: Option<u64>,
+    left: Left,
+    /// Bytes of output, out of their records, that stand at the front of the input.
+    unwrapped: usize,
+    /// What is answered has no body, whatever comes.
+    asked_head: bool,
     said: Vec<u8>,
     request_ended: bool,
     is_done: bool,
+}
+
+/// What of the answer's body is still to come.
+enum Left {
+    /// What there is until the answer ends.
+    Rest,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks up to the last one.
+    Chunks(Box<ChunkedDecoder>),
+}
+
+impl Left {
+    /// Whether an answer that ends now is complete.
+    fn is_nothing(&self) -> bool {
+        match self {
+            Left::Rest | Left::Length(0) => true,
+            Left::Length(_) => false,
+            Left::Chunks(decoder) => decoder.is_done(),
+        }
+    }
+
+    /// Whether the body is complete though the answer may not be.
+    fn is_whole(&self) -> bool {
+        !matches!(self, Left::Rest) && self.is_nothing()
+    }
+
+    /// Deals with the front of the output: how many bytes are dealt with, and which of them are
+    /// body. What comes behind the announced end is dropped.
+    fn take(&mut self, output: &[u8]) -> Result<(usize, Range<usize>), SessionFault> {
+        Ok(match self {
+            Left::Rest => (output.len(), 0..output.len()),
+            Left::Length(left) => {
+                let counted = output.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= counted as u64;
+                (output.len(), 0..counted)
+            }
+            Left::Chunks(decoder) if decoder.is_done() => (output.len(), 0..0),
+            Left::Chunks(decoder) => {
+                let found = decoder.feed(output).map_err(|fault| malformed(fault.words()))?;
+                (found.consumed, found.data)
+            }
+        })
+    }
 }
 
 impl GatewaySession {
@@ -59,7 +109,9 @@ impl GatewaySession {
             head: CgiHead::new(),
             output: Vec::new(),
             early: Bytes::new(),
-            left: None,
+            left: Left::Rest,
+            unwrapped: 0,
+            asked_head: false,
             said: Vec::new(),
             request_ended: false,
             is_done: false,
@@ -74,18 +126,45 @@ impl GatewaySession {
         }
         answer.status = self.head.status;
         std::mem::swap(&mut answer.fields, &mut self.head.fields);
-        answer.length = self.head.content_length;
         answer.local_redirect = self.head.is_local_redirect;
-        self.left = self.head.content_length;
+        let length = self.head.content_length;
+        if self.asked_head || !self.head.status.allows_content() {
+            tell_length(length, &mut answer.fields);
+            (answer.length, self.left) = (Some(0), Left::Length(0));
+            return Ok(());
+        }
+        answer.length = length;
+        self.left = match length {
+            Some(length) => Left::Length(length),
+            None if self.head.is_chunked => Left::Chunks(Box::new(ChunkedDecoder::of_answer())),
+            None => Left::Rest,
+        };
         Ok(())
     }
 
-    /// Counts bytes of body against what was announced; more than that are dropped.
-    fn count(&mut self, bytes: usize) -> usize {
-        let Some(left) = &mut self.left else { return bytes };
-        let counted = bytes.min(usize::try_from(*left).unwrap_or(usize::MAX));
-        *left -= counted as u64;
-        counted
+    /// The body among the output that came with the end of the head.
+    fn take_early(&mut self, output: Vec<u8>) -> Result<(), SessionFault> {
+        let mut rest = Bytes::from(output);
+        let mut early = Vec::new();
+        while !rest.is_empty() {
+            let (consumed, body) = self.left.take(&rest)?;
+            if consumed == rest.len() && early.is_empty() {
+                self.early = rest.slice(body);
+                return Ok(());
+            }
+            early.extend_from_slice(&rest[body]);
+            rest = rest.slice(consumed..);
+        }
+        self.early = early.into();
+        Ok(())
+    }
+
+    /// The program ended its answer before the end that it had announced.
+    fn short(&self) -> SessionFault {
+        match self.left {
+            Left::Length(left) => SessionFault::short(self.head.content_length, Some(left)),
+            _ => malformed("it ended before its last chunk"),
+        }
     }
 
     /// Whether that is enough for now.
@@ -110,8 +189,7 @@ impl GatewaySession {
                     if let Head::Complete { consumed } = head {
                         self.take_head(answer)?;
                         let body = self.output.split_off(consumed);
-                        let counted = self.count(body.len());
-                        self.early = Bytes::from(body).slice(..counted);
+                        self.take_early(body)?;
                         return Ok(Step { consumed: at, event: Event::Head });
                     }
                 }
@@ -130,18 +208,26 @@ impl GatewaySession {
     fn read_record_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
         let mut at = 0;
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
+            if self.unwrapped > 0 && at < input.len() {
+                let end = input.len().min(at + self.unwrapped);
+                let (consumed, body) = self.left.take(&input[at..end])?;
+                let start = at;
+                at += consumed;
+                self.unwrapped -= consumed;
+                if !body.is_empty() {
+                    let event = Event::Data(start + body.start..start + body.end);
+                    return Ok(Step { consumed: at, event });
+                }
+                continue;
+            }
             let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
             let start = at;
             at += step.consumed;
             match step.event {
                 None => break,
                 Some(fastcgi::Event::Stdout(range)) => {
-                    let counted = self.count(range.len());
-                    if counted > 0 {
-                        let from = start + range.start;
-                        let event = Event::Data(from..from + counted);
-                        return Ok(Step { consumed: at, event });
-                    }
+                    at = start + range.start;
+                    self.unwrapped = range.len();
                 }
                 Some(fastcgi::Event::Stderr(range)) => {
                     if self.hear(&input[start + range.start..start + range.end]) {
@@ -149,8 +235,8 @@ impl GatewaySession {
                     }
                 }
                 Some(fastcgi::Event::End(_)) => {
-                    if self.left.is_some_and(|left| left > 0) {
-                        return Err(SessionFault::short(self.head.content_length, self.left));
+                    if !self.left.is_nothing() {
+                        return Err(self.short());
                     }
                     self.is_done = true;
                     return Ok(Step { consumed: at, event: Event::Done });
@@ -170,13 +256,14 @@ impl Session for GatewaySession {
         self.head.clear();
         self.output.clear();
         self.early = Bytes::new();
-        self.left = None;
+        (self.left, self.unwrapped) = (Left::Rest, 0);
         self.said.clear();
         self.request_ended = false;
         self.is_done = false;
     }
 
     fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
+        self.asked_head = errand.ex.request.method == Some(Method::Head);
         let length = match errand.framing {
             BodyFraming::Length(length) => Some(length),
             BodyFraming::None => Some(0),
@@ -255,18 +342,18 @@ impl Session for GatewaySession {
         if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
             return self.read_record_body(input);
         }
-        if self.left == Some(0) {
+        if self.left.is_whole() {
             self.is_done = true;
             return Ok(Step { consumed: 0, event: Event::Done });
         }
-        let counted = self.count(input.len());
-        let event = if counted > 0 { Event::Data(0..counted) } else { Event::More };
-        Ok(Step { consumed: counted, event })
+        let (consumed, body) = self.left.take(input)?;
+        let event = if body.is_empty() { Event::More } else { Event::Data(body) };
+        Ok(Step { consumed, event })
     }
 
     fn ends_with_close(&self) -> bool {
         // Applications of FastCGI say when they are done; the others only close.
-        !matches!(self.wrapping, Wrapping::Fastcgi { .. }) && self.left.is_none_or(|left| left == 0)
+        !matches!(self.wrapping, Wrapping::Fastcgi { .. }) && self.left.is_nothing()
     }
 
     fn take_said(&mut self) -> Vec<u8> {

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use lighty_core::Fault;
-use lighty_http::{Fields, Status};
+use lighty_http::{Fields, Known, Status, decimal};
 
 use crate::errand::Errand;
 use crate::spec::Protocol;
@@ -172,5 +172,14 @@ pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
         Protocol::Ajp13 { secret, packet_bytes } => {
             Box::new(ajp13::AjpSession::new(secret.clone(), *packet_bytes))
         }
+    }
+}
+
+/// A client that asked by HEAD is told what GET would have been.
+fn tell_length(length: Option<u64>, fields: &mut Fields) {
+    if let Some(length) = length {
+        let mut digits = Vec::new();
+        decimal::push(length, &mut digits);
+        fields.push_known(Known::ContentLength, digits);
     }
 }

@@ -8,12 +8,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use lighty_core::read_ahead::{MEMORY_BYTES_MAX, options};
 use lighty_core::{BodyFault, BodySource, Exchange, RequestBody};
 use lighty_io::file::{FileEngine, OwnedBuf};
 use lighty_io::pool::ThreadPool;
 use lighty_io::spool::Spool;
-
-use super::MEMORY_BYTES_MAX;
 
 /// Bytes that are written in one go.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -53,7 +52,7 @@ impl StoredBody {
         let mut stored = Self {
             memory: Vec::new(),
             at: 0,
-            disk: Spool::new(super::options(&ex.settings, u64::MAX), pool),
+            disk: Spool::new(options(&ex.settings, u64::MAX), pool),
             engine: ex.services.engine.clone(),
             reading: None,
         };

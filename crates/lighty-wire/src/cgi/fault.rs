@@ -17,6 +17,7 @@ crate::fault_table::fault_table! {
         BareCr = "cgi-bare-cr", "a carriage return inside a header value of the backend";
         FieldValue = "cgi-field-value", "a control character in a header value of the backend";
         ContentLength = "cgi-content-length", "the backend's Content-Length is not a number";
+        TransferCoding = "cgi-transfer-coding", "the backend's Transfer-Encoding is neither chunked nor identity";
         ContentLengthConflict = "cgi-content-length-conflict", "the backend sent two different Content-Length values";
     }
 }

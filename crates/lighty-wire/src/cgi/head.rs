@@ -3,8 +3,10 @@
 //! Programs end their lines with LF or with CR LF; beyond that nothing is forgiven: what comes out
 //! goes to a client as it is.
 
+use alloc::vec::Vec;
+
 use lighty_http::decimal;
-use lighty_http::fields::{is_token_byte, trim};
+use lighty_http::fields::{is_token_byte, list_items, trim};
 use lighty_http::{Fields, Known, Status};
 use memchr::memchr;
 
@@ -36,9 +38,14 @@ pub struct CgiHead {
     /// The fields for the client. `Status`, `Content-Length` and those that concern one connection
     /// only (RFC 9110 section 7.6.1) are not among them.
     pub fields: Fields,
+    /// What its `Upgrade` says, which is of meaning beside a 101 only.
+    pub upgrade: Option<Vec<u8>>,
     /// How long the body is going to be, if the program says so: an answer that ends before is cut,
-    /// not complete.
+    /// not complete. Never beside [`CgiHead::is_chunked`], which goes before it (RFC 9112 section
+    /// 6.3).
     pub content_length: Option<u64>,
+    /// The program writes its body in chunks, as if it spoke to the client itself.
+    pub is_chunked: bool,
     /// `Location` without a status names a path of this server (RFC 3875 section 6.2.2): the
     /// program means the server to answer with that instead. Whether to comply is for the caller to
     /// decide; the status is 302 all the same.
@@ -96,6 +103,11 @@ impl CgiHead {
         match Known::from_bytes(name) {
             Some(Known::Status) => self.take_status(value),
             Some(Known::ContentLength) => self.take_content_length(value),
+            Some(Known::Upgrade) => {
+                self.take_upgrade(value);
+                Ok(())
+            }
+            Some(Known::TransferEncoding) => self.take_coding(value),
             Some(known) if is_of_the_connection(known) => Ok(()),
             _ => {
                 self.fields.push(name, value);
@@ -115,6 +127,27 @@ impl CgiHead {
             return Err(conflict);
         }
         (self.status, self.has_status) = (status, true);
+        Ok(())
+    }
+
+    fn take_upgrade(&mut self, value: &[u8]) {
+        let list = self.upgrade.get_or_insert_default();
+        if !list.is_empty() {
+            list.extend_from_slice(b", ");
+        }
+        list.extend_from_slice(value);
+    }
+
+    fn take_coding(&mut self, value: &[u8]) -> Result<(), CgiFault> {
+        for coding in list_items(value) {
+            match coding {
+                _ if coding.eq_ignore_ascii_case(b"identity") => {}
+                _ if coding.eq_ignore_ascii_case(b"chunked") && !self.is_chunked => {
+                    self.is_chunked = true;
+                }
+                _ => return Err(CgiFault::TransferCoding),
+            }
+        }
         Ok(())
     }
 
@@ -140,6 +173,9 @@ impl CgiHead {
             // `//host/path` names another server.
             self.is_local_redirect = location.starts_with(b"/") && !location.starts_with(b"//");
             self.status = Status::FOUND;
+        }
+        if self.is_chunked {
+            self.content_length = None;
         }
         self.scan.is_complete = true;
         Ok(())
@@ -217,7 +253,6 @@ fn check_value(value: &[u8]) -> Result<(), CgiFault> {
 const fn is_of_the_connection(name: Known) -> bool {
     use Known as K;
     matches!(name, K::Connection | K::KeepAlive | K::ProxyConnection | K::Te | K::Trailer)
-        || matches!(name, K::TransferEncoding | K::Upgrade)
 }
 
 fn variable_name(name: &[u8]) -> Option<&[u8]> {

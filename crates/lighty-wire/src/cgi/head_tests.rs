@@ -162,6 +162,28 @@ fn fields_of_the_connection_do_not_come_through() {
 }
 
 #[test]
+fn an_upgrade_is_told_beside_the_fields() {
+    let head = accept("Status: 101\nUpgrade: a\nUpgrade: b/1\n\n");
+    assert_eq!(head.upgrade.as_deref(), Some(&b"a, b/1"[..]));
+    assert_eq!(accept("X: y\n\n").upgrade, None);
+}
+
+#[test]
+fn chunks_go_before_a_length() {
+    for text in [
+        "transfer-encoding: Chunked\nContent-Length: 5\n\n",
+        "Transfer-Encoding: identity, chunked\n\n",
+    ] {
+        let head = accept(text);
+        assert!(head.is_chunked && head.content_length.is_none(), "{text}");
+    }
+    assert!(!accept("Transfer-Encoding: identity\n\n").is_chunked);
+    for bad in ["gzip", "gzip, chunked", "chunked, chunked", "chunked;q=1"] {
+        refuse(CgiFault::TransferCoding, &[&format!("Transfer-Encoding: {bad}\n\n")]);
+    }
+}
+
+#[test]
 fn what_is_not_a_field_is_refused() {
     refuse(CgiFault::NoColon, &["X\n\n", "X: y\nwords\n\n", "\x7fELF\n\n"]);
     refuse(

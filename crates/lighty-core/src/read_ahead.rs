@@ -1,31 +1,52 @@
-//! A backend's answer that is taken as fast as it comes, so that the backend is free while a slow
-//! client reads.
+//! An answer that is taken as fast as it comes, so that the backend or program is free while a
+//! slow client reads: in memory, then on disk.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::log::{Level, Log};
-use lighty_core::{BodyStream, Exchange, Fault};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 use lighty_io::pool::ThreadPool;
-use lighty_io::spool::Spool;
+use lighty_io::spool::{Spool, SpoolOptions};
 use tokio::task::AbortHandle;
 
-use super::MEMORY_BYTES_MAX;
-use crate::download::Download;
+use crate::body::BodyStream;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::log::{About, Level, Log};
+use crate::settings::Settings;
+
+/// Bytes of a body that are held in memory; what comes behind them goes to disk.
+pub const MEMORY_BYTES_MAX: usize = 64 * 1024;
+
+/// Where bodies go (`server.upload-dirs`), and how much of one is held there at once.
+#[must_use]
+pub fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {
+    let dirs = settings.server.upload_dirs.iter().map(|dir| PathBuf::from(&**dir)).collect();
+    Rc::new(SpoolOptions { dirs, held_bytes_max })
+}
+
+/// A body that may be read before its client wants it: it needs nothing of the client any more.
+pub trait Ahead: BodyStream {
+    /// Who has to wait where nothing more can be held, for the log.
+    const WAITER: &'static str;
+
+    /// The next piece, in memory; `None` at the proper end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
+}
 
 /// Bytes of a file that are handed out as one piece.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// The body of an answer, read ahead of its client. Where nothing more can be held, the backend
-/// waits for the client, as without it.
-pub(crate) struct SpooledAnswer {
+/// The body of an answer, read ahead of its client. Where nothing more can be held, who makes it
+/// waits for the client, as without this.
+pub struct SpooledAnswer {
     basin: Rc<RefCell<Basin>>,
     filling: AbortHandle,
     length: Option<u64>,
@@ -54,15 +75,14 @@ enum End {
 }
 
 impl SpooledAnswer {
-    /// Begins to read ahead. `download` must not need the client any more: the request's body has
-    /// been sent, or is stored.
-    pub(crate) fn start(ex: &Exchange, download: Download) -> Self {
-        let length = download.known_length();
-        let options = super::options(&ex.settings, ex.settings.core.spool_bytes_max);
+    /// Begins to read ahead.
+    pub fn start(ex: &Exchange, source: impl Ahead + 'static) -> Self {
+        let length = source.known_length();
+        let options = options(&ex.settings, ex.settings.core.spool_bytes_max);
         let disk = Spool::new(options, ThreadPool::global().clone());
         let basin = Rc::new(RefCell::new(Basin::new(disk)));
         let filler = Filler {
-            download,
+            source,
             basin: Rc::clone(&basin),
             log: ex.services.log.clone(),
             clock: ex.services.clock.clone(),
@@ -181,21 +201,21 @@ impl Basin {
 }
 
 /// Fills the basin.
-struct Filler {
-    download: Download,
+struct Filler<S> {
+    source: S,
     basin: Rc<RefCell<Basin>>,
     log: Log,
     clock: lighty_io::clock::Clock,
     has_complained: bool,
 }
 
-impl Filler {
+impl<S: Ahead> Filler<S> {
     async fn run(mut self) {
         let end = loop {
-            match std::future::poll_fn(|cx| self.download.poll_piece(cx)).await {
+            match std::future::poll_fn(|cx| self.source.poll_piece(cx)).await {
                 Some(Ok(bytes)) => self.store(bytes).await,
-                Some(Err(error)) => break End::Cut(error, self.download.fault()),
-                None => break End::Whole(self.download.trailers().cloned()),
+                Some(Err(error)) => break End::Cut(error, self.source.fault()),
+                None => break End::Whole(self.source.trailers().cloned()),
             }
         };
         let mut basin = self.basin.borrow_mut();
@@ -231,8 +251,8 @@ impl Filler {
         if std::mem::replace(&mut self.has_complained, true) {
             return;
         }
-        let message = format!("a backend waits for its client: {words} (server.upload-dirs)");
-        let about = lighty_core::log::About::default();
+        let message = format!("{} waits for its client: {words} (server.upload-dirs)", S::WAITER);
+        let about = About::default();
         self.log.line(Level::Warning, self.clock.unix_s(), &message, about);
     }
 }

@@ -40,6 +40,7 @@ pub mod slice;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;
+pub mod terminal;
 pub mod threads;
 pub mod ticks;
 pub mod transport;

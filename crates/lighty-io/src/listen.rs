@@ -9,6 +9,7 @@ mod closing;
 mod inherit;
 mod mend;
 mod private_dir;
+mod refused;
 mod spec;
 
 pub use closing::CLOSING_TIME;
@@ -105,13 +106,16 @@ impl BoundSocket {
     /// or a file of another kind, is left alone.
     ///
     /// # Errors
-    /// What the kernel said, with the address in the text.
+    /// What the kernel said, with the address in the text, and who holds it or what is missing.
     pub fn bind(spec: &BindSpec, options: &BindOptions) -> io::Result<Self> {
         let bound = match spec {
             BindSpec::Inet(address) => bind_inet(*address, options),
             BindSpec::Unix(path) => bind_unix(path, options),
         };
-        bound.map_err(|error| io::Error::new(error.kind(), format!("cannot bind {spec}: {error}")))
+        bound.map_err(|error| {
+            let why = refused::reason(spec, &error);
+            io::Error::new(error.kind(), format!("cannot bind {spec}: {error}{why}"))
+        })
     }
 
     /// Where it listens: with the port that the kernel chose if 0 was asked for.

@@ -31,6 +31,7 @@ use lighty_io::pool::{Lane, ThreadPool};
 
 use digest::Answer;
 use nonce::{Nonces, Use};
+pub use password::hash_password;
 use password::is_same;
 use require::Rule;
 pub use settings::AuthSettings;

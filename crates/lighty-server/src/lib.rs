@@ -17,6 +17,7 @@ pub mod listeners;
 pub mod manual;
 mod mending;
 pub mod modules;
+pub mod passwords;
 mod report;
 mod slots;
 mod thread;

@@ -68,21 +68,11 @@ pub(crate) enum Format {
 /// Subcommands.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Serve a directory, without a configuration
-    Serve {
-        /// The directory
-        #[arg(default_value = ".")]
-        dir: PathBuf,
-        /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path
-        #[arg(long, default_value = "127.0.0.1:8080")]
-        listen: String,
-        /// Show listings of directories that have no index file
-        #[arg(long)]
-        browse: bool,
-    },
+    /// Serve a directory or one page, without a configuration
+    Serve(Serve),
     /// Pass requests on to backends, without a configuration
     Proxy {
-        /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path
+        /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
         #[arg(long, default_value = "127.0.0.1:8080")]
         from: String,
         /// Backends: HOST:PORT, :PORT, [V6]:PORT, unix:/path or srv:NAME; several share the requests
@@ -117,6 +107,14 @@ pub(crate) enum Command {
         #[arg(long, value_name = "SOCKET")]
         socket: Option<String>,
     },
+    /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`
+    HashPassword {
+        /// Name of the user; without it only the hash is printed
+        user: Option<String>,
+        /// Cost of bcrypt: each step doubles the time that a guess takes
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=17))]
+        cost: u32,
+    },
     /// Format configuration files
     Fmt {
         /// Files; none: standard input to standard output
@@ -131,6 +129,38 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Document,
     },
+}
+
+/// What is served, and how.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Serve {
+    /// The directory; or a file, which is then the index of the directory it lies in
+    #[arg(default_value = ".", value_name = "DIR")]
+    pub(crate) path: PathBuf,
+    /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub(crate) listen: String,
+    /// Show listings of directories that have no index file
+    #[arg(long)]
+    pub(crate) browse: bool,
+    /// Name of the index file, in place of index.html and index.htm; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) index: Vec<String>,
+    /// Answer what is not a file with the index file: the page itself looks at the URL
+    #[arg(long)]
+    pub(crate) spa: bool,
+    /// Let the scripts of every other site read the answers (Access-Control-Allow-Origin: *)
+    #[arg(long)]
+    pub(crate) cors: bool,
+    /// Send .br, .zst and .gz files that lie beside a file in its place
+    #[arg(long)]
+    pub(crate) precompressed: bool,
+    /// Send text as it is, without br, zstd or gzip
+    #[arg(long)]
+    pub(crate) no_compress: bool,
+    /// Print no line for each request, as is done where standard error is a terminal
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 /// Documents made from the command line's and the directives' own descriptions.

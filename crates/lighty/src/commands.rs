@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::{Settings, directives};
-use lighty_server::{boot, check, modules};
+use lighty_server::{boot, check, modules, passwords};
 
 use crate::cli::{Cli, Command, Document, Format};
 use crate::{explain, man, report, site};
@@ -23,8 +23,11 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
     let done = match &cli.command {
-        Some(Command::Serve { dir, listen, browse }) => site::configuration(dir, listen, *browse)
-            .and_then(|text| start_text(&cli, "lighty serve", &text)),
+        Some(Command::Serve(serve)) => {
+            let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
+            site::configuration(serve, shows_requests)
+                .and_then(|text| start_text(&cli, "lighty serve", &text))
+        }
         Some(Command::Proxy { from, to, protocol }) => {
             site::proxy(from, to, protocol).and_then(|text| start_text(&cli, "lighty proxy", &text))
         }
@@ -36,6 +39,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
                 explain::print(&config, &sources, &request, cli.format)
             })
         }
+        Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
         None => run_flags(&cli),
@@ -52,9 +56,12 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
-    use Command::{Fmt, Generate, Proxy, Serve};
+    use Command::{Fmt, Generate, HashPassword, Proxy, Serve};
     let command = cli.command.as_ref()?;
-    let takes_none = matches!(command, Serve { .. } | Proxy { .. } | Fmt { .. } | Generate { .. });
+    let takes_none = matches!(
+        command,
+        Serve(_) | Proxy { .. } | Fmt { .. } | Generate { .. } | HashPassword { .. }
+    );
     if takes_none && cli.config.is_some() {
         return Some("this command reads no configuration: -f has no place beside it");
     }
@@ -243,6 +250,18 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&beside);
     }
     result
+}
+
+/// Prints the line of a user file for the password that is typed, or that standard input begins with.
+fn hash_password(user: Option<&str>, cost: u32) -> Result<(), Failure> {
+    if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', '\n', '#'])) {
+        return Err(Failure::Says(format!("{user:?}: a name is not empty and has no `:` or `#`")));
+    }
+    let password = passwords::ask()?;
+    let hash = passwords::hash(&password, cost)?;
+    let user = user.map_or_else(String::new, |user| format!("{user}:"));
+    writeln!(std::io::stdout(), "{user}{hash}")?;
+    Ok(())
 }
 
 fn generate(what: &Document) -> Result<(), Failure> {

@@ -3,26 +3,94 @@
 
 use std::path::Path;
 
+use crate::cli::Serve;
 use crate::commands::Failure;
 
-/// Configuration text for a directory.
-pub(crate) fn configuration(dir: &Path, listen: &str, browse: bool) -> Result<String, Failure> {
-    let says = |text: String| Failure::Says(text);
-    let root =
-        std::fs::canonicalize(dir).map_err(|error| says(format!("{}: {error}", dir.display())))?;
-    if !root.is_dir() {
-        return Err(says(format!("{} is not a directory", dir.display())));
-    }
-    let root = root.to_str().ok_or_else(|| says("the directory's name is not UTF-8".into()))?;
-    let (bind, port) = split(listen)?;
-    let browse = if browse { "enable" } else { "disable" };
-    Ok(format!(
+/// What a terminal shows of each request.
+const TERMINAL_FORMAT: &str = r#"%{%H:%M:%S}t %h \"%r\" %>s %b %{ms}T ms"#;
+
+/// Text that is worth compressing.
+const COMPRESSED: &str = r#"( "text/", "application/javascript", "application/json",
+    "application/manifest+json", "application/wasm", "application/xml", "image/svg+xml" )"#;
+
+/// Configuration text for a directory; `shows_requests` has them printed on standard error.
+pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<String, Failure> {
+    let (root, page) = root_and_page(&serve.path)?;
+    let (bind, port) = split(&serve.listen)?;
+    let index: Vec<String> = match (page, serve.index.is_empty()) {
+        (Some(page), _) => vec![page],
+        (None, false) => serve.index.clone(),
+        (None, true) => vec!["index.html".to_owned(), "index.htm".to_owned()],
+    };
+    let names: Vec<String> = index.iter().map(|name| format!("\"{}\"", quote(name))).collect();
+    let mut text = format!(
         "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {port}\n\
          server.errorlog-level = \"notice\"\n\
-         index-file.names = ( \"index.html\", \"index.htm\" )\ndir-listing.activate = \"{browse}\"\n",
-        quote(root),
+         index-file.names = ( {} )\ndir-listing.activate = \"{}\"\n",
+        quote(&root),
         quote(bind),
-    ))
+        names.join(", "),
+        if serve.browse { "enable" } else { "disable" },
+    );
+    if serve.spa {
+        let page = percent_encoded(&index[0]);
+        text += &format!("url.rewrite-if-not-file = ( \"\" => \"/{page}${{qsa}}\" )\n");
+    }
+    if serve.cors {
+        text += CORS;
+    }
+    if serve.precompressed {
+        text += "deflate.precompressed = \"enable\"\n";
+    }
+    text += &match serve.no_compress {
+        true => "deflate.enabled = \"disable\"\n".to_owned(),
+        false => format!("deflate.mimetypes = {COMPRESSED}\n"),
+    };
+    if shows_requests {
+        text += "accesslog.filename = \"/dev/stderr\"\n";
+        text += &format!("accesslog.format = \"{TERMINAL_FORMAT}\"\n");
+    }
+    Ok(text)
+}
+
+/// What a browser wants to hear before it lets another site's script read an answer (Fetch
+/// Standard, section 3.2, "CORS protocol").
+const CORS: &str = r#"setenv.add-response-header = (
+    "Access-Control-Allow-Origin"  => "*",
+    "Access-Control-Allow-Methods" => "GET, HEAD, OPTIONS",
+    "Access-Control-Allow-Headers" => "*"
+)
+"#;
+
+/// The directory to be served, and the page that was named in place of one.
+fn root_and_page(path: &Path) -> Result<(String, Option<String>), Failure> {
+    let shown = path.display();
+    let says = |text: String| Failure::Says(text);
+    let found = std::fs::canonicalize(path).map_err(|error| says(format!("{shown}: {error}")))?;
+    let text = |path: &Path| {
+        let text = path.to_str().map(str::to_owned);
+        text.ok_or_else(|| says(format!("{shown}: the name is not UTF-8")))
+    };
+    if found.is_dir() {
+        return Ok((text(&found)?, None));
+    }
+    match (found.is_file(), found.parent(), found.file_name()) {
+        (true, Some(parent), Some(name)) => Ok((text(parent)?, Some(text(Path::new(name))?))),
+        _ => Err(says(format!("{shown} is neither a directory nor a file"))),
+    }
+}
+
+/// A file's name as a part of a URL.
+fn percent_encoded(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut url, byte| {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                url.push(char::from(byte));
+            }
+            other => url += &format!("%%{other:02X}"),
+        }
+        url
+    })
 }
 
 /// Configuration text for a server that only passes requests on.
@@ -50,7 +118,7 @@ fn backend(to: &str) -> String {
     }
 }
 
-const LISTEN_FORMS: &str = "expected ADDR:PORT, :PORT, [V6]:PORT or a path";
+const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
 
 /// Only `\"` is an escape in the language.
 fn quote(text: &str) -> String {
@@ -62,6 +130,9 @@ fn split(listen: &str) -> Result<(&str, u16), Failure> {
         return Ok((listen, 80));
     }
     let wrong = || Failure::Says(format!("--listen {listen}: {LISTEN_FORMS}"));
+    if listen.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(("127.0.0.1", listen.parse().map_err(|_| wrong())?));
+    }
     let (host, port) = match listen.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
         _ => return Err(wrong()),
@@ -78,11 +149,30 @@ mod tests {
         let split = |text| split(text).ok();
         assert_eq!(split("127.0.0.1:8080"), Some(("127.0.0.1", 8080)));
         assert_eq!(split(":81"), Some(("", 81)));
+        assert_eq!(split("8080"), Some(("127.0.0.1", 8080)));
+        assert_eq!(split("70000"), None);
+        assert_eq!(split(""), None);
         assert_eq!(split("[::1]:82"), Some(("[::1]", 82)));
         assert_eq!(split("/run/x.sock"), Some(("/run/x.sock", 80)));
         assert_eq!(split("::1"), None);
         assert_eq!(split("host"), None);
         assert_eq!(split("host:70000"), None);
+    }
+
+    #[test]
+    fn a_page_is_the_index_of_its_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let page = dir.path().join("a b.html");
+        std::fs::write(&page, "").expect("a page");
+        let (root, name) = root_and_page(&page).ok().expect("it is there");
+        assert!(
+            page.starts_with(&root)
+                || root.ends_with(&*dir.path().file_name().unwrap().to_string_lossy())
+        );
+        assert_eq!(name.as_deref(), Some("a b.html"));
+        assert_eq!(percent_encoded("a b.html"), "a%%20b.html");
+        assert_eq!(root_and_page(dir.path()).ok().map(|(_, page)| page), Some(None));
+        assert!(root_and_page(&dir.path().join("none")).is_err());
     }
 
     #[test]
@@ -92,6 +182,6 @@ mod tests {
         let backends = "( \"127.0.0.1:3000\", \"app:81\", \"unix:/run/a\\\"b\" )";
         assert!(text.contains(backends), "{text}");
         assert!(text.contains("server.port = 8080"), "{text}");
-        assert!(proxy("8080", &to, "http").is_err());
+        assert!(proxy("host", &to, "http").is_err());
     }
 }

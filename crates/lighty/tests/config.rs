@@ -287,23 +287,6 @@ fn the_start_is_announced_with_address_and_engine() {
 }
 
 #[test]
-fn a_directory_is_served_without_a_configuration() {
-    let setup = lighty!().file("a.txt", "hello\n").file("dir/b", "x");
-    let root = setup.root("");
-    let root = root.to_str().expect("UTF-8").to_owned();
-    let mut server = setup.spawn(&["serve", &root, "--listen", "127.0.0.1:0", "--browse"]);
-    server.await_log("http://127.0.0.1:");
-    let mut client = Client::tcp(server.listening()[0]);
-    client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.response().text(), "hello\n");
-    client.send("GET /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
-    let listing = client.response();
-    assert_eq!(listing.status, 200);
-    assert!(listing.text().contains("href=\"b\""), "{listing:?}");
-    server.stop();
-}
-
-#[test]
 fn conditions_choose_document_root_tag_and_types() {
     let server = lighty!()
         .file("a.x", "default\n")

@@ -1,5 +1,7 @@
 //! Passwords as files keep them: in plain text, or as what `htpasswd` and `crypt(3)` make of them.
 
+use std::io;
+
 use lighty_http::base64;
 use md5::Digest;
 use sha1::Sha1;
@@ -65,6 +67,34 @@ impl Password {
         }
     }
 }
+
+/// A line's hash for `auth.backend.htpasswd.userfile`: bcrypt (`$2y$`), with `cost` from 4 to 31.
+///
+/// # Errors
+/// A password that is empty, that bcrypt would cut, or that no browser's dialogue takes; a cost out
+/// of range.
+pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
+    let refused = match password {
+        [] => Some("an empty password protects nothing"),
+        long if long.len() > BCRYPT_BYTES_MAX => {
+            Some("bcrypt reads 72 bytes of a password and would ignore the rest")
+        }
+        odd if odd.iter().any(u8::is_ascii_control) => {
+            Some("the password has control characters, which no browser's dialogue takes")
+        }
+        _ => None,
+    };
+    if let Some(why) = refused {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let salt = lighty_io::entropy::random_bytes()?;
+    let hashed = bcrypt::hash_with_salt(password, cost, salt);
+    let parts = hashed.map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(parts.format_for_version(bcrypt::Version::TwoY))
+}
+
+/// Bytes of a password that bcrypt looks at.
+const BCRYPT_BYTES_MAX: usize = 72;
 
 const TORN: &str = "a hash that is not well-formed";
 
@@ -154,6 +184,17 @@ mod tests {
             let words = Password::parse(text).err().unwrap_or_default();
             assert!(words.contains(word), "{text}: {words}");
         }
+    }
+
+    #[test]
+    fn a_hash_that_is_made_is_understood() {
+        let hash = hash_password(b"open sesame", 4).expect("a hash");
+        let parsed = Password::parse(&hash).expect("well-formed");
+        assert!(parsed.verify(b"open sesame") && !parsed.verify(b"open"), "{hash}");
+        let longest = [b'x'; BCRYPT_BYTES_MAX];
+        assert!(hash_password(&longest, 4).is_ok());
+        assert!(hash_password(&[b'x'; BCRYPT_BYTES_MAX + 1], 4).is_err());
+        assert!(hash_password(b"", 4).is_err() && hash_password(b"a\tb", 4).is_err());
     }
 
     #[test]

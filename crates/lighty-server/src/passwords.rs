@@ -1,0 +1,42 @@
+//! A password for a user file: asked for at a terminal, and made into what the file keeps.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use lighty_io::terminal::Silenced;
+pub use lighty_modules::auth::hash_password as hash;
+
+/// Asks twice at a terminal, without showing what is typed; else takes the first line of standard
+/// input, as a script would give it.
+///
+/// # Errors
+/// What reading says, or that the two differ.
+pub fn ask() -> io::Result<Vec<u8>> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return line(&mut stdin.lock());
+    }
+    let _silenced = Silenced::new(&stdin)?;
+    let typed = |prompt: &str| {
+        write!(io::stderr(), "{prompt}: ")?;
+        let typed = line(&mut stdin.lock());
+        writeln!(io::stderr())?;
+        typed
+    };
+    let password = typed("Password")?;
+    match typed("Once more")? == password {
+        true => Ok(password),
+        false => Err(io::Error::other("the two passwords differ")),
+    }
+}
+
+fn line(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    input.read_until(b'\n', &mut line)?;
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    }
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    Ok(line)
+}

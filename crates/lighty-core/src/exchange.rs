@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::fault::{Fate, Fault};
 use crate::log::About;
 use crate::physical::Physical;
 use crate::request::Request;
+use crate::request_id::RequestId;
 use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::services::Services;
@@ -111,6 +112,7 @@ pub struct Exchange {
     /// Refusals are not written to the error log: what is asked for is only what might be shown.
     pub quiet: bool,
     pub(crate) path_known: bool,
+    id: Cell<Option<RequestId>>,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
 }
@@ -165,6 +167,7 @@ impl Exchange {
             within: None,
             quiet: false,
             path_known: false,
+            id: Cell::new(None),
             owed: Fields::default(),
         }
     }
@@ -201,7 +204,20 @@ impl Exchange {
         self.within = None;
         self.quiet = false;
         self.path_known = false;
+        self.id.set(None);
         self.owed.clear();
+    }
+
+    /// The request's name in logs and on error pages, which it is given when somebody asks for it.
+    pub fn id(&self) -> RequestId {
+        let id = self.id.get().unwrap_or_else(|| self.services.request_ids.next());
+        self.id.set(Some(id));
+        id
+    }
+
+    /// Takes the name of the request that this one is a part of.
+    pub(crate) fn share_id(&self, whole: &Exchange) {
+        self.id.set(Some(whole.id()));
     }
 
     /// The URL in parts, for replacements.
@@ -302,6 +318,7 @@ impl Exchange {
             target: &self.request.target_raw,
             path: &path,
             limit: "",
+            id: Some(self.id()),
         };
         self.services.log.line(level, self.services.clock.unix_s(), message, about);
     }

@@ -7,8 +7,9 @@
 //! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
-//! `settings` and `directives`, `fault`, `limits`, `counters`, `log`, `error_output`, `trace`, `board`,
-//! `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`, `places`, `strftime`.
+//! `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
+//! `trace`, `board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`,
+//! `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -18,6 +19,7 @@ pub mod counters;
 pub mod directives;
 pub mod environment;
 pub mod error_output;
+pub mod error_page;
 pub mod exchange;
 pub mod fault;
 pub mod filter;
@@ -32,6 +34,7 @@ pub mod pipeline;
 pub mod places;
 pub mod read_ahead;
 pub mod request;
+pub mod request_id;
 pub mod response;
 pub mod rules;
 pub mod sendfile;

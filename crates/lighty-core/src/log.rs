@@ -6,6 +6,7 @@ use std::fmt::Write;
 use lighty_io::log_writer::LogHandle;
 
 use crate::error_output::ProgramRate;
+use crate::request_id::RequestId;
 
 /// How much a line matters; `server.errorlog-level` is the least that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +45,7 @@ pub struct About<'a> {
     pub target: &'a [u8],
     pub path: &'a [u8],
     pub limit: &'a str,
+    pub id: Option<RequestId>,
 }
 
 /// The error log as one worker sees it.
@@ -120,6 +122,9 @@ fn text_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> Strin
     if !about.path.is_empty() {
         let _ = write!(line, ", path: \"{}\"", printable(about.path));
     }
+    if let Some(id) = about.id {
+        let _ = write!(line, ", id: {id}");
+    }
     line.push('\n');
     line
 }
@@ -154,6 +159,9 @@ fn json_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> Strin
     field("target", about.target);
     field("path", about.path);
     field("limit", about.limit.as_bytes());
+    if let Some(id) = about.id {
+        field("id", id.to_string().as_bytes());
+    }
     line.extend_from_slice(b"}\n");
     String::from_utf8_lossy(&line).into_owned()
 }

@@ -69,16 +69,3 @@ impl Response {
         matches!(self.body, Body::Empty) && self.described_length.is_none()
     }
 }
-
-/// Fills in the built-in error page for the response's status.
-pub fn default_error_page(response: &mut Response) {
-    let status = response.status;
-    let page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
-         <meta name=\"color-scheme\" content=\"light dark\"><title>{code} {reason}</title></head>\n\
-         <body><h1>{code} {reason}</h1></body>\n</html>\n",
-        code = status.code(),
-        reason = status.reason(),
-    );
-    response.set_text(status, "text/html; charset=utf-8", page);
-}

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache};
 use lighty_io::clock::Clock;
+use lighty_io::entropy::random_bytes;
 use lighty_io::file::{FileEngine, Root};
 use lighty_io::stat_cache::StatCache;
 
@@ -16,6 +17,7 @@ use crate::fault::Fault;
 use crate::limits;
 use crate::log::Log;
 use crate::module::ModuleList;
+use crate::request_id::RequestIds;
 use crate::settings::Settings;
 
 /// One per worker thread, shared by its requests.
@@ -25,6 +27,7 @@ pub struct Services {
     pub stat_cache: StatCache,
     pub log: Log,
     pub counters: Counters,
+    pub request_ids: RequestIds,
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
@@ -65,6 +68,7 @@ impl Services {
             stat_cache,
             log,
             counters: Counters::default(),
+            request_ids: RequestIds::new(seed()),
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
@@ -204,6 +208,12 @@ impl Services {
         self.roots.borrow_mut().clear();
         self.stat_cache.clear();
     }
+}
+
+/// Where a worker begins to name requests: elsewhere than every other one, and than at the last start.
+fn seed() -> u64 {
+    let random = random_bytes::<8>().map(u64::from_ne_bytes);
+    random.unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
 fn is_out_of_descriptors(error: &std::io::Error) -> bool {

@@ -79,6 +79,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     part.fields_changed = parent.fields_changed;
     part.client_known = parent.client_known;
     part.counted = parent.counted;
+    part.share_id(parent);
     part.key_bucket.clone_from(&parent.key_bucket);
     part
 }

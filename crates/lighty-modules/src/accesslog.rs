@@ -136,6 +136,7 @@ impl AccessLog {
             },
             elapsed_us,
             upstream: ex.upstream.as_deref(),
+            id: ex.id(),
             begin: Moment { local: local(&self.begin, begin_s), micros: begin_us },
             end: Moment { local: local(&self.end, end_s), micros: end_us },
         }
@@ -175,6 +176,7 @@ fn method(request: &Request) -> &[u8] {
 #[cfg(test)]
 const JSON_KEYS: &[&str] = &[
     "time",
+    "id",
     "client",
     "user",
     "host",

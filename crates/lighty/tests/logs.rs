@@ -265,3 +265,22 @@ fn the_error_log_can_be_json() {
         assert!(line.starts_with("{\"time\":\"") && line.ends_with('}'), "{line}");
     }
 }
+
+#[test]
+fn an_error_page_leads_to_the_lines_about_it() {
+    let server = lighty!()
+        .file("secret", "")
+        .config(
+            "accesslog.filename = \"@DIR@/access.log\"\naccesslog.format = \"%s %L\"\n\
+             debug.log-request-handling = \"enable\"\nurl.access-deny = ( \"secret\" )",
+        )
+        .start();
+    let page = server.get("/secret");
+    assert_eq!(page.status, 403);
+    let (_, behind) = page.text().split_once("Request ").expect("the request's name");
+    let id = behind.split('<').next().expect("a name").to_owned();
+    server.await_log(&format!("id: {id}"));
+    assert_eq!(lines(&server, "access.log", 1), [format!("403 {id}")]);
+    let other = server.get("/secret");
+    assert!(!other.text().contains(&id) && other.body.len() == page.body.len());
+}

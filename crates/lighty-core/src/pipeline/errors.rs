@@ -6,11 +6,11 @@ use lighty_http::{Fields, Known, Method, Status};
 
 use super::begin_again;
 use crate::body::RequestBody;
+use crate::error_page;
 use crate::exchange::{ErrorHandler, Exchange, Rewriting};
 use crate::kept;
 use crate::limits::ERROR_PAGE_BYTES_MAX;
 use crate::log::Level;
-use crate::response::default_error_page;
 
 /// An error handler that is to be called.
 pub(super) struct Wanted {
@@ -104,7 +104,10 @@ pub(super) fn restore_method(ex: &mut Exchange) {
 pub(super) async fn fill_error_page(ex: &mut Exchange) {
     match read_error_page(ex).await {
         Some(page) => ex.response.set_text(ex.response.status, "text/html", page),
-        None => default_error_page(&mut ex.response),
+        None => {
+            let id = ex.id();
+            error_page::fill(&mut ex.response, id);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) enum Part {
         masked: bool,
     },
     LocalAddress,
+    /// `%L`: the name on the error page and in the error log (Apache's mod_log_config).
+    RequestId,
     User,
     Time {
         when: When,
@@ -112,7 +114,7 @@ pub(super) struct FormatError {
     pub(super) message: String,
 }
 
-const LETTERS: &str = "h l u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
+const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
 const UPSTREAM_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
      `upstream-first-byte` or `upstream-tries`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
@@ -288,6 +290,7 @@ fn plain(letter: char) -> Option<Part> {
     Some(match letter {
         '%' => Part::Literal(b"%".as_slice().into()),
         // What identd said, which no server asks any more.
+        'L' => Part::RequestId,
         'l' => Part::Literal(b"-".as_slice().into()),
         'h' | 'a' => Part::Client { masked: false },
         'A' => Part::LocalAddress,

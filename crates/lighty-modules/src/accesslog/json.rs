@@ -16,6 +16,7 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     rfc3339(&record.end, out);
     out.push(b'"');
+    string("id", record.id.to_string().as_bytes(), out);
     string("client", record.client.as_bytes(), out);
     string("user", record.user, out);
     string("host", record.host, out);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use lighty_core::Environment;
+use lighty_core::request_id::RequestId;
 use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
 use lighty_io::local_time::LocalTime;
@@ -45,6 +46,7 @@ pub(super) struct Record<'a> {
     pub(super) elapsed_us: u64,
     /// The way to a backend, if it was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
+    pub(super) id: RequestId,
     pub(super) begin: Moment,
     pub(super) end: Moment,
 }

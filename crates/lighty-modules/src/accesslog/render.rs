@@ -22,6 +22,7 @@ pub(super) fn line(format: &Format, escaping: Escaping, record: &Record<'_>, out
 fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
     match part {
         Part::Literal(text) => out.extend_from_slice(text),
+        Part::RequestId => out.extend_from_slice(record.id.to_string().as_bytes()),
         Part::Client { masked: false } => or_dash(record.client.as_bytes(), escaping, out),
         Part::Client { masked: true } => masked(record, out),
         Part::LocalAddress => or_dash(record.local_address().as_bytes(), escaping, out),

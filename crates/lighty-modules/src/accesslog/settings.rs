@@ -105,7 +105,7 @@ fn what() -> Vec<Row> {
             .since("lighty 0.1")
             .doc(
                 "Writes a JSON object for each request instead of `accesslog.format`. Its keys \
-                 are `time` (RFC 3339, when the answer was complete), `client`, `user`, `host`, \
+                 are `time` (RFC 3339, when the answer was complete), `id` (as `%L`), `client`, `user`, `host`, \
                  `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
                  head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
                  (`keep-alive`, `close` or `aborted`). What is not known is `null`. A request that \
@@ -125,6 +125,7 @@ can forge a line or end a quote.
 | `%h`, `%a` | the client's address; `%{mask}h` without its host part (the last byte of IPv4, all but 48 bits of IPv6) |
 | `%A`, `%p` | address and port of the listener; `%{remote}p` is the client's port |
 | `%l`, `%u` | `-`; the authenticated user |
+| `%L` | the request's name on error pages and in the error log |
 | `%t` | when the answer was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
 | `%r` | the request line as it came; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
 | `%s`, `%>s` | status |

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use lighty_core::Environment;
+use lighty_core::request_id::RequestIds;
 use lighty_http::{Fields, Known};
 use lighty_io::local_time::LocalTime;
 use proptest::prelude::*;
@@ -49,6 +50,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         connection: Connection::KeepAlive,
         elapsed_us: 1_234_567,
         upstream: None,
+        id: RequestIds::new(0).next(),
         begin: moment(WHEN - 2, 5000),
         end: moment(WHEN, 123_456),
     }

@@ -403,7 +403,8 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
             // A field that would split the answer is ours or the configuration's fault.
             Err(fault) => {
                 ex.fail_saying(Fault::Internal, &fault.to_string());
-                lighty_core::response::default_error_page(&mut ex.response);
+                let id = ex.id();
+                lighty_core::error_page::fill(&mut ex.response, id);
             }
         }
     }

@@ -31,7 +31,7 @@ done
 cp -r docs/manual packaging "$dist/"
 if command -v python3 >/dev/null; then
     python3 scripts/manual-html.py docs/manual "$dist/html/manual"
-    cp examples/site/root/style.css "$dist/html/"
+    cp examples/site/root/style.css examples/site/root/favicon.svg "$dist/html/"
 fi
 cp README.md LICENSE CHANGELOG.md SECURITY.md "$dist/"
 tar -C "$dist" -czf "target/$name.tar.gz" --transform "s|^\.|$name|" .

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Renders the manual's Markdown as HTML pages: scripts/manual-html.py docs/manual DIR
 
-The pages link to style.css in the directory above DIR, as the example site has it. What is
+The pages link to style.css in the directory above DIR, as the example site has it; search.js beside them
+holds every section's text and the search over it, and is loaded when somebody searches. What is
 understood is what the manual uses: headings, paragraphs, lists, tables, fenced code, inline code,
 bold and italic text, links. Nothing but the standard library is needed.
 """
 
 import html
+import json
 import os
 import re
 import sys
@@ -81,6 +83,13 @@ class Page:
         self.out = []
         self.title = "lighty"
         self.sections = []
+
+    def texts(self):
+        """Each section's anchor, heading and text, for the search."""
+        parts = re.split(r'<h[1-6] id="([^"]*)">(.*?)<a class="here".*?</h[1-6]>', "\n".join(self.out))
+        for anchor, heading, body in zip(parts[1::3], parts[2::3], parts[3::3]):
+            words = [html.unescape(re.sub(r"<[^>]+>", " ", part)) for part in (heading, body)]
+            yield anchor, *(" ".join(text.split()) for text in words)
 
     def render(self):
         while self.at < len(self.lines):
@@ -190,6 +199,24 @@ def navigation(pages, current, up):
     return "<ul>" + "".join(links) + "</ul>"
 
 
+SEARCH = """<form class="search" role="search"><label for="search">Search</label>
+<input id="search" type="search" autocomplete="off" placeholder="Search the manual" data-up="UP">
+<ul id="found" aria-live="polite" hidden></ul></form>
+<script>
+{
+  const field = document.getElementById("search");
+  const load = () => {
+    field.removeEventListener("focus", load);
+    document.head.append(Object.assign(document.createElement("script"), { src: "UPsearch.js" }));
+  };
+  field.addEventListener("focus", load);
+  addEventListener("keydown", (event) => {
+    if (event.key === "/" && !event.target.closest("input, textarea")) { event.preventDefault(); field.focus(); }
+  });
+}
+</script>"""
+
+
 def document(page, body, pages, name):
     up = "../" * name.count("/")
     nav = navigation(pages, name, up)
@@ -207,9 +234,11 @@ def document(page, body, pages, name):
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title} - lighty</title>
 <link rel="stylesheet" href="{up}../style.css">
+<link rel="icon" href="{up}../favicon.svg" type="image/svg+xml">
 </head>
 <body class="manual">
 <nav><a href="{up}../index.html">Start</a><a href="{up}../gallery/index.html">Gallery</a><a href="{up}index.html" aria-current="page">Manual</a></nav>
+{SEARCH.replace("UP", up)}
 <div class="columns">
 <details class="pages" open><summary>Pages</summary>{nav}</details>
 <main>
@@ -229,15 +258,26 @@ def main():
         sys.exit(__doc__.strip().split("\n")[0])
     manual, out = Path(sys.argv[1]), Path(sys.argv[2])
     pages = contents(manual)
+    sections = []
     for source in sorted(manual.rglob("*.md")):
         name = source.relative_to(manual).as_posix()
         page = Page(source.read_text("utf-8"))
         body = page.render()
-        target = (out / name).with_suffix(".html")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(target.name + ".new")
-        fresh.write_text(document(page, body, pages, name), "utf-8")
-        os.replace(fresh, target)
+        target = Path(name).with_suffix(".html")
+        write(out / target, document(page, body, pages, name))
+        for anchor, heading, text in page.texts():
+            sections.append([target.as_posix(), anchor, page.title, heading, text])
+    index = json.dumps(sections, ensure_ascii=False, separators=(",", ":"))
+    search = (Path(__file__).parent / "manual-search.js").read_text("utf-8")
+    write(out / "search.js", f"const manualSections = {index};\n{search}")
+
+
+def write(target, text):
+    """Whoever reads the file meanwhile sees the old one whole or the new one whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(target.name + ".new")
+    fresh.write_text(text, "utf-8")
+    os.replace(fresh, target)
 
 
 main()

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lighty_io::panics;
 use tokio::sync::{mpsc, oneshot};
 
 /// How long a worker may take to answer before it is reported as missing.
@@ -141,8 +142,10 @@ impl Desk {
     /// Answers questions for as long as it is polled.
     pub async fn answer(mut self, mut report: impl FnMut() -> Report) {
         while let Some(question) = self.0.recv().await {
-            // Whoever asked may have lost patience.
-            let _ = question.send(report());
+            // Whoever asked may have lost patience; one that panics has nothing to say this once.
+            if let Ok(report) = panics::caught_in(&mut report) {
+                let _ = question.send(report);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
+use lighty_io::panics;
 use lighty_io::pool::ThreadPool;
 use lighty_io::spool::{Spool, SpoolOptions};
 use tokio::task::AbortHandle;
@@ -87,6 +88,7 @@ impl SpooledAnswer {
             log: ex.services.log.clone(),
             clock: ex.services.clock.clone(),
             has_complained: false,
+            has_ended: false,
         };
         let filling = tokio::task::spawn_local(filler.run()).abort_handle();
         Self { basin, filling, length, trailers: None, fault: None }
@@ -207,17 +209,33 @@ struct Filler<S> {
     log: Log,
     clock: lighty_io::clock::Clock,
     has_complained: bool,
+    has_ended: bool,
+}
+
+impl<S> Drop for Filler<S> {
+    /// Whoever reads must not wait for one that is gone.
+    fn drop(&mut self) {
+        let mut basin = self.basin.borrow_mut();
+        if basin.end.is_none() && !self.has_ended {
+            let words = "reading an answer ahead broke off";
+            let fault = (Fault::Internal, words.to_owned());
+            basin.end = Some(End::Cut(io::Error::other(words), Some(fault)));
+            basin.wake_reader();
+        }
+    }
 }
 
 impl<S: Ahead> Filler<S> {
     async fn run(mut self) {
         let end = loop {
+            panics::point("spool");
             match std::future::poll_fn(|cx| self.source.poll_piece(cx)).await {
                 Some(Ok(bytes)) => self.store(bytes).await,
                 Some(Err(error)) => break End::Cut(error, self.source.fault()),
                 None => break End::Whole(self.source.trailers().cloned()),
             }
         };
+        self.has_ended = true;
         let mut basin = self.basin.borrow_mut();
         basin.end = Some(end);
         basin.wake_reader();

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::panics;
 use crate::ticks::Ticks;
 
 /// How stale the clock may become in a loop that never parks.
@@ -159,9 +160,16 @@ impl Clock {
         let mut ticks = Ticks::every(Duration::from_millis(CLOCK_TICK_MS));
         loop {
             ticks.next().await;
+            panics::point("clock");
             self.compare();
             self.refresh();
         }
+    }
+
+    /// The same as a task of this thread, which begins again should it panic.
+    pub fn spawn_tick(&self) {
+        let clock = self.clone();
+        panics::keep("clock", move || clock.clone().tick());
     }
 }
 

@@ -16,7 +16,7 @@
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `pool` (where what
 //! may block waits), `clerk` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
-//! `signals`, `slice`, `threads`, `memory`, `entropy`, `load`, `forbidden` and `privileges`, which the
+//! `signals`, `panics`, `slice`, `threads`, `memory`, `entropy`, `load`, `forbidden` and `privileges`, which the
 //! process needs and a request does not.
 
 pub mod cache_file;
@@ -31,6 +31,7 @@ pub mod load;
 pub mod local_time;
 pub mod log_writer;
 pub mod memory;
+pub mod panics;
 pub mod pool;
 pub mod privileges;
 pub mod resolve;

@@ -112,10 +112,18 @@ impl BoundSocket {
             BindSpec::Inet(address) => bind_inet(*address, options),
             BindSpec::Unix(path) => bind_unix(path, options),
         };
-        bound.map_err(|error| {
-            let why = refused::reason(spec, &error);
-            io::Error::new(error.kind(), format!("cannot bind {spec}: {error}{why}"))
-        })
+        bound.map_err(|error| cannot_bind(spec, &error))
+    }
+
+    /// Whether an address is free for a socket that shares it with nobody. Nothing listens there
+    /// meanwhile: whoever connected would be accepted by nobody.
+    ///
+    /// # Errors
+    /// What the kernel said, with the address in the text.
+    pub fn refuse_taken(address: SocketAddr, options: &BindOptions) -> io::Result<()> {
+        let alone = BindOptions { reuse_port: false, ..options.clone() };
+        let bound = bound_inet(address, &alone).map(drop);
+        bound.map_err(|error| cannot_bind(&BindSpec::Inet(address), &error))
     }
 
     /// Where it listens: with the port that the kernel chose if 0 was asked for.
@@ -172,7 +180,13 @@ impl BoundSocket {
     }
 }
 
-fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSocket> {
+fn cannot_bind(spec: &BindSpec, error: &io::Error) -> io::Error {
+    let why = refused::reason(spec, error);
+    io::Error::new(error.kind(), format!("cannot bind {spec}: {error}{why}"))
+}
+
+/// A socket at an address; nobody can connect yet.
+fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if options.reuse_port {
@@ -184,6 +198,11 @@ fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSock
     // Connections inherit it from the listener, so that no call is needed for each of them.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&SockAddr::from(address))?;
+    Ok(socket)
+}
+
+fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSocket> {
+    let socket = bound_inet(address, options)?;
     if let Some(seconds) = options.defer_accept_s {
         set_defer_accept(&socket, seconds)?;
     }

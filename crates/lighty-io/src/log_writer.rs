@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use sink::Sink;
 
-use crate::threads;
+use crate::{panics, threads};
 
 /// Bytes that wait for one handle at most; what does not fit is dropped and counted.
 pub const HANDLE_BYTES_MAX: usize = 4 << 20;
@@ -91,7 +91,8 @@ type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// Says where to report that a log lost lines or cannot be written. Holds for the process, the
+/// Says where to report that a log lost lines or cannot be written, or that a task began again.
+/// Holds for the process, the
 /// first caller wins; without it reports go to stderr. `report` is called on the log's own
 /// thread and must not wait.
 pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
@@ -99,7 +100,7 @@ pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
     let _ = REPORT.set(Box::new(report));
 }
 
-fn report(text: &str) {
+pub(crate) fn report(text: &str) {
     match REPORT.get() {
         Some(report) => report(text),
         // Nobody is left to tell that this failed.
@@ -253,8 +254,10 @@ impl Shared {
         let cell = Arc::new(Mutex::new(Some(sink)));
         let given = Arc::clone(&cell);
         let started = threads::start("log", Some(STACK_BYTES), move || {
-            if let Some(sink) = lock(&given).take() {
-                shared.write_until_stopped(sink);
+            let Some(mut sink) = lock(&given).take() else { return };
+            // Nobody else can write to the log, so a panic must not end it.
+            while panics::caught_in(|| shared.write_until_stopped(&mut sink)).is_err() {
+                std::thread::sleep(panics::REST);
             }
         });
         if started.is_err() {
@@ -275,17 +278,18 @@ impl Shared {
     }
 
     /// The thread.
-    fn write_until_stopped(&self, mut sink: Sink) {
+    fn write_until_stopped(&self, sink: &mut Sink) {
         let mut bytes = Vec::new();
         loop {
+            panics::point("log");
             let (flush, mut order) = {
                 let mut control = lock(&self.control);
                 control.lines = false;
                 let reopen = std::mem::take(&mut control.reopen);
                 (control.flushes_wanted, Order { stop: control.stop, reopen })
             };
-            let written = self.write_all_buffers(&mut sink, &mut bytes, &mut order);
-            self.reopen_as_told(&mut sink, &mut order);
+            let written = self.write_all_buffers(sink, &mut bytes, &mut order);
+            self.reopen_as_told(sink, &mut order);
             let mut control = lock(&self.control);
             if written {
                 control.flushes_done = flush;

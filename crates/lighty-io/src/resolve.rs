@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::threads;
+use crate::{panics, threads};
 
 pub use watch::{Resolved, Standing, Watch};
 
@@ -306,7 +306,11 @@ async fn serve(
                 let _ = give.send(asker.ask(&question).await);
                 drop(room);
             })),
-            Job::Watch(task) => drop(tokio::spawn(task.run(asker))),
+            Job::Watch(task) => drop(tokio::spawn(async move {
+                while let Err(panicked) = panics::catch(task.run(&asker)).await {
+                    panics::rest("resolver", &panicked).await;
+                }
+            })),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lighty_io::clock::Clock;
+use lighty_io::panics;
 use lighty_io::ticks::Ticks;
 
 /// How late a limit may be noticed, in milliseconds.
@@ -42,6 +43,7 @@ impl Deadlines {
         let mut ticks = Ticks::every(Duration::from_millis(TICK_MS));
         loop {
             ticks.next().await;
+            panics::point("proxy deadlines");
             self.clock.refresh();
             self.wake_overdue();
         }

@@ -10,6 +10,7 @@ use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::connect::ConnectOptions;
+use lighty_io::panics;
 use lighty_io::ticks::Ticks;
 
 use crate::balance::Choice;
@@ -59,8 +60,10 @@ impl Local {
     pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
         let worker = registry.enlist();
         let local = Self::new(worker, clock, log, registry);
-        tokio::task::spawn_local(Rc::clone(&local.deadlines).tick());
-        tokio::task::spawn_local(Rc::clone(&local).sweep());
+        let deadlines = Rc::clone(&local.deadlines);
+        panics::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
+        let swept = Rc::clone(&local);
+        panics::keep("proxy sweep", move || Rc::clone(&swept).sweep());
         local
     }
 
@@ -90,7 +93,10 @@ impl Local {
         let upstream = self.registry.upstream(spec);
         let known = Known { upstream: Arc::clone(&upstream), _spec: Arc::clone(spec) };
         self.known.borrow_mut().insert(Arc::as_ptr(spec), known);
-        tokio::task::spawn_local(Rc::clone(self).give_up_idle(Arc::clone(&upstream)));
+        let (local, reclaimed) = (Rc::clone(self), Arc::clone(&upstream));
+        panics::keep("proxy places", move || {
+            Rc::clone(&local).give_up_idle(Arc::clone(&reclaimed))
+        });
         upstream
     }
 
@@ -98,6 +104,7 @@ impl Local {
     async fn give_up_idle(self: Rc<Self>, upstream: Arc<Upstream>) {
         loop {
             upstream.reclaim.notified().await;
+            panics::point("proxy places");
             self.pool.reclaim(&upstream);
         }
     }
@@ -107,6 +114,7 @@ impl Local {
         let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
         loop {
             ticks.next().await;
+            panics::point("proxy sweep");
             self.pool.sweep(self.clock.mono_ms());
             self.pieces.trim();
         }

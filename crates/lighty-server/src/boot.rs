@@ -17,6 +17,7 @@ use lighty_core::settings::ServerSettings;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
+use lighty_io::panics;
 use lighty_io::pool::{Lane, ThreadPool};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
@@ -33,6 +34,7 @@ use crate::counts;
 use crate::hearing::Hearing;
 use crate::listeners::{self, Bound};
 use crate::modules::Shared;
+use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::upstreams::UpstreamFigures;
 
@@ -87,10 +89,14 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     // It reads the system's lists of hosts and name servers: later there may be another root.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     give_up_rights(&server)?;
-    start_threads(&logs)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+    let panicking = log.clone();
+    panics::report_to(move |text| {
+        panicking.line(Level::Error, wall_s(), text, About::default());
+    });
+    start_threads(&logs)?;
     let trouble = log.clone();
     log_writer::report_trouble_to(move |text| {
         trouble.line(Level::Error, wall_s(), text, About::default());
@@ -98,6 +104,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
 
     let board = Board::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(&upstreams))));
+    board.add(Arc::new(Panics));
     let shared = Shared {
         board,
         started_s: wall_s(),
@@ -117,11 +124,15 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         logs.errors.reopen();
         logs.access.reopen();
     };
-    let report = || counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
+    let report = || {
+        counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
+        counts::panics().iter().for_each(|line| say(Level::Error, line));
+    };
     let ended = wait_for_end(ears, &mut fleet, &server, &say, reopen, report);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(fleet.files);
+    counts::panics().iter().for_each(|line| say(Level::Error, line));
     end_logs(&logs, &say);
     ended
 }
@@ -401,11 +412,13 @@ fn wait_for_end(
         loop {
             let signal = tokio::select! {
                 signal = signals.next() => signal,
+                worker = hearing.loses() => {
+                    let why = format!("worker {worker} has ended by a panic");
+                    return give_up(fleet, patience, &mut signals, say, why).await;
+                }
                 () = hearing.ends() => {
-                    let why = "no listener accepts connections any more";
-                    say(Level::Error, &format!("{why}: stopping"));
-                    graceful(fleet, patience.min(DEAF_PATIENCE), &mut signals).await;
-                    return Err(BootError(why.into()));
+                    let why = "no listener accepts connections any more".to_owned();
+                    return give_up(fleet, patience, &mut signals, say, why).await;
                 }
             };
             match signal {
@@ -433,6 +446,20 @@ fn wait_for_end(
             }
         }
     })
+}
+
+/// Ends the process, which cannot do its work any more, in order: what watches over it sees how it
+/// ended, and starts another.
+async fn give_up(
+    fleet: &mut Fleet,
+    patience: Duration,
+    signals: &mut Signals,
+    say: &dyn Fn(Level, &str),
+    why: String,
+) -> Result<(), BootError> {
+    say(Level::Error, &format!("{why}: stopping"));
+    graceful(fleet, patience.min(DEAF_PATIENCE), signals).await;
+    Err(BootError(why))
 }
 
 fn stop(fleet: &Fleet, command: Command) {

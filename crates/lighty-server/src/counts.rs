@@ -8,6 +8,12 @@ use lighty_proxy::stats;
 
 use crate::worker::Worker;
 
+/// A line about panics, if there were any: each is a bug to report.
+pub(crate) fn panics() -> Option<String> {
+    let count = lighty_io::panics::count();
+    (count > 0).then(|| format!("{count} panics since the start, see the lines above"))
+}
+
 /// Requests and connections, then the network backend's and the file engine's reads. Bytes, and
 /// milliseconds of waiting summed over the connections that waited.
 pub(crate) fn line(index: usize, worker: &Worker) -> String {

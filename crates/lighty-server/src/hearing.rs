@@ -14,6 +14,9 @@ pub struct Hearing(Arc<Shared>);
 struct Shared {
     ears: AtomicUsize,
     deaf: Notify,
+    /// The number of a worker that was lost, and one; 0: none.
+    lost: AtomicUsize,
+    loss: Notify,
 }
 
 /// A listener that accepts connections for as long as this is held.
@@ -24,6 +27,18 @@ impl Hearing {
     pub fn ear(&self) -> Ear {
         self.0.ears.fetch_add(1, Ordering::Relaxed);
         Ear(self.clone())
+    }
+
+    /// A worker has ended though nobody told it to.
+    pub fn lose(&self, worker: usize) {
+        self.0.lost.store(worker + 1, Ordering::Release);
+        self.0.loss.notify_one();
+    }
+
+    /// Resolves when a worker is lost, with its number.
+    pub async fn loses(&self) -> usize {
+        self.0.loss.notified().await;
+        self.0.lost.load(Ordering::Acquire).saturating_sub(1)
     }
 
     /// Resolves when there were listeners and the last of them is gone.

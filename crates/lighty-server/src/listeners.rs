@@ -232,12 +232,11 @@ fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Res
 }
 
 /// SO_REUSEPORT would let a second server of the same user in, and each would get a part of the
-/// connections: so a socket without it is bound first, and closed.
+/// connections: so it is asked first whether the address is free for a socket without it.
 fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
     match spec {
         BindSpec::Inet(address) if options.reuse_port && address.port() != 0 => {
-            let alone = BindOptions { reuse_port: false, ..options.clone() };
-            BoundSocket::bind(spec, &alone).map(drop)
+            BoundSocket::refuse_taken(*address, options)
         }
         _ => Ok(()),
     }

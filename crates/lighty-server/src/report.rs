@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use lighty_core::board::{Connection, Doing, Pace, Report, TOLD_CONNECTIONS_MAX};
+use lighty_core::board::{Connection, Doing, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
+use lighty_io::panics;
 
 use crate::slots::{Slot, Waits};
 use crate::worker::Worker;
@@ -36,8 +37,18 @@ impl Paces {
     }
 }
 
+/// How often something panicked in this process.
+pub(crate) struct Panics;
+
+impl Statistics for Panics {
+    fn collect(&self, figures: &mut Vec<(String, String)>) {
+        figures.push(("server.panics".to_owned(), panics::count().to_string()));
+    }
+}
+
 /// All of it.
 pub(crate) fn report(index: usize, worker: &Worker) -> Report {
+    panics::point("desk");
     let counters = &worker.services.counters;
     let engine = worker.services.engine.report();
     let mut report = Report {

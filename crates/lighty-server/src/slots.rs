@@ -12,6 +12,8 @@ use lighty_core::Fault;
 use lighty_core::throttle::Bucket;
 use lighty_io::transport::{Kick, KickHow};
 
+use crate::worker::Worker;
+
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
@@ -232,6 +234,34 @@ impl Slot {
             }
             _ => _ = self.kick.kick(KickHow::Both),
         }
+    }
+}
+
+/// A connection's place in its worker's table: dropping it gives the place up, however the
+/// connection ends.
+pub(crate) struct Presence {
+    slot: Rc<Slot>,
+    worker: Rc<Worker>,
+}
+
+impl Presence {
+    /// For a slot that was just entered.
+    pub(crate) fn new(slot: Rc<Slot>, worker: &Rc<Worker>) -> Self {
+        Self { slot, worker: Rc::clone(worker) }
+    }
+}
+
+impl std::ops::Deref for Presence {
+    type Target = Rc<Slot>;
+
+    fn deref(&self) -> &Rc<Slot> {
+        &self.slot
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.worker.leave(&self.slot);
     }
 }
 

@@ -9,6 +9,7 @@ use lighty_core::{Services, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindSpec, BoundSocket};
+use lighty_io::panics;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::slice;
@@ -38,7 +39,7 @@ pub(crate) enum Command {
 }
 
 /// The order in force.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub command: Command,
     /// How often logs were reopened and caches are to be dropped.
@@ -90,7 +91,11 @@ fn main(setup: Setup) {
         .build_local(LocalOptions::default());
     match built {
         Ok(runtime) => {
-            runtime.block_on(serve(setup));
+            let (ready, hearing) = (setup.ready.clone(), setup.hearing.clone());
+            if let Err(panicked) = runtime.block_on(panics::catch(serve(setup))) {
+                let _ = ready.send(Ready::Failed(format!("it panicked at {}", panicked.0)));
+                hearing.lose(index);
+            }
             runtime.shutdown_background();
         }
         Err(error) => {
@@ -122,6 +127,9 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
     let mut reported = 0;
     loop {
         let order = *setup.order.borrow_and_update();
+        if order != Order::default() {
+            panics::point("worker");
+        }
         if order.reopened != reopened {
             reopened = order.reopened;
             worker.services.drop_caches();
@@ -151,7 +159,6 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
 /// Resolves when nobody waits to be accepted and every connection has ended.
 async fn drain(worker: &Worker, accepting: Accepting) {
     for task in accepting {
-        // One that panicked accepts nobody.
         let _ = task.await;
     }
     worker.drain().await;
@@ -187,7 +194,8 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         let ear = setup.hearing.ear();
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door, ear)));
     }
-    tokio::task::spawn_local(Rc::clone(&worker).sweep());
+    let swept = Rc::clone(&worker);
+    panics::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
     let desk = setup.shared.board.join();
     tokio::task::spawn_local(desk.answer(move || report::report(index, &told)));
@@ -215,7 +223,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     let server = &global.server;
     let clock = Clock::start();
     clock.install();
-    tokio::task::spawn_local(clock.clone().tick());
+    clock.spawn_tick();
     let choice = match &*server.io_engine {
         "io-uring" => EngineChoice::Uring,
         "threads" => EngineChoice::Threads,

@@ -11,6 +11,7 @@ use lighty_core::{Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
 use lighty_io::forbidden;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
+use lighty_io::panics;
 use lighty_io::send::Sender;
 use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
@@ -26,7 +27,11 @@ use crate::conn::{Busy, h1, input::Input};
 use crate::hearing::Ear;
 use crate::mending::Mends;
 use crate::report::Paces;
-use crate::slots::{Slot, Slots, Waits};
+use crate::slots::{Presence, Slot, Slots, Waits};
+
+/// Panics in accepting, one after the other, after which a listener is given up: a process that
+/// lets nobody in must not look alive.
+const ACCEPT_PANICS_MAX: u32 = 5;
 
 /// What a connection needs to know of the listener it came through.
 pub struct Door {
@@ -180,27 +185,51 @@ impl Worker {
 
     /// Accepts connections until the worker stops, and then those who had begun to connect.
     /// `ear` counts the listener for as long as it listens.
-    pub async fn accept(self: Rc<Self>, mut listener: Listener, door: Rc<Door>, ear: Ear) {
+    pub async fn accept(self: Rc<Self>, listener: Listener, door: Rc<Door>, ear: Ear) {
+        let (mut listener, mut in_vain) = (Some(listener), 0);
+        loop {
+            let accepting = self.accept_until_the_end(&mut listener, &door, &mut in_vain);
+            let Err(panicked) = panics::catch(accepting).await else { break };
+            in_vain += 1;
+            if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
+                let words = &panicked.0;
+                let text = format!("nobody is accepted on {} any more: {words}", door.name);
+                self.log(Level::Error, &text);
+                break;
+            }
+            panics::rest("accept", &panicked).await;
+        }
+        drop(ear);
+    }
+
+    /// `in_vain` is set to zero by each connection that is let in.
+    async fn accept_until_the_end(
+        self: &Rc<Self>,
+        listening: &mut Option<Listener>,
+        door: &Rc<Door>,
+        in_vain: &mut u32,
+    ) {
         let mut end = None;
         let mut mends = Mends::default();
-        while let Some(accepted) = self.next_connection(&mut listener, &mut end).await {
+        while let Some(listener) = listening {
+            let Some(accepted) = self.next_connection(listener, &mut end).await else { break };
             match accepted {
                 Ok((stream, peer)) => {
                     mends.start_anew();
                     self.make_room().await;
-                    self.admit(stream, peer, &door);
+                    panics::point("accept");
+                    self.admit(stream, peer, door);
+                    *in_vain = 0;
                 }
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
                 Err(AcceptError::Broken(_)) if self.stopping.get() => break,
                 Err(AcceptError::Broken(error)) => {
-                    match mends.mend(&self, &door.name, listener, &error).await {
-                        Some(mended) => listener = mended,
-                        None => break,
+                    if let Some(broken) = listening.take() {
+                        *listening = mends.mend(self, &door.name, broken, &error).await;
                     }
                 }
             }
         }
-        drop(ear);
     }
 
     /// The next connection; `None` once the worker stops and nobody waits any more.
@@ -251,6 +280,7 @@ impl Worker {
             Peer::Unix => "".into(),
         };
         let slot = self.slots.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
+        let slot = Presence::new(slot, self);
         if self.stopping.get() {
             slot.close_soon(self.now_s());
         }
@@ -260,11 +290,12 @@ impl Worker {
             let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
             let worker = Rc::clone(self);
             tokio::task::spawn_local(async move {
+                let _present = slot;
+                panics::point("raw tunnel");
                 tokio::select! {
                     bytes = carry(local, route, caller) => worker.services.counters.bytes_out.add(bytes),
                     () = worker.ends_tunnels() => {}
                 }
-                worker.leave(&slot);
             });
             return;
         }
@@ -331,6 +362,7 @@ impl Worker {
         let mut ticks = Ticks::every(Duration::from_secs(1));
         loop {
             ticks.next().await;
+            panics::point("sweep");
             self.services.clock.refresh();
             self.services.stat_cache.sweep();
             self.services.sweep_roots();

@@ -1,9 +1,12 @@
 //! The process: signals, logs moved away, privileges, inherited sockets, descriptors running out.
 
 use std::fs;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lighty_testkit::client::{Client, End};
@@ -455,20 +458,75 @@ fn a_live_servers_unix_socket_is_not_taken_away() {
 
 /// Asks on one connection after the other until none can be made; how many were answered, and how
 /// those ended that were not.
-fn ask_until_refused(address: std::net::SocketAddr) -> (usize, Vec<String>) {
-    use std::io::{Read, Write};
+fn ask_until_refused(address: SocketAddr) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
-    while let Ok(mut stream) = std::net::TcpStream::connect(address) {
-        let mut got = Vec::new();
-        let asked = stream.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-        let heard = asked.and_then(|()| stream.read_to_end(&mut got));
-        match heard {
-            Ok(_) if got.starts_with(b"HTTP/1.1 200 ") && got.ends_with(b"x") => answered += 1,
-            Ok(_) => lost.push(format!("{:?}", String::from_utf8_lossy(&got))),
-            Err(error) => lost.push(error.to_string()),
+    while let Ok(stream) = TcpStream::connect(address) {
+        match ask_on(stream) {
+            Ok(()) => answered += 1,
+            Err(how) => lost.push(how),
         }
     }
     (answered, lost)
+}
+
+fn ask_on(mut stream: TcpStream) -> Result<(), String> {
+    let mut got = Vec::new();
+    let asked = stream.write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let heard = asked.and_then(|()| stream.read_to_end(&mut got));
+    match heard {
+        Ok(_) if got.starts_with(b"HTTP/1.1 200 ") && got.ends_with(b"x") => Ok(()),
+        Ok(_) => Err(format!("{:?}", String::from_utf8_lossy(&got))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Asks again and again until `over`; who is refused was never connected, and asks anew.
+fn ask_until(over: &AtomicBool, address: SocketAddr) -> (usize, Vec<String>) {
+    let (mut answered, mut lost) = (0, Vec::new());
+    while !over.load(Ordering::Relaxed) {
+        let Ok(stream) = TcpStream::connect(address) else {
+            // The server that is awaited needs a core, too.
+            std::thread::sleep(Duration::from_micros(200));
+            continue;
+        };
+        match ask_on(stream) {
+            Ok(()) => answered += 1,
+            Err(how) => lost.push(how),
+        }
+    }
+    (answered, lost)
+}
+
+/// Starts at a port at which clients wait already.
+const STARTS: usize = 8;
+
+#[test]
+fn whoever_connects_while_the_server_starts_or_stops_is_answered() {
+    let (_held, address) = held_port();
+    let lines = format!("server.bind = \"127.0.0.1\"\nserver.port = {}", address.port());
+    let over = Arc::new(AtomicBool::new(false));
+    let asking: Vec<_> = (0..16)
+        .map(|_| {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || ask_until(&over, address))
+        })
+        .collect();
+    for _ in 0..STARTS {
+        let setup = lighty!().file("a", "x").without_listener().config(&lines);
+        let mut server = setup.config("server.max-worker = 2").start();
+        assert_eq!(server.get("/a").text(), "x");
+        server.signal(Signal::INT);
+        let (status, _) = server.await_exit(STOP_DEADLINE);
+        assert!(status.success(), "{status}");
+    }
+    over.store(true, Ordering::Relaxed);
+    let (mut answered, mut lost) = (0, Vec::new());
+    for thread in asking {
+        let (some, others) = thread.join().expect("a count");
+        answered += some;
+        lost.extend(others);
+    }
+    assert!(answered > STARTS && lost.is_empty(), "{answered} answered, lost: {lost:?}");
 }
 
 #[test]

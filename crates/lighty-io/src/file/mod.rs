@@ -31,7 +31,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::str::FromStr;
 use std::task::{Poll, Waker};
 
@@ -50,6 +50,7 @@ pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
 
 use crate::clock::Clock;
+use crate::panics;
 use crate::pool::{Lane, PoolLimits, ThreadPool};
 use counters::{Wait as Timed, add};
 use flight::{Flight, Id, Job, Landed, Output, RingOpen};
@@ -563,13 +564,22 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
 }
 
 /// Takes results from the pool for as long as the engine lives.
-fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report>) {
-    let weak = Rc::downgrade(inner);
-    tokio::task::spawn_local(poll_fn(move |cx| {
-        let Some(inner) = weak.upgrade() else { return Poll::Ready(()) };
+fn spawn_driver(inner: &Rc<Inner>, landed: UnboundedReceiver<threads::Report>) {
+    let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
+    panics::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
+}
+
+fn drive(
+    engine: Weak<Inner>,
+    landed: Rc<RefCell<UnboundedReceiver<threads::Report>>>,
+) -> impl Future<Output = ()> {
+    poll_fn(move |cx| {
+        let Some(inner) = engine.upgrade() else { return Poll::Ready(()) };
+        let mut landed = landed.borrow_mut();
         while let Poll::Ready(Some((id, result))) = landed.poll_recv(cx) {
             inner.flight.complete(id, result);
         }
+        panics::point("file engine");
         if let Some(ring) = &inner.ring {
             ring.poll(cx, &inner.flight);
             while let Some((lane, id)) = ring.take_refused() {
@@ -578,7 +588,7 @@ fn spawn_driver(inner: &Rc<Inner>, mut landed: UnboundedReceiver<threads::Report
         }
         *inner.driver.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
-    }));
+    })
 }
 
 impl Inner {
@@ -663,6 +673,6 @@ fn get_xattr(fd: &impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
 /// For an engine outside a worker: a clock that somebody refreshes.
 fn ticking_clock() -> Clock {
     let clock = Clock::start();
-    tokio::task::spawn_local(clock.clone().tick());
+    clock.spawn_tick();
     clock
 }

@@ -1,6 +1,8 @@
 use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener as StdUnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn bind(spec: &str, options: &BindOptions) -> BoundSocket {
     BoundSocket::bind(&spec.parse().expect("spec"), options).expect("bind")
@@ -144,4 +146,38 @@ async fn out_of_descriptors() {
     let mut heard = String::new();
     client.read_to_string(&mut heard).expect("read");
     assert_eq!(heard, "served");
+}
+
+/// Times that an address is asked for.
+const LOOKS: usize = 2_000;
+
+#[test]
+fn nobody_connects_while_it_is_asked_whether_an_address_is_free() {
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let held = bound_inet(any, &BindOptions::default()).expect("a port");
+    let address = local_inet(&held).expect("its address");
+    let options = BindOptions { reuse_port: true, ..BindOptions::default() };
+    let over = Arc::new(AtomicBool::new(false));
+    let asking = {
+        let over = Arc::clone(&over);
+        std::thread::spawn(move || {
+            let (mut tries, mut connected) = (0, 0);
+            while !over.load(Ordering::Relaxed) {
+                tries += 1;
+                connected += usize::from(std::net::TcpStream::connect(address).is_ok());
+            }
+            (tries, connected)
+        })
+    };
+    for _ in 0..LOOKS {
+        BoundSocket::refuse_taken(address, &options).expect("free");
+        std::thread::yield_now();
+    }
+    over.store(true, Ordering::Relaxed);
+    let (tries, connected) = asking.join().expect("a count");
+    assert_eq!(connected, 0, "of {tries} tries");
+    let listener = BoundSocket::bind(&BindSpec::Inet(address), &options).expect("bound");
+    let error = BoundSocket::refuse_taken(address, &options).expect_err("taken");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+    drop(listener);
 }

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use super::lookup::Asker;
 use super::{Answer, Endpoint, Question, ResolveError, ResolveOptions, Resolver, broken_off};
+use crate::panics;
 
 /// How much an answer is to be believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,10 +177,11 @@ pub(super) fn start(
 
 impl Task {
     /// Until nobody watches any more.
-    pub(super) async fn run(self, asker: Arc<Asker>) {
+    pub(super) async fn run(&self, asker: &Arc<Asker>) {
+        panics::point("resolver");
         let mut failures = 0_u32;
         loop {
-            let (asker, question) = (Arc::clone(&asker), self.question.clone());
+            let (asker, question) = (Arc::clone(asker), self.question.clone());
             let asked = tokio::spawn(async move { asker.ask(&question).await });
             let asked = asked.await.unwrap_or_else(|_| Err(broken_off()));
             let pause_ms = {

@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use tokio::sync::oneshot;
 
 use super::{Input, Output, Program};
+use crate::panics;
 use crate::privileges::Identity;
 
 /// What became of a program. Until somebody claims it, dropping it kills it.
@@ -56,8 +57,12 @@ fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
     let (sender, orders) = mpsc::channel::<Order>();
     crate::threads::start("starter", None, move || {
         for (program, give) in orders {
+            // The next order finds the thread, whatever became of this one.
+            let started = panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
+                Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
+            });
             // Whoever gave the order may have gone: then the child goes too.
-            drop(give.send(start_now(program)));
+            drop(give.send(started));
         }
     })?;
     // Should two have come at once, the other's thread ends for want of orders.
@@ -65,6 +70,7 @@ fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
 }
 
 fn start_now(program: Program) -> io::Result<Started> {
+    panics::point("starter");
     let mut command = Command::new(&program.path);
     command.args(&program.args).env_clear().envs(program.environment).process_group(0);
     if let Some(dir) = &program.working_dir {

@@ -16,12 +16,29 @@ use super::table::{AsAsked, Asked, Key, Slot};
 use super::watch::{Acquired, Hold};
 use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
+use crate::panics;
 
 /// A file whose last change is younger than this when it is loaded may change again without
 /// its times changing: they move with the kernel's tick, 10 ms at its slowest.
 const RACY_NS: i128 = 20_000_000;
 /// Of the entries, this part is let go when descriptors run out.
 const SHED_FRACTION: usize = 8;
+
+/// A load under way. Whoever joined it is told how it ended, by a panic too.
+struct Load {
+    cache: StatCache,
+    key: Key,
+    pending: Rc<Pending>,
+    result: Option<io::Result<Rc<Entry>>>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.cache.0.pending.borrow_mut().remove(&self.key.asked() as &dyn AsAsked);
+        let broke_off = || Err(io::Error::other("looking the file up broke off"));
+        self.pending.finish(self.result.take().unwrap_or_else(broke_off));
+    }
+}
 
 /// What a look at an entry whose second is over found.
 enum Look {
@@ -161,13 +178,14 @@ impl StatCache {
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
         tokio::task::spawn_local(async move {
             let told = CHANGES.load(Ordering::Acquire);
-            let result = cache.look_again_and_load(&root, &key).await;
+            let mut load = Load { cache, key, pending: task_pending, result: None };
+            panics::point("load");
+            let result = load.cache.look_again_and_load(&root, &load.key).await;
             if CHANGES.load(Ordering::Acquire) != told {
                 // It may have been opened before one of them.
-                cache.distrust(&key.asked());
+                load.cache.distrust(&load.key.asked());
             }
-            cache.0.pending.borrow_mut().remove(&key.asked() as &dyn AsAsked);
-            task_pending.finish(result);
+            load.result = Some(result);
         });
         Lookup::Wait(Box::pin(Join(pending)))
     }

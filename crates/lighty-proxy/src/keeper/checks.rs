@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lighty_core::log::Level;
 use lighty_io::connect::Target;
+use lighty_io::panics;
 
 use super::Voice;
 use crate::address::{Address, AddressId};
@@ -21,14 +22,18 @@ pub(super) fn cover(upstream: &Arc<Upstream>, checked: &mut HashSet<AddressId>, 
     checked.retain(|id| addresses.iter().any(|address| address.id == *id));
     for address in addresses.iter() {
         if checked.insert(address.id) {
-            let task = keep(Arc::clone(upstream), Arc::clone(address), log.clone());
-            tokio::task::spawn_local(task);
+            let (upstream, address) = (Arc::clone(upstream), Arc::clone(address));
+            let log = log.clone();
+            panics::keep("health check", move || {
+                keep(Arc::clone(&upstream), Arc::clone(&address), log.clone())
+            });
         }
     }
 }
 
 /// Checks an address for as long as it is one of the upstream's.
 async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: Voice) {
+    panics::point("health check");
     let spec = Arc::clone(&upstream.spec);
     let Some(check) = &spec.health.check else { return };
     let clock = log.clock.clone();

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
+use lighty_io::panics;
 use lighty_io::resolve::Resolver;
 use lighty_io::threads;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -108,8 +109,12 @@ impl Keeping {
                 self.log.say(Level::Error, text);
             }
             let _ = reply.send(started);
-            let care = names::follow(upstream, self.resolver.clone(), self.log.clone());
-            tokio::task::spawn_local(care);
+            let (resolver, log) = (self.resolver.clone(), self.log.clone());
+            let checked = Rc::default();
+            panics::keep("names", move || {
+                let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));
+                names::follow(upstream, checked, resolver.clone(), log.clone())
+            });
         }
         processes.stop().await;
     }

@@ -1,9 +1,12 @@
 //! Keeps the addresses of an upstream to what its names stand for.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::log::Level;
+use lighty_io::panics;
 use lighty_io::resolve::{Resolver, Standing};
 
 use super::{Voice, checks};
@@ -12,10 +15,15 @@ use crate::names::Names;
 use crate::upstream::{Upstream, of_named};
 
 /// Follows the names of an upstream for as long as the process lives, and has its addresses
-/// checked.
-pub(super) async fn follow(upstream: Arc<Upstream>, resolver: Resolver, log: Voice) {
-    let mut checked: HashSet<AddressId> = HashSet::new();
-    checks::cover(&upstream, &mut checked, &log);
+/// checked; `checked` are those that are already.
+pub(super) async fn follow(
+    upstream: Arc<Upstream>,
+    checked: Rc<RefCell<HashSet<AddressId>>>,
+    resolver: Resolver,
+    log: Voice,
+) {
+    checks::cover(&upstream, &mut checked.borrow_mut(), &log);
+    panics::point("names");
     let mut names = Names::watch(Arc::clone(&upstream.spec), &resolver);
     if names.is_static() {
         return;
@@ -30,7 +38,7 @@ pub(super) async fn follow(upstream: Arc<Upstream>, resolver: Resolver, log: Voi
         };
         if let Some(list) = names.changed() {
             upstream.set_addresses(list.into_iter().map(|a| of_named(a, &upstream.spec)).collect());
-            checks::cover(&upstream, &mut checked, &log);
+            checks::cover(&upstream, &mut checked.borrow_mut(), &log);
         }
         if names.are_settled() || !upstream.addresses().is_empty() {
             upstream.settle();

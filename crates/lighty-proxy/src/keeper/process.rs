@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
+use lighty_io::panics;
 use lighty_io::spawn::{Child, ChildSignal, Input, Output, Program, forward_lines};
 
 use super::processes::{GRACE_MS, Group};
@@ -20,6 +21,7 @@ const LIVED_MS: u64 = 10_000;
 /// Keeps the process of this place running while it is wanted, `first` being the one that runs
 /// already.
 pub(super) async fn keep(group: Rc<Group>, place: u32, first: Option<Child>) {
+    panics::point("process");
     let mut wanted = group.wanted.subscribe();
     let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
     loop {
@@ -69,10 +71,18 @@ pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
     let mut child = Child::spawn(program(group)?).await?;
     if let Some(stderr) = child.stderr.take() {
         let (group, id) = (Rc::clone(group), child.id());
-        tokio::task::spawn_local(async move {
-            let mut errors = group.log.errors_of(format!("{}, process {id}", group.text));
-            // It ends with the process.
-            let _ = forward_lines(&stderr, |line| group.log.hear(&mut errors, line)).await;
+        let stderr = Rc::new(stderr);
+        panics::keep("words of a process", move || {
+            let (group, stderr) = (Rc::clone(&group), Rc::clone(&stderr));
+            async move {
+                let mut errors = group.log.errors_of(format!("{}, process {id}", group.text));
+                let hear = |line: &[u8]| {
+                    panics::point("words of a process");
+                    group.log.hear(&mut errors, line)
+                };
+                // It ends with the process.
+                let _ = forward_lines(&stderr, hear).await;
+            }
         });
     }
     group.log.say(Level::Info, &format!("{}: process {} runs", group.text, child.id()));

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lighty_core::log::Level;
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, SocketFile};
+use lighty_io::panics;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -129,11 +130,14 @@ impl Group {
             first.push(process::start(self).await?);
         }
         let mut first = first.into_iter();
-        let tasks = (0..self.spawn.max_procs.max(1))
-            .map(|place| process::keep(Rc::clone(self), place, first.next()));
-        let mut running: Vec<_> = tasks.map(tokio::task::spawn_local).collect();
+        let tasks = (0..self.spawn.max_procs.max(1)).map(|place| {
+            let (group, mut first) = (Rc::clone(self), first.next());
+            panics::keep("process", move || process::keep(Rc::clone(&group), place, first.take()))
+        });
+        let mut running: Vec<_> = tasks.collect();
         if self.spawn.min_procs < self.spawn.max_procs {
-            running.push(tokio::task::spawn_local(Rc::clone(self).govern()));
+            let group = Rc::clone(self);
+            running.push(panics::keep("processes", move || Rc::clone(&group).govern()));
         }
         *self.tasks.borrow_mut() = running;
         Ok(())
@@ -152,6 +156,7 @@ impl Group {
             if tokio::time::timeout(pause, stopped).await.is_ok() {
                 return;
             }
+            panics::point("processes");
             let (busy, now_ms) = (self.busy(), self.log.now_ms());
             let running = *self.wanted.borrow();
             if busy >= running {

@@ -7,12 +7,13 @@ use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::{Method, Version};
+use lighty_io::panics::{self, Panicked};
 use lighty_io::transport::{Idle, LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
 use super::answer::{Blamed, Rest};
 use super::{Busy, answer, preface};
-use crate::slots::{Limits, Slot, Waits};
+use crate::slots::{Limits, Presence, Slot, Waits};
 use crate::worker::{Door, Worker};
 
 /// One accepted connection.
@@ -21,7 +22,7 @@ pub(crate) struct Conn {
     pub peer: Peer,
     /// Text of the client's address; made once, for conditions and logs.
     pub peer_text: Rc<str>,
-    pub slot: Rc<Slot>,
+    pub slot: Presence,
     pub door: Rc<Door>,
     /// `http` or `https`, at the client's end.
     pub scheme: &'static str,
@@ -60,11 +61,20 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
             let mut busy = worker.take_busy();
             busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
             if !prefaced {
-                prefaced = Box::pin(preface::read(&mut conn, &mut busy, &worker)).await;
+                let reading = Box::pin(preface::read(&mut conn, &mut busy, &worker));
+                prefaced = panics::catch(reading).await.unwrap_or(false);
             }
             let after = match prefaced {
-                true => burst(&mut busy, &conn, &worker, &mut ordinal).await,
-                false => After::Close,
+                true => panics::catch(burst(&mut busy, &conn, &worker, &mut ordinal)).await,
+                false => Ok(After::Close),
+            };
+            let after = match after {
+                Ok(after) => after,
+                Err(panicked) => {
+                    // What it holds may be in the middle of anything: it is not used again.
+                    Box::pin(recover(busy, &conn, &worker, panicked)).await;
+                    break;
+                }
             };
             busy.input.borrow_mut().detach();
             worker.give_back(busy);
@@ -83,7 +93,6 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
                 After::Close => break,
             }
         }
-        worker.leave(&conn.slot);
     }
 }
 
@@ -126,6 +135,32 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
     let about = About { client: &conn.peer_text, limit, ..About::default() };
     let message = format!("no request within {} s after {ordinal}", limits.idle_s);
     worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), &message, about);
+}
+
+/// A request made its task panic: 500, and the connection is over; cut short where an answer had
+/// begun.
+#[cold]
+async fn recover(mut busy: Box<Busy>, conn: &Conn, worker: &Rc<Worker>, panicked: Panicked) {
+    let has_begun = busy.exchange.bytes_sent > 0 || conn.slot.waits() == Waits::Write;
+    let recovering = panics::catch(async {
+        busy.queue.clear();
+        busy.exchange.response.tunnel = None;
+        if has_begun {
+            // A close in order could be taken for the body's end.
+            conn.stream.reset_on_close();
+            worker.services.counters.cut.add(1);
+            busy.exchange.fault = Some(Fault::Internal);
+            busy.exchange.log_fault(Fault::Internal, &panicked.0);
+            conclude(&mut busy, worker);
+        } else {
+            busy.exchange.fail_saying(Fault::Internal, &panicked.0);
+            last_word(&mut busy, conn, worker).await;
+        }
+    });
+    if recovering.await.is_err() {
+        conn.stream.reset_on_close();
+    }
+    busy.input.borrow_mut().detach();
 }
 
 /// Answers requests until none is pending.

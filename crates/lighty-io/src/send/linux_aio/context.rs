@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 use super::pages::Pages;
 use super::{ALIGN_BYTES, Segment};
 use crate::forbidden::Call;
+use crate::panics;
 
 /// Completions that are taken at a time.
 const EVENTS_MAX: usize = 64;
@@ -109,7 +110,8 @@ impl AioContext {
             under_way: Cell::new(0),
             reaper: RefCell::new(None),
         });
-        let reaper = tokio::task::spawn_local(reap(completed, Rc::downgrade(&context)));
+        let weak = Rc::downgrade(&context);
+        let reaper = panics::keep("kernel AIO", move || reap(Rc::clone(&completed), weak.clone()));
         *context.reaper.borrow_mut() = Some(reaper.abort_handle());
         Ok(context)
     }
@@ -211,6 +213,7 @@ async fn reap(completed: Rc<AsyncFd<OwnedFd>>, context: Weak<AioContext>) {
             continue;
         }
         let Some(context) = context.upgrade() else { return };
+        panics::point("kernel AIO");
         while context.take_completions() {}
     }
 }

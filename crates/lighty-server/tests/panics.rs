@@ -1,0 +1,427 @@
+//! What a panic costs: a module of this test panics at each point of a request's life; and a whole
+//! server, in a process of its own, has its tasks panic one after the other.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_config::{Active, Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::log::{Level, Log};
+use lighty_core::module::{Hooks, Module, ModuleList, Step};
+use lighty_core::{Body, BodyStream, Exchange, Services, Settings, Tunnel};
+use lighty_http::Status;
+use lighty_io::clock::Clock;
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, OpenFile};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::panics;
+use lighty_io::pool::ThreadPool;
+use lighty_io::send::{SendOptions, Sender};
+use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_io::transport::Stream;
+use lighty_server::hearing::Hearing;
+use lighty_server::worker::{Door, Worker};
+use lighty_server::{boot, modules};
+use lighty_testkit::client::Client;
+
+/// How long anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Places for connections in the worker of the first test.
+const PLACES: usize = 8;
+
+/// Panics where the path says.
+struct Bomb;
+
+impl Module for Bomb {
+    fn name(&self) -> &'static str {
+        "mod_bomb"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, done: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<lighty_config::Directive<Settings>> {
+        Vec::new()
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        match &ex.request.path[..] {
+            b"/hook" => panic!("as the test wants it"),
+            b"/wait" => return Step::Wait(Box::pin(wait_and_panic())),
+            b"/first-piece" => ex.response.body = Body::Stream(Box::new(Pieces(0))),
+            b"/second-piece" => ex.response.body = Body::Stream(Box::new(Pieces(1))),
+            b"/tunnel" => {
+                ex.response.set_text(Status::SWITCHING_PROTOCOLS, "text/plain", "");
+                ex.response.tunnel = Some(Box::new(Collapse));
+            }
+            _ => ex.response.set_text(Status::OK, "text/plain", "well"),
+        }
+        ex.response.answered = true;
+        Step::Answered
+    }
+
+    fn done(&self, ex: &Exchange) {
+        assert_ne!(ex.request.path, b"/done", "as the test wants it");
+    }
+}
+
+async fn wait_and_panic() -> Step<'static> {
+    tokio::task::yield_now().await;
+    panic!("as the test wants it");
+}
+
+/// So many pieces, then a panic.
+struct Pieces(u32);
+
+impl BodyStream for Pieces {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+        assert!(self.0 > 0, "as the test wants it");
+        self.0 -= 1;
+        Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from_static(b"piece")))))
+    }
+}
+
+struct Collapse;
+
+impl Tunnel for Collapse {
+    fn run(
+        self: Box<Self>,
+        _: Rc<Stream>,
+        _: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            panic!("as the test wants it");
+        })
+    }
+}
+
+/// A worker with that module alone, and what ends it in order.
+struct Bombed {
+    address: SocketAddr,
+    stop: tokio::sync::mpsc::UnboundedSender<()>,
+    stopped: mpsc::Receiver<usize>,
+}
+
+fn start(log: PathBuf) -> Bombed {
+    let (address, known) = mpsc::channel();
+    let (stop, mut stops) = tokio::sync::mpsc::unbounded_channel();
+    let (tell, stopped) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (worker, socket) = worker(&log);
+            let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
+            let listener = socket.into_listener().expect("a listener");
+            let door = Door { name: "test".into(), port: bound.port(), scheme: "http", raw: None };
+            let ear = Hearing::default().ear();
+            let accepting =
+                tokio::task::spawn_local(Rc::clone(&worker).accept(listener, Rc::new(door), ear));
+            address.send(bound).expect("the test waits");
+            stops.recv().await;
+            worker.stop();
+            accepting.await.expect("no panic");
+            worker.drain().await;
+            tell.send(worker.slots.open()).expect("the test waits");
+        });
+    });
+    Bombed { address: known.recv().expect("an address"), stop, stopped }
+}
+
+fn config(text: &str) -> Arc<Config<Settings>> {
+    let table: Table<Settings> = Table::new().rows(modules::directives());
+    let main = Main::Text { name: "test", text: text.as_bytes() };
+    let (config, findings, _) =
+        load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
+    Arc::new(config.unwrap_or_else(|| panic!("a good configuration: {findings:?}")))
+}
+
+fn worker(log: &Path) -> (Rc<Worker>, BoundSocket) {
+    let config = config("");
+    let global = config.settings(&Active::default());
+    let clock = Clock::start();
+    clock.install();
+    clock.spawn_tick();
+    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
+    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
+    let target = LogTarget::parse(log.to_str().expect("text"));
+    // It writes until the process ends.
+    let writer = Box::leak(Box::new(LogWriter::open(target).expect("a log")));
+    let log = Log::new(writer.handle(), Level::Error, false);
+    let list = ModuleList::new(vec![Rc::new(Bomb) as Rc<dyn Module>]);
+    let services = Rc::new(Services::new(config, clock, engine.clone(), cache, log, list));
+    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
+        .expect("a sender");
+    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
+    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
+    (Rc::new(Worker::new(services, sender, global, PLACES)), socket)
+}
+
+fn ask(client: &mut Client, path: &str) {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+}
+
+#[test]
+fn a_request_that_panics_costs_its_connection_and_no_place() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = directory.path().join("error.log");
+    let server = start(log.clone());
+    for _ in 0..=PLACES {
+        for path in ["/hook", "/wait"] {
+            let mut client = Client::tcp(server.address);
+            ask(&mut client, path);
+            assert_eq!(client.response().status, 500, "{path}");
+            client.expect_end();
+        }
+        for path in ["/first-piece", "/second-piece", "/tunnel"] {
+            let mut client = Client::tcp(server.address);
+            ask(&mut client, path);
+            let (came, _) = client.read_to_end();
+            // Never the end of the chunks: the answer is cut.
+            assert!(!came.ends_with(b"0\r\n\r\n"), "{path}: {}", came.escape_ascii());
+        }
+        let mut client = Client::tcp(server.address);
+        ask(&mut client, "/done");
+        client.read_to_end();
+    }
+    let mut client = Client::tcp(server.address);
+    for _ in 0..2 {
+        ask(&mut client, "/");
+        assert_eq!(client.response().body, b"well");
+    }
+    drop(client);
+    server.stop.send(()).expect("it runs");
+    assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
+    let says_what_was_asked = |line: &str| {
+        line.contains("127.0.0.1: internal error: ")
+            && line.contains("as the test wants it")
+            && line.contains("request: \"GET /wait\"")
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(&log).expect("a log").lines().any(says_what_was_asked) {
+        assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&log).expect("a log"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Names the drills of the server that [`the_server_of_a_drill`] is, as `place=times`.
+const DRILLS: &str = "LIGHTY_TEST_DRILLS";
+const CONFIG: &str = "LIGHTY_TEST_CONFIG";
+
+/// No test, but the server of those below.
+#[test]
+fn the_server_of_a_drill() {
+    let Ok(text) = std::env::var(CONFIG) else { return };
+    for drill in std::env::var(DRILLS).expect("drills").split(',').filter(|text| !text.is_empty()) {
+        let (place, times) = drill.split_once('=').expect("place=times");
+        panics::drill(place, times.parse().expect("a number"));
+    }
+    let outcome = boot::run(config(&text));
+    std::process::exit(if outcome.is_ok() { 0 } else { 3 });
+}
+
+/// A server in a process of its own.
+struct Drilled {
+    child: Child,
+    directory: tempfile::TempDir,
+    address: SocketAddr,
+}
+
+impl Drilled {
+    fn start(drills: &str, settings: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("a.txt"), "well").expect("written");
+        let root = directory.path().display();
+        let text = format!(
+            "server.document-root = \"{root}\"\nserver.bind = \"127.0.0.1\"\nserver.port = 0\n\
+             server.errorlog = \"{root}/error.log\"\nstatus.statistics-url = \"/statistics\"\n\
+             {}",
+            settings.replace("ROOT", &root.to_string())
+        );
+        let child = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", "the_server_of_a_drill", "--nocapture"])
+            .envs([(DRILLS, drills), (CONFIG, &text)])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self { child, directory, address: any };
+        server.wait_for("it serves", |log| log.contains(" is serving "));
+        let log = server.log();
+        let from = log.find("http://").expect("an address") + "http://".len();
+        let port = log[from..].split(['/', ',']).next().expect("an address");
+        server.address = port.parse().expect("an address");
+        server
+    }
+
+    fn log(&self) -> String {
+        let log = std::fs::read(self.directory.path().join("error.log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    fn wait_for(&mut self, what: &str, is_so: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(&self.log()) {
+            let ended = self.child.try_wait().expect("a child");
+            assert_eq!(ended, None, "it ended: {}", self.log());
+            assert!(Instant::now() < deadline, "never: {what}; the log: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn get(&self, path: &str) -> Option<(u16, String)> {
+        let mut client = Client::try_tcp(self.address).ok()?;
+        client
+            .try_send(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+            .ok()?;
+        let response = client.try_response(false).ok()?;
+        Some((response.status, String::from_utf8_lossy(&response.body).into_owned()))
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill").success());
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Drilled {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that says something on its error output and then waits for its end.
+const PROGRAM: &str = "#!/bin/sh\necho begun >&2\nwhile :; do sleep 0.1; echo lives >&2; done\n";
+
+const EVERY_TASK: &str = "server.max-worker = 1
+$HTTP[\"url\"] =~ \"^/p/\" {
+    proxy-core.protocol = \"http\"
+    proxy-core.backends = ( \"localhost:1\" )
+    proxy-core.check = ( \"type\" => \"tcp\", \"interval\" => 1 )
+}
+$HTTP[\"url\"] =~ \"^/f/\" {
+    fastcgi.server = ( \"/f/\" => (( \"socket\" => \"ROOT/f.sock\", \"bin-path\" => \"ROOT/program\",
+        \"min-procs\" => 1, \"max-procs\" => 2, \"check-local\" => \"disable\" )) )
+}
+";
+
+/// Tasks that begin again by themselves, and what brings them to the point where they panic.
+const KEPT: &[&str] = &[
+    "clock",
+    "file engine",
+    "health check",
+    "names",
+    "process",
+    "processes",
+    "proxy deadlines",
+    "proxy sweep",
+    "resolver",
+    "sweep",
+    "words of a process",
+];
+
+#[test]
+fn tasks_that_others_depend_on_begin_again() {
+    let drills: Vec<String> = KEPT.iter().map(|place| format!("{place}=2")).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("program");
+    std::fs::write(&program, PROGRAM).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("a program");
+    let settings = EVERY_TASK.replace("ROOT/program", &program.display().to_string());
+    let mut server = Drilled::start(&drills.join(","), &settings);
+    let deadline = Instant::now() + PATIENCE;
+    let has_begun_again = |log: &str, place: &str| {
+        log.matches(&format!("task \"{place}\" begins again after a panic")).count() >= 2
+    };
+    // The proxy's tasks start with the first request that is proxied, the engine's turns with a file.
+    while let Some(late) = KEPT.iter().find(|place| !has_begun_again(&server.log(), place)) {
+        let log = server.log();
+        assert!(Instant::now() < deadline, "\"{late}\" does not panic, or does not go on: {log}");
+        let _ = (server.get("/p/"), server.get("/a.txt"), server.get("/missing"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    let (_, figures) = server.get("/statistics").expect("an answer");
+    let panics = format!("server.panics: {}", 2 * KEPT.len());
+    assert!(figures.contains(&panics), "{panics} in {figures}");
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
+    let log = server.log();
+    assert!(log.contains("panicked at ") && log.contains("as a drill wants it: sweep"), "{log}");
+    assert!(log.contains(" panics since the start"), "{log}");
+}
+
+#[test]
+fn who_is_accepted_goes_on_being_accepted() {
+    let mut server = Drilled::start("accept=4,load=1,log=1,desk=1", "server.max-worker = 1\n");
+    for _ in 0..4 {
+        assert_eq!(server.get("/a.txt"), None, "its accept panics");
+    }
+    assert_eq!(server.get("/missing").expect("an answer").0, 500, "its load panics");
+    assert_eq!(server.get("/missing").expect("an answer").0, 404);
+    assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    let (_, missing) = server.get("/statistics").expect("an answer");
+    assert!(missing.contains("server.panics: 7"), "{missing}");
+    let (_, figures) = server.get("/statistics").expect("an answer");
+    assert!(figures.contains("server.connections.open: 1"), "{figures}");
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_server_that_can_let_nobody_in_ends_with_an_error() {
+    let mut server = Drilled::start("accept=5", "server.max-worker = 1\n");
+    while server.child.try_wait().expect("a child").is_none() {
+        let _ = server.get("/a.txt");
+    }
+    assert_eq!(server.end(), Some(3));
+    assert!(server.log().contains("no listener accepts connections any more"), "{}", server.log());
+}
+
+#[test]
+fn a_worker_that_is_lost_ends_the_process_with_an_error_once_the_others_have_answered() {
+    let mut server = Drilled::start("worker=1", "server.max-worker = 2\n");
+    server.signal("-HUP");
+    assert_eq!(server.end(), Some(3));
+    let log = server.log();
+    assert!(log.contains("has ended by a panic: stopping"), "{log}");
+    assert!(log.contains("as a drill wants it: worker") && log.contains("stopped"), "{log}");
+}
+
+#[test]
+fn a_raw_tunnel_that_panics_gives_its_place_up() {
+    let settings = "server.max-worker = 1\nserver.max-connections = 2\n\
+                    sockproxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) )\n";
+    let mut server = Drilled::start("raw tunnel=6", settings);
+    for _ in 0..8 {
+        let mut client = Client::tcp(server.address);
+        client.read_to_end();
+    }
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
+    assert_eq!(server.log().matches("as a drill wants it: raw tunnel").count(), 6);
+}

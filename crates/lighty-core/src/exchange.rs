@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Facts, Field};
 use lighty_http::uri;
-use lighty_http::{Fields, Known, Method, Status};
+use lighty_http::{Fields, Method, Status};
 
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
@@ -113,6 +113,14 @@ pub struct Exchange {
     pub quiet: bool,
     pub(crate) path_known: bool,
     id: Cell<Option<RequestId>>,
+    /// The path that the client asked for, where `request.path` is that of an index file: what
+    /// conditions on the URL see.
+    asked_path: Vec<u8>,
+    /// What conditions on the URL see in place of either, for as long as it is not empty.
+    served_path: Vec<u8>,
+    /// The settings for the URL of what is served, where they differ from those for the URL that
+    /// was asked for.
+    pub(crate) served_settings: Option<Rc<Settings>>,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
 }
@@ -168,6 +176,9 @@ impl Exchange {
             quiet: false,
             path_known: false,
             id: Cell::new(None),
+            asked_path: Vec::new(),
+            served_path: Vec::new(),
+            served_settings: None,
             owed: Fields::default(),
         }
     }
@@ -203,8 +214,8 @@ impl Exchange {
         self.until_over.clear();
         self.within = None;
         self.quiet = false;
-        self.path_known = false;
         self.id.set(None);
+        self.forget_path();
         self.owed.clear();
     }
 
@@ -243,6 +254,62 @@ impl Exchange {
         let mut captures = std::mem::take(&mut self.captures);
         self.settings = self.services.resolve(&*self, &mut captures);
         self.captures = captures;
+    }
+
+    /// Finds the settings of a request for what is served, under the name of that: path info cut
+    /// off, in lower case where names of files are. `None` where they are the ones at hand.
+    pub(crate) fn settings_as_served(&mut self) -> Option<Rc<Settings>> {
+        let path = &self.request.path;
+        let path = path.strip_suffix(&self.physical.path_info[..]).unwrap_or(path);
+        self.served_path.extend_from_slice(path);
+        if self.settings.core.force_lowercase_filenames {
+            self.served_path.make_ascii_lowercase();
+        }
+        // Captures belong to the URL that was asked for, as what they are inserted into does.
+        let mut captures = CaptureSet::default();
+        let settings = self.services.resolve(&*self, &mut captures);
+        self.served_path.clear();
+        (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
+    }
+
+    /// Whether what is served has another name than the one that was asked for: that of an index
+    /// file, one without path info, one in lower case.
+    pub(crate) fn is_renamed(&self) -> bool {
+        !self.asked_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
+    }
+
+    /// Whether names of files are in lower case where the URL is not.
+    pub(crate) fn is_lowered(&self) -> bool {
+        self.settings.core.force_lowercase_filenames
+            && self.request.path.iter().any(u8::is_ascii_uppercase)
+    }
+
+    /// Makes an index file what is served: one with this name in the directory that was asked for,
+    /// or, with a slash in front of the name, in the document root. Conditions on the URL go on
+    /// seeing what was asked for.
+    pub fn take_index(&mut self, name: &str) {
+        self.asked_path.clone_from(&self.request.path);
+        if name.starts_with('/') {
+            self.request.path.clear();
+        }
+        self.request.path.extend_from_slice(name.as_bytes());
+    }
+
+    /// Forgets where the URL leads to: until it is known anew, no condition on that holds, not
+    /// even `!=`.
+    pub(crate) fn forget_path(&mut self) {
+        self.path_known = false;
+        self.asked_path.clear();
+        self.served_settings = None;
+    }
+
+    /// The path that conditions on the URL see.
+    fn judged_path(&self) -> &[u8] {
+        match (&self.served_path[..], &self.asked_path[..]) {
+            (b"", b"") => &self.request.path,
+            (b"", asked) => asked,
+            (served, _) => served,
+        }
     }
 
     /// Takes a new target (rewriting, error handlers): normalises and decodes it.
@@ -354,26 +421,24 @@ fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
 impl Facts for Exchange {
     fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
         let request = &self.request;
-        let header = |known| text(request.fields.get(known).unwrap_or_default());
+        let header = |name: &[u8]| Some(lossy(request.fields.joined(name)));
         match field {
             Field::Socket => Some(Cow::Borrowed(&*request.local_socket)),
             Field::Scheme => Some(Cow::Borrowed(request.scheme)),
-            Field::Url => text(&request.path),
+            Field::Url => text(self.judged_path()),
             Field::Host => text(&request.authority),
-            Field::Referer => header(Known::Referer),
-            Field::UserAgent => header(Known::UserAgent),
-            Field::Cookie => header(Known::Cookie),
-            Field::Language => header(Known::AcceptLanguage),
+            Field::Referer => header(b"referer"),
+            Field::UserAgent => header(b"user-agent"),
+            Field::Cookie => header(b"cookie"),
+            Field::Language => header(b"accept-language"),
             Field::RemoteIp => request.remote_ip().map(|ip| Cow::Owned(ip.to_string())),
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
-            Field::RequestHeader(name) => {
-                text(request.fields.get_named(name.as_bytes()).unwrap_or_default())
-            }
-            Field::PhysicalPath => self.path_known.then(|| Cow::Owned(lossy(self.physical.path()))),
+            Field::RequestHeader(name) => header(name.as_bytes()),
+            Field::PhysicalPath => self.path_known.then(|| lossy(self.physical.path().into())),
             Field::PhysicalExistingPath => {
                 let is_there = self.physical.entry.is_some() || self.physical.presumed;
-                is_there.then(|| Cow::Owned(lossy(self.physical.path())))
+                is_there.then(|| lossy(self.physical.path().into()))
             }
         }
     }
@@ -383,6 +448,9 @@ impl Facts for Exchange {
     }
 }
 
-fn lossy(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn lossy(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match bytes {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+    }
 }

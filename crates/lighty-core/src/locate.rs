@@ -165,8 +165,9 @@ async fn pass(ex: &mut Exchange, until: &str) -> Way {
         way = ask(Phase::Physical, |m, ex| m.physical(ex), ex, until).await;
     }
     if matches!(way, Way::On) {
+        let before = Rc::clone(&ex.settings);
         presume(ex, true);
-        if !may_be_had(ex).await {
+        if !Rc::ptr_eq(&before, &ex.settings) && !may_be_had(ex).await {
             return Way::Refused;
         }
     }

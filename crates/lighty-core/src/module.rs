@@ -44,9 +44,11 @@ pub struct Hooks {
     pub docroot: bool,
     pub physical: bool,
     pub place: bool,
+    pub remote: bool,
     pub directory: bool,
     pub found: bool,
     pub conditions: bool,
+    pub withhold: bool,
     pub handle: bool,
     pub send_file: bool,
     pub response_head: bool,
@@ -65,9 +67,10 @@ impl Hooks {
 /// A feature: its directives, and what it does in the phases that it names in [`Module::hooks`].
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
-/// document root), `physical` (may change the physical path; who answers there asks `place` first), then the path is looked up,
-/// `directory` (index files), `found` (the file or directory that is left), `conditions`, `handle`
-/// (the first that answers wins), `response_head`, `filter` (what stands between the body and the
+/// document root), `physical` (may change the physical path; who answers there asks `place` first),
+/// `remote` (backends that need no file), then the path is looked up, `directory` (index files),
+/// `found` (the file or directory that is left), `conditions`, `handle` (the first that answers
+/// wins), `response_head`, `filter` (what stands between the body and the
 /// client), and after the last byte `done`.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
@@ -106,9 +109,16 @@ pub trait Module {
         Step::Next
     }
 
-    /// Whether what is at the physical path may be had: asked by who answers before it is looked up
-    /// (`mod_webdav`), under the settings of that place. Whoever answers refuses it.
+    /// Whether the request may have what it leads to, as far as that is known. Asked again whenever
+    /// that gives it other settings or another name: by the physical path, by what is there, by an
+    /// index file or path info; and by who answers before anything is looked up (`mod_webdav`).
+    /// Whoever answers refuses it.
     fn place<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
+
+    /// The physical path is settled, and nothing is looked up there yet: for who needs no file.
+    fn remote<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
@@ -124,6 +134,13 @@ pub trait Module {
 
     /// The request has conditions (`If-Match` and its like), and nobody has judged them yet.
     fn conditions(&self, _ex: &mut Exchange) {}
+
+    /// Refuses what [`Module::handle`] would refuse to send as it is. Who takes part sends files or
+    /// lists directories, and is handled after everybody else where a request has two names (see
+    /// [`Module::place`]) with settings of their own: each of them may refuse it.
+    fn withhold<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
 
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
@@ -168,9 +185,11 @@ pub(crate) enum Phase {
     Docroot,
     Physical,
     Place,
+    Remote,
     Directory,
     Found,
     Conditions,
+    Withhold,
     Handle,
     SendFile,
     ResponseHead,
@@ -208,6 +227,11 @@ impl Part {
             }
         }
         Part(picked)
+    }
+
+    /// Those of them that are not among others.
+    pub(crate) fn without(self, others: Part) -> Part {
+        Part(self.0 & !others.0)
     }
 
     fn first(self) -> Option<usize> {
@@ -306,8 +330,14 @@ impl ModuleList {
             }
         }
         let part = |phase: Phase| by_phase[phase as usize];
-        let before =
-            [Phase::RawUrl, Phase::CleanUrl, Phase::Docroot, Phase::Physical, Phase::Found];
+        let before = [
+            Phase::RawUrl,
+            Phase::CleanUrl,
+            Phase::Docroot,
+            Phase::Physical,
+            Phase::Remote,
+            Phase::Found,
+        ];
         let first = part(Phase::Handle).first();
         let is_straight = before.into_iter().all(|phase| part(phase).is_empty())
             && part(Phase::SendFile).first() == first;
@@ -324,9 +354,11 @@ impl Hooks {
             self.docroot,
             self.physical,
             self.place,
+            self.remote,
             self.directory,
             self.found,
             self.conditions,
+            self.withhold,
             self.handle,
             self.send_file,
             self.response_head,
@@ -439,6 +471,7 @@ mod tests {
             Hooks { clean_url: true, ..Hooks::default() },
             Hooks { docroot: true, ..Hooks::default() },
             Hooks { physical: true, ..Hooks::default() },
+            Hooks { remote: true, ..Hooks::default() },
             Hooks { found: true, ..Hooks::default() },
             Hooks { handle: true, ..Hooks::default() },
         ] {

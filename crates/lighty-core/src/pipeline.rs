@@ -12,11 +12,12 @@ use lighty_io::file::FileKind;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limits;
-use crate::module::{FileFate, Hook, Part, Phase, Step};
+use crate::module::{FileFate, Hook, Module, Part, Phase, Step};
 use crate::sendfile::{self, FilePart};
 use crate::{named_file, trace};
 
 mod errors;
+mod judge;
 mod look_up;
 
 pub use errors::keep_owed;
@@ -25,6 +26,7 @@ pub use look_up::{is_file, is_file_known, look_up_path};
 use errors::{
     call_error_handler, fill_error_page, keep_error_status, restore_method, wants_error_handler,
 };
+use judge::{judge, judge_served, settle};
 use look_up::{is_known, look_up, redirect_to_slash};
 
 /// What a pass through the phases came to.
@@ -93,7 +95,7 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     let services = Rc::clone(&ex.services);
     let Some(sender) = services.modules.straight(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
-    if !is_plain || services.asks_physical {
+    if !is_plain || services.asks_physical || (services.asks_url && ex.is_lowered()) {
         return false;
     }
     ex.set_physical();
@@ -179,8 +181,7 @@ fn begin_again(ex: &mut Exchange) {
     ex.response.clear();
     ex.response.close = close;
     ex.physical.clear();
-    // The new URL leads elsewhere: until it is known where, no condition on it holds, not even `!=`.
-    ex.path_known = false;
+    ex.forget_path();
     ex.handler = "";
     ex.resolve_settings();
 }
@@ -211,23 +212,42 @@ async fn pass(ex: &mut Exchange) -> Pass {
     {
         return end;
     }
-    if ex.services.asks_physical {
-        ex.resolve_settings();
+    if settle(ex)
+        && let Some(end) = judge(ex).await
+    {
+        return end;
+    }
+    if takes_part(ex, Phase::Remote)
+        && let Some(end) = run(Phase::Remote, |m, ex| m.remote(ex), ex).await
+    {
+        return end;
     }
     if !is_known(ex)
         && let Err(fault) = look_up(ex).await
     {
         return fail_look_up(ex, fault);
     }
+    if settle(ex)
+        && let Some(end) = judge(ex).await
+    {
+        return end;
+    }
     if redirect_to_slash(ex) {
         return Pass::Answered;
     }
-    if ex.services.asks_physical {
-        ex.resolve_settings();
-    }
+    pass_found(ex).await
+}
+
+/// The rest of the way, of what was found.
+async fn pass_found(ex: &mut Exchange) -> Pass {
     if is_directory(ex)
         && takes_part(ex, Phase::Directory)
         && let Some(end) = run(Phase::Directory, |m, ex| m.directory(ex), ex).await
+    {
+        return end;
+    }
+    if ex.is_renamed()
+        && let Some(end) = Box::pin(judge_served(ex)).await
     {
         return end;
     }
@@ -237,7 +257,11 @@ async fn pass(ex: &mut Exchange) -> Pass {
         return end;
     }
     pass_conditions(ex);
-    if let Some(end) = run(Phase::Handle, |m, ex| m.handle(ex), ex).await {
+    let handled = match ex.served_settings.take() {
+        None => run(Phase::Handle, |m, ex| m.handle(ex), ex).await,
+        Some(served) => Box::pin(judge::handle(ex, served)).await,
+    };
+    if let Some(end) = handled {
         return end;
     }
     if !ex.response.answered {
@@ -283,25 +307,49 @@ async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
     let mut from = 0;
     while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
         from = behind;
-        let end = {
-            let mut step = call(module, ex);
-            while let Step::Wait(future) = step {
-                step = future.await;
-            }
-            match step {
-                Step::Next | Step::Wait(_) => continue,
-                Step::Restart => Pass::Restart,
-                Step::SendFile(fate) => Pass::SendFile(fate),
-                Step::SendParts(parts) => Pass::SendParts(parts),
-                Step::Answered => Pass::Answered,
-            }
-        };
-        if matches!(end, Pass::Answered) && ex.fault.is_none() {
-            ex.handler = module.name();
+        let mut step = call(module, ex);
+        while let Step::Wait(future) = step {
+            step = future.await;
         }
-        return Some(end);
+        if let Some(end) = end_of(step) {
+            return Some(ended_by(module, end, ex));
+        }
     }
     None
+}
+
+/// Calls some modules in order until one ends the pass.
+async fn run_some(mut part: Part, call: Hook, ex: &mut Exchange) -> Option<Pass> {
+    let services = Rc::clone(&ex.services);
+    while let Some(module) = services.modules.take_first(&mut part) {
+        let mut step = call(module, ex);
+        while let Step::Wait(future) = step {
+            step = future.await;
+        }
+        if let Some(end) = end_of(step) {
+            return Some(ended_by(module, end, ex));
+        }
+    }
+    None
+}
+
+/// What a step ends the pass with, if it does.
+fn end_of(step: Step<'_>) -> Option<Pass> {
+    match step {
+        Step::Next | Step::Wait(_) => None,
+        Step::Restart => Some(Pass::Restart),
+        Step::SendFile(fate) => Some(Pass::SendFile(fate)),
+        Step::SendParts(parts) => Some(Pass::SendParts(parts)),
+        Step::Answered => Some(Pass::Answered),
+    }
+}
+
+/// Notes who answered.
+fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
+    if matches!(end, Pass::Answered) && ex.fault.is_none() {
+        ex.handler = module.name();
+    }
+    end
 }
 
 /// Sends the file that a handler named.

@@ -45,6 +45,8 @@ pub struct Services {
     unconditional: Option<Rc<Settings>>,
     /// Whether any condition asks for the physical path, and settings must be resolved once more.
     pub asks_physical: bool,
+    /// Whether any condition asks for the URL's path.
+    pub asks_url: bool,
 }
 
 impl Services {
@@ -59,6 +61,7 @@ impl Services {
     ) -> Self {
         let asks_physical =
             config.uses(&Field::PhysicalPath) || config.uses(&Field::PhysicalExistingPath);
+        let asks_url = config.uses(&Field::Url);
         let unconditional =
             (config.blocks().len() <= 1).then(|| Rc::new(config.settings(&Active::default())));
         Self {
@@ -79,6 +82,7 @@ impl Services {
             active: RefCell::new(Active::default()),
             config,
             asks_physical,
+            asks_url,
         }
     }
 

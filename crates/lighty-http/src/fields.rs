@@ -3,6 +3,7 @@
 //! Order and the spelling of names are kept as received. A name that [`Known`] lists costs one
 //! byte to compare and one bit to rule out; others are compared without regard to case.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use memchr::memchr;
@@ -159,6 +160,35 @@ impl Fields {
                 .find(|entry| self.name(entry).eq_ignore_ascii_case(name))
                 .map(|entry| self.value(entry)),
         }
+    }
+
+    /// All values of a field given by text, in any case, as one value (RFC 9110 section 5.3; RFC 9113
+    /// section 8.2.3 for `Cookie`), which is how lighttpd's conditions see it. Empty ones are left
+    /// out, and repetitions of what has one value.
+    #[must_use]
+    pub fn joined(&self, name: &[u8]) -> Cow<'_, [u8]> {
+        let known = Known::from_bytes(name);
+        if known.is_some_and(|known| !self.contains(known)) {
+            return Cow::Borrowed(b"");
+        }
+        let separator: &[u8] = if known == Some(Known::Cookie) { b"; " } else { b", " };
+        let has_one = matches!(known, Some(Known::ContentType | Known::IfModifiedSince));
+        let is_named = |entry: &&Entry| match (known, entry.id) {
+            (None, None) => self.name(entry).eq_ignore_ascii_case(name),
+            (known, id) => known == id,
+        };
+        let values = self.entries.iter().filter(is_named).map(|entry| self.value(entry));
+        let mut joined = Cow::Borrowed(&b""[..]);
+        for value in values.filter(|value| !value.is_empty()) {
+            if joined.is_empty() {
+                joined = Cow::Borrowed(value);
+            } else if !has_one || *joined != *value {
+                let joined = joined.to_mut();
+                joined.extend_from_slice(separator);
+                joined.extend_from_slice(value);
+            }
+        }
+        joined
     }
 
     /// Whether the field occurs.
@@ -481,6 +511,30 @@ mod tests {
         fields.push(b"x-one", b"2");
         fields.push_known(Known::Vary, "C");
         fields
+    }
+
+    #[test]
+    fn several_fields_of_a_name_are_joined() {
+        let mut fields = Fields::new();
+        for (name, value) in [
+            ("Cookie", "a=1"),
+            ("X-K", ""),
+            ("Cookie", "b=2"),
+            ("x-k", "a"),
+            ("Content-Type", "t"),
+            ("X-K", ""),
+            ("X-Kk", "other"),
+            ("Content-Type", "t"),
+            ("X-K", "b"),
+        ] {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        let joined = |name: &str| fields.joined(name.as_bytes());
+        assert_eq!(&*joined("cookie"), b"a=1; b=2");
+        assert_eq!(&*joined("X-K"), b"a, b");
+        assert_eq!(&*joined("content-type"), b"t");
+        assert_eq!((&*joined("Referer"), &*joined("x-none")), (&b""[..], &b""[..]));
+        assert!(matches!(joined("x-kk"), Cow::Borrowed(b"other")), "one is not copied");
     }
 
     #[test]

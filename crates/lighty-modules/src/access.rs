@@ -21,10 +21,8 @@ impl Module for Access {
         "mod_access"
     }
 
-    /// Asked again when the path is known: conditions may look at that, path info and index files
-    /// change what its end is.
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, place: true, handle: true, ..Hooks::default() }
+        Hooks { clean_url: true, place: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -75,18 +73,10 @@ impl Module for Access {
     fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         check(ex)
     }
-
-    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        check(ex)
-    }
 }
 
 fn check(ex: &mut Exchange) -> Step<'static> {
     let settings = ex.settings.module::<AccessSettings>();
-    // The page of an error is not what was asked for.
-    if ex.error_status.is_some() {
-        return Step::Next;
-    }
     let path = ex.request.path.as_slice();
     let path = path.strip_suffix(ex.physical.path_info.as_slice()).unwrap_or(path);
     match settings.denies(path, ex.settings.core.force_lowercase_filenames) {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Level, Settings};
-use lighty_http::Known;
+use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
 use lighty_io::pool::{Lane, ThreadPool};
 
@@ -138,7 +138,7 @@ impl Module for Auth {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
+        Hooks { clean_url: true, place: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -150,21 +150,11 @@ impl Module for Auth {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // The page of an error is not what was asked for.
-        if ex.error_status.is_some() {
-            return Step::Next;
-        }
-        let settings = Rc::clone(&ex.settings);
-        let own = settings.module::<AuthSettings>();
-        let fold_case = settings.core.force_lowercase_filenames;
-        let Some(rule) = own.rule(&ex.request.path, fold_case) else { return Step::Next };
-        let rule = Arc::clone(rule);
-        match claim(ex, &rule) {
-            Claim::Basic { name, password } if self.is_known(ex, own, &rule, &name, &password) => {
-                grant(ex, &rule, &name, "Basic")
-            }
-            claim => Step::Wait(Box::pin(self.examine(ex, settings, rule, claim))),
-        }
+        self.check(ex)
+    }
+
+    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.check(ex)
     }
 }
 
@@ -206,6 +196,20 @@ fn claim_basic(text: &[u8]) -> Claim {
 }
 
 impl Auth {
+    fn check<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<AuthSettings>();
+        let fold_case = settings.core.force_lowercase_filenames;
+        let Some(rule) = own.rule(&ex.request.path, fold_case) else { return Step::Next };
+        let rule = Arc::clone(rule);
+        match claim(ex, &rule) {
+            Claim::Basic { name, password } if self.is_known(ex, own, &rule, &name, &password) => {
+                grant(ex, &rule, &name, "Basic")
+            }
+            claim => Step::Wait(Box::pin(self.examine(ex, settings, rule, claim))),
+        }
+    }
+
     /// Whether a password was right lately: all without waiting.
     fn is_known(
         &self,
@@ -249,6 +253,11 @@ impl Auth {
             if self.admits(ex, own, &rule, &name).await == Ok(true) {
                 return Step::Next;
             }
+        }
+        // Who was refused just now is not examined once more for the page that says so.
+        if ex.error_status == Some(Status::UNAUTHORIZED) {
+            ex.fail_status(Status::UNAUTHORIZED);
+            return Step::Answered;
         }
         let listed = ex.quiet.then(|| self.said(ex, own, &rule));
         let now_ms = ex.services.clock.mono_ms();

@@ -54,11 +54,21 @@ impl Module for DirListing {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { handle: true, ..Hooks::default() }
+        Hooks { withhold: true, handle: true, ..Hooks::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
+    }
+
+    fn withhold<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let is_directory = |entry: &Rc<Entry>| entry.meta().kind == FileKind::Directory;
+        let is_open = ex.settings.module::<ListingSettings>().activate;
+        if is_open || !ex.physical.entry.as_ref().is_some_and(is_directory) {
+            return Step::Next;
+        }
+        ex.fail_saying(Fault::Forbidden, "dir-listing.activate");
+        Step::Answered
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -78,7 +78,7 @@ fn probe_ready(ex: &mut Exchange) -> Option<Step<'static>> {
     };
     match found {
         Some(entry) => {
-            settle(ex, entry);
+            settle(ex, entry, name);
             Some(Step::Next)
         }
         None => {
@@ -95,7 +95,7 @@ async fn probe(ex: &mut Exchange) -> Step<'static> {
         let before = enter(ex, name);
         match pipeline::look_up_path(ex).await {
             Ok(entry) if entry.meta().kind == FileKind::File => {
-                settle(ex, entry);
+                settle(ex, entry, name);
                 return Step::Next;
             }
             Err(error) => match Fault::of_file_error(&error) {
@@ -140,10 +140,8 @@ fn leave(ex: &mut Exchange, before: Before) {
     }
 }
 
-/// The request now is for the index file; its URL path says so too, for scripts and conditions.
-fn settle(ex: &mut Exchange, entry: Rc<lighty_io::stat_cache::Entry>) {
+/// The request now is for the index file; its URL path says so too, for scripts and rules.
+fn settle(ex: &mut Exchange, entry: Rc<lighty_io::stat_cache::Entry>, name: &str) {
     ex.physical.entry = Some(entry);
-    ex.request.path.truncate(0);
-    ex.request.path.push(b'/');
-    ex.request.path.extend_from_slice(&ex.physical.rel);
+    ex.take_index(name);
 }

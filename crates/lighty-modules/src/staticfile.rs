@@ -40,7 +40,7 @@ impl Module for StaticFile {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { handle: true, send_file: true, ..Hooks::default() }
+        Hooks { withhold: true, handle: true, send_file: true, ..Hooks::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -76,6 +76,14 @@ impl Module for StaticFile {
             )
             .example("static-file.disable-pathinfo = \"enable\""),
         ]
+    }
+
+    fn withhold<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let is_file = |entry: &Rc<Entry>| entry.meta().kind == FileKind::File;
+        match ex.physical.entry.as_ref().is_some_and(is_file) && is_withheld(ex) {
+            true => Step::Answered,
+            false => Step::Next,
+        }
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
@@ -124,16 +132,24 @@ async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) ->
     Step::Answered
 }
 
-/// Requests that name a file but may not have it.
-fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
+/// Refuses a file that the settings keep back, whoever asks.
+fn is_withheld(ex: &mut Exchange) -> bool {
     let settings = ex.settings.module::<StaticSettings>();
     if settings.disable_pathinfo && !ex.physical.path_info.is_empty() {
         ex.fail(Fault::NotFound);
-        return Some(Step::Answered);
+        return true;
     }
     let rel = &ex.physical.rel;
     if settings.exclude_extensions.iter().any(|ext| rel.ends_with(ext.as_bytes())) {
         ex.fail_saying(Fault::Forbidden, "static-file.exclude-extensions");
+        return true;
+    }
+    false
+}
+
+/// Requests that name a file but may not have it.
+fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
+    if is_withheld(ex) {
         return Some(Step::Answered);
     }
     match ex.request.method {

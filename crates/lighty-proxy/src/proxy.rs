@@ -33,13 +33,21 @@ impl ProxyCore {
         })
     }
 
-    /// Proxies the request, if a route takes it among those that want a local file or that do not.
-    fn go<'a>(&self, ex: &'a mut Exchange, check_local: bool) -> Step<'a> {
-        let Some(first) = taking(ex, check_local).next().cloned() else { return Step::Next };
-        let is_asked_first = taking(ex, check_local).any(|route| route.is_authorizer());
+    /// Proxies the request, if a route takes it.
+    fn go<'a>(&self, ex: &'a mut Exchange, when: When) -> Step<'a> {
+        let routes = ProxySettings::routes(&ex.settings);
+        if routes.is_empty() {
+            return Step::Next;
+        }
+        if let Some(flaw) = routes.flaw.clone() {
+            ex.fail_saying(Fault::Internal, &flaw);
+            return Step::Answered;
+        }
+        let Some(first) = taking(ex, when).next().cloned() else { return Step::Next };
+        let is_asked_first = taking(ex, when).any(|route| route.is_authorizer());
         let local = Rc::clone(self.local(&ex.services));
         if is_asked_first {
-            return Step::Wait(Box::pin(serve_after_leave(ex, local, check_local)));
+            return Step::Wait(Box::pin(serve_after_leave(ex, local, when)));
         }
         Step::Wait(Box::pin(serve(ex, local, first)))
     }
@@ -51,7 +59,7 @@ impl Module for ProxyCore {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { physical: true, handle: true, ..Hooks::default() }
+        Hooks { remote: true, handle: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -69,46 +77,57 @@ impl Module for ProxyCore {
         }
     }
 
-    /// Before the path is looked up: routes that need no file of ours.
-    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let routes = ProxySettings::routes(&ex.settings);
-        if routes.is_empty() {
-            return Step::Next;
-        }
-        if let Some(flaw) = routes.flaw.clone() {
-            ex.fail_saying(Fault::Internal, &flaw);
-            return Step::Answered;
-        }
-        self.go(ex, false)
+    fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.go(ex, When::Named)
     }
 
-    /// After it: routes for files that are there.
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        if ProxySettings::routes(&ex.settings).is_empty() {
-            return Step::Next;
-        }
-        self.go(ex, true)
+        self.go(ex, When::Found)
     }
 }
 
+/// What is known of a request when routes are asked whether they take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Its path: only those are asked that need no file of ours.
+    Named,
+    /// The file: all are asked, for an index file, or a condition on what is there, may lead to
+    /// backends that need none.
+    Found,
+}
+
 /// The routes that take the request, in the order in which they are asked.
-fn taking(ex: &Exchange, check_local: bool) -> impl Iterator<Item = &Arc<Route>> {
+fn taking(ex: &Exchange, when: When) -> impl Iterator<Item = &Arc<Route>> {
     let routes = ProxySettings::routes(&ex.settings);
     let all = routes.servers.iter().chain(&routes.core);
-    all.filter(move |route| route.check_local == check_local && takes(route, ex))
+    all.filter(move |route| (when == When::Found || !route.check_local) && takes(route, ex, when))
+}
+
+/// An authorizer's leave for a path, held until the request is over: it is not asked again once the
+/// file is found.
+struct Leave {
+    route: Arc<Route>,
+    path: Vec<u8>,
+}
+
+fn has_leave(ex: &Exchange, route: &Arc<Route>) -> bool {
+    let mut held = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Leave>());
+    held.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
 }
 
 /// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
 /// does not answers itself (FastCGI 1.0 section 6.3).
-async fn serve_after_leave(
-    ex: &mut Exchange,
-    local: Rc<Local>,
-    check_local: bool,
-) -> Step<'static> {
-    let routes: Vec<Arc<Route>> = taking(ex, check_local).cloned().collect();
+async fn serve_after_leave(ex: &mut Exchange, local: Rc<Local>, when: When) -> Step<'static> {
+    let routes: Vec<Arc<Route>> = taking(ex, when).cloned().collect();
     for route in routes.iter().filter(|route| route.is_authorizer()) {
+        if has_leave(ex, route) {
+            continue;
+        }
         match serve(ex, Rc::clone(&local), Arc::clone(route)).await {
-            Step::Next => {}
+            Step::Next => {
+                let (route, path) = (Arc::clone(route), ex.request.path.clone());
+                ex.until_over.push(Box::new(Leave { route, path }));
+            }
             answered => return answered,
         }
     }
@@ -118,13 +137,13 @@ async fn serve_after_leave(
     }
 }
 
-fn takes(route: &Route, ex: &Exchange) -> bool {
+fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
     match &route.takes {
         Takes::All => true,
         Takes::Prefix(prefix) => ex.request.path.starts_with(prefix.as_bytes()),
         // The file that is there decides, not what was written behind its name: of `/image.jpg/x.php`
         // a program must not be told that the image is a script.
-        Takes::Suffix(suffixes) if route.check_local => {
+        Takes::Suffix(suffixes) if when == When::Found => {
             let file = &ex.physical.rel;
             suffixes.iter().any(|suffix| file.ends_with(suffix.as_bytes()))
         }

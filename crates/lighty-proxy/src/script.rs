@@ -33,7 +33,7 @@ impl Script {
         let docroot = route.request.docroot.as_deref().map(str::as_bytes);
         let docroot = docroot.unwrap_or(&ex.physical.docroot);
         self.docroot.extend_from_slice(docroot);
-        if route.check_local && ex.physical.entry.is_some() {
+        if ex.physical.entry.is_some() {
             self.take_local(ex);
         } else {
             let path = &ex.request.path;

@@ -1,5 +1,6 @@
 //! lighttpd 1.4, where it is installed: the same configuration, the same requests, side by side.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,9 +39,10 @@ impl Peer {
         let config = setup.write_config();
         let socket = setup.directory().join("socket");
         let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
-        let listens =
-            wait_until(Duration::from_secs(30), || socket.exists() || server.has_exited());
-        assert!(listens && socket.exists(), "lighttpd does not listen:\n{}", server.log());
+        // The socket is there before it is listened on.
+        let is_open = || UnixStream::connect(&socket).is_ok();
+        let listens = wait_until(Duration::from_secs(30), || is_open() || server.has_exited());
+        assert!(listens && is_open(), "lighttpd does not listen:\n{}", server.log());
         Self { server, socket }
     }
 

@@ -91,8 +91,9 @@ impl Request {
         })
     }
 
-    fn field(&self, known: Known) -> Option<Cow<'_, str>> {
-        Some(String::from_utf8_lossy(self.fields.get(known).unwrap_or_default()))
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        let value = self.fields.joined(name.as_bytes());
+        Some(Cow::Owned(String::from_utf8_lossy(&value).into_owned()))
     }
 }
 
@@ -132,14 +133,11 @@ impl Facts for Request {
             Field::QueryString => text(&self.query),
             Field::Method => text(&self.method),
             Field::RemoteIp => Some(Cow::Owned(self.from.to_string())),
-            Field::Referer => self.field(Known::Referer),
-            Field::UserAgent => self.field(Known::UserAgent),
-            Field::Cookie => self.field(Known::Cookie),
-            Field::Language => self.field(Known::AcceptLanguage),
-            Field::RequestHeader(name) => {
-                let value = self.fields.get_named(name.as_bytes()).unwrap_or_default();
-                Some(String::from_utf8_lossy(value))
-            }
+            Field::Referer => self.field("referer"),
+            Field::UserAgent => self.field("user-agent"),
+            Field::Cookie => self.field("cookie"),
+            Field::Language => self.field("accept-language"),
+            Field::RequestHeader(name) => self.field(name),
             Field::PhysicalPath | Field::PhysicalExistingPath => (!self.docroot.is_empty())
                 .then(|| Cow::Owned(format!("{}{}", self.docroot, self.path))),
         }

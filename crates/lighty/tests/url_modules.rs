@@ -87,19 +87,23 @@ fn repeated_rules_for_missing_files_end() {
 }
 
 #[test]
-fn error_handlers_are_neither_denied_nor_redirected() {
+fn error_handlers_are_denied_but_not_redirected() {
     let server = lighty!()
         .file("error.html", "sorry")
+        .file("error.inc", "source")
         .config(
             r#"
             server.error-handler = "/error.html"
-            url.access-deny = ( ".inc", "error.html" )
+            url.access-deny = ( ".inc", ".key" )
             url.redirect = ( "^/error" => "/elsewhere" )
+            $HTTP["url"] =$ ".key" { server.error-handler = "/error.inc" }
             "#,
         )
         .start();
     let answer = server.get("/a.inc");
     assert_eq!((answer.status, answer.text()), (403, "sorry"));
+    let answer = server.get("/a.key");
+    assert_eq!((answer.status, answer.text().contains("source")), (403, false));
     assert_eq!(server.get("/error.html").field("Location"), Some("/elsewhere"));
 }
 

@@ -1,0 +1,349 @@
+//! Rules hold for what is served in the end, whatever leads to it: every way to a script, under every
+//! kind of rule about it, beside lighttpd 1.4 where it has the rule.
+
+use lighty_testkit::backend::Backend;
+use lighty_testkit::dav;
+use lighty_testkit::lighty;
+use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::response::Response;
+use lighty_testkit::server::{Server, Setup};
+
+/// A program for `/bin/sh` that nobody is to read.
+const SCRIPT: &str = "printf 'Content-Type: text/plain\\n\\nRAN\\n' # SOURCE\n";
+
+/// What leads to scripts.
+const WAYS_LINES: &str = r#"
+    index-file.names = ( "index.php", "/d/front.php" )
+    url.rewrite-once = ( "^/pretty$" => "/d/index.php", "^/short/" => "/d/" )
+    url.rewrite-if-not-file = ( "^/app/" => "/d/index.php" )
+    alias.url = ( "/al/" => "@DIR@/root/d/", "/bare" => "@DIR@/root/d/index.php" )
+    userdir.path = "public_html"
+    userdir.basepath = "@DIR@/homes"
+    server.error-handler-404 = "/d/index.php"
+    ssi.extension = ( ".shtml" )
+    auth.backend = "plain"
+    auth.backend.plain.userfile = "@DIR@/users"
+"#;
+
+const FILES: [(&str, &str); 6] = [
+    ("d/index.php", SCRIPT),
+    ("d/front.php", SCRIPT),
+    ("e/other", "other"),
+    ("page.shtml", "<!--#include virtual=\"/d/index.php\" -->"),
+    ("../homes/anna/public_html/index.php", SCRIPT),
+    ("../users", "kim:secret\n"),
+];
+
+const MODULES: &str = "\"mod_rewrite\", \"mod_access\", \"mod_auth\", \"mod_authn_file\", \
+    \"mod_alias\", \"mod_userdir\", \"mod_proxy\", \"mod_cgi\", \"mod_ssi\"";
+
+/// What leads to a script, and lines of the request.
+const WAYS: [(&str, &str); 22] = [
+    ("/d/index.php", ""),
+    ("/d/index.php?a=b", ""),
+    ("/d/index%2ephp", ""),
+    ("//d/.//index.php", ""),
+    ("/e/../d/index.php", ""),
+    ("/e/%2e%2e/d/index.php", ""),
+    ("/d/index.php", "Range: bytes=0-\r\n"),
+    ("/d/index.php", "If-Range: x\r\nRange: bytes=0-5\r\n"),
+    ("/d/index.php", "If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\n"),
+    ("/d/", ""),
+    ("/d/?a=b", ""),
+    ("/e/", ""),
+    ("/d/index.php/", ""),
+    ("/d/index.php/more.txt", ""),
+    ("/d/index.php/%2e", ""),
+    ("/pretty", ""),
+    ("/short/", ""),
+    ("/app/x", ""),
+    ("/al/index.php", ""),
+    ("/al/", ""),
+    ("/~anna/index.php", ""),
+    ("/~anna/", ""),
+];
+
+/// Ways whose answer has a status of its own: that of the error, that of the page around it.
+const INNER_WAYS: [&str; 2] = ["/none", "/page.shtml"];
+
+/// A way whose URL says nothing of the script.
+const NAMELESS_WAY: &str = "/bare";
+
+/// What a client gets of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Refused,
+    Ran,
+    Source,
+}
+
+fn outcome(answer: &Response) -> Outcome {
+    let text = answer.text();
+    match (text.contains("SOURCE"), text.contains("RAN")) {
+        (true, _) => Outcome::Source,
+        (false, true) => Outcome::Ran,
+        (false, false) => Outcome::Refused,
+    }
+}
+
+fn request(method: &str, target: &str, lines: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n")
+}
+
+fn with_ways(setup: Setup, rule: &str) -> Setup {
+    let setup = FILES.iter().fold(setup, |setup, (path, text)| setup.file(path, text));
+    setup.config(WAYS_LINES).config(rule)
+}
+
+const URL: &str = "$HTTP[\"url\"] =~ \"\\.php$\"";
+const PATH: &str = "$PHYSICAL[\"path\"] =~ \"\\.php$\"";
+const EXISTING: &str = "$PHYSICAL[\"existing-path\"] =~ \"\\.php$\"";
+
+/// A rule under each condition: plainly, by URL, by path.
+struct Rule {
+    plain: Option<String>,
+    conditional: String,
+    outcome: Outcome,
+}
+
+fn rules(backend: &Backend) -> Vec<Rule> {
+    let (refused, ran) = (Outcome::Refused, Outcome::Ran);
+    let require = |prefix: &str| {
+        format!(
+            "auth.require = ( \"{prefix}\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )"
+        )
+    };
+    let deny = |suffix: &str| format!("url.access-deny = ( \"{suffix}\" )");
+    let exclude = "static-file.exclude-extensions = ( \".php\" )".to_owned();
+    let cgi = "cgi.assign = ( \".php\" => \"/bin/sh\" )".to_owned();
+    let host = backend.address();
+    let proxied = |check: &str| {
+        format!(
+            "proxy.server = ( \".php\" => (( \"host\" => \"{}\", \"port\" => {}, \
+             \"check-local\" => \"{check}\" )) )",
+            host.ip(),
+            host.port()
+        )
+    };
+    let core =
+        format!("proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )", backend.name());
+    let rule =
+        |plain: Option<String>, conditional: String, outcome| Rule { plain, conditional, outcome };
+    vec![
+        rule(Some(deny(".php")), deny(""), refused),
+        rule(None, "access.deny-all = \"enable\"".to_owned(), refused),
+        rule(None, require("/"), refused),
+        rule(Some(exclude.clone()), exclude, refused),
+        rule(Some(cgi.clone()), cgi, ran),
+        rule(Some(proxied("disable")), proxied("disable"), ran),
+        rule(Some(proxied("enable")), proxied("enable"), ran),
+        rule(None, core, ran),
+    ]
+}
+
+/// Asks for all ways and holds each against what the rule says.
+#[track_caller]
+fn hold(server: &Server, rule: &str, wanted: Outcome, ways: &[(&str, &str)]) {
+    for (target, lines) in ways {
+        let answer = ask(server.connect(), &request("GET", target, lines));
+        let found = outcome(&answer);
+        assert_eq!(found, wanted, "{target} {lines}under {rule}: {}", answer.text());
+        if wanted == Outcome::Refused {
+            assert!(answer.status >= 400, "{target} {lines}under {rule}: {}", answer.status);
+            let answer = ask(server.connect(), &request("HEAD", target, lines));
+            assert!(answer.status >= 400, "HEAD {target} {lines}under {rule}: {}", answer.status);
+            let answer = ask(server.connect(), &request("OPTIONS", target, lines));
+            assert_ne!(outcome(&answer), Outcome::Source, "OPTIONS {target}");
+        }
+    }
+}
+
+#[test]
+fn every_rule_holds_for_every_way() {
+    let backend = Backend::answering("RAN");
+    for Rule { plain, conditional, outcome } in rules(&backend) {
+        let blocks = [URL, PATH, EXISTING].map(|head| format!("{head} {{ {conditional} }}"));
+        for rule in plain.iter().chain(&blocks) {
+            let server = with_ways(lighty!(), rule).start();
+            hold(&server, rule, outcome, &WAYS);
+            let knows_files = !rule.starts_with(URL) && !rule.starts_with("url.");
+            let nameless = knows_files.then_some(&NAMELESS_WAY);
+            for target in INNER_WAYS.iter().chain(nameless) {
+                let answer = server.get(target);
+                let found = self::outcome(&answer);
+                assert_eq!(found, outcome, "{target} under {rule}: {}", answer.text());
+            }
+        }
+    }
+}
+
+#[test]
+fn lighttpd_is_nowhere_stricter() {
+    let backend = Backend::answering("RAN");
+    for Rule { plain, conditional, outcome: wanted } in rules(&backend) {
+        let by_url = format!("{URL} {{ {conditional} }}");
+        let known = !conditional.contains("proxy-core") && !conditional.contains("deny-all");
+        for rule in plain.iter().chain(Some(&by_url)).filter(|_| known) {
+            let Some(setup) = Peer::setup(MODULES) else { return };
+            let lighttpd = Peer::start(with_ways(setup, rule));
+            for (target, lines) in WAYS {
+                let found = outcome(&lighttpd.ask(&request("GET", target, lines)));
+                // What it sends as it is is what this test is not to find here.
+                let agrees = found == wanted || found == Outcome::Source;
+                assert!(agrees, "{target} {lines}under {rule}: {found:?}, wanted {wanted:?}");
+            }
+        }
+    }
+}
+
+/// Who writes a page is trusted with the files beside it, which nobody else gets.
+#[test]
+fn a_page_includes_a_file_that_is_denied() {
+    let lines = "ssi.extension = ( \".shtml\" )\nurl.access-deny = ( \".inc\" )";
+    let with = |setup: Setup| {
+        let setup = setup.file("page.shtml", "<!--#include file=\"head.inc\" -->");
+        setup.file("head.inc", "HEAD").config(lines)
+    };
+    let server = with(lighty!()).start();
+    assert_eq!((server.get("/page.shtml").text(), server.get("/head.inc").status), ("HEAD", 403));
+    let Some(setup) = Peer::setup("\"mod_access\", \"mod_ssi\"") else { return };
+    let lighttpd = Peer::start(with(setup));
+    assert_eq!(lighttpd.ask(&request("GET", "/page.shtml", "")).text(), "HEAD");
+}
+
+/// A condition on a field is not passed by writing another one in front: all of them are one.
+#[test]
+fn repeated_fields_are_one_to_conditions() {
+    let lines = r#"
+        $REQUEST_HEADER["X-K"] == "a, b" { url.access-deny = ( "" ) }
+        $HTTP["cookie"] =~ "(^|; )bad=1(;|$)" { url.access-deny = ( "" ) }
+        $HTTP["referer"] =~ "evil" { url.access-deny = ( "" ) }
+        $HTTP["useragent"] =~ "Bot" { url.access-deny = ( "" ) }
+        $HTTP["language"] == "de, en" { url.access-deny = ( "" ) }
+        $REQUEST_HEADER["accept"] =$ "x/y" { url.access-deny = ( "" ) }
+        $REQUEST_HEADER["content-type"] == "t/t" { url.access-deny = ( "" ) }
+    "#;
+    let setup = |setup: Setup| setup.file("f", "f").config(lines);
+    let server = setup(lighty!()).start();
+    let peer = Peer::setup("\"mod_access\"").map(|peer| Peer::start(setup(peer)));
+    for (fields, status) in [
+        ("X-K: a\r\nX-K: b\r\n", 403),
+        ("x-k: a\r\nX-Other: c\r\nX-K:  b \r\n", 403),
+        ("X-K:\r\nX-K: a\r\nX-K:\r\nX-K: b\r\n", 403),
+        ("X-K: b\r\nX-K: a\r\n", 200),
+        ("X-K: a\r\n", 200),
+        ("Cookie: good=1\r\nCookie: bad=1\r\n", 403),
+        ("Cookie: bad=1\r\nCookie: good=1\r\n", 403),
+        ("Cookie: good=1\r\nCookie: worse=bad=1\r\n", 200),
+        ("Referer: a\r\nReferer: evil\r\n", 403),
+        ("User-Agent: a\r\nUser-Agent: Bot\r\n", 403),
+        ("Accept-Language: de\r\nAccept-Language: en\r\n", 403),
+        ("Accept: a/b\r\nAccept: x/y\r\n", 403),
+        ("Content-Type: t/t\r\nContent-Type: t/t\r\n", 403),
+    ] {
+        let request = request("GET", "/f", fields);
+        assert_eq!(ask(server.connect(), &request).status, status, "{fields}");
+        if let Some(peer) = &peer {
+            assert_eq!(peer.ask(&request).status, status, "lighttpd: {fields}");
+        }
+    }
+}
+
+#[test]
+fn what_the_index_files_name_says_is_told_from_what_the_directorys_says() {
+    let lines = r#"
+        index-file.names = ( "index.html" )
+        $HTTP["url"] == "/" { setenv.add-response-header = ( "X-One" => "asked" ) }
+        $HTTP["url"] == "/index.html" { setenv.add-response-header = ( "X-One" => "named" ) }
+    "#;
+    let with = |setup: Setup| setup.file("index.html", "index").config(lines);
+    let server = with(lighty!()).start();
+    let field = |answer: &Response| answer.field("X-One").map(str::to_owned);
+    let peer = Peer::setup("\"mod_setenv\"").map(|peer| Peer::start(with(peer)));
+    for (target, said) in [("/", "asked"), ("/index.html", "named")] {
+        assert_eq!(field(&server.get(target)).as_deref(), Some(said), "{target}");
+        if let Some(peer) = &peer {
+            let answer = peer.ask(&request("GET", target, ""));
+            assert_eq!(field(&answer).as_deref(), Some(said), "lighttpd: {target}");
+        }
+    }
+}
+
+#[test]
+fn names_in_lower_case_are_judged_as_such() {
+    let lines = r#"
+        server.force-lowercase-filenames = "enable"
+        $HTTP["url"] =^ "/secret/" { url.access-deny = ( "" ) }
+        $HTTP["url"] =^ "/list/" { dir-listing.activate = "disable" }
+        dir-listing.activate = "enable"
+        $HTTP["url"] =$ ".php" { static-file.exclude-extensions = ( ".php" ) }
+    "#;
+    let server = lighty!()
+        .file("secret/f", "S")
+        .file("list/f", "L")
+        .file("open/f", "O")
+        .file("a.php", SCRIPT)
+        .config(lines)
+        .start();
+    for target in ["/secret/f", "/SECRET/f", "/Secret/F", "/LIST/", "/list/", "/A.PHP", "/a.php"] {
+        assert_eq!(server.get(target).status, 403, "{target}");
+    }
+    assert_eq!((server.get("/OPEN/F").text(), server.get("/OPEN/").status), ("O", 200));
+}
+
+#[test]
+fn an_index_file_is_for_those_whose_key_begins_its_path() {
+    let backend = Backend::answering("RAN");
+    let (ip, port) = (backend.address().ip(), backend.address().port());
+    for check in ["enable", "disable"] {
+        let lines = format!(
+            "index-file.names = ( \"index.php\" )\nproxy.server = ( \"/d/index\" => (( \
+             \"host\" => \"{ip}\", \"port\" => {port}, \"check-local\" => \"{check}\" )) )"
+        );
+        let server = lighty!().file("d/index.php", SCRIPT).config(&lines).start();
+        for target in ["/d/", "/d/index.php", "/d/index.php/more"] {
+            assert_eq!(outcome(&server.get(target)), Outcome::Ran, "{target}, check-local {check}");
+        }
+    }
+}
+
+#[test]
+fn what_guards_a_place_guards_it_from_every_method() {
+    const REQUIRE: &str = "auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+        \"require\" => \"valid-user\" ) )";
+    let kim = "Authorization: Basic a2ltOnNlY3JldA==\r\n";
+    for field in ["path", "existing-path"] {
+        for (lines, status) in [(REQUIRE, 401), ("url.access-deny = ( \"\" )", 403)] {
+            let lines = format!(
+                "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+                 $PHYSICAL[\"{field}\"] =~ \"/private(/|$)|\\.key$\" {{ {lines} }}"
+            );
+            let server = lighty!()
+                .webdav_with_database(&lines)
+                .file("../users", "kim:secret\n")
+                .file("private/f", "F")
+                .file("d/a.key", "K")
+                .file("d/b", "B")
+                .start();
+            for target in ["/private/", "/private", "/private/f", "/private/new", "/d/a.key"] {
+                for method in ["PROPFIND", "DELETE", "PROPPATCH", "MKCOL", "LOCK", "OPTIONS"] {
+                    let found = dav::status(&server, method, target, "Depth: 0\r\n");
+                    assert_eq!(found, status, "{method} {target} under {lines}");
+                }
+                let to = "Destination: /mine\r\n";
+                assert_eq!(dav::status(&server, "COPY", target, to), status, "COPY {target}");
+                assert_eq!(dav::status(&server, "MOVE", target, to), status, "MOVE {target}");
+                assert_eq!(dav::put(&server, target, "x"), status, "PUT {target}");
+                let to = format!("Destination: {target}\r\n");
+                assert_eq!(dav::status(&server, "COPY", "/d/b", &to), 403, "COPY to {target}");
+            }
+            assert_eq!(dav::names(&server.root("")), ["d", "private"]);
+            assert_eq!(dav::names(&server.root("d")), ["a.key", "b"]);
+            if status == 401 {
+                let found = dav::status(&server, "PROPFIND", "/private/", kim);
+                assert_ne!(found, 401, "who may have it gets it");
+            }
+        }
+    }
+}

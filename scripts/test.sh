@@ -23,8 +23,8 @@ step() {
 # The tests that start the server, against the binary that is shipped.
 black_box() {
     local tests
-    tests=$(cd crates/lighty/tests && for file in *.rs; do
-        [ "$file" = layers.rs ] || printf -- '--test %s ' "${file%.rs}"
+    tests=$(cd crates/lighty/tests && for file in *.rs */main.rs; do
+        [ "$file" = layers.rs ] || printf -- '--test %s ' "$(basename "${file%/main.rs}" .rs)"
     done)
     # shellcheck disable=SC2086 # words on purpose
     LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" \

@@ -210,7 +210,7 @@ impl Answer {
 }
 
 /// Resolves the escapes of a line; `None` where one is not understood.
-fn unescape(text: &str, out: &mut Vec<u8>) -> Option<()> {
+pub fn unescape(text: &str, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = text;
     while let Some((plain, escape)) = rest.split_once('\\') {
         out.extend_from_slice(plain.as_bytes());

@@ -1,0 +1,316 @@
+//! What two answers have to have in common: status, every field that means something, the body.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::Read;
+
+use lighty_testkit::response::Response;
+
+/// One thing in which two answers differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// `status 404 200`, `field NAME`, `body`, `answers`, `start`.
+    pub(crate) what: String,
+    pub(crate) lighttpd: String,
+    pub(crate) lighty: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, lighttpd, lighty } = self;
+        if lighttpd.contains('\n') || lighty.contains('\n') {
+            let (a, b) = apart(lighttpd, lighty);
+            return write!(f, "{what}\n    lighttpd:\n{a}\n    lighty:\n{b}");
+        }
+        write!(f, "{what}: lighttpd {lighttpd:?}, lighty {lighty:?}")
+    }
+}
+
+/// The lines that only one of two texts has.
+fn apart(lighttpd: &str, lighty: &str) -> (String, String) {
+    let only = |here: &str, there: &str| {
+        let there: Vec<&str> = there.lines().collect();
+        let lines = here.lines().filter(|line| !there.contains(line)).take(12);
+        lines.map(|line| format!("      {line}")).collect::<Vec<_>>().join("\n")
+    };
+    (only(lighttpd, lighty), only(lighty, lighttpd))
+}
+
+/// Fields that say who answered, when, or how the body is framed.
+const LEFT_OUT: [&str; 7] =
+    ["date", "server", "connection", "keep-alive", "transfer-encoding", "etag", "content-length"];
+
+/// Fields whose values have a time in them.
+const PRESENCE_ONLY: [&str; 2] = ["expires", "etag"];
+
+/// What makes an answer one of the server's own pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Page {
+    Error,
+    Listing,
+    Content,
+}
+
+fn page(answer: &Response) -> Page {
+    let text = String::from_utf8_lossy(&answer.body);
+    let title = format!("<title>{} ", answer.status);
+    if answer.status >= 300 && text.len() < 700 && text.contains(&title) {
+        return Page::Error;
+    }
+    match text.contains("<title>Index of ") {
+        true => Page::Listing,
+        false => Page::Content,
+    }
+}
+
+/// The answers to one request, held against each other.
+pub(crate) fn compare(
+    lighttpd: &[Result<Response, String>],
+    lighty: &[Result<Response, String>],
+    to_head: bool,
+    loose: bool,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let statuses = |answers: &[Result<Response, String>]| {
+        let each =
+            answers.iter().map(|a| a.as_ref().map_or("none".to_owned(), |a| a.status.to_string()));
+        each.collect::<Vec<_>>().join(", ")
+    };
+    if lighttpd.len() != lighty.len() {
+        let what = "answers".to_owned();
+        findings.push(Finding { what, lighttpd: statuses(lighttpd), lighty: statuses(lighty) });
+        return findings;
+    }
+    for (theirs, ours) in lighttpd.iter().zip(lighty) {
+        match (theirs, ours) {
+            (Ok(theirs), Ok(ours)) => findings.extend(pair(theirs, ours, to_head, loose)),
+            (Err(_), Err(_)) => {}
+            (theirs, ours) => {
+                let said = |answer: &Result<Response, String>| match answer {
+                    Ok(answer) => answer.status.to_string(),
+                    Err(error) => format!("none ({error})"),
+                };
+                let what = "answers".to_owned();
+                findings.push(Finding { what, lighttpd: said(theirs), lighty: said(ours) });
+            }
+        }
+    }
+    findings
+}
+
+fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut found = |what: String, lighttpd: String, lighty: String| {
+        if lighttpd != lighty {
+            findings.push(Finding { what, lighttpd, lighty });
+        }
+    };
+    let status = format!("status {} {}", theirs.status, ours.status);
+    found(status, theirs.status.to_string(), ours.status.to_string());
+    if theirs.status != ours.status {
+        return findings;
+    }
+    found("interim".into(), format!("{:?}", theirs.interim), format!("{:?}", ours.interim));
+    let pages = (page(theirs), page(ours));
+    let own_page = pages.0 == pages.1 && pages.0 != Page::Content;
+    // Nothing of the page is seen of the answer to HEAD.
+    let may_be_own = own_page || (to_head && theirs.status >= 300);
+    for name in names(theirs, ours) {
+        let value = |answer: &Response| value(answer, &name);
+        // The text of its own pages is everybody's own, and so is what describes that text.
+        let of_text = ["content-type", "vary", "last-modified", "accept-ranges", "etag"];
+        let policy = ["content-security-policy", "x-content-type-options", "retry-after"];
+        let described =
+            of_text.contains(&name.as_str()) && pages.0 == Page::Listing || name == "content-type";
+        if may_be_own && (described || policy.contains(&name.as_str())) {
+            continue;
+        }
+        found(format!("field {name}"), value(theirs), value(ours));
+    }
+    if to_head {
+        if !may_be_own {
+            let name = "content-length";
+            found(format!("field {name}"), value(theirs, name), value(ours, name));
+        }
+        return findings;
+    }
+    match pages {
+        (Page::Error, Page::Error) => {}
+        (Page::Listing, Page::Listing) => found("body".into(), links(theirs), links(ours)),
+        _ if loose => {}
+        _ if is_account(theirs) && is_account(ours) => {
+            for (what, lighttpd, lighty) in accounts(&body(theirs), &body(ours)) {
+                found(what, lighttpd, lighty);
+            }
+        }
+        _ => found("body".into(), body(theirs), body(ours)),
+    }
+    findings
+}
+
+/// Whether a program tells what it was given.
+fn is_account(answer: &Response) -> bool {
+    let told = |name| answer.all(name).any(|value| value == "echo" || value == "env");
+    told("X-Backend") || told("X-Program")
+}
+
+/// What two programs tell, variable by variable, and the rest.
+fn accounts(theirs: &str, ours: &str) -> Vec<(String, String, String)> {
+    fn read(text: &str) -> (BTreeMap<&str, &str>, String) {
+        let mut variables = BTreeMap::new();
+        let mut rest = String::new();
+        for line in text.lines() {
+            match line.split_once('=') {
+                Some((name, value)) if rest.is_empty() && !name.contains(' ') => {
+                    variables.insert(name, value);
+                }
+                _ => rest.push_str(&format!("{line}\n")),
+            }
+        }
+        (variables, rest)
+    }
+    let (theirs, ours) = (read(theirs), read(ours));
+    let names: BTreeSet<&str> = theirs.0.keys().chain(ours.0.keys()).copied().collect();
+    let value = |seen: &BTreeMap<&str, &str>, name: &str| {
+        seen.get(name).map_or("(none)".to_owned(), |value| (*value).to_owned())
+    };
+    let mut all: Vec<_> = names
+        .into_iter()
+        .map(|name| (format!("saw {name}"), value(&theirs.0, name), value(&ours.0, name)))
+        .collect();
+    all.push(("saw the body".to_owned(), theirs.1, ours.1));
+    all
+}
+
+/// Names of the fields that either answer has, in small letters, each once.
+fn names(theirs: &Response, ours: &Response) -> Vec<String> {
+    let both = theirs.fields.iter().chain(&ours.fields);
+    let mut names: Vec<String> = both.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    names.retain(|name| {
+        !LEFT_OUT.contains(&name.as_str()) || PRESENCE_ONLY.contains(&name.as_str())
+    });
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn value(answer: &Response, name: &str) -> String {
+    let all: Vec<&str> = answer.all(name).collect();
+    if all.is_empty() {
+        return "(none)".to_owned();
+    }
+    if PRESENCE_ONLY.contains(&name) {
+        return "(there)".to_owned();
+    }
+    let all = all.join(" + ");
+    match name {
+        "www-authenticate" => without_nonce(&all),
+        // A lifetime that is counted from now may be a second older.
+        "cache-control" => rounded(&all),
+        // Parts are parted by a text of each server's own.
+        "content-type" if all.contains("boundary=") => "multipart".to_owned(),
+        _ => all,
+    }
+}
+
+fn rounded(value: &str) -> String {
+    let Some((before, behind)) = value.split_once("max-age=") else { return value.to_owned() };
+    let digits = behind.len() - behind.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let seconds: u64 = behind[..digits].parse().unwrap_or(0);
+    let seconds = if seconds > 100_000_000 { seconds / 100 * 100 } else { seconds };
+    format!("{before}max-age={seconds}{}", &behind[digits..])
+}
+
+fn without_nonce(value: &str) -> String {
+    let mut out = value.to_owned();
+    for name in ["nonce=\"", "opaque=\""] {
+        if let Some(at) = out.find(name) {
+            let from = at + name.len();
+            let to = out[from..].find('"').map_or(out.len(), |end| from + end);
+            out.replace_range(from..to, "...");
+        }
+    }
+    out
+}
+
+/// The body as text, its content coding and the texts between parts taken away.
+fn body(answer: &Response) -> String {
+    let mut bytes = answer.body.clone();
+    let coding: Vec<&str> = answer.all("Content-Encoding").collect();
+    let mut plain = Vec::new();
+    let unpacked = match coding.first().copied() {
+        Some("gzip" | "x-gzip") => flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain),
+        Some("deflate") => flate2::read::ZlibDecoder::new(&bytes[..]).read_to_end(&mut plain),
+        Some("br") => brotli::Decompressor::new(&bytes[..], 4096).read_to_end(&mut plain),
+        Some("zstd") => zstd::stream::copy_decode(&bytes[..], &mut plain).map(|()| 0),
+        _ => Ok(0),
+    };
+    match unpacked {
+        Ok(_) if !plain.is_empty() => bytes = plain,
+        Ok(_) => {}
+        Err(error) => return format!("not {coding:?}: {error}"),
+    }
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    let kinds: Vec<&str> = answer.all("Content-Type").collect();
+    if let Some((_, boundary)) = kinds.first().and_then(|kind| kind.split_once("boundary=")) {
+        text = text.replace(boundary.trim_matches('"'), "@BOUNDARY@");
+        text = text.replace("\r\n--@BOUNDARY@", "--@BOUNDARY@");
+    }
+    text
+}
+
+/// What a listing leads to, in its order.
+fn links(answer: &Response) -> String {
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let targets = text.split("<a href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+    // Only what is in the directory: ways up are everybody's own.
+    let below = targets.filter(|(target, _)| !target.starts_with(['/', '.', '?', '#']));
+    below.map(|(target, _)| format!("{target}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Response {
+        Response {
+            minor: 1,
+            status,
+            fields: fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            body: body.as_bytes().to_vec(),
+            interim: Vec::new(),
+            until_close: false,
+            trailers: Vec::new(),
+        }
+    }
+
+    fn seen(theirs: Response, ours: Response) -> Vec<String> {
+        let findings = compare(&[Ok(theirs)], &[Ok(ours)], false, false);
+        findings.into_iter().map(|finding| finding.what).collect()
+    }
+
+    #[test]
+    fn what_means_something_is_compared() {
+        let plain = || answer(200, &[("Date", "1"), ("X-A", "1")], "text");
+        assert!(seen(plain(), answer(200, &[("date", "2"), ("x-a", "1")], "text")).is_empty());
+        assert_eq!(seen(plain(), answer(200, &[("X-A", "2")], "text")), ["field x-a"]);
+        assert_eq!(seen(plain(), answer(200, &[], "text")), ["field x-a"]);
+        assert_eq!(seen(plain(), answer(200, &[("X-A", "1")], "other")), ["body"]);
+        assert_eq!(seen(plain(), answer(404, &[], "")), ["status 200 404"]);
+        assert_eq!(
+            seen(plain(), answer(200, &[("X-A", "1"), ("ETag", "x")], "text")),
+            ["field etag"]
+        );
+    }
+
+    #[test]
+    fn own_pages_are_everybodys_own_and_no_one_elses() {
+        let own = |text: &str| answer(404, &[], &format!("<title>404 Not Found</title>{text}"));
+        assert!(seen(own("a"), own("b")).is_empty());
+        assert_eq!(seen(own("a"), answer(404, &[], "a page of the site")), ["body"]);
+        let listing =
+            |link: &str| answer(200, &[], &format!("<title>Index of /</title><a href=\"{link}\">"));
+        assert!(seen(listing("a"), listing("a")).is_empty());
+        assert_eq!(seen(listing("a"), listing("b")), ["body"]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Differences that need no case to name them: rows say by what they are known.
+
+use lighty_server::manual::differences::{Difference, differences};
+use lighty_testkit::response::Response;
+
+use crate::case::{Ask, Case};
+use crate::compare::Finding;
+
+/// The rows that have something to know them by.
+pub(crate) struct Known {
+    rows: Vec<Difference>,
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        let mut rows = differences();
+        rows.retain(|row| !row.matches.is_empty());
+        // What is to be mended, and has a rule to know it by instead of a mark on each request.
+        let pending = include_str!("pending.txt").lines().filter(|line| !line.starts_with('#'));
+        rows.push(Difference { matches: pending.collect(), ..Difference::default() });
+        Self { rows }
+    }
+
+    /// Takes out what a row explains.
+    pub(crate) fn remove_from(
+        &self,
+        findings: &mut Vec<Finding>,
+        case: &Case,
+        ask: &Ask,
+        lighttpd: &[Result<Response, String>],
+    ) {
+        if findings.is_empty() {
+            return;
+        }
+        let status = lighttpd.first().and_then(|answer| answer.as_ref().ok()).map(|a| a.status);
+        let request = String::from_utf8_lossy(&ask.bytes);
+        findings.retain(|finding| {
+            let lines = self.rows.iter().flat_map(|row| &row.matches);
+            let explains = |line: &&str| {
+                line.split(';').map(str::trim).all(|term| match term.split_once(' ') {
+                    Some(("request", text)) => request.contains(text),
+                    Some(("config", text)) => case.config.contains(text),
+                    Some(("answer", text)) => {
+                        status.map(|s| s.to_string()).as_deref() == Some(text)
+                    }
+                    _ => term == finding.what,
+                })
+            };
+            !lines.clone().any(|line| explains(&line))
+        });
+    }
+}

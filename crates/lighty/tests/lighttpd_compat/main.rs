@@ -1,0 +1,167 @@
+//! The same configuration and the same requests for lighttpd 1.4 and for lighty, side by side, with
+//! programs behind them: statuses, fields, bodies and what programs see are the same, or the
+//! difference is one that the manual names and gives a reason for
+//! (`lighty-server/src/manual/differences.txt`).
+//!
+//! Configurations are data (`cases/`, see [`case`]), or put together at random ([`random`]).
+//! `LIGHTY_COMPAT_CASE=words` asks only those whose name holds the words; `LIGHTY_COMPAT_PAIRS`
+//! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which.
+
+mod case;
+mod compare;
+mod echo;
+mod known;
+mod pair;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use lighty_server::manual::differences::differences;
+
+use case::{Ask, Case, Mark};
+use compare::{Finding, compare};
+use known::Known;
+use pair::Pair;
+
+/// One test for each data file.
+macro_rules! features {
+    ($($name:ident)*) => {
+        const FEATURES: &[&str] = &[$(stringify!($name)),*];
+        $(#[test]
+        fn $name() {
+            run(stringify!($name));
+        })*
+    };
+}
+
+features! {
+    conditions files hosts index pages programs urls wire
+}
+
+/// Asks everything that a data file has, and fails with all that was found.
+#[track_caller]
+fn run(feature: &str) {
+    let Some(lighttpd) = pair::lighttpd() else { return };
+    let only = std::env::var("LIGHTY_COMPAT_CASE").unwrap_or_default();
+    let mut report = String::new();
+    for case in case::read(feature).iter().filter(|case| case.name.contains(&only)) {
+        report.push_str(&examine(feature, case, &lighttpd));
+    }
+    assert!(report.is_empty(), "\n{report}");
+}
+
+/// What is wrong with a case, in words; nothing where all is well.
+fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
+    let pair = Pair::start(case, lighttpd);
+    let mut report = String::new();
+    let head = format!("--- {feature}: {}", case.name);
+    let (theirs, ours) = match (&pair.lighttpd, &pair.lighty) {
+        (Ok(theirs), Ok(ours)) if !case.refused => (theirs, ours),
+        (Err(_), Err(_)) if case.refused => return report,
+        (theirs, ours) => {
+            let said = |side: &Result<pair::Side, String>| match side {
+                Ok(_) => "starts".to_owned(),
+                Err(log) => format!("does not start: {log}"),
+            };
+            let finding =
+                Finding { what: "start".into(), lighttpd: said(theirs), lighty: said(ours) };
+            judge(&case.mark, &[finding], &head, &mut report);
+            return report;
+        }
+    };
+    let known = Known::new();
+    let mut answered = false;
+    let mut differed = false;
+    for ask in &case.asks {
+        let (a, b) = (theirs.ask(ask), ours.ask(ask));
+        answered |= a.iter().flatten().any(|answer| answer.status != 404);
+        let mut findings = compare(&a, &b, ask.to_head, ask.loose);
+        if ask.mark == Mark::Alike {
+            known.remove_from(&mut findings, case, ask, &a);
+        }
+        if case.mark != Mark::Alike {
+            differed |= !findings.is_empty();
+            continue;
+        }
+        judge(&ask.mark, &findings, &format!("{head}\n{}", shown(ask)), &mut report);
+    }
+    if case.mark != Mark::Alike && !differed {
+        judge(&case.mark, &[], &head, &mut report);
+    }
+    if !answered {
+        let _ = writeln!(report, "{head}\n  lighttpd answers nothing but 404, which tests nothing");
+    }
+    if !report.is_empty() && std::env::var_os("LIGHTY_COMPAT_LOGS").is_some() {
+        let _ =
+            writeln!(report, "  lighttpd wrote:\n{}  lighty wrote:\n{}", theirs.log(), ours.log());
+    }
+    report
+}
+
+/// Holds what was found against what is known.
+fn judge(mark: &Mark, findings: &[Finding], what: &str, report: &mut String) {
+    match mark {
+        Mark::Alike => {
+            if !findings.is_empty() {
+                let _ = writeln!(report, "{what}");
+            }
+            for finding in findings {
+                let _ = writeln!(report, "  {finding}");
+            }
+        }
+        Mark::Differs(id) if findings.is_empty() => {
+            let _ = writeln!(report, "{what}\n  is answered alike, against the difference {id}");
+        }
+        Mark::Pending(item) if findings.is_empty() => {
+            eprintln!("{what}\n  is answered alike now: {item} is no longer pending");
+        }
+        Mark::Differs(_) | Mark::Pending(_) => {}
+    }
+}
+
+fn shown(ask: &Ask) -> String {
+    let text = String::from_utf8_lossy(&ask.bytes[..ask.bytes.len().min(400)]).into_owned();
+    text.trim_end()
+        .lines()
+        .map(|line| format!("  > {line}\n"))
+        .collect::<String>()
+        .trim_end()
+        .into()
+}
+
+#[test]
+fn every_data_file_is_a_test() {
+    let found = std::fs::read_dir(case::directory()).expect("the data files").flatten();
+    let found: BTreeSet<String> = found
+        .map(|f| f.path().file_stem().unwrap_or_default().to_string_lossy().into_owned())
+        .collect();
+    let listed: BTreeSet<String> = FEATURES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(found, listed);
+    let cases: usize = FEATURES.iter().map(|feature| case::read(feature).len()).sum();
+    let asks: usize =
+        FEATURES.iter().flat_map(|feature| case::read(feature)).map(|case| case.asks.len()).sum();
+    eprintln!("{cases} configurations, {asks} requests");
+}
+
+/// A row of the table that no case shows may have become untrue without anybody seeing it.
+#[test]
+fn every_difference_is_shown_by_a_case() {
+    let mut shown = BTreeSet::new();
+    for case in FEATURES.iter().flat_map(|feature| case::read(feature)) {
+        for mark in case.asks.iter().map(|ask| &ask.mark).chain([&case.mark]) {
+            if let Mark::Differs(id) = mark {
+                shown.insert(id.clone());
+            }
+        }
+    }
+    let rows = differences();
+    for id in &shown {
+        assert!(rows.iter().any(|row| row.id == id), "{id} is no row of the differences");
+    }
+    for row in &rows {
+        let is_shown = shown.contains(row.id);
+        assert!(is_shown || !row.untested.is_empty(), "no case shows {}", row.id);
+        assert!(!is_shown || row.untested.is_empty(), "{} is tested", row.id);
+    }
+}

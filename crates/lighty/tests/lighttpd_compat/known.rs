@@ -46,7 +46,7 @@ impl Known {
                     _ => term == finding.what,
                 })
             };
-            !lines.clone().any(|line| explains(&line))
+            !lines.clone().any(explains)
         });
     }
 }

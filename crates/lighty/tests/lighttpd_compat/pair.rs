@@ -121,7 +121,7 @@ impl Side {
         loop {
             let answer = client.try_response(ask.to_head && answers.is_empty());
             let last = answer.is_err();
-            if !(last && !answers.is_empty()) {
+            if !last || answers.is_empty() {
                 answers.push(answer.map(|answer| self.without_own(answer)));
             }
             if last || !ask.raw {

@@ -54,7 +54,7 @@ enum Page {
 fn page(answer: &Response) -> Page {
     let text = String::from_utf8_lossy(&answer.body);
     let title = format!("<title>{} ", answer.status);
-    if answer.status >= 300 && text.len() < 700 && text.contains(&title) {
+    if answer.status >= 300 && text.len() < 2000 && text.contains(&title) {
         return Page::Error;
     }
     match text.contains("<title>Index of ") {

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::transport::{Peer, Stream};
@@ -151,6 +153,18 @@ impl BoundSocket {
     /// EMFILE and the like.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         Ok(self.socket.try_clone()?.into())
+    }
+
+    /// Waits until a connection waits to be accepted, for whoever accepts it elsewhere.
+    ///
+    /// # Errors
+    /// EMFILE and the like.
+    pub async fn has_caller(&self) -> io::Result<()> {
+        // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long as
+        // it lives, and the registration owns it.
+        let heard =
+            unsafe { AsyncFd::register_with_interest(self.duplicate()?, Interest::READABLE) }?;
+        heard.readable().await.map(|_| ())
     }
 
     /// The guard of the socket file, if there is one.

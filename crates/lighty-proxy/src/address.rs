@@ -24,6 +24,8 @@ impl AddressId {
 pub struct AddressSpec {
     /// What logs and statistics call it.
     pub text: Arc<str>,
+    /// The name that the configuration gives its backend, if any.
+    pub label: Option<Arc<str>>,
     pub target: Target,
     /// Share of requests, 0 to 1000; 0 drains it.
     pub weight: u32,
@@ -153,6 +155,7 @@ mod tests {
         let target = Target::Tcp("127.0.0.1:80".parse().expect("an address"));
         let spec = AddressSpec {
             text: "127.0.0.1:80".into(),
+            label: None,
             target,
             weight: 1,
             backup: false,

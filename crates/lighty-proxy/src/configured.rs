@@ -10,18 +10,27 @@ use crate::directives;
 use crate::settings::{ProxySettings, Route};
 use crate::spec::UpstreamSpec;
 
+/// An upstream, and where it is written.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    pub spec: Arc<UpstreamSpec>,
+    /// The condition that it stands in, and those around; empty where it stands in none.
+    pub place: String,
+}
+
 /// Every upstream of the global settings and of each condition with those around it, each once.
 /// What only several conditions together make comes into being with its first request.
-pub fn upstreams(config: &Config<Settings>) -> Vec<Arc<UpstreamSpec>> {
-    let mut found: Vec<Arc<UpstreamSpec>> = Vec::new();
+pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
+    let mut found: Vec<Configured> = Vec::new();
     for block in directives::blocks_of_ours(config) {
         let settings = directives::settings_at(config, block);
         let routes = ProxySettings::routes(&settings);
         let specs =
             routes.servers.iter().chain(&routes.core).map(|route: &Arc<Route>| &route.upstream);
         for spec in specs {
-            if !found.contains(spec) {
-                found.push(Arc::clone(spec));
+            if found.iter().all(|known| known.spec != *spec) {
+                let place = directives::heads(config, block).join(" in ");
+                found.push(Configured { spec: Arc::clone(spec), place });
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::spec::{BacklogSpec, BalancerKind, HealthSpec, PoolSpec, Protocol, Tim
 fn backend(text: &str, address: BackendAddress) -> BackendSpec {
     BackendSpec {
         text: text.into(),
+        label: None,
         address,
         weight: 1,
         max_connections: None,

@@ -78,7 +78,10 @@ impl Module for ProxyCore {
     }
 
     fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        self.go(ex, When::Named)
+        match must_wait_for_leave(ex) {
+            true => Step::Next,
+            false => self.go(ex, When::Named),
+        }
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
@@ -101,6 +104,19 @@ fn taking(ex: &Exchange, when: When) -> impl Iterator<Item = &Arc<Route>> {
     let routes = ProxySettings::routes(&ex.settings);
     let all = routes.servers.iter().chain(&routes.core);
     all.filter(move |route| (when == When::Found || !route.check_local) && takes(route, ex, when))
+}
+
+/// Whether an authorizer is asked only once the file is known: whoever needs none must not answer
+/// before it.
+fn must_wait_for_leave(ex: &Exchange) -> bool {
+    let routes = ProxySettings::routes(&ex.settings);
+    let mut late = routes.servers.iter().filter(|r| r.check_local && r.is_authorizer());
+    late.any(|route| match &route.takes {
+        Takes::Suffix(suffixes) => {
+            suffixes.iter().any(|suffix| ex.request.path.ends_with(suffix.as_bytes()))
+        }
+        Takes::All | Takes::Prefix(_) => takes(route, ex, When::Named),
+    })
 }
 
 /// An authorizer's leave for a path, held until the request is over: it is not asked again once the

@@ -9,6 +9,7 @@ use lighty_core::log::Log;
 use lighty_io::listen::PrivateDir;
 use lighty_io::resolve::{ResolveOptions, Resolver};
 
+use crate::configured::Configured;
 use crate::keeper::{Care, Keeper};
 use crate::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
 use crate::upstream::Upstream;
@@ -55,13 +56,13 @@ impl Registry {
     }
 
     /// Begins to care for upstreams: names, checks, processes. To be called with the rights that
-    /// backends are to have; `specs` are those that the configuration names.
+    /// backends are to have; `named` are those that the configuration names.
     ///
     /// # Errors
     /// The program of a backend that does not start, a socket that cannot be bound.
-    pub fn start(&self, log: Log, specs: &[Arc<UpstreamSpec>]) -> Result<(), String> {
+    pub fn start(&self, log: Log, named: &[Configured]) -> Result<(), String> {
         self.lock().log = Some(log);
-        specs.iter().try_for_each(|spec| match self.find(spec) {
+        named.iter().try_for_each(|one| match self.find(&one.spec, &one.place) {
             (_, Some(care)) => care.wait(),
             (_, None) => Ok(()),
         })
@@ -79,7 +80,7 @@ impl Registry {
 
     /// The upstream for a spec, made at its first use.
     pub fn upstream(&self, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
-        self.find(spec).0
+        self.find(spec, "").0
     }
 
     /// All upstreams, in the order in which they came into use.
@@ -92,13 +93,13 @@ impl Registry {
         self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn find(&self, spec: &Arc<UpstreamSpec>) -> (Arc<Upstream>, Option<Care>) {
+    fn find(&self, spec: &Arc<UpstreamSpec>, place: &str) -> (Arc<Upstream>, Option<Care>) {
         let mut state = self.lock();
         if let Some(known) = state.entries.iter().find(|known| known.asked == *spec) {
             return (Arc::clone(&known.upstream), None);
         }
         let located = state.locate(spec);
-        let made = Arc::new(Upstream::new(located, state.entries.len()));
+        let made = Arc::new(Upstream::new(located, state.entries.len(), place));
         let entry = Entry { asked: Arc::clone(spec), upstream: Arc::clone(&made) };
         state.entries.push(entry);
         let care = if made.needs_care() { state.care(&made, &self.resolver) } else { None };
@@ -165,6 +166,7 @@ mod tests {
         };
         BackendSpec {
             text: name.into(),
+            label: None,
             address: BackendAddress::Unix("".into()),
             weight: 1,
             max_connections: None,

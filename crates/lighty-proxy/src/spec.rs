@@ -103,6 +103,8 @@ pub enum HashKey {
 pub struct BackendSpec {
     /// As written; what logs and statistics call it.
     pub text: Arc<str>,
+    /// The name that stands before it, if any: what statistics call it besides.
+    pub label: Option<Arc<str>>,
     pub address: BackendAddress,
     /// Share of requests beside the others', 1 to 1000; 0 drains it: no new request, those under
     /// way end.

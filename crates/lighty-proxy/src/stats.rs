@@ -13,7 +13,7 @@ use crate::upstream::Upstream;
 pub struct UpstreamFigures {
     /// Its number, in the order in which upstreams came into use.
     pub index: usize,
-    /// What the log calls it.
+    /// The directive and its key, and the conditions that they stand in.
     pub name: Arc<str>,
     pub requests: u64,
     /// Requests that wait in the backlog now.
@@ -25,6 +25,8 @@ pub struct UpstreamFigures {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressFigures {
     pub text: Arc<str>,
+    /// The name that the configuration gives the backend, if any.
+    pub label: Option<Arc<str>>,
     pub state: Standing,
     pub requests: u64,
     /// Requests that failed through its fault.
@@ -71,7 +73,7 @@ pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
 fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
     UpstreamFigures {
         index: upstream.index,
-        name: Arc::clone(&upstream.spec.name),
+        name: Arc::clone(&upstream.label),
         requests: upstream.requests.load(Ordering::Relaxed),
         backlogged: upstream.backlog.len(),
         addresses: upstream.addresses().iter().map(|a| of_address(a, now_ms)).collect(),
@@ -81,6 +83,7 @@ fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
 fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
     AddressFigures {
         text: Arc::clone(&address.spec.text),
+        label: address.spec.label.clone(),
         state: match address.health.state(now_ms) {
             _ if address.spec.weight == 0 => Standing::Drained,
             State::Up => Standing::Up,
@@ -117,15 +120,16 @@ impl UpstreamFigures {
             own.into_iter().map(move |(key, value)| (format!("proxy-core.{index}.{key}"), value));
         let of_addresses = self.addresses.iter().flat_map(move |address| {
             let front = format!("proxy-core.{index}.backends.\"{}\"", address.text);
-            address.pairs().into_iter().map(move |(key, value)| (format!("{front}.{key}"), value))
+            address.pairs().map(move |(key, value)| (format!("{front}.{key}"), value))
         });
         own.chain(of_addresses)
     }
 }
 
 impl AddressFigures {
-    fn pairs(&self) -> [(&'static str, String); 9] {
-        [
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let name = self.label.as_ref().map(|label| ("name", label.to_string()));
+        let figures = [
             ("state", self.state.word().to_owned()),
             ("requests", self.requests.to_string()),
             ("requests_failed", self.failed.to_string()),
@@ -135,7 +139,8 @@ impl AddressFigures {
             ("first_byte_us", self.first_byte_us.to_string()),
             ("weight", self.weight.to_string()),
             ("backup", u8::from(self.backup).to_string()),
-        ]
+        ];
+        name.into_iter().chain(figures)
     }
 }
 
@@ -147,6 +152,7 @@ mod tests {
     fn keys_are_those_of_the_ancestor_and_more() {
         let address = AddressFigures {
             text: "10.0.0.1:80".into(),
+            label: Some("main".into()),
             state: Standing::Down,
             requests: 7,
             failed: 2,
@@ -165,10 +171,11 @@ mod tests {
             addresses: vec![address],
         };
         let pairs: Vec<String> = upstream.pairs().map(|(k, v)| format!("{k}: {v}")).collect();
-        assert_eq!(pairs.len(), 12);
+        assert_eq!(pairs.len(), 13);
         for line in [
             "proxy-core.4.backlogged: 5",
             "proxy-core.4.requests: 9",
+            "proxy-core.4.backends.\"10.0.0.1:80\".name: main",
             "proxy-core.4.backends.\"10.0.0.1:80\".state: down",
             "proxy-core.4.backends.\"10.0.0.1:80\".requests: 7",
             "proxy-core.4.backends.\"10.0.0.1:80\".requests_failed: 2",

@@ -18,6 +18,8 @@ pub struct Upstream {
     pub spec: Arc<UpstreamSpec>,
     /// Its number among the process's upstreams, for statistics.
     pub index: usize,
+    /// What statistics call it: its name, and the conditions that it is configured in.
+    pub label: Arc<str>,
     pub backlog: Backlog,
     /// Tells every worker to let an idle connection go, because a request of another one waits.
     pub reclaim: Notify,
@@ -65,9 +67,14 @@ impl Wanted<'_> {
 
 impl Upstream {
     /// An upstream whose literal addresses are in use at once; names are filled in later.
-    pub fn new(spec: Arc<UpstreamSpec>, index: usize) -> Self {
+    pub fn new(spec: Arc<UpstreamSpec>, index: usize, place: &str) -> Self {
+        let label = match place {
+            "" => Arc::clone(&spec.name),
+            place => format!("{} in {place}", spec.name).into(),
+        };
         let upstream = Self {
             index,
+            label,
             backlog: Backlog::new(spec.backlog.length_max),
             reclaim: Notify::new(),
             requests: AtomicU64::new(0),
@@ -291,6 +298,7 @@ pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressS
     let own = backend.and_then(|backend| backend.max_connections);
     AddressSpec {
         http_host: backend.and_then(|backend| backend.http_host.clone()),
+        label: backend.and_then(|backend| backend.label.clone()),
         text: named.text,
         target: named.target,
         weight: named.weight,
@@ -309,6 +317,7 @@ pub(crate) fn address_spec(
     let size_max = upstream.pool.size_max;
     AddressSpec {
         text,
+        label: backend.label.clone(),
         target,
         weight: backend.weight,
         backup: backend.backup,

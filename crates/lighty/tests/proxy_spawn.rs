@@ -225,6 +225,40 @@ fn more_requests_bring_more_processes_and_quiet_takes_them_away() {
     assert!(answers(&server));
 }
 
+/// Pi-hole is configured so.
+#[test]
+fn with_no_process_at_least_the_first_request_starts_one() {
+    let server = program("\"min-procs\" => 0, \"max-procs\" => 2, \"idle-timeout\" => 1").start();
+    for round in 0..2 {
+        assert_eq!(children(server.pid()).len(), 0, "round {round}: {}", server.log());
+        assert!(answers(&server), "round {round}: {}", server.log());
+        await_children(&server, 0);
+    }
+}
+
+/// One of two hosts has the address already: stock lighttpd uses what it finds there as well.
+#[test]
+fn of_two_programs_at_one_address_the_first_is_started() {
+    let this = std::env::current_exe().expect("this program");
+    let command = format!("{} --exact backend --ignored --nocapture", this.display());
+    let host = |mine: &str| {
+        format!(
+            "(( \"bin-path\" => \"{command}\", \"socket\" => \"@DIR@/app.socket\", \"max-procs\" => 1, \
+             \"bin-environment\" => ( \"LIGHTY_TEST_BACKEND\" => \"1\", \"MINE\" => \"{mine}\" ) ))"
+        )
+    };
+    let servers =
+        format!("proxy.server = ( \"/one/\" => {}, \"/\" => {} )", host("first"), host("second"));
+    let setup = lighty!().config(&servers);
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("app.socket: the first counts"), "{err}");
+    let server = setup.start();
+    await_children(&server, 1);
+    assert!(server.get("/env").text().contains("MINE=first\n"), "{}", server.log());
+    server.await_log("is not started as it says");
+}
+
 #[test]
 fn a_program_that_is_not_there_keeps_the_server_from_starting() {
     let setup = lighty!()

@@ -65,6 +65,38 @@ fn figures_have_the_keys_of_the_ancestor() {
     }
 }
 
+/// Several pools are told apart by where they are written, backends by the name they were given.
+#[test]
+fn figures_name_pools_as_the_configuration_does() {
+    let port = Port::reserve();
+    let php = |name: &str, key: &str| {
+        format!(
+            "fastcgi.server = ( \"{key}\" => ( \"{name}\" => ( \"host\" => \"127.0.0.1\", \"port\" => {} ) ) )",
+            port.address().port()
+        )
+    };
+    let server = lighty!()
+        .config(&php("blog", ".php"))
+        .config(&format!("$HTTP[\"host\"] == \"wiki\" {{\n{}\n}}", php("wiki-php", ".phtml")))
+        .config(&format!(
+            "$HTTP[\"url\"] =^ \"/app/\" {{ $HTTP[\"host\"] == \"b\" {{\n\
+             proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" ) }} }}",
+            port.address()
+        ))
+        .start();
+    server.signal(Signal::USR2);
+    for pair in [
+        "proxy-core.0.name: fastcgi.server \".php\",",
+        "proxy-core.0.backends.\"127.0.0.1:PORT\".name: blog,",
+        "proxy-core.1.name: fastcgi.server \".phtml\" in $HTTP[\"host\"] == \"wiki\",",
+        "proxy-core.1.backends.\"127.0.0.1:PORT\".name: wiki-php,",
+        "proxy-core.2.name: proxy-core.backends in $HTTP[\"host\"] == \"b\" in \
+         $HTTP[\"url\"] =^ \"/app/\",",
+    ] {
+        server.await_log(&pair.replace("PORT", &port.address().port().to_string()));
+    }
+}
+
 #[test]
 fn logs_opened_again_mean_connections_made_again() {
     let origin = Origin::start("a");

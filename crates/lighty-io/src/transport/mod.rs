@@ -25,6 +25,7 @@ pub use linger::{LingerLimits, LingerReport};
 pub use liveness::{Idle, PeerClose};
 pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -42,6 +43,9 @@ pub struct Stream {
     // Before `socket`: the kick handles must be told before the descriptor is closed.
     fd_cell: FdCell,
     socket: Socket,
+    /// Where it arrived, once that was asked for: it stays, and costs a system call. In a box,
+    /// because most connections never ask.
+    arrived_at: OnceCell<Box<SocketAddr>>,
 }
 
 #[derive(Debug)]
@@ -62,12 +66,16 @@ pub enum Peer {
 impl Stream {
     /// Takes over a TCP connection.
     pub fn from_tcp(socket: TcpStream) -> Self {
-        Stream { fd_cell: FdCell::new(socket.as_raw_fd()), socket: Socket::Tcp(socket) }
+        Self::new(FdCell::new(socket.as_raw_fd()), Socket::Tcp(socket))
     }
 
     /// Takes over a unix connection.
     pub fn from_unix(socket: UnixStream) -> Self {
-        Stream { fd_cell: FdCell::new(socket.as_raw_fd()), socket: Socket::Unix(socket) }
+        Self::new(FdCell::new(socket.as_raw_fd()), Socket::Unix(socket))
+    }
+
+    fn new(fd_cell: FdCell, socket: Socket) -> Self {
+        Stream { fd_cell, socket, arrived_at: OnceCell::new() }
     }
 
     /// Waits until there is something to read, an end or an error included. Holds no buffer.
@@ -194,15 +202,17 @@ impl Stream {
         }
     }
 
-    /// This end.
+    /// This end. Asked of the kernel once.
     ///
     /// # Errors
     /// When the connection is gone already.
     pub fn local(&self) -> io::Result<Peer> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.local_addr().map(Peer::Inet),
-            Socket::Unix(_) => Ok(Peer::Unix),
+        let Socket::Tcp(socket) = &self.socket else { return Ok(Peer::Unix) };
+        if let Some(known) = self.arrived_at.get() {
+            return Ok(Peer::Inet(**known));
         }
+        let address = socket.local_addr()?;
+        Ok(Peer::Inet(**self.arrived_at.get_or_init(|| Box::new(address))))
     }
 
     /// Sends small segments at once (TCP_NODELAY). Sockets accepted from a listener of ours have

@@ -162,6 +162,7 @@ fn core_backends(core: &CoreParts, speaks: Speaks) -> Vec<BackendSpec> {
             backup: core.backup.contains(&text),
             spawn: None,
             http_host: None,
+            label: None,
             text,
         })
     };
@@ -204,8 +205,8 @@ fn response_rules(settings: &CoreSettings) -> ResponseRules {
 fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<Route>> {
     let of = &parts.families[family.index()];
     let mut routes = Vec::with_capacity(of.servers.len());
-    for server in of.servers.iter() {
-        let upstream = Arc::new(upstream(parts, family, server));
+    for server in of.servers.iter().flat_map(by_role) {
+        let upstream = Arc::new(upstream(parts, family, &server));
         let rules = server.hosts.first().map(|host| host.rules.clone()).unwrap_or_default();
         let response = family_response(parts, family, &rules, settings);
         let request = family_request(parts, family, rules.clone(), settings);
@@ -222,6 +223,16 @@ fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<
         }
     }
     routes
+}
+
+/// A key's authorizers and its responders: a request is put to one of each.
+fn by_role(server: &Server) -> Vec<Server> {
+    let of_role = |role: FastcgiRole| {
+        let hosts = server.hosts.iter().filter(|host| host.rules.role == role).cloned();
+        Server { key: Arc::clone(&server.key), hosts: hosts.collect() }
+    };
+    let both = [of_role(FastcgiRole::Authorizer), of_role(FastcgiRole::Responder)];
+    both.into_iter().filter(|server| !server.hosts.is_empty()).collect()
 }
 
 /// What a key takes, and the endings that are mapped to it.
@@ -295,6 +306,7 @@ fn backend(host: &Host, port: Option<u16>, header: &HeaderParts) -> Option<Backe
     let http_host = header.replace_http_host.then(|| host.label.clone().or_else(named)).flatten();
     Some(BackendSpec {
         text: Arc::clone(&host.text),
+        label: host.label.clone(),
         http_host,
         address,
         weight: host.weight,

@@ -1,13 +1,15 @@
 //! What only several directives together say, found when the configuration is checked.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use lighty_config::{Config, Diagnostic, Level, Reject, Setting, Span, Value};
 use lighty_core::Settings;
 
 use super::assemble::{self, Flaw};
 use super::parts::Family;
-use crate::settings::ProxySettings;
+use crate::settings::{ProxySettings, Route};
+use crate::spec::{BackendAddress, BackendSpec, SpawnSpec};
 
 type Found<'a> = &'a Setting<Settings>;
 
@@ -20,6 +22,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     idle_protocol(config, &mut findings);
     named_backends(config, &mut findings);
     map_extensions(config, &mut findings);
+    programs(config, &mut findings);
     findings
 }
 
@@ -112,6 +115,12 @@ fn path(config: &Config<Settings>, block: usize) -> Vec<usize> {
     path
 }
 
+/// The heads of a block and of those around it, the innermost first.
+pub(crate) fn heads(config: &Config<Settings>, block: usize) -> Vec<String> {
+    let within = path(config, block).into_iter().rev().filter(|at| *at != 0);
+    within.map(|at| config.blocks()[at].head()).collect()
+}
+
 fn all(config: &Config<Settings>) -> impl Iterator<Item = Found<'_>> {
     config.blocks().iter().flat_map(|block| &block.settings)
 }
@@ -155,6 +164,54 @@ fn texts(value: &Value) -> Vec<&str> {
             .filter_map(|(_, v)| v.value.as_str())
             .collect(),
     }
+}
+
+/// An address has one program: that of the host which is written first.
+fn programs(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let mut known: Vec<(BackendAddress, Arc<SpawnSpec>)> = Vec::new();
+    for block in blocks_of_ours(config) {
+        let settings = settings_at(config, block);
+        for route in &ProxySettings::routes(&settings).servers {
+            let named = route.upstream.backends.iter().filter(|backend| !is_nameless(backend));
+            let started = named.filter_map(|b| Some((b, b.spawn.as_ref()?)));
+            for (backend, spawn) in started {
+                match known.iter().find(|(address, _)| *address == backend.address) {
+                    None => known.push((backend.address.clone(), Arc::clone(spawn))),
+                    Some((_, first)) if first != spawn => {
+                        findings.extend(second_program(config, block, route, backend, first));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// A program of its own making has a socket of its own.
+fn is_nameless(backend: &BackendSpec) -> bool {
+    matches!(&backend.address, BackendAddress::Unix(path) if path.is_empty())
+}
+
+fn second_program(
+    config: &Config<Settings>,
+    block: usize,
+    route: &Route,
+    backend: &BackendSpec,
+    first: &SpawnSpec,
+) -> Option<Diagnostic> {
+    let name = route.upstream.name.split(' ').next()?;
+    // Where the block has none of its own, it was said of the one around it.
+    let setting = config.blocks()[block].settings.iter().rfind(|setting| setting.name == name)?;
+    let program = |spawn: &SpawnSpec| spawn.command.first().cloned().unwrap_or_default();
+    let spawn = backend.spawn.as_ref()?;
+    let (first, second) = (program(first), program(spawn));
+    let what = match first == second {
+        true => format!("the same program {first} with other keys"),
+        false => format!("{second}, but {first} is started"),
+    };
+    let text = format!("{} has {what} for {}: the first counts", route.upstream.name, backend.text);
+    let help = "give each program a \"socket\" or \"port\" of its own, or write both hosts alike";
+    Some(Diagnostic::new(Level::Warning, "value", setting.value.span, text).help(help))
 }
 
 /// Endings are mapped to such as have hosts.

@@ -165,7 +165,7 @@ fn address(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<bool, 
 
 /// Keys of a program that is started.
 fn process(draft: &mut Process, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
-    let procs = |value: &Value| number::<u32>(value, 1..=PROCS_MAX);
+    let procs = |value: &Value, least: i64| number::<u32>(value, least..=PROCS_MAX);
     match &**key {
         "bin-path" => draft.command = within(key, item, command)?,
         "bin-environment" => draft.environment = within(key, item, parse_map)?.to_vec(),
@@ -173,9 +173,9 @@ fn process(draft: &mut Process, key: &Key, item: &Spanned<Value>) -> Result<bool
             draft.copy_environment = Some(within(key, item, parse_strings)?.to_vec());
         }
         "min-procs" => {
-            draft.min_procs = Some(Spanned::new(within(key, item, procs)?, item.span));
+            draft.min_procs = Some(Spanned::new(within(key, item, |v| procs(v, 0))?, item.span));
         }
-        "max-procs" => draft.max_procs = Some(within(key, item, procs)?),
+        "max-procs" => draft.max_procs = Some(within(key, item, |v| procs(v, 1))?),
         "idle-timeout" => {
             draft.idle_timeout_s = Some(within(key, item, |v| number(v, 1..=86_400))?);
         }

@@ -25,7 +25,7 @@ use lighty_config::Directive;
 use lighty_core::Settings;
 
 pub use check::check;
-pub(crate) use check::{blocks_of_ours, settings_at};
+pub(crate) use check::{blocks_of_ours, heads, settings_at};
 
 use crate::settings::ProxySettings;
 use parts::Parts;

@@ -129,13 +129,13 @@ takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A hos
 | `disable-time`, `connect-timeout`, `read-timeout`, `write-timeout` | `proxy-core.*` | as the directives of these names |
 | `bin-path` | | program to start, with arguments; with `socket`, `port`, or neither |
 | `bin-environment`, `bin-copy-environment` | all | variables to set; names of variables to pass on, in place of all |
-| `min-procs`, `max-procs` | max-procs, `4` | processes |
+| `min-procs`, `max-procs` | max-procs, `4` | processes; with `min-procs` 0 the first request starts the first one |
 | `idle-timeout` | `60` | seconds without a request after which a process above `min-procs` is ended |
 | `kill-signal` | `15` | asks a process to end |
 | `listen-backlog` | `1024` | of the sockets that the processes accept from |
 
-Hosts of one key share what is said of requests and times: where they differ the first counts, with a warning. Pools, \
-the backlog, health and all other times are those of `proxy-core.*`.";
+Hosts of one key share what is said of requests and times: where they differ the first counts, with a warning. \
+Authorizers and responders of one key are apart: a request is put to one of each. Pools, the backlog, health and all other times are those of `proxy-core.*`.";
 
 fn of_family(words: &'static Words) -> Vec<Row> {
     let family = words.family;
@@ -244,8 +244,9 @@ fn warn_of_differences(
     hosts: &[Host],
     ctx: &CompileCtx,
 ) {
-    let Some((first, rest)) = hosts.split_first() else { return };
-    if rest.iter().any(|host| host.rules != first.rules) {
+    let first_like = |host: &Host| hosts.iter().find(|first| first.rules.role == host.rules.role);
+    let differs = |host: &Host| first_like(host).is_some_and(|first| first.rules != host.rules);
+    if hosts.iter().any(differs) {
         let text = format!(
             "has hosts for \"{}\" that differ in what requests are told or how long they may \
              take: what the first says counts for all",

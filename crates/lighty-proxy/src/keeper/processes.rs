@@ -41,8 +41,8 @@ pub(super) struct Group {
     pub(super) socket: BoundSocket,
     _file: Option<SocketFile>,
     address: BackendAddress,
-    /// How many processes there should be; 0 ends all of them for good.
-    pub(super) wanted: watch::Sender<u32>,
+    /// How many processes there should be; `None` ends all of them for good.
+    pub(super) wanted: watch::Sender<Option<u32>>,
     users: RefCell<Vec<Arc<Upstream>>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -56,15 +56,29 @@ impl Processes {
     pub(super) async fn begin(&mut self, upstream: &Arc<Upstream>) -> Result<(), String> {
         for backend in &upstream.spec.backends {
             let Some(spawn) = &backend.spawn else { continue };
-            let known =
-                self.groups.iter().find(|g| g.address == backend.address && g.spawn == *spawn);
+            let known = self.groups.iter().find(|group| group.address == backend.address);
             let group = match known {
-                Some(known) => Rc::clone(known),
+                Some(known) => {
+                    self.tell_difference(known, upstream, spawn);
+                    Rc::clone(known)
+                }
                 None => self.start(upstream, backend, spawn).await?,
             };
             group.users.borrow_mut().push(Arc::clone(upstream));
         }
         Ok(())
+    }
+
+    /// An address has one program, which is the one that was named first.
+    fn tell_difference(&self, known: &Group, upstream: &Upstream, spawn: &Arc<SpawnSpec>) {
+        if known.spawn != *spawn {
+            let (name, program) = (&upstream.spec.name, first_word(spawn));
+            let text = format!(
+                "{name}: {program} is not started as it says, because {} has its address",
+                known.text
+            );
+            self.log.say(Level::Warning, &text);
+        }
     }
 
     async fn start(
@@ -78,13 +92,13 @@ impl Processes {
         let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
         let group = Rc::new(Group {
             log: self.log.clone(),
-            text: format!("{name}: {}", spawn.command.first().map_or("", |path| path)),
+            text: format!("{name}: {}", first_word(spawn)),
             spawn: Arc::clone(spawn),
             is_fastcgi: matches!(upstream.spec.protocol, Protocol::Fastcgi { .. }),
             _file: socket.socket_file(),
             socket,
             address: backend.address.clone(),
-            wanted: watch::Sender::new(spawn.min_procs.max(1)),
+            wanted: watch::Sender::new(Some(spawn.min_procs)),
             users: RefCell::default(),
             tasks: RefCell::default(),
         });
@@ -96,7 +110,7 @@ impl Processes {
     /// Ends all processes.
     pub(super) async fn stop(&mut self) {
         for group in &self.groups {
-            group.wanted.send_replace(0);
+            group.wanted.send_replace(None);
         }
         for group in self.groups.drain(..) {
             let tasks = group.tasks.take();
@@ -105,6 +119,11 @@ impl Processes {
             }
         }
     }
+}
+
+/// The program's path.
+fn first_word(spawn: &SpawnSpec) -> &str {
+    spawn.command.first().map_or("", |path| path)
 }
 
 fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> {
@@ -126,7 +145,7 @@ impl Group {
     /// Starts as many processes as there are to be at least: the first failure is the group's.
     async fn start(self: &Rc<Self>) -> std::io::Result<()> {
         let mut first = Vec::new();
-        for _ in 0..self.spawn.min_procs.max(1) {
+        for _ in 0..self.spawn.min_procs {
             first.push(process::start(self).await?);
         }
         let mut first = first.into_iter();
@@ -145,27 +164,37 @@ impl Group {
 
     /// One process more while there are more requests than processes; one less, not below the
     /// least, when there were fewer for the idle time and none is under way: nobody can tell which
-    /// process has one.
+    /// process has one. Where there is none, the first is started by the first request.
     async fn govern(self: Rc<Self>) {
         let spare_since_ms = Cell::new(self.log.now_ms());
         let idle_ms = u64::from(self.spawn.idle_timeout_s) * 1000;
         let mut wanted = self.wanted.subscribe();
         loop {
+            let Some(running) = *self.wanted.borrow() else { return };
             let pause = Duration::from_millis(GOVERN_MS);
-            let stopped = wanted.wait_for(|wanted| *wanted == 0);
-            if tokio::time::timeout(pause, stopped).await.is_ok() {
-                return;
+            let looks_again = async {
+                if running > 0 || self.socket.has_caller().await.is_err() {
+                    tokio::time::sleep(pause).await;
+                }
+            };
+            tokio::select! {
+                _ = wanted.wait_for(Option::is_none) => return,
+                () = looks_again => {}
+            }
+            if running == 0 {
+                spare_since_ms.set(self.log.now_ms());
+                self.change(1, "a request came");
+                continue;
             }
             panics::point("processes");
             let (busy, now_ms) = (self.busy(), self.log.now_ms());
-            let running = *self.wanted.borrow();
             if busy >= running {
                 spare_since_ms.set(now_ms);
             }
             let is_long_spare = now_ms.saturating_sub(spare_since_ms.get()) >= idle_ms;
             if busy > running && running < self.spawn.max_procs {
                 self.change(running + 1, "more requests than processes");
-            } else if busy == 0 && is_long_spare && running > self.spawn.min_procs.max(1) {
+            } else if busy == 0 && is_long_spare && running > self.spawn.min_procs {
                 spare_since_ms.set(now_ms);
                 self.change(running - 1, "idle");
             }
@@ -175,7 +204,7 @@ impl Group {
     fn change(&self, wanted: u32, why: &str) {
         self.log
             .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
-        self.wanted.send_replace(wanted);
+        self.wanted.send_replace(Some(wanted));
     }
 
     /// Requests under way or waiting at the socket.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lighty_io::connect::Target;
 
 use crate::health::passive::Health;
+use crate::listen_queue::ListenQueue;
 use crate::spec::HealthSpec;
 
 /// Tells one address from every other one of the process.
@@ -44,6 +45,8 @@ pub struct Address {
     /// Hash of the text: the same in every process.
     pub name_hash: u64,
     pub health: Health,
+    /// Where its processes accept from.
+    pub(crate) queue: Arc<ListenQueue>,
     /// Connections there are or that are being made, of all workers.
     open: AtomicU32,
     /// Of them, those that wait in a pool.
@@ -64,6 +67,7 @@ impl Address {
         Self {
             id: AddressId::next(),
             name_hash: crate::balance::name_hash(spec.text.as_bytes()),
+            queue: ListenQueue::at(&spec.target),
             spec,
             health: Health::new(health),
             open: AtomicU32::new(0),

@@ -7,8 +7,8 @@
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `seat` and
-//! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`, `health`
-//! (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · `balance` (the
+//! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`,
+//! `listen_queue`, `health` (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · `balance` (the
 //! choice, one file each) · `session` (what is spoken, one file each) ·
 //! `courier` (the way there and back) · `reply`, `mapping`, `download` (the answer) ·
 //! `turn` (what an answer asks for in its place) · `sticky`, `greeting` ·
@@ -28,6 +28,7 @@ mod errand;
 mod greeting;
 mod health;
 mod keeper;
+mod listen_queue;
 pub mod local;
 mod mapping;
 mod names;

@@ -17,6 +17,7 @@ use crate::balance::Choice;
 use crate::courier::Courier;
 use crate::deadline::Deadlines;
 use crate::health::passive::Change;
+use crate::listen_queue;
 use crate::pool::{Place, Pool};
 use crate::registry::Registry;
 use crate::spec::{Protocol, UpstreamSpec};
@@ -64,13 +65,15 @@ impl Local {
         panics::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
         let swept = Rc::clone(&local);
         panics::keep("proxy sweep", move || Rc::clone(&swept).sweep());
+        let giving_up = Rc::clone(&local);
+        panics::keep("proxy surplus", move || Rc::clone(&giving_up).end_surplus());
         local
     }
 
     fn new(worker: usize, clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
         Rc::new(Self {
             log,
-            pool: Pool::new(worker),
+            pool: Pool::new(worker, clock.clone()),
             deadlines: Deadlines::new(clock.clone()),
             connect: ConnectOptions::default(),
             pieces: BufPool::new(PIECE_BYTES, PIECES_MAX),
@@ -106,6 +109,17 @@ impl Local {
             upstream.reclaim.notified().await;
             panics::point("proxy places");
             self.pool.reclaim(&upstream);
+        }
+    }
+
+    /// Ends idle connections that requests of any worker may wait behind.
+    async fn end_surplus(self: Rc<Self>) {
+        loop {
+            let mut surplus = std::pin::pin!(listen_queue::surplus());
+            // From here on nothing is missed.
+            surplus.as_mut().enable();
+            self.pool.end_surplus();
+            surplus.await;
         }
     }
 

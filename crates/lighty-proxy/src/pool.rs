@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_http::{Fields, Known, hop_by_hop};
+use lighty_io::clock::Clock;
 use lighty_io::transport::Stream;
 
 use crate::address::{Address, AddressId};
 use crate::backlog::Call;
+use crate::listen_queue::{Rest, Standing, watch};
 use crate::spec::Protocol;
 use crate::upstream::Upstream;
 
@@ -34,13 +36,18 @@ impl Place {
         })
     }
 
-    fn rest(&mut self) {
-        self.resting = true;
-        self.address.rests();
+    fn rest(&mut self, now_ms: u64) -> Rest {
+        let rest = self.address.queue.rests(now_ms, self.address.first_byte_us());
+        if rest != Rest::No {
+            self.resting = true;
+            self.address.rests();
+        }
+        rest
     }
 
     fn wake(&mut self) {
         self.resting = false;
+        self.address.queue.wakes();
         self.address.wakes();
     }
 }
@@ -48,7 +55,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.resting {
-            self.address.wakes();
+            self.wake();
         }
         self.address.closed();
         self.upstream.backlog.call();
@@ -57,6 +64,8 @@ impl Drop for Place {
 
 /// A connection to a backend, in use or at rest.
 pub struct Connection {
+    /// `None` for what is no request. Given up before the stream is.
+    standing: Option<Standing>,
     pub stream: Rc<Stream>,
     pub place: Place,
     /// When it was made; monotonic milliseconds.
@@ -70,14 +79,23 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that was just made, for its first request.
-    pub fn new(stream: Stream, place: Place, now_ms: u64) -> Self {
+    pub(crate) fn new(
+        stream: Stream,
+        place: Place,
+        standing: Option<Standing>,
+        now_ms: u64,
+    ) -> Self {
         let idle_ms = place.upstream.spec.pool.idle_ms;
         let stream = Rc::new(stream);
-        Self { stream, place, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
+        Self { standing, stream, place, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
     }
 
-    /// A backend may say how long it keeps the connection: its end is not waited for.
+    /// An answer came. A backend may say how long it keeps the connection: its end is not waited
+    /// for.
     pub fn heed(&mut self, answer: &Fields) {
+        if let Some(standing) = &mut self.standing {
+            standing.answered();
+        }
         let spec = &self.place.upstream.spec;
         let told = answer.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
         if let (Some(timeout_s), Protocol::Http { .. }) = (told, &spec.protocol) {
@@ -110,13 +128,14 @@ impl Connection {
 /// A worker's idle connections.
 pub struct Pool {
     worker: usize,
+    clock: Clock,
     idle: RefCell<HashMap<AddressId, Vec<Connection>, foldhash::fast::RandomState>>,
 }
 
 impl Pool {
     /// The pool of a worker.
-    pub fn new(worker: usize) -> Self {
-        Self { worker, idle: RefCell::default() }
+    pub fn new(worker: usize, clock: Clock) -> Self {
+        Self { worker, clock, idle: RefCell::default() }
     }
 
     /// The worker's number.
@@ -154,19 +173,43 @@ impl Pool {
         Some(place)
     }
 
-    /// A request is over and its connection sound: it rests, or ends where a rule says so or
-    /// another worker's request waits for its place.
+    /// For a connection that is about to be made: idle ones make room where the backend may have
+    /// no process for it.
+    pub(crate) fn stand_in_line(&self, place: &Place) -> Standing {
+        let queue = &place.address.queue;
+        let (standing, doubts) = queue.enter(self.clock.mono_ms());
+        if doubts {
+            self.watch(place);
+        }
+        standing
+    }
+
+    fn watch(&self, place: &Place) {
+        let queue = Arc::clone(&place.address.queue);
+        tokio::task::spawn_local(watch(queue, self.clock.clone()));
+    }
+
+    /// A request is over and its connection sound: it rests, or ends where a rule says so, where
+    /// another worker's request waits for its place, or one may wait for its process.
     pub fn give(&self, mut connection: Connection, now_ms: u64) {
         let place = &connection.place;
         let spec = &place.upstream.spec.pool;
         if connection.is_worn_out(now_ms) || place.address.idle() >= spec.idle_max {
             return;
         }
+        if !connection.standing.as_ref().is_some_and(Standing::holds) {
+            return;
+        }
+        match connection.place.rest(now_ms) {
+            Rest::Yes => {}
+            Rest::InDoubt => self.watch(&connection.place),
+            Rest::No => return,
+        }
+        let place = &connection.place;
         if place.upstream.backlog.call_from(self.worker) == Call::Other && !place.address.has_room()
         {
             return;
         }
-        connection.place.rest();
         connection.idle_since_ms = now_ms;
         let id = connection.place.address.id;
         self.idle.borrow_mut().entry(id).or_default().push(connection);
@@ -185,6 +228,21 @@ impl Pool {
         idle.retain(|_, resting| !resting.is_empty());
         drop(idle);
         // Dropped without the borrow: a place that comes free may call a request of this worker.
+        drop(ended);
+    }
+
+    /// Ends what requests may wait behind.
+    pub fn end_surplus(&self) {
+        let mut ended = Vec::new();
+        for resting in self.idle.borrow_mut().values_mut() {
+            let has_surplus = |c: &Connection| c.place.address.queue.has_surplus();
+            while resting.first().is_some_and(has_surplus) {
+                if !resting[0].place.address.queue.claim_surplus() {
+                    break;
+                }
+                ended.push(resting.remove(0));
+            }
+        }
         drop(ended);
     }
 

@@ -73,7 +73,7 @@ async fn reach(
         let words = match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
             Ok(Ok(stream)) => {
                 local.note_success(&place, began_ms);
-                return Ok(Connection::new(stream, place, local.clock.mono_ms()));
+                return Ok(Connection::new(stream, place, None, local.clock.mono_ms()));
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no connection within {limit_ms} ms (proxy-core.connect-timeout)"),

@@ -272,6 +272,7 @@ impl Serving<'_> {
             }
             Seat::Fresh(place) => place,
         };
+        let standing = self.local.pool.stand_in_line(&place);
         let limit_ms = self.upstream.spec.timeouts.connect_ms;
         let began_us = self.local.clock.mono_us();
         let target = place.address.spec.target.clone();
@@ -282,7 +283,8 @@ impl Serving<'_> {
                     let now_ms = self.local.clock.mono_ms();
                     let took_us = self.local.clock.mono_us().saturating_sub(began_us);
                     self.trace.connect_us = Some(took_us);
-                    return Ok(Some(Connection::new(stream, place, now_ms)));
+                    standing.complete(now_ms);
+                    return Ok(Some(Connection::new(stream, place, Some(standing), now_ms)));
                 }
                 Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
                 Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),

@@ -264,6 +264,52 @@ fn a_connection_carries_one_request_after_another() {
     assert_eq!(connections_to(fpm.listen()) - before, 1, "new connections for 210 requests");
 }
 
+/// Children that serve one connection each, and connections that are kept for them.
+#[test]
+fn a_burst_waits_for_no_child_that_an_idle_connection_holds() {
+    let script = "<?php usleep(50000); echo 'ok';";
+    for (children, workers) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        let Some(fpm) = PhpFpm::unix(children) else { return };
+        let Some(cgi) = PhpCgi::tcp(children) else { return };
+        for listen in [fpm.listen(), cgi.listen()] {
+            let server = setup(listen, 256)
+                .config(&format!("server.max-worker = {workers}"))
+                .file("slow.php", script)
+                .start();
+            let began = Instant::now();
+            // Some one after another, some at once.
+            assert_eq!(many(1, 6, |_| server.get("/slow.php").status == 200), 6);
+            assert_eq!(many(8, 3, |_| server.get("/slow.php").status == 200), 24);
+            // A connection may rest for thirty seconds.
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(15), "{children}, {workers}, {listen:?}: {took:?}");
+        }
+    }
+}
+
+/// PHP is told the address that its client came to. That costs one call for each connection.
+#[test]
+fn where_a_client_came_to_is_asked_once() {
+    let Some(fpm) = PhpFpm::unix(1) else { return };
+    let setup = setup(fpm.listen(), 1)
+        .bind("0.0.0.0")
+        .file("at.php", "<?php echo $_SERVER['SERVER_ADDR'];");
+    let calls = setup.directory().join("calls");
+    let trace =
+        ["strace", "-D", "-f", "-e", "trace=getsockname", "-o", calls.to_str().expect("UTF-8")];
+    let server = setup.through(trace).start();
+    let count =
+        || std::fs::read_to_string(&calls).unwrap_or_default().matches("getsockname(").count();
+    let mut client = server.connect();
+    let mut counts = Vec::new();
+    for _ in 0..5 {
+        client.send("GET /at.php HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "127.0.0.1");
+        counts.push(count());
+    }
+    assert!(counts[0] > 0 && counts[4] == counts[0], "{counts:?}");
+}
+
 #[test]
 fn output_arrives_as_php_flushes_it() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
@@ -407,6 +453,37 @@ fn an_authorizer_gives_leave_and_names() {
     let granted = server.get_with("/private/echo.php", "X-Key: open\r\n");
     assert_eq!(granted.status, 200, "{granted:?}");
     assert_eq!(line(granted.text(), "USER_FROM_LEAVE"), Some("jo"), "{granted:?}");
+}
+
+/// The same in one key, where the authorizer wants a file and the responder does not: nobody answers
+/// before it.
+#[test]
+fn an_authorizer_and_a_responder_of_one_key_are_each_asked() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let leave = "<?php if (($_SERVER['HTTP_X_KEY'] ?? '') === 'open') {\n\
+        header('Variable-USER_FROM_LEAVE: jo'); http_response_code(200);\n\
+        } else { http_response_code(403); echo 'no leave'; }";
+    let keys = fpm.listen().host_keys();
+    for (of_authorizer, of_responder) in
+        [("disable", "disable"), ("enable", "enable"), ("enable", "disable")]
+    {
+        let server = lighty!()
+            .config("proxy-core.max-pool-size = 2")
+            .config(&format!(
+                "fastcgi.server = ( \"/private/\" => (\n\
+                 ( {keys}, \"check-local\" => \"{of_responder}\" ),\n\
+                 ( {keys}, \"mode\" => \"authorizer\", \"check-local\" => \"{of_authorizer}\", \
+                 \"docroot\" => \"@DIR@/leave\" ) ) )"
+            ))
+            .file("private/echo.php", ECHO)
+            .file("../leave/private/echo.php", leave)
+            .start();
+        let refused = server.get("/private/echo.php");
+        assert_eq!((refused.status, refused.text()), (403, "no leave"), "{}", server.log());
+        let granted = server.get_with("/private/echo.php", "X-Key: open\r\n");
+        assert_eq!(granted.status, 200, "{granted:?}");
+        assert_eq!(line(granted.text(), "USER_FROM_LEAVE"), Some("jo"), "{granted:?}");
+    }
 }
 
 /// Checks and counts what is posted, and makes as much as is asked for.

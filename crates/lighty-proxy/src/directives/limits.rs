@@ -29,7 +29,11 @@ fn pools() -> Vec<Row> {
         })
         .default("64")
         .since("lighty 0.1")
-        .doc("Connections to each address that are kept while they have no request.")
+        .doc(
+            "Connections to each address that are kept while they have no request, at most. Where a \
+             request may be waiting for a process of the backend, they are given up for it, those \
+             of all workers.",
+        )
         .example("proxy-core.max-idle-connections = 8"),
         period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.pool.idle_ms = ms)
             .default("30")

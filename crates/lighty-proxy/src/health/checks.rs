@@ -21,6 +21,7 @@ use lighty_wire::proxy_protocol::{self, Command, Header};
 
 use super::active::{first_due_ms, next_due_ms};
 use super::passive::{Change, Health};
+use crate::listen_queue::Standing;
 use crate::spec::{CheckKind, CheckSpec, ProxyProtocol};
 
 /// Bytes of an answer's head that are read at most: [`CheckFault::TooLong`].
@@ -71,6 +72,10 @@ impl std::error::Error for CheckFault {}
 pub(crate) trait Checked {
     fn target(&self) -> &Target;
     fn health(&self) -> &Health;
+    /// The check's connection is one more that waits to be accepted.
+    fn stand_in_line(&self) -> Option<Standing> {
+        None
+    }
     /// A check was made. `fault` is what it found, `change` what that changed: something to log,
     /// and on a come-back, requests that wait to be called.
     fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
@@ -92,7 +97,9 @@ pub(crate) async fn keep_asking<A: Checked>(
         clock.refresh();
         let began_ms = clock.mono_ms();
         let Some(address) = address() else { return };
+        let standing = address.stand_in_line();
         let found = ask(address.target(), check, proxy).await;
+        drop(standing);
         clock.refresh();
         let now_ms = clock.mono_ms();
         due_ms = next_due_ms(began_ms, now_ms, check.interval_ms, random());

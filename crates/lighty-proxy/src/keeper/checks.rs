@@ -11,6 +11,7 @@ use super::Voice;
 use crate::address::{Address, AddressId};
 use crate::health::checks::{CheckFault, Checked, keep_asking};
 use crate::health::passive::{Change, Health};
+use crate::listen_queue::{Standing, watch};
 use crate::upstream::Upstream;
 
 /// Has the addresses checked that are not yet; forgets those that are gone.
@@ -57,6 +58,15 @@ impl Checked for Asked<'_> {
 
     fn health(&self) -> &Health {
         &self.address.health
+    }
+
+    fn stand_in_line(&self) -> Option<Standing> {
+        let (standing, doubts) = self.address.queue.enter(self.log.now_ms());
+        if doubts {
+            let queue = Arc::clone(&self.address.queue);
+            tokio::task::spawn_local(watch(queue, self.log.clock.clone()));
+        }
+        Some(standing)
     }
 
     fn was_checked(&self, change: Change, fault: Option<&CheckFault>) {

@@ -16,4 +16,4 @@ mod queue;
 
 pub use chunk::{Chunk, FileRange};
 pub use pool::{BufPool, PooledBuf};
-pub use queue::ChunkQueue;
+pub use queue::{ChunkQueue, QUEUE_BYTES_MAX};

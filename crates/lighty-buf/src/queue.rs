@@ -6,6 +6,9 @@ use bytes::Bytes;
 
 use crate::chunk::{Chunk, FileRange};
 
+/// The longest body that a queue stands for: a length that the kernel and every client can name.
+pub const QUEUE_BYTES_MAX: u64 = i64::MAX as u64;
+
 /// Chunks in the order in which they are to be sent.
 ///
 /// Empty chunks are never held, so a queue is empty exactly when it has no bytes. An empty queue
@@ -95,6 +98,13 @@ impl<F> ChunkQueue<F> {
             self.count_out(step, in_memory);
             bytes -= step;
         }
+    }
+
+    /// Whether a file's part of so many bytes goes in as well. Sparse files are as long as they like;
+    /// who puts in what others have named asks first, and leaves [`QUEUE_BYTES_MAX`] for bytes in
+    /// memory, which no machine has.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.len_bytes.checked_add(bytes).is_some_and(|sum| sum <= QUEUE_BYTES_MAX)
     }
 
     /// How many bytes the queue stands for, in memory and in files.
@@ -202,6 +212,15 @@ mod tests {
             }
         }
         out
+    }
+
+    #[test]
+    fn files_of_any_length_are_put_in_up_to_a_limit() {
+        let mut queue: ChunkQueue<u8> = ChunkQueue::new();
+        assert!(queue.has_room_for(QUEUE_BYTES_MAX) && !queue.has_room_for(QUEUE_BYTES_MAX + 1));
+        queue.push_file(FileRange { file: 1, offset: 0, length: QUEUE_BYTES_MAX - 5 });
+        assert!(queue.has_room_for(5) && !queue.has_room_for(6));
+        assert!(!queue.has_room_for(u64::MAX), "no sum overflows");
     }
 
     #[test]

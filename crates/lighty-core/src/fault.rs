@@ -52,6 +52,7 @@ pub enum Fault {
     ReadRate,
     WriteRate,
     DescriptorsExhausted,
+    NoThread,
     DiskError,
     FileShrank,
     NoDocumentRoot,
@@ -122,7 +123,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 62] = [
+    pub const ALL: [Fault; 63] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -140,6 +141,7 @@ impl Fault {
         Fault::ReadRate,
         Fault::WriteRate,
         Fault::DescriptorsExhausted,
+        Fault::NoThread,
         Fault::DiskError,
         Fault::FileShrank,
         Fault::NoDocumentRoot,
@@ -272,6 +274,13 @@ impl Fault {
             Fault::AuthBusy => {
                 row(Machine, 503, Level::Error, Keep, "auth.max-pending passwords wait already")
             }
+            Fault::NoThread => row(
+                Machine,
+                503,
+                Level::Error,
+                Keep,
+                "no thread or process can be had (ulimit -u, TasksMax, pids.max)",
+            ),
             Fault::AuthBroken => {
                 row(Operator, 500, Level::Error, Keep, "users cannot be authenticated")
             }
@@ -431,6 +440,11 @@ impl Fault {
         }
     }
 
+    /// Whether the machine lacks for the moment what a request needs, which says nothing of the file.
+    pub fn is_want(self) -> bool {
+        matches!(self, Fault::DescriptorsExhausted | Fault::NoThread)
+    }
+
     /// The fault that an error of a file operation stands for (ancestor's errno map: EACCES 403;
     /// ENOENT, ENOTDIR, ENAMETOOLONG 404; ELOOP 403; others 500).
     pub fn of_file_error(error: &std::io::Error) -> Fault {
@@ -439,6 +453,8 @@ impl Fault {
             ErrorKind::NotFound | ErrorKind::NotADirectory => return Fault::NotFound,
             ErrorKind::PermissionDenied => return Fault::Forbidden,
             ErrorKind::UnexpectedEof => return Fault::FileShrank,
+            // The pool's thread could not be made, or too many jobs wait for one.
+            ErrorKind::WouldBlock => return Fault::NoThread,
             _ => {}
         }
         match error.raw_os_error() {

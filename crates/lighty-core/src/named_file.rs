@@ -49,7 +49,7 @@ pub(crate) async fn join_parts(
         let size = entry.meta().size;
         let (offset, length) = part
             .within(size)
-            .filter(|(_, length)| queue.len_bytes().checked_add(*length).is_some())
+            .filter(|(_, length)| queue.has_room_for(*length))
             .ok_or_else(|| {
                 let words = format!("X-Sendfile2: {path} of {size} bytes has no such part");
                 (Fault::BackendMalformed, words)

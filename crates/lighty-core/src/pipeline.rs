@@ -440,8 +440,8 @@ where
                 ex.physical.docroot = path;
                 return Step::Next;
             }
-            Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
-                ex.fail(Fault::DescriptorsExhausted);
+            Err(error) if Fault::of_file_error(&error).is_want() => {
+                ex.fail(Fault::of_file_error(&error));
                 return Step::Answered;
             }
             Err(_) => ex.services.remember_missing(&path),

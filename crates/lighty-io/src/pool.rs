@@ -24,6 +24,9 @@ use crate::{memory, threads};
 pub const STACK_BYTES: usize = 128 * 1024;
 /// Stack of a thread that computes in bytes: encoders keep tables there.
 pub const COMPUTE_STACK_BYTES: usize = 1024 * 1024;
+/// Stack in bytes of a thread for anything else: the C library looks users up there, with whatever
+/// modules the system's administrator has put in (nsswitch.conf), which expect a thread's usual one.
+pub const OTHER_STACK_BYTES: usize = 2 * 1024 * 1024;
 /// How much a thread that computes is nicer than an event loop: a request that needs a few
 /// microseconds does not wait for a block that needs a thousand.
 pub const COMPUTE_NICENESS: i32 = 10;
@@ -230,10 +233,58 @@ impl ThreadPool {
         }
     }
 
+    /// As [`ThreadPool::spawn`], for a job that can be called off while it waits for a thread.
+    ///
+    /// # Errors
+    /// As [`ThreadPool::spawn`].
+    pub fn spawn_revocable(
+        &self,
+        lane: Lane,
+        job: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Ticket> {
+        let ticket = Ticket(Arc::new(Mutex::new(Some(Box::new(job)))));
+        let waiting = Ticket(Arc::clone(&ticket.0));
+        self.spawn(lane, move || {
+            // Taken out first: whoever revokes it must not wait for its end.
+            let job = waiting.take();
+            job.into_iter().for_each(|job| job());
+        })?;
+        Ok(ticket)
+    }
+
+    /// As [`ThreadPool::run`], as long as the result is wanted: once the future is dropped, a job
+    /// that still waits for a thread is dropped too, and what it holds with it.
+    ///
+    /// # Errors
+    /// As [`ThreadPool::run`].
+    pub fn run_while_wanted<T, F>(
+        &self,
+        lane: Lane,
+        job: F,
+    ) -> impl Future<Output = io::Result<T>> + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (give, take) = oneshot::channel();
+        let spawned = self.spawn_revocable(lane, move || {
+            let _ = give.send(job());
+        });
+        let wanted = spawned.map(RevokedWhenDropped);
+        async move {
+            let _wanted = wanted?;
+            take.await.map_err(|_| io::Error::other("thread pool: the job panicked"))
+        }
+    }
+
     fn start_thread(&self, lane: Lane) -> io::Result<()> {
         let shared = self.0.clone();
         let name = format!("io-{lane:?}").to_lowercase();
-        let stack = if lane.computes() { COMPUTE_STACK_BYTES } else { STACK_BYTES };
+        let stack = match lane {
+            _ if lane.computes() => COMPUTE_STACK_BYTES,
+            Lane::Other => OTHER_STACK_BYTES,
+            _ => STACK_BYTES,
+        };
         let work = move || {
             if lane.computes() {
                 // Of this thread alone, on Linux. Refused: then it is as important as others.
@@ -245,6 +296,28 @@ impl ThreadPool {
             }
         };
         threads::start(&name, Some(stack), work).map(drop)
+    }
+}
+
+/// What calls a job off.
+pub struct Ticket(Arc<Mutex<Option<Job>>>);
+
+impl Ticket {
+    /// Drops the job, with what it holds; `false`: a thread has begun with it.
+    pub fn revoke(&self) -> bool {
+        self.take().is_some()
+    }
+
+    fn take(&self) -> Option<Job> {
+        unpoisoned(self.0.lock()).take()
+    }
+}
+
+struct RevokedWhenDropped(Ticket);
+
+impl Drop for RevokedWhenDropped {
+    fn drop(&mut self) {
+        self.0.revoke();
     }
 }
 
@@ -426,6 +499,40 @@ mod tests {
         let (done, finished) = channel();
         pool.spawn(Lane::Read, move || done.send(()).expect("sent")).expect("spawned");
         finished.recv().expect("the one that is left works");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_wants_any_more_is_let_go_while_it_waits() {
+        let pool = ThreadPool::new(limits(1));
+        let (release, stuck) = channel::<()>();
+        pool.spawn(Lane::Read, move || _ = stuck.recv()).expect("spawned");
+        wait_for(|| pool.load(Lane::Read).queued == 0);
+        let held = Arc::new(());
+        let reads: Vec<_> = (0..100)
+            .map(|_| {
+                let buffer = Arc::clone(&held);
+                pool.run_while_wanted(Lane::Read, move || drop(buffer))
+            })
+            .collect();
+        assert_eq!(Arc::strong_count(&held), 101);
+        drop(reads);
+        assert_eq!(Arc::strong_count(&held), 1, "though no thread is free");
+        let wanted = pool.run_while_wanted(Lane::Read, || 7);
+        drop(release);
+        assert_eq!(wanted.await.expect("it was wanted to the end"), 7);
+    }
+
+    #[test]
+    fn a_look_up_of_a_user_has_the_stack_of_a_usual_thread() {
+        fn deep(levels: usize) -> u64 {
+            let filled = std::hint::black_box([levels as u8; 4096]);
+            let below = if levels == 0 { 0 } else { deep(levels - 1) };
+            below + u64::from(filled[levels % 4096])
+        }
+        let pool = ThreadPool::new(limits(1));
+        let (done, finished) = channel();
+        pool.spawn(Lane::Other, move || done.send(deep(128)).expect("heard")).expect("spawned");
+        finished.recv_timeout(Duration::from_secs(20)).expect("it came back");
     }
 
     #[tokio::test]

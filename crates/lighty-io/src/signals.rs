@@ -35,6 +35,7 @@ impl Signals {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn listen() -> io::Result<Self> {
+        forget_what_was_inherited()?;
         let streams = [
             // The first in the list wins when several are pending: ending comes first.
             (Signal::Stop, signal(SignalKind::terminate())?),
@@ -59,6 +60,25 @@ impl Signals {
         }
         Poll::Pending
     }
+}
+
+/// Who started us may have blocked signals, and ignored the one that tells of children: neither is
+/// meant for us, and each goes on through `exec`. Called before there is a second thread.
+fn forget_what_was_inherited() -> io::Result<()> {
+    // SAFETY: a set of signals that sigemptyset makes whole before it is read; the default action
+    // replaces whatever stood there, and no handler of ours did.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) {
+            0 => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+        if libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -115,6 +115,8 @@ pub enum Exit {
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// Somehow: another one was told.
+    Unseen,
 }
 
 impl fmt::Display for Exit {
@@ -122,6 +124,7 @@ impl fmt::Display for Exit {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
             Exit::Signal(number) => write!(f, "signal {number}"),
+            Exit::Unseen => f.write_str("nobody saw how"),
         }
     }
 }
@@ -280,17 +283,24 @@ impl Child {
 /// Whether a child has ended; it stays a zombie.
 fn has_ended(pid: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options))?;
-    Ok(status.is_some())
+    match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
+        Ok(status) => Ok(status.is_some()),
+        // Somebody else has waited for it, or the kernel itself: SIGCHLD is ignored.
+        Err(Errno::CHILD) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Frees the number of a child that has ended.
 fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
-    let status = rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options))?;
-    Ok(status.map(|status| match status.terminating_signal() {
-        Some(number) => Exit::Signal(number),
-        None => Exit::Code(status.exit_status().unwrap_or(-1)),
-    }))
+    match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
+        Ok(status) => Ok(status.map(|status| match status.terminating_signal() {
+            Some(number) => Exit::Signal(number),
+            None => Exit::Code(status.exit_status().unwrap_or(-1)),
+        })),
+        Err(Errno::CHILD) => Ok(Some(Exit::Unseen)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Kills a child that nobody waits for any more, and sees to it that its number is freed.

@@ -100,7 +100,7 @@ impl Bed {
                 engine.read_dir(&self.root, b"", Follow::None).await.expect("a directory");
             // Reading the directory stats the mount point, which is answered from its root.
             assert!(entries.next_batch().await.expect("a batch").is_some());
-            engine.run(|| ()).await;
+            engine.run(|| ()).await.expect("a thread");
         }
     }
 }

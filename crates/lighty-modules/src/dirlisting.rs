@@ -233,7 +233,7 @@ async fn collect(
     if gathered.len() <= SORT_HERE_ENTRIES_MAX {
         return Ok(gathered.sorted());
     }
-    Ok(ex.services.engine.run(move || gathered.sorted()).await)
+    ex.services.engine.run(move || gathered.sorted()).await
 }
 
 /// A listing kept for `dir-listing.cache`, with the directory's stat-cache entry: when the

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lighty_buf::{ChunkQueue, FileRange};
+use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
@@ -330,6 +330,8 @@ fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) 
             ex.response.fields.push_known(Known::ContentRange, text);
             ex.response.body = slice(entry, part.start, part.len());
         }
+        // What a file and its ranges sum up to may be no length (RFC 9110 section 14.2).
+        Selection::Multiple if !is_a_length(&parts) => return false,
         Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
             ex.response.fields.append(&facts.fields);
@@ -347,6 +349,14 @@ fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
         },
         None => Body::File { file: Rc::clone(entry.file()), offset, length },
     }
+}
+
+/// More than the heads of all parts come to.
+const PART_HEADS_BYTES_MAX: u64 = 1 << 20;
+
+fn is_a_length(parts: &[ByteRange]) -> bool {
+    let sum = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.len()));
+    sum.is_some_and(|sum| sum <= QUEUE_BYTES_MAX - PART_HEADS_BYTES_MAX)
 }
 
 /// A `multipart/byteranges` body: part heads in memory, the parts as file ranges.

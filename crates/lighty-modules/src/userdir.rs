@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Settings, module_settings, pipeline};
+use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_io::privileges::home_of;
 
 /// Settings of the module.
@@ -34,13 +34,13 @@ module_settings!(UserdirSettings);
 /// Users whose homes a worker remembers.
 const HOMES_MAX: usize = 1024;
 
-/// Seconds for which a home is remembered.
-const HOME_SECONDS: i64 = 60;
+/// Milliseconds for which a home is remembered.
+const HOME_MS: u64 = 60_000;
 
 type Home = Option<Rc<[u8]>>;
 
 /// Users, and when their homes were looked up.
-type Homes = HashMap<Box<[u8]>, (i64, Home)>;
+type Homes = HashMap<Box<[u8]>, (u64, Home)>;
 
 /// The module.
 #[derive(Default)]
@@ -128,7 +128,13 @@ impl Userdir {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UserdirSettings>();
         let home = match own.basepath.is_empty() {
-            true => self.home(&user, ex).await,
+            true => match self.home(&user, ex).await {
+                Ok(home) => home,
+                Err(error) => {
+                    ex.fail_saying(Fault::of_file_error(&error), &error.to_string());
+                    return Step::Answered;
+                }
+            },
             false => Some(own.home_in_base(&user).into()),
         };
         let Some(home) = home else { return Step::Next };
@@ -152,22 +158,23 @@ impl Userdir {
     }
 
     /// The home that the user database names, remembered for a while.
-    async fn home(&self, user: &[u8], ex: &Exchange) -> Home {
-        let now_s = ex.services.clock.unix_s();
-        if let Some((since_s, home)) = self.homes.borrow().get(user)
-            && now_s.saturating_sub(*since_s) < HOME_SECONDS
+    async fn home(&self, user: &[u8], ex: &Exchange) -> std::io::Result<Home> {
+        // Not the wall clock, which may be set back.
+        let now_ms = ex.services.clock.mono_ms();
+        if let Some((since_ms, home)) = self.homes.borrow().get(user)
+            && now_ms.saturating_sub(*since_ms) < HOME_MS
         {
-            return home.clone();
+            return Ok(home.clone());
         }
         let name = user.to_vec();
-        let found = ex.services.engine.run(move || home_of(&name)).await;
+        let found = ex.services.engine.run(move || home_of(&name)).await?;
         let home: Home = found.ok().flatten().map(Into::into);
         let mut homes = self.homes.borrow_mut();
         if homes.len() >= HOMES_MAX {
             homes.clear();
         }
-        homes.insert(user.into(), (now_s, home.clone()));
-        home
+        homes.insert(user.into(), (now_ms, home.clone()));
+        Ok(home)
     }
 }
 

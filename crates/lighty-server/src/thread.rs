@@ -74,10 +74,14 @@ pub(crate) enum Ready {
     Failed(String),
 }
 
+/// Stack of a worker: pages of pages (`ssi.recursion-max`) are requests within requests. Only what is
+/// used of it takes memory.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Starts the thread.
 pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
     let name = format!("worker-{}", setup.index);
-    threads::start(&name, None, move || main(setup)).map(drop)
+    threads::start(&name, Some(STACK_BYTES), move || main(setup)).map(drop)
 }
 
 fn main(setup: Setup) {

@@ -23,7 +23,7 @@ use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, OpenFile};
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::panics;
-use lighty_io::pool::ThreadPool;
+use lighty_io::pool::{PoolLimits, ThreadPool};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::transport::Stream;
@@ -227,8 +227,23 @@ fn the_server_of_a_drill() {
         let (place, times) = drill.split_once('=').expect("place=times");
         panics::drill(place, times.parse().expect("a number"));
     }
+    if let Some(sign) = std::env::var_os(NO_THREADS) {
+        std::thread::spawn(move || take_threads_away(Path::new(&sign)));
+    }
     let outcome = boot::run(config(&text));
     std::process::exit(if outcome.is_ok() { 0 } else { 3 });
+}
+
+/// Names a file: once it is there, the pool takes no job any more, as where no thread can be had.
+const NO_THREADS: &str = "LIGHTY_TEST_NO_THREADS";
+
+fn take_threads_away(sign: &Path) {
+    while !sign.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pool = ThreadPool::global();
+    pool.set_limits(PoolLimits { queued_jobs_max: 0, ..pool.limits() });
+    std::fs::remove_file(sign).expect("it is there");
 }
 
 /// A server in a process of its own.
@@ -252,6 +267,7 @@ impl Drilled {
         let child = Command::new(std::env::current_exe().expect("a path"))
             .args(["--exact", "the_server_of_a_drill", "--nocapture"])
             .envs([(DRILLS, drills), (CONFIG, &text)])
+            .env(NO_THREADS, directory.path().join("no-threads"))
             .stdout(Stdio::null())
             .spawn()
             .expect("a process");
@@ -424,4 +440,32 @@ fn a_raw_tunnel_that_panics_gives_its_place_up() {
     server.signal("-INT");
     assert_eq!(server.end(), Some(0), "the stop is orderly");
     assert_eq!(server.log().matches("as a drill wants it: raw tunnel").count(), 6);
+}
+
+#[test]
+fn where_no_thread_can_be_had_requests_say_so_and_files_go_on() {
+    let settings = "server.max-worker = 1\nuserdir.path = \"public_html\"\n\
+                    server.stat-cache-engine = \"inotify\"\n";
+    let mut server = Drilled::start("", settings);
+    let sign = server.directory.path().join("no-threads");
+    assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    std::fs::write(&sign, "").expect("written");
+    let deadline = Instant::now() + PATIENCE;
+    while sign.exists() {
+        assert!(Instant::now() < deadline, "threads are still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for user in ["root", "root", "nobody"] {
+        assert_eq!(server.get(&format!("/~{user}/x")).expect("an answer").0, 503, "{user}");
+    }
+    assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
+    // Whatever has to be looked up beside the loop: nobody waits for ever, twice.
+    for _ in 0..2 {
+        assert!([404, 503].contains(&server.get("/missing").expect("an answer").0));
+    }
+    let log = server.log();
+    assert!(!log.contains("panicked"), "{log}");
+    assert!(log.contains("no thread or process can be had"), "{log}");
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
 }

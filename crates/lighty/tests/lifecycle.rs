@@ -567,3 +567,33 @@ fn a_connection_that_never_asks_does_not_hold_a_graceful_stop() {
     let (status, took) = server.await_exit(STOP_DEADLINE);
     assert!(status.success() && took < Duration::from_secs(4), "{status}, {took:?}");
 }
+
+#[test]
+fn signals_that_were_blocked_or_ignored_by_whoever_started_it_are_heard() {
+    let program = "#!/bin/sh\nexec sleep 1000\n";
+    let setup = lighty!().file("a", "x").config(
+        "server.errorlog-level = \"info\"\nfastcgi.server = ( \".f\" => (( \"socket\" => \
+         \"@DIR@/f.sock\", \"bin-path\" => \"@DIR@/program\", \"max-procs\" => 1 )) )",
+    );
+    let path = setup.directory().join("program");
+    write_file(&path, program);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
+    let block = ["env", "--block-signal=TERM,INT,HUP,CHLD", "--ignore-signal=CHLD"];
+    let mut server = setup.through(block).start();
+    let started = || {
+        let log = server.log();
+        let all = log.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(": process ")?;
+            rest.strip_suffix(" runs")?.trim().parse::<i32>().ok()
+        });
+        all.collect::<Vec<_>>()
+    };
+    assert!(wait_until(STOP_DEADLINE, || started().len() == 1), "{}", server.log());
+    let pid = rustix::process::Pid::from_raw(started()[0]).expect("a number");
+    rustix::process::kill_process(pid, Signal::KILL).expect("it runs");
+    assert!(wait_until(STOP_DEADLINE, || started().len() == 2), "{}", server.log());
+    assert_eq!(server.get("/a").text(), "x");
+    server.signal(Signal::TERM);
+    let (status, _) = server.await_exit(STOP_DEADLINE);
+    assert!(status.success(), "{status}");
+}

@@ -550,3 +550,67 @@ fn lighttpd_makes_the_same_of_them() {
         assert!(!ours.text().is_empty(), "{name}");
     }
 }
+
+/// The deepest chain of pages that a configuration may allow.
+const DEEPEST: usize = 32;
+
+#[test]
+fn pages_nest_as_deep_as_the_limit_goes_and_no_deeper() {
+    let mut setup = lighty!()
+        .config("ssi.extension = ( \".shtml\" )")
+        .config(&format!("ssi.recursion-max = {DEEPEST}"))
+        .config("setenv.add-response-header = ( \"X-A\" => \"b\" )");
+    for level in 0..=DEEPEST {
+        let next = format!("{level} <!--#include virtual=\"/{}.shtml?a=%{{b}}\" -->", level + 1);
+        setup = setup.file(&format!("{level}.shtml"), next);
+    }
+    let server = setup.file(&format!("{}.shtml", DEEPEST + 1), "too deep").start();
+    let answer = server.get("/0.shtml");
+    assert_eq!(answer.status, 200, "{}", server.log());
+    let wanted: String = (0..=DEEPEST).map(|level| format!("{level} ")).collect();
+    assert!(answer.text().starts_with(&wanted), "{}", answer.text());
+    assert!(!answer.text().contains("too deep"), "{}", answer.text());
+    server.await_log(&format!("ssi.recursion-max = {DEEPEST}"));
+    assert_eq!(server.get(&format!("/{}.shtml", DEEPEST + 1)).text(), "too deep");
+}
+
+#[test]
+fn a_depth_that_no_stack_bears_is_refused() {
+    let setup = lighty!().config(&format!("ssi.recursion-max = {}", DEEPEST + 1));
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_ne!(code, 0, "{err}");
+    assert!(err.contains("ssi.recursion-max") && err.contains(&DEEPEST.to_string()), "{err}");
+}
+
+/// The longest file that there can be; only a file system in memory takes it.
+const LONGEST: u64 = i64::MAX as u64;
+
+#[test]
+fn files_whose_lengths_add_up_to_no_length_are_refused_and_nothing_panics() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: no file system in memory at /dev/shm");
+        return;
+    };
+    let sparse = std::fs::File::create(directory.path().join("sparse")).expect("a file");
+    if sparse.set_len(LONGEST).is_err() {
+        eprintln!("SKIPPED: /dev/shm takes no file of 2^63 - 1 bytes");
+        return;
+    }
+    let page = "<!--#include file=\"sparse\" -->".repeat(3);
+    std::fs::write(directory.path().join("three.shtml"), page).expect("written");
+    let one = "<!--#include file=\"sparse\" -->";
+    std::fs::write(directory.path().join("one.shtml"), one).expect("written");
+    let alias = format!("alias.url = ( \"/m/\" => \"{}/\" )", directory.path().display());
+    let server = pages(&[("a", "x")]).config(&alias).start();
+    assert_eq!(request(&server, "HEAD", "/m/one.shtml").status, 200);
+    assert_eq!(request(&server, "HEAD", "/m/three.shtml").status, 500);
+    server.await_log("an answer of more than 9223372036854775807 bytes");
+    for ranges in ["0-0,1000-", "0-100,1000-100000,200000-"] {
+        let mut client = server.connect();
+        client.send(format!("GET /m/sparse HTTP/1.1\r\nHost: a\r\nRange: bytes={ranges}\r\n\r\n"));
+        let head = client.response_head();
+        assert_eq!(head.status, 200, "{ranges}: all of it rather than parts that are no length");
+        assert_eq!(head.field("Content-Length"), Some(LONGEST.to_string().as_str()), "{ranges}");
+    }
+    assert_eq!(server.get("/a").text(), "x");
+}

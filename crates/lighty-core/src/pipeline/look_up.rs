@@ -94,9 +94,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
     let opened = Box::pin(ex.services.open_root(&ex.physical.docroot)).await;
     match opened {
         Ok(root) => Ok(root),
-        Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
-            Err(Fault::DescriptorsExhausted)
-        }
+        Err(error) if Fault::of_file_error(&error).is_want() => Err(Fault::of_file_error(&error)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
         // An alias of a file, with more path behind it.
         Err(error)

@@ -20,6 +20,7 @@ use super::meta::Meta;
 use super::open_file::OpenFile;
 use super::resolve::{How, Opened};
 use super::root::RootDir;
+use crate::pool::Ticket;
 
 /// What is to be done.
 pub(super) enum Job {
@@ -68,8 +69,8 @@ pub(super) enum Output {
 enum State {
     /// Nobody but us has seen it yet.
     Waiting,
-    /// The kernel or a thread works on it.
-    Started,
+    /// The kernel or a thread works on it; with a ticket it may still wait for a thread.
+    Started(Option<Ticket>),
     Done(io::Result<Output>),
 }
 
@@ -116,19 +117,19 @@ impl Flight {
     /// Marks an operation as started and hands its job to whoever starts it. `None` when nobody
     /// waits for it any more: it is gone then.
     pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
-        let abandoned = {
-            let mut slots = self.slots.borrow_mut();
-            let slot = slot_of(&mut slots, id)?;
-            if !slot.abandoned {
-                slot.state = State::Started;
-                return Some(with(&mut slot.job));
-            }
-            true
-        };
-        if abandoned {
-            self.remove(id);
+        let mut slots = self.slots.borrow_mut();
+        let slot = slot_of(&mut slots, id)?;
+        slot.state = State::Started(None);
+        Some(with(&mut slot.job))
+    }
+
+    /// A thread of the pool is to work on an operation, which this ticket calls off.
+    pub(super) fn queued(&self, id: Id, ticket: Ticket) {
+        if let Some(slot) = slot_of(&mut self.slots.borrow_mut(), id)
+            && let State::Started(known) = &mut slot.state
+        {
+            *known = Some(ticket);
         }
-        None
     }
 
     /// The job of an operation that runs.
@@ -157,7 +158,7 @@ impl Flight {
     /// Leaks what is still being worked on: a buffer that the kernel may write to must stay.
     pub(super) fn leak_started(&self) {
         for slot in self.slots.borrow_mut().drain(..).filter_map(|place| place.slot) {
-            if matches!(slot.state, State::Started) {
+            if matches!(slot.state, State::Started(_)) {
                 mem::forget(slot);
             }
         }
@@ -207,16 +208,18 @@ impl Flight {
             let Some(slot) = slot_of(&mut slots, id) else { return false };
             slot.abandoned = true;
             slot.waker = None;
-            match slot.state {
-                State::Started => true,
-                // Still in a queue: whoever takes it from there finds it abandoned.
-                State::Waiting => false,
-                State::Done(_) => {
-                    drop(slots);
-                    self.remove(id);
-                    false
-                }
+            let runs = match &slot.state {
+                State::Started(Some(ticket)) => !ticket.revoke(),
+                State::Started(None) => true,
+                // Still in the ring's queue: whoever takes it from there finds it gone.
+                State::Waiting | State::Done(_) => false,
+            };
+            if !runs {
+                drop(slots);
+                // Buffer and file with it.
+                self.remove(id);
             }
+            runs
         }
     }
 }

@@ -31,6 +31,6 @@ impl FileEngine {
             File::open(path)?.take(bytes_max as u64).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        self.run(read).await
+        self.run(read).await?
     }
 }

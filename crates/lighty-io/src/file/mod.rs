@@ -393,13 +393,13 @@ impl FileEngine {
 
     /// Runs anything else that may block in the pool.
     ///
-    /// # Panics
-    /// When the job panicked, or no thread can be had at all.
-    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
-        match self.0.pool.run(Lane::Other, job).await {
-            Ok(value) => value,
-            Err(error) => panic!("a job for the thread pool was lost: {error}"),
-        }
+    /// # Errors
+    /// As [`FileEngine::compute`].
+    pub async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.0.pool.run(Lane::Other, job).await
     }
 
     /// Runs a computation on a thread of the pool, of which there are as many as cores, nicer than
@@ -596,8 +596,10 @@ impl Inner {
         let started = self
             .flight
             .start(id, |job| threads::start(&self.pool, lane, id, job, self.done.clone()));
-        if let Some(Err(error)) = started {
-            self.flight.complete(id, Err(error));
+        match started {
+            Some(Ok(ticket)) => self.flight.queued(id, ticket),
+            Some(Err(error)) => self.flight.complete(id, Err(error)),
+            None => {}
         }
     }
 

@@ -11,24 +11,25 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::flight::{Id, Job, Output};
 use super::resolve;
-use crate::pool::{Lane, ThreadPool};
+use crate::pool::{Lane, ThreadPool, Ticket};
 
 /// What pool threads send back: the slot and its result.
 pub(super) type Report = (Id, io::Result<Output>);
 
-/// Starts the job of slot `id` in the pool. The result comes through `done`.
+/// Starts the job of slot `id` in the pool. The result comes through `done`; the ticket calls it off
+/// as long as no thread has begun with it.
 pub(super) fn start(
     pool: &ThreadPool,
     lane: Lane,
     id: Id,
     job: &mut Job,
     done: UnboundedSender<Report>,
-) -> io::Result<()> {
+) -> io::Result<Ticket> {
     match job {
         Job::Open { dir, path, how, stat_only, .. } => {
             let (dir, path) = (Lent(dir.as_fd().as_raw_fd()), path.clone());
             let (how, stat_only) = (*how, *stat_only);
-            pool.spawn(lane, move || {
+            pool.spawn_revocable(lane, move || {
                 let dir = dir.borrow();
                 let result = if stat_only {
                     resolve::stat(dir, path.as_bytes(), how).map(Output::Stat)
@@ -41,13 +42,13 @@ pub(super) fn start(
         Job::Read { file, offset, buf } => {
             let target = Target { at: buf.as_mut_ptr(), length: buf.len() };
             let (file, offset) = (Lent(file.as_fd().as_raw_fd()), *offset);
-            pool.spawn(lane, move || {
+            pool.spawn_revocable(lane, move || {
                 let _ = done.send((id, target.read(file, offset).map(Output::Read)));
             })
         }
         Job::Warm { file, offset, length, .. } => {
             let (file, offset, length) = (Lent(file.as_fd().as_raw_fd()), *offset, *length);
-            pool.spawn(lane, move || {
+            pool.spawn_revocable(lane, move || {
                 let _ = done.send((id, warm(file, offset, length).map(Output::Read)));
             })
         }

@@ -22,7 +22,7 @@ impl Sender {
             let result = read_at(fd.as_fd(), offset, &mut buf);
             (buf, result)
         };
-        match self.0.pool.run(read_lane(file), job).await {
+        match self.0.pool.run_while_wanted(read_lane(file), job).await {
             Ok(done) => done,
             Err(error) => (OwnedBuf::Heap(Vec::new()), Err(error)),
         }

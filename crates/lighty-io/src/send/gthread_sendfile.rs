@@ -42,7 +42,7 @@ impl Sender {
         let job = move || lent(socket.as_fd(), file.as_fd(), offset, want);
         let done = {
             let _waiting = self.counters().waiting();
-            self.0.pool.run(read_lane(&range.file), job).await?
+            self.0.pool.run_while_wanted(read_lane(&range.file), job).await?
         };
         match done.end {
             Ok(()) => {}

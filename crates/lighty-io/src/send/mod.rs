@@ -183,6 +183,9 @@ impl Sender {
     /// Gives back memory that was not needed lately: call it once a second or so.
     pub fn trim(&self) {
         self.0.buffers.trim();
+        if self.0.backend == NetworkBackend::PosixAio {
+            posix_aio::recover_lost();
+        }
     }
 
     /// Sends what can be sent without waiting for the socket or the disk, `budget` bytes and

@@ -7,13 +7,16 @@ use super::disk::ReadResult;
 use crate::file::OwnedBuf;
 
 #[cfg(target_env = "gnu")]
-pub(super) use gnu::{probe, read};
+pub(super) use gnu::{probe, read, recover_lost};
 
 #[cfg(not(target_env = "gnu"))]
 pub(super) fn probe() -> io::Result<()> {
     let why = "posix-aio: not with this C library";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
+
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn recover_lost() {}
 
 #[cfg(not(target_env = "gnu"))]
 pub(super) async fn read(_file: &File, _offset: u64, buf: OwnedBuf) -> ReadResult {
@@ -23,8 +26,9 @@ pub(super) async fn read(_file: &File, _offset: u64, buf: OwnedBuf) -> ReadResul
 #[cfg(target_env = "gnu")]
 mod gnu {
     use super::{File, OwnedBuf, ReadResult, io};
+    use std::collections::HashMap;
     use std::os::fd::{AsRawFd, OwnedFd};
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use tokio::sync::oneshot;
 
@@ -32,14 +36,56 @@ mod gnu {
         Ok(())
     }
 
-    /// One request. From `aio_read` to the notification it belongs to the C library; nothing of
-    /// it moves or is freed in that time, whoever loses interest.
+    /// One request. From `aio_read` to its end it belongs to the C library; nothing of it moves or is
+    /// freed in that time, whoever loses interest.
     struct Request {
         control: libc::aiocb,
         buf: OwnedBuf,
         // Open until after the last use.
         _fd: Arc<OwnedFd>,
         reply: oneshot::Sender<ReadResult>,
+    }
+
+    /// Where a request is.
+    struct UnderWay(*mut Request);
+
+    // SAFETY: whoever takes the pointer out of the list owns what it points to, on whatever thread:
+    // numbers, a buffer of our own, a descriptor, and the sending end of a channel.
+    unsafe impl Send for UnderWay {}
+
+    /// Requests under way in this process, by the number that a notification bears. A notification
+    /// that comes for one that is not in the list any more is for nobody.
+    #[derive(Default)]
+    struct Requests {
+        list: HashMap<usize, UnderWay>,
+        latest: usize,
+    }
+
+    static REQUESTS: Mutex<Option<Requests>> = Mutex::new(None);
+
+    fn requests() -> MutexGuard<'static, Option<Requests>> {
+        REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers requests that are over and of which nobody was told: the C library makes a thread for
+    /// each notification, and drops it where it gets none. Once a second.
+    pub(in crate::send) fn recover_lost() {
+        let mut requests = requests();
+        let Some(requests) = requests.as_mut().filter(|requests| !requests.list.is_empty()) else {
+            return;
+        };
+        // SAFETY: what is in the list is not freed before it is taken out. aio_error waits for the
+        // lock under which the library ends a request, its notification included.
+        let is_over = |request: &UnderWay| unsafe {
+            libc::aio_error(&raw const (*request.0).control) != libc::EINPROGRESS
+        };
+        let over: Vec<usize> = requests
+            .list
+            .iter()
+            .filter(|(_, request)| is_over(request))
+            .map(|(number, _)| *number)
+            .collect();
+        over.iter().filter_map(|number| requests.list.remove(number)).for_each(conclude);
     }
 
     /// glibc's `struct sigevent` as far as SIGEV_THREAD needs it; the libc crate declares only
@@ -86,11 +132,15 @@ mod gnu {
         control.aio_buf = buf.as_mut_ptr().cast();
         control.aio_nbytes = buf.len();
         let request = Box::into_raw(Box::new(Request { control, buf, _fd: fd, reply }));
+        let mut known = requests();
+        let known = known.get_or_insert_default();
+        known.latest = known.latest.wrapping_add(1);
+        let number = known.latest;
         let event = ThreadEvent {
-            value: libc::sigval { sival_ptr: request.cast() },
+            value: libc::sigval { sival_ptr: std::ptr::without_provenance_mut(number) },
             signo: 0,
             notify: SIGEV_THREAD,
-            function: Some(finished),
+            function: Some(notified()),
             attributes: std::ptr::null_mut(),
         };
         // SAFETY: `request` was just made from a box and is ours until aio_read accepts it. The
@@ -100,6 +150,8 @@ mod gnu {
             libc::aio_read(&raw mut (*request).control)
         };
         if code == 0 {
+            // The notification waits for the lock of the list.
+            known.list.insert(number, UnderWay(request));
             return Ok(());
         }
         let error = io::Error::last_os_error();
@@ -108,11 +160,30 @@ mod gnu {
         Err((request.buf, error))
     }
 
+    #[cfg(not(test))]
+    fn notified() -> extern "C" fn(libc::sigval) {
+        finished
+    }
+
+    #[cfg(test)]
+    fn notified() -> extern "C" fn(libc::sigval) {
+        if tests::LOSES_NOTIFICATIONS.get() { tests::unheard } else { finished }
+    }
+
     /// Called once for each accepted request, on a thread that the C library made for it.
     extern "C" fn finished(value: libc::sigval) {
-        // SAFETY: the value is the pointer that `submit` gave away with this request, and the
-        // notification is the last that the C library does with it.
-        let mut request = unsafe { Box::from_raw(value.sival_ptr.cast::<Request>()) };
+        let mut requests = requests();
+        let known = requests.as_mut().and_then(|known| known.list.remove(&value.sival_ptr.addr()));
+        drop(requests);
+        known.into_iter().for_each(conclude);
+    }
+
+    /// Hands the result to whoever waits for it.
+    fn conclude(UnderWay(request): UnderWay) {
+        // SAFETY: it was made from a box, and whoever takes it out of the list owns it. The request is
+        // over: the notification, or what aio_error says under the library's lock, is the last that
+        // the library does with it.
+        let mut request = unsafe { Box::from_raw(request) };
         // SAFETY: the request is over, so its status may be asked, and its result taken once.
         let (code, bytes) = unsafe {
             let code = libc::aio_error(&raw const request.control);
@@ -125,5 +196,43 @@ mod gnu {
         let Request { buf, reply, .. } = *request;
         // The connection may be gone, and the buffer with it.
         let _ = reply.send((buf, result));
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::cell::Cell;
+        use std::time::Duration;
+
+        use super::*;
+        use crate::file::{EngineChoice, EngineLimits, FileEngine, Follow};
+
+        thread_local! {
+            /// As where the C library gets no thread.
+            pub(super) static LOSES_NOTIFICATIONS: Cell<bool> = const { Cell::new(false) };
+        }
+
+        pub(super) extern "C" fn unheard(_: libc::sigval) {}
+
+        #[tokio::test(flavor = "local")]
+        async fn a_read_whose_notification_is_lost_ends_all_the_same() {
+            let directory = tempfile::tempdir().expect("a directory");
+            std::fs::write(directory.path().join("a"), "content").expect("written");
+            let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default());
+            let engine = engine.expect("an engine");
+            let root = engine.open_root(directory.path()).await.expect("a root");
+            let file = engine.open(&root, b"a", Follow::None, false).await.expect("a file");
+            LOSES_NOTIFICATIONS.set(true);
+            let mut reading = Box::pin(read(&file, 0, OwnedBuf::Heap(vec![0; 7])));
+            let in_time = tokio::time::timeout(Duration::from_millis(300), &mut reading).await;
+            assert!(in_time.is_err(), "nobody is told");
+            let (buf, result) = loop {
+                recover_lost();
+                let rest = Duration::from_millis(20);
+                if let Ok(done) = tokio::time::timeout(rest, &mut reading).await {
+                    break done;
+                }
+            };
+            assert_eq!((result.expect("read"), &buf[..]), (7, &b"content"[..]));
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Watcher {
                 (wds, None)
             })
             .await;
-        let (wds, error) = added;
+        let (wds, error) = added.ok()?;
         let mut hold = Hold { watcher: self.clone(), dirs: Vec::new() };
         for (dir, wd) in dirs.into_iter().zip(wds) {
             let serial = self.register(dir.clone(), wd);

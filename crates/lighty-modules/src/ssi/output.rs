@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use lighty_buf::{Chunk, ChunkQueue, FileRange};
+use lighty_buf::{Chunk, ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_core::Body;
 use lighty_io::file::OpenFile;
 
@@ -77,6 +77,10 @@ impl Output {
     ) -> Result<(), Fatal> {
         self.end_run()?;
         self.end_tail();
+        if !self.queue.has_room_for(length) {
+            let words = format!("an answer of more than {QUEUE_BYTES_MAX} bytes");
+            return Err(Fatal::limit(words));
+        }
         self.queue.push_file(FileRange { file: Rc::clone(file), offset, length });
         Ok(())
     }

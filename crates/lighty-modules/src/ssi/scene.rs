@@ -143,7 +143,11 @@ impl<'a> Scene<'a> {
         }
         let uid = self.shared.document.owner;
         let asked = self.ex.services.engine.run(move || privileges::user_name(uid)).await;
-        let name = asked.ok().flatten().unwrap_or_else(|| uid.to_string().into_bytes());
+        let name = asked
+            .and_then(|asked| asked)
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| uid.to_string().into_bytes());
         *self.owner.borrow_mut() = Some(name);
     }
 }

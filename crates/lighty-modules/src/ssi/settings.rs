@@ -5,6 +5,10 @@ use std::sync::Arc;
 use lighty_config::{Directive, Scope, Strings};
 use lighty_core::{Settings, module_settings};
 
+/// The most that `ssi.recursion-max` may be: each level is a request within a request, all of them on
+/// the stack of one worker.
+const RECURSION_MAX_MAX: u32 = 32;
+
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct SsiSettings {
@@ -96,7 +100,7 @@ fn what_pages_are() -> Vec<Row> {
                  pages that show nothing but files.",
             )
             .example("ssi.conditional-requests = \"enable\""),
-        Row::int("ssi.recursion-max", 0..=100, |s, n| {
+        Row::int("ssi.recursion-max", 0..=i64::from(RECURSION_MAX_MAX), |s, n| {
             own(s).recursion_max = u32::try_from(n).unwrap_or(0);
         })
         .default("8")

@@ -79,6 +79,7 @@ pub enum Fault {
     ProgramWriteTimeout,
     PageLimit,
     RewriteTarget,
+    MappedOut,
     NotAuthenticated,
     BadCredentials,
     AuthMalformed,
@@ -119,6 +120,7 @@ fn row(blame: Blame, status: u16, level: Level, fate: Fate, words: &'static str)
 }
 
 const SYMLINK: &str = "a symbolic link is on the path that server.follow-symlink forbids";
+const MAPPED_OUT: &str = "a rule for the backend made a path with dot segments of the URL";
 const NO_SLASH: &str = "a rewrite rule made something that does not begin with a slash";
 
 impl Fault {
@@ -168,6 +170,7 @@ impl Fault {
         Fault::ProgramWriteTimeout,
         Fault::PageLimit,
         Fault::RewriteTarget,
+        Fault::MappedOut,
         Fault::NotAuthenticated,
         Fault::BadCredentials,
         Fault::AuthMalformed,
@@ -284,6 +287,7 @@ impl Fault {
             Fault::AuthBroken => {
                 row(Operator, 500, Level::Error, Keep, "users cannot be authenticated")
             }
+            Fault::MappedOut => row(Client, 400, Level::Notice, Keep, MAPPED_OUT),
             Fault::ForwarderIllegible => row(
                 Client,
                 400,

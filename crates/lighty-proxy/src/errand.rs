@@ -1,14 +1,17 @@
 //! What a backend is asked: the request as the route's rules shape it.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use lighty_core::Exchange;
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
 use lighty_http::hop_by_hop::{end_to_end, is_essential};
 use lighty_http::{Fields, Known};
+use lighty_io::connect::Target;
 use lighty_wire::http1::BodyFraming;
 
-use crate::mapping::Mapping;
+use crate::address::AddressSpec;
+use crate::mapping::{Mapping, has_dot_segment, mapped};
 use crate::script::Script;
 use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 
@@ -44,6 +47,8 @@ impl Errand<'_> {
 pub(crate) struct Words {
     /// Path and query, percent-encoded.
     pub target: Vec<u8>,
+    /// Bytes that `REQUEST_URI` lacks of what the client asked for (`strip-request-uri`).
+    uri_stripped: usize,
     pub host: Vec<u8>,
     /// Fields that are added; the client's of the same names are left out.
     pub extra: Fields,
@@ -60,30 +65,45 @@ impl Words {
         }
     }
 
+    /// `REQUEST_URI` for programs.
+    pub(crate) fn request_uri<'a>(&self, ex: &'a Exchange) -> &'a [u8] {
+        ex.request.target_raw.get(self.uri_stripped..).unwrap_or_default()
+    }
+
     /// Forgets the request, keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.target.clear();
+        self.uri_stripped = 0;
         self.host.clear();
         self.extra.clear();
         self.script.clear();
     }
 
     /// Takes the request as the route's rules have it, whichever backend it goes to.
-    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) {
+    ///
+    /// # Errors
+    /// Words about a path that the rules made, and that would lead out of what they map to: the
+    /// conditions and passwords of the URL that was asked for say nothing about that place.
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), String> {
         self.clear();
-        self.take_target(ex, route);
+        self.take_target(ex, route)?;
+        check_destination(ex, route)?;
         self.forward(ex, &route.request.forwarded);
         self.rewrite_fields(ex, route);
         if route.upstream.protocol.is_like_cgi() {
             self.script.take(ex, route);
         }
+        Ok(())
     }
 
-    /// Takes what depends on the backend: `own` is its own name, where that stands in for the
-    /// client's.
-    pub(crate) fn take_backend(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
+    /// Takes what depends on the backend's address.
+    pub(crate) fn take_backend(&mut self, ex: &Exchange, route: &Route, backend: &AddressSpec) {
         self.host.clear();
-        self.take_host(ex, route, own);
+        self.take_host(ex, route, backend.http_host.as_deref());
+        if self.host.is_empty() {
+            // HTTP/1.0 has no need of a host, and we speak 1.1 with the backend, which has.
+            self.host.extend_from_slice(own_name(backend).as_bytes());
+        }
         if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host) {
             self.host = host;
         }
@@ -112,30 +132,41 @@ impl Words {
         known.is_some() || is_essential(known, &dashed) || self.extra.get_named(&dashed).is_some()
     }
 
-    fn take_target(&mut self, ex: &Exchange, route: &Route) {
+    fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), String> {
         let rules = &route.request;
         let mut target = &ex.request.target[..];
-        if let Some(prefix) = &rules.strip_request_uri
-            && let Some(rest) = target.strip_prefix(prefix.trim_end_matches('/').as_bytes())
-            && matches!(rest.first(), None | Some(b'/' | b'?'))
-        {
-            target = rest;
+        if let Some(prefix) = &rules.strip_request_uri {
+            let prefix = prefix.trim_end_matches('/').as_bytes();
+            if route.upstream.protocol.is_like_cgi() {
+                let rest = ex.request.target_raw.strip_prefix(prefix);
+                let is_whole = rest.is_some_and(|rest| rest.starts_with(b"/"));
+                self.uri_stripped = if is_whole { prefix.len() } else { 0 };
+            } else if let Some(rest) = target.strip_prefix(prefix)
+                && matches!(rest.first(), None | Some(b'/' | b'?'))
+            {
+                target = rest;
+            }
         }
-        let mapped = rules.map_urlpath.iter().find_map(|(from, to)| {
-            target.strip_prefix(from.as_bytes()).map(|rest| (to.as_bytes(), rest))
-        });
-        if let Some((to, rest)) = mapped {
-            self.target.extend_from_slice(to);
-            target = rest;
-        }
-        if self.target.is_empty() && !target.starts_with(b"/") && target != b"*" {
+        let mut paths = rules.map_urlpath.iter();
+        let by_map = paths.find_map(|(from, to)| mapped(from.as_bytes(), to.as_bytes(), target));
+        if target.is_empty() || !(target.starts_with(b"/") || target == b"*") {
             self.target.push(b'/');
         }
         self.target.extend_from_slice(target);
+        let is_mapped = by_map.is_some();
+        self.target = by_map.unwrap_or_else(|| std::mem::take(&mut self.target));
         let mut of_uri = rules.rewrite.iter().filter(|rule| rule.target == RewriteTarget::Uri);
         let rewritten = of_uri.find_map(|rule| rule.apply(&self.target));
-        if let Some(rewritten) = rewritten.filter(|target| target.starts_with(b"/")) {
-            self.target = rewritten;
+        let rewritten = rewritten.filter(|target| target.starts_with(b"/"));
+        let is_changed = is_mapped || rewritten.is_some();
+        self.target = rewritten.unwrap_or_else(|| std::mem::take(&mut self.target));
+        match is_changed && has_dot_segment(self.split_target().0) {
+            true => Err(format!(
+                "{} would become {}",
+                ex.request.target.escape_ascii(),
+                self.target.escape_ascii()
+            )),
+            false => Ok(()),
         }
     }
 
@@ -202,6 +233,36 @@ impl Words {
     }
 }
 
+/// Refuses a `Destination` that the rules for paths lead elsewhere.
+fn check_destination(ex: &Exchange, route: &Route) -> Result<(), String> {
+    if route.request.map_urlpath.is_empty() {
+        return Ok(());
+    }
+    let Some(destination) = ex.request.fields.get(Known::Destination) else { return Ok(()) };
+    let host = &ex.request.authority;
+    let mapping = Mapping::of_request(route, host, host, ex.request.scheme == "https");
+    match mapping.url(destination) {
+        Some(url) if has_dot_segment(crate::mapping::path_of(&url)) => {
+            let (from, to) = (destination.escape_ascii(), url.escape_ascii());
+            Err(format!("Destination {from} would become {to}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a backend is called in the configuration, as a host.
+#[cold]
+fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
+    let Target::Tcp(address) = &backend.target else { return "localhost".into() };
+    // Of a name, what it stands for comes behind a slash.
+    let written = backend.text.split('/').next().unwrap_or_default();
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+    match !written.is_empty() && !written.starts_with("srv:") && written.bytes().all(is_host) {
+        true => written.into(),
+        false => address.to_string().into(),
+    }
+}
+
 /// What the first rule that matches makes of a field's value.
 fn first_match(rules: &[RewriteRule], name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let is_for = |rule: &&RewriteRule| match &rule.target {
@@ -243,4 +304,34 @@ fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
     // A host that cannot be written was refused with its request.
     push_element(&element, &mut written).ok()?;
     (!written.is_empty()).then_some(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_is_called_as_the_configuration_calls_it() {
+        let spec = |text: &str, target: Target| AddressSpec {
+            text: text.into(),
+            target,
+            weight: 1,
+            backup: false,
+            connections_max: 1,
+            http_host: None,
+        };
+        let tcp = || Target::Tcp("10.0.0.1:80".parse().expect("an address"));
+        let socket = || Target::unix(std::path::Path::new("/run/app.sock"));
+        for (text, target, wanted) in [
+            ("10.0.0.1:80", tcp(), "10.0.0.1:80"),
+            ("app.internal:80/10.0.0.1:80", tcp(), "app.internal:80"),
+            ("app.internal", tcp(), "app.internal"),
+            ("srv:_http._tcp.internal/10.0.0.1:80", tcp(), "10.0.0.1:80"),
+            ("[::1]:80", tcp(), "[::1]:80"),
+            ("", tcp(), "10.0.0.1:80"),
+            ("unix:/run/app.sock", socket(), "localhost"),
+        ] {
+            assert_eq!(own_name(&spec(text, target)), wanted, "{text}");
+        }
+    }
 }

@@ -120,8 +120,7 @@ impl<'a> Mapping<'a> {
     fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.paths.iter().find_map(|(front, back)| {
             let (from, to) = if self.turned { (back, front) } else { (front, back) };
-            let rest = path.strip_prefix(from.as_bytes())?;
-            Some([to.as_bytes(), rest].concat())
+            mapped(from.as_bytes(), to.as_bytes(), path)
         })
     }
 
@@ -159,6 +158,47 @@ impl<'a> Mapping<'a> {
         let to = if &**to == "-" { self.there } else { to.as_bytes() };
         Some([dot, portless(to)].concat())
     }
+}
+
+/// A path, perhaps with a query, of which `to` stands in for the beginning `from`: whole segments,
+/// with one slash between what is put together.
+pub(crate) fn mapped(from: &[u8], to: &[u8], path: &[u8]) -> Option<Vec<u8>> {
+    let rest = path.strip_prefix(from)?;
+    let (from_ends, to_ends) = (from.ends_with(b"/"), to.ends_with(b"/"));
+    if !from_ends && !matches!(rest.first(), None | Some(b'/' | b'?' | b'#')) {
+        return None;
+    }
+    Some(match (from_ends, to_ends) {
+        (true, false) => [to, b"/", rest].concat(),
+        (false, true) => [to, rest.strip_prefix(b"/").unwrap_or(rest)].concat(),
+        _ => [to, rest].concat(),
+    })
+}
+
+/// Whether a segment of an encoded path means this directory or the one around it.
+pub(crate) fn has_dot_segment(path: &[u8]) -> bool {
+    let is_dots = |segment: &[u8]| {
+        let (mut rest, mut dots) = (segment, 0);
+        while let Some(behind) = without_dot(rest) {
+            (rest, dots) = (behind, dots + 1);
+        }
+        rest.is_empty() && matches!(dots, 1 | 2)
+    };
+    path.split(|byte| *byte == b'/').any(is_dots)
+}
+
+fn without_dot(text: &[u8]) -> Option<&[u8]> {
+    match text {
+        [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => Some(rest),
+        _ => None,
+    }
+}
+
+/// The path of a URL, which may have a scheme and a host.
+pub(crate) fn path_of(url: &[u8]) -> &[u8] {
+    let path = split(url).map_or(url, |(_, _, path)| path);
+    let end = path.iter().position(|byte| b"?#".contains(byte)).unwrap_or(path.len());
+    &path[..end]
 }
 
 /// Changes fields as `proxy-core.rewrite-response` has it: of a field's rules, the first that
@@ -254,6 +294,41 @@ mod tests {
         ] {
             assert_eq!(mapped(&mapping, from), to, "{from}");
         }
+    }
+
+    #[test]
+    fn whole_segments_are_mapped_with_one_slash_between() {
+        let case = |from: &str, to: &str, path: &str| {
+            let made = super::mapped(from.as_bytes(), to.as_bytes(), path.as_bytes());
+            made.map(|path| String::from_utf8(path).unwrap())
+        };
+        for (from, to, path, wanted) in [
+            ("/wiki/", "/", "/wiki/x", Some("/x")),
+            ("/wiki/", "/", "/wiki", None),
+            ("/wiki", "/", "/wiki/x", Some("/x")),
+            ("/wiki", "/", "/wiki", Some("/")),
+            ("/wiki", "/", "/wiki?q", Some("/?q")),
+            ("/wiki", "/", "/wikipedia", None),
+            ("/wiki", "/", "/wiki../admin", None),
+            ("/wiki", "/w", "/wiki/x", Some("/w/x")),
+            ("/wiki/", "/w", "/wiki/x", Some("/w/x")),
+            ("/", "/wiki", "/x", Some("/wiki/x")),
+            ("/", "/wiki/", "/", Some("/wiki/")),
+        ] {
+            assert_eq!(case(from, to, path).as_deref(), wanted, "{from} => {to}: {path}");
+        }
+    }
+
+    #[test]
+    fn dot_segments_are_seen_in_every_spelling() {
+        for path in ["/..", "/a/../b", "/./x", "/a/%2e%2E/x", "/.%2e", "..", "/a/."] {
+            assert!(has_dot_segment(path.as_bytes()), "{path}");
+        }
+        for path in ["/", "/a..b", "/...", "/..a/", "/.hidden", "/%2f..x", "//"] {
+            assert!(!has_dot_segment(path.as_bytes()), "{path}");
+        }
+        assert_eq!(path_of(b"http://h/a/../b?/../"), b"/a/../b");
+        assert_eq!(path_of(b"/a?x"), b"/a");
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Serving<'_> {
             Box::pin(self.receive_body()).await?;
         }
         let mut courier = self.local.take_courier(&self.route.upstream.protocol);
-        courier.words.take(self.ex, &self.route);
+        let taken = courier.words.take(self.ex, &self.route);
+        taken.map_err(|words| self.failure(Fault::MappedOut, words))?;
         courier.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
@@ -347,8 +348,7 @@ impl Serving<'_> {
     }
 
     fn open(&self, courier: &mut Courier, connection: &Connection) -> Result<(), SessionFault> {
-        let own = connection.place.address.spec.http_host.as_deref();
-        courier.words.take_backend(self.ex, &self.route, own);
+        courier.words.take_backend(self.ex, &self.route, &connection.place.address.spec);
         let body = &self.upload;
         let framing = match body.announced() {
             _ if body.is_none() => BodyFraming::None,

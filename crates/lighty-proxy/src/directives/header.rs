@@ -18,7 +18,7 @@ pub(super) fn rows() -> Vec<Row> {
         .default("()")
         .doc(HEADER_DOC)
         .example(
-            "proxy.header = ( \"map-urlpath\" => ( \"/app\" => \"/\" ), \"upgrade\" => \"enable\" )",
+            "proxy.header = ( \"map-urlpath\" => ( \"/app/\" => \"/\" ), \"upgrade\" => \"enable\" )",
         ),
         Row::parsed("proxy.forwarded", Kind::Array, forwarded, |s: &mut Settings, rules| {
             of(s).header.forwarded = rules.clone();
@@ -42,7 +42,7 @@ What is changed in requests to hosts of `proxy.server`, and in their answers:
 
 | key | value | meaning |
 |---|---|---|
-| `map-urlpath` | `( \"/front\" => \"/back\" )` | beginnings of a URL's path; the other way round in `Location` and `Set-Cookie` of answers. The first that fits counts |
+| `map-urlpath` | `( \"/front\" => \"/back\" )` | beginnings of a URL's path, by whole segments: `/front` is not one of `/frontier`; the other way round in `Location` and `Set-Cookie` of answers. The first that fits counts. Let both end with a slash, or neither. A path with `..` that comes of it is answered 400 |
 | `map-urlpath-resp-host-include`, `map-urlpath-resp-host-exclude` | list of hosts | hosts in `Location` for which that is done, not done; without the first: the client's, the backend's, those of `map-host-response` |
 | `map-host-request` | `( \"front\" => \"back\" )` | the host that a backend is told of; `\"-\"` as a key is whatever the client asked for, as a value it stays |
 | `map-host-response` | `( \"back\" => \"front\" )` | hosts in `Location` and `Set-Cookie`; `\"-\"` as a value is the host that the client asked for |
@@ -65,12 +65,14 @@ const KEYS: &[&str] = &[
     "trailers",
 ];
 
-fn header(value: &Value, _: &CompileCtx) -> Result<Arc<HeaderRules>, Reject> {
+fn header(value: &Value, ctx: &CompileCtx) -> Result<Arc<HeaderRules>, Reject> {
     let mut rules = HeaderRules::default();
     for (key, item) in keyed(value, "write `( \"map-urlpath\" => ( \"/a\" => \"/b\" ) )`")? {
         let on = || within(key, item, parse_bool);
         match &**key {
-            "map-urlpath" => rules.map_urlpath = Some(within(key, item, paths)?),
+            "map-urlpath" => {
+                rules.map_urlpath = Some(within(key, item, |value| paths(value, ctx))?)
+            }
             "map-urlpath-resp-host-include" => {
                 rules.map_urlpath_hosts = Some(within(key, item, parse_strings)?);
             }
@@ -91,10 +93,18 @@ fn header(value: &Value, _: &CompileCtx) -> Result<Arc<HeaderRules>, Reject> {
 }
 
 /// Beginnings of paths.
-fn paths(value: &Value) -> Result<Pairs, Reject> {
-    checked(value, "paths that begin with \"/\"", |text| {
+fn paths(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
+    let pairs = checked(value, "paths that begin with \"/\"", |text| {
         text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic())
-    })
+    })?;
+    for ((from, to), (_, item)) in pairs.iter().zip(value.as_list().unwrap_or_default()) {
+        if from.ends_with('/') != to.ends_with('/') {
+            let text = format!("maps \"{from}\" to \"{to}\", of which only one ends with a slash");
+            let help = "let both end with a slash, or neither";
+            ctx.warn(Reject::new(text).help(help).at(item.span));
+        }
+    }
+    Ok(pairs)
 }
 
 /// Hosts, with a port perhaps, or `-`.

@@ -1,6 +1,6 @@
 //! The gateway protocols: takes any bytes, and panics when a promise is broken.
 
-use lighty_wire::cgi::{CgiFault, CgiHead, Head, HeadLimits, Params, Underscores, parse_head};
+use lighty_wire::cgi::{CgiFault, CgiHead, Head, HeadLimits, Params, parse_head};
 use lighty_wire::fastcgi::app::{self, RequestDecoder};
 use lighty_wire::fastcgi::{self, Begin, Decoder, Event, FastcgiFault, Role};
 use lighty_wire::{scgi, uwsgi};
@@ -128,9 +128,7 @@ pub fn cgi_head(data: &[u8]) {
         let dropped = [&b"connection"[..], b"transfer-encoding", b"content-length", b"status"];
         assert!(!dropped.iter().any(|other| other.eq_ignore_ascii_case(name)));
     }
-    for underscores in [Underscores::Drop, Underscores::Allow] {
-        check_variables(&Params { underscores, ..Params::new(&head.fields) });
-    }
+    check_variables(&Params::new(&head.fields));
 }
 
 fn check_variables(params: &Params<'_>) {

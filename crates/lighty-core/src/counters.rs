@@ -40,4 +40,8 @@ pub struct Counters {
     pub timed_out: Counter,
     /// Times accepting was paused for want of descriptors or connection slots.
     pub accept_pauses: Counter,
+    /// Fields of requests that programs were not told of, because their names collide with others'.
+    pub fields_withheld: Counter,
+    /// When the error log last had a line about them, in seconds of the wall clock.
+    pub told_withheld_s: Cell<i64>,
 }

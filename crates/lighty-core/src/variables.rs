@@ -7,20 +7,25 @@ use lighty_io::transport::Peer;
 use lighty_wire::cgi::Params;
 
 use crate::exchange::Exchange;
+use crate::log::Level;
+
+/// Seconds between two lines of the error log about fields that no program was told of.
+const TELL_AGAIN_S: i64 = 10;
+
+/// Names of fields that one such line has at most.
+const TOLD_NAMES_MAX: usize = 5;
 
 /// Calls `visit` with the name and value of each variable; `script` is the file that answers. No
-/// name holds `=`, and nothing a NUL: each of them can be in a program's environment.
+/// value holds a NUL: each of them can be in a program's environment.
 pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
     let request = &ex.request;
     let server_addr = server_addr(ex);
-    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
-    let host = host::parts(&request.authority).0;
     let extra: Vec<_> = ex.environment.iter().collect();
     let user = ex.request.remote_user.as_slice();
-    let script_name = script_name(ex);
+    let (script_name, path_info) = split_path(ex);
     let params = Params {
         server_software: ex.settings.core.tag.as_bytes(),
-        server_name: if host.is_empty() { named } else { host },
+        server_name: server_name(ex),
         server_port: request.local_port,
         server_addr: server_addr.as_bytes(),
         protocol: request.version,
@@ -35,8 +40,8 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
         redirect_uri: (request.target != request.target_raw).then_some(&*request.target),
         query: request.query(),
         content_length: if ex.body.exists() { ex.body.announced() } else { Some(0) },
-        script_name: &script_name,
-        path_info: &ex.physical.path_info,
+        script_name,
+        path_info,
         script_filename: script,
         document_root: &ex.physical.docroot,
         https: request.scheme == "https",
@@ -44,12 +49,47 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
         extra: &extra,
         ..Params::new(&request.fields)
     };
-    params.for_each(|name, value| {
-        // None of the server's own is left out here.
-        if !name.contains(&0) && !value.contains(&0) && !name.contains(&b'=') {
+    let colliding = params.for_each(|name, value| {
+        if !value.contains(&0) {
             visit(name, value);
         }
     });
+    if colliding > 0 {
+        tell_colliding(ex, &params);
+    }
+}
+
+/// `SERVER_NAME`: `server.name` where it is set, as in lighttpd 1.4, else the host that the client
+/// asked for, without its port.
+pub fn server_name(ex: &Exchange) -> &[u8] {
+    match &ex.settings.core.server_name {
+        Some(named) if !named.is_empty() => named.as_bytes(),
+        _ => host::parts(&ex.request.authority).0,
+    }
+}
+
+/// Counts the fields that a program is not told of, because their names collide with others', and
+/// has some of them in the error log, now and then.
+#[cold]
+pub fn tell_colliding(ex: &Exchange, params: &Params<'_>) {
+    let counters = &ex.services.counters;
+    let names: Vec<&[u8]> = params.colliding().collect();
+    counters.fields_withheld.add(names.len() as u64);
+    let now_s = ex.services.clock.unix_s();
+    if now_s.saturating_sub(counters.told_withheld_s.get()) < TELL_AGAIN_S {
+        return;
+    }
+    counters.told_withheld_s.set(now_s);
+    let told: Vec<String> =
+        names.iter().take(TOLD_NAMES_MAX).map(|name| name.escape_ascii().to_string()).collect();
+    let more = if names.len() > TOLD_NAMES_MAX { ", ..." } else { "" };
+    let all = counters.fields_withheld.get();
+    let words = format!(
+        "the program is not told of {}{more}: as a variable it would have the name of another \
+         field ({all} such fields so far)",
+        told.join(", ")
+    );
+    ex.log(Level::Notice, &words);
 }
 
 /// `REDIRECT_STATUS`: the error that a program is to speak for, else 200.
@@ -57,16 +97,15 @@ pub fn redirect_status(ex: &Exchange) -> u16 {
     ex.error_handler.and(ex.error_status).map_or(200, Status::code)
 }
 
-/// The URL's path up to the path info; for a directory's index file, with its name.
-pub fn script_name(ex: &Exchange) -> Vec<u8> {
-    let whole = &ex.request.path;
-    let mut name = whole.strip_suffix(&*ex.physical.path_info).unwrap_or(whole).to_vec();
-    if name.ends_with(b"/") {
-        let rel = &ex.physical.rel;
-        let from = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-        name.extend_from_slice(&rel[from..]);
+/// `SCRIPT_NAME` and `PATH_INFO` of the file that was found: both are parts of the URL's path, wherever
+/// the file is, and in whatever case its name is written.
+pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
+    let (path, info) = (&*ex.request.path, &*ex.physical.path_info);
+    let split = path.len().checked_sub(info.len()).map(|at| path.split_at(at));
+    match split {
+        Some((name, rest)) if rest.eq_ignore_ascii_case(info) => (name, rest),
+        _ => (path, info),
     }
-    name
 }
 
 /// A listener on all addresses does not tell on which of them a client came.

@@ -42,7 +42,8 @@ impl Module for IndexFile {
             .doc(
                 "Names of index files. A URL that ends in `/` is answered with the first of them \
                  that exists in the directory. A name that begins with `/` is taken from the \
-                 document root, so one page can stand in for every directory that has none.",
+                 document root, so one page can stand in for every directory that has none; a \
+                 script learns from `PATH_TRANSLATED_DIRINDEX` which directory that is.",
             )
             .example("index-file.names = ( \"index.html\", \"index.htm\" )")
             .alias("server.indexfiles"),
@@ -78,7 +79,7 @@ fn probe_ready(ex: &mut Exchange) -> Option<Step<'static>> {
     };
     match found {
         Some(entry) => {
-            settle(ex, entry, name);
+            settle(ex, name, &depth, entry);
             Some(Step::Next)
         }
         None => {
@@ -95,7 +96,7 @@ async fn probe(ex: &mut Exchange) -> Step<'static> {
         let before = enter(ex, name);
         match pipeline::look_up_path(ex).await {
             Ok(entry) if entry.meta().kind == FileKind::File => {
-                settle(ex, entry, name);
+                settle(ex, name, &before, entry);
                 return Step::Next;
             }
             Err(error) => match Fault::of_file_error(&error) {
@@ -140,8 +141,13 @@ fn leave(ex: &mut Exchange, before: Before) {
     }
 }
 
-/// The request now is for the index file; its URL path says so too, for scripts and rules.
-fn settle(ex: &mut Exchange, entry: Rc<lighty_io::stat_cache::Entry>, name: &str) {
+/// The request now is for the index file; its URL path says so too, for scripts and rules. A page
+/// that stands in for the index of many directories is told which one was asked for.
+fn settle(ex: &mut Exchange, name: &str, before: &Before, entry: Rc<lighty_io::stat_cache::Entry>) {
     ex.physical.entry = Some(entry);
+    if let Some(rel) = &before.rel {
+        let directory = [&*ex.physical.docroot, b"/", rel].concat();
+        ex.environment.set(b"PATH_TRANSLATED_DIRINDEX", &directory);
+    }
     ex.take_index(name);
 }

@@ -82,8 +82,9 @@ impl Module for Setenv {
                 .example("setenv.set-response-header = ( \"Cache-Control\" => \"no-store\" )"),
             row("setenv.add-environment", parse_variables, |s, v| s.add_environment = v)
                 .doc(
-                    "Variables for backends and scripts. Where one is set already, the value is \
-                     added behind it after a comma.",
+                    "Variables for backends and scripts, which get them under CGI's names: `my-var` \
+                     is `MY_VAR`. Where one is set already, the value is added behind it after a \
+                     comma.",
                 )
                 .example("setenv.add-environment = ( \"TRAC_ENV\" => \"/srv/trac\" )"),
             row("setenv.set-environment", parse_variables, |s, v| s.set_environment = v)

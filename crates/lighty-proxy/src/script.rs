@@ -1,6 +1,6 @@
 //! Which program a request is for: what CGI calls its script name, path info and file.
 
-use lighty_core::Exchange;
+use lighty_core::{Exchange, variables};
 
 use crate::settings::{RewriteTarget, Route, Takes};
 use crate::spec::Protocol;
@@ -30,52 +30,83 @@ impl Script {
     /// Takes the parts of a request's path as its route has them.
     pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) {
         self.clear();
-        let docroot = route.request.docroot.as_deref().map(str::as_bytes);
-        let docroot = docroot.unwrap_or(&ex.physical.docroot);
-        self.docroot.extend_from_slice(docroot);
-        if ex.physical.entry.is_some() {
-            self.take_local(ex);
-        } else {
-            let path = &ex.request.path;
-            let split = match (&route.takes, &route.upstream.protocol) {
-                // What is behind these is one application, and everything is a path within it.
-                (Takes::All, Protocol::Scgi | Protocol::Uwsgi { .. }) => 0,
-                (takes, _) => split(path, takes, route.request.fix_root_scriptname),
-            };
-            self.name.extend_from_slice(&path[..split]);
-            self.path_info.extend_from_slice(&path[split..]);
+        let own_root = route.request.docroot.as_deref().map(str::as_bytes);
+        self.docroot.extend_from_slice(own_root.unwrap_or(&ex.physical.docroot));
+        let is_found = ex.physical.entry.is_some();
+        let (name, path_info) = match is_found {
+            true => variables::split_path(ex),
+            false => ex.request.path.split_at(end_of_name(&ex.request.path, route)),
+        };
+        self.name.extend_from_slice(name);
+        self.path_info.extend_from_slice(path_info);
+        match own_root {
+            Some(root) => join(root, &self.name, &mut self.filename),
+            None => self.take_filename(ex, is_found),
         }
-        self.rewrite(route);
-        self.filename.extend_from_slice(&self.docroot);
-        self.filename.extend_from_slice(&self.name);
-        if route.request.broken_scriptfilename {
+        let is_moved = !route.request.rewrite.is_empty() && self.rewrite(ex, route);
+        if is_moved {
+            self.filename.clear();
+            join(&self.docroot, &self.name, &mut self.filename);
+        } else if route.request.broken_scriptfilename && own_root.is_none() {
             self.filename.extend_from_slice(&self.path_info);
         }
     }
 
-    /// A file of ours was found: perhaps an index file, perhaps with path info behind it.
-    fn take_local(&mut self, ex: &Exchange) {
-        let path = &ex.request.path;
-        let info = &ex.physical.path_info;
-        self.name.extend_from_slice(path.strip_suffix(&info[..]).unwrap_or(path));
-        self.path_info.extend_from_slice(info);
-        if self.name.ends_with(b"/") {
-            let rel = &ex.physical.rel;
-            let from = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-            self.name.extend_from_slice(&rel[from..]);
+    /// The file that the script's name leads to, beneath an alias, in a user's directory or in lower
+    /// case: the physical path without what is path info.
+    fn take_filename(&mut self, ex: &Exchange, is_found: bool) {
+        let (root, info) = (&ex.physical.docroot, &self.path_info);
+        join(root, &ex.physical.rel, &mut self.filename);
+        if is_found {
+            return;
+        }
+        let end = self.filename.len().checked_sub(info.len()).filter(|end| *end >= root.len());
+        match end.filter(|end| self.filename[*end..].eq_ignore_ascii_case(info)) {
+            Some(end) => {
+                self.filename.truncate(end);
+                if end == root.len() {
+                    self.filename.push(b'/');
+                }
+            }
+            // An alias stands for a part of the path info, too.
+            None => {
+                self.filename.clear();
+                join(root, &self.name, &mut self.filename);
+            }
         }
     }
 
-    fn rewrite(&mut self, route: &Route) {
-        let rewritten = |target: RewriteTarget, part: &mut Vec<u8>| {
+    /// Applies the rules of `proxy-core.rewrite-request`; tells whether one changed where the script
+    /// is. Names and path info are made of the URL's path, as in lighttpd 1.5.
+    fn rewrite(&mut self, ex: &Exchange, route: &Route) -> bool {
+        let made = |target: RewriteTarget, of: &[u8]| {
             let mut rules = route.request.rewrite.iter().filter(|rule| rule.target == target);
-            if let Some(changed) = rules.find_map(|rule| rule.apply(part)) {
-                *part = changed;
-            }
+            rules.find_map(|rule| rule.apply(of))
         };
-        rewritten(RewriteTarget::Docroot, &mut self.docroot);
-        rewritten(RewriteTarget::PathInfo, &mut self.path_info);
-        rewritten(RewriteTarget::ScriptName, &mut self.name);
+        let docroot = made(RewriteTarget::Docroot, &self.docroot);
+        let path_info = made(RewriteTarget::PathInfo, &ex.request.path);
+        let name = made(RewriteTarget::ScriptName, &ex.request.path);
+        let is_moved = docroot.is_some() || name.is_some();
+        self.docroot = docroot.unwrap_or_else(|| std::mem::take(&mut self.docroot));
+        self.path_info = path_info.unwrap_or_else(|| std::mem::take(&mut self.path_info));
+        self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
+        is_moved
+    }
+}
+
+/// Appends a path beneath a directory, with one slash between them.
+fn join(directory: &[u8], path: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(directory.strip_suffix(b"/").unwrap_or(directory));
+    out.push(b'/');
+    out.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
+}
+
+/// Where the script's name ends in a path of which no file tells.
+fn end_of_name(path: &[u8], route: &Route) -> usize {
+    match (&route.takes, &route.upstream.protocol) {
+        // What is behind these is one application, and everything is a path within it.
+        (Takes::All, Protocol::Scgi | Protocol::Uwsgi { .. }) => 0,
+        (takes, _) => split(path, takes, route.request.fix_root_scriptname),
     }
 }
 

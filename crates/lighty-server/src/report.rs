@@ -115,6 +115,7 @@ fn figures(worker: &Worker) -> Vec<(String, u64)> {
         ("server.timed-out", counters.timed_out.get()),
         ("server.reaped", counters.reaped.get()),
         ("server.accept-pauses", counters.accept_pauses.get()),
+        ("server.fields-withheld", counters.fields_withheld.get()),
         ("send.async-reads", cell(&send.async_reads)),
         ("send.sync-reads", cell(&send.sync_reads)),
         ("send.bytes", cell(&send.bytes)),

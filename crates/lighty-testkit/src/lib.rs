@@ -6,7 +6,7 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`; `shredder`, `small_disk` and
+//! `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`; `shredder`, `small_disk` and
 //! `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod cases;
 pub mod client;
 pub mod content;
 pub mod dav;
+pub mod gateway;
 pub mod name_server;
 pub mod origin;
 pub mod peer;

@@ -10,4 +10,4 @@ pub mod params;
 pub use crate::http1::Head;
 pub use fault::CgiFault;
 pub use head::{CgiHead, HeadLimits, parse_head};
-pub use params::{Params, Purpose, Underscores};
+pub use params::{Params, Purpose};

@@ -56,7 +56,10 @@ fn places() -> Vec<Row> {
         Row::string("server.name", |s, v| s.core.server_name = optional(v))
             .default("")
             .since("1.4")
-            .doc("Name of the server where a request does not say one.")
+            .doc(
+                "Name of the server: `SERVER_NAME` of programs, whatever host the client asks for, and \
+                 the host in redirections where it asks for none.",
+            )
             .example("server.name = \"www.example.org\""),
     ]
 }

@@ -39,7 +39,7 @@ impl Base {
             let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
             path[..end].to_vec()
         };
-        Self { files: directory(&ex.physical.rel), urls: directory(&variables::script_name(ex)) }
+        Self { files: directory(&ex.physical.rel), urls: directory(variables::split_path(ex).0) }
     }
 
     /// That of a file whose name is relative to this one.

@@ -68,7 +68,7 @@ impl Shared {
         Self {
             document: Document {
                 name: rel[name_at..].to_vec(),
-                uri: variables::script_name(ex),
+                uri: variables::split_path(ex).0.to_vec(),
                 modified_s: meta.mtime_s,
                 owner: meta.uid,
             },

@@ -65,8 +65,11 @@ fn changes() -> Vec<Row> {
         .doc(
             "Changes what a backend is told. Each key is a header field, or `_uri`, `_docroot`, \
              `_pathinfo` or `_scriptname`; its value says what matches and what the value becomes, \
-             with `$0` to `$9` for what was matched. Rules are tried in the order written; the \
-             first of a key that matches counts.",
+             with `$0` to `$9` for what was matched. `_pathinfo` and `_scriptname` are made of the \
+             URL's decoded path, `_uri` of path and query, `_docroot` of the document root. Rules are \
+             tried in the order written; the first of a key that matches counts. Where `_uri` makes a \
+             path with `..`, the request is answered 400: what guards one URL says nothing of \
+             another.",
         )
         .example(
             "proxy-core.rewrite-request = ( \"_uri\" => ( \"^/app/?(.*)\" => \"/$1\" ), \

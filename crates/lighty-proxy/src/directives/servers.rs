@@ -119,10 +119,10 @@ takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A hos
 | `max-connections` | the pool's size | requests under way at most |
 | `check-local` | `enable` for fastcgi and scgi | the path must lead to a file of ours; else 404 |
 | `mode` | `responder` | fastcgi: `authorizer` lets a request go on, or refuses it |
-| `docroot` | the document root | the one that the backend is told of |
-| `strip-request-uri` | | removed from the front of the URL for the backend |
+| `docroot` | ours | `DOCUMENT_ROOT` where the backend sees other directories than we do; `SCRIPT_FILENAME` is `SCRIPT_NAME` beneath it |
+| `strip-request-uri` | | removed from the front of `REQUEST_URI`, for ajp13 and proxy of the URL |
 | `fix-root-scriptname` | `disable` | for the key `/`: the script is named \"\", all of the path is path info |
-| `broken-scriptfilename` | `disable` | `SCRIPT_FILENAME` with the path info, as PHP expects it |
+| `broken-scriptfilename` | `disable` | `SCRIPT_FILENAME` with the path info, for programs that part them themselves; not with `docroot` |
 | `x-sendfile`, `x-sendfile-docroot` | `disable`, `()` | as `proxy-core.allow-x-sendfile`, `proxy-core.x-sendfile-docroot` |
 | `upgrade`, `tcp-fin-propagate` | `disable` | the client may ask for another protocol; the end of what it sends is passed on |
 | `secret` | `proxy-core.ajp-secret` | ajp13: the connector's secret |

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use lighty_core::Fault;
+use lighty_core::{Fault, variables};
 use lighty_http::{Fields, Method, Status};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
@@ -285,11 +285,12 @@ impl Session for GatewaySession {
                 };
                 begin_request(Begin { role, keep_conn: errand.keep_alive }, out);
                 let mut writer = ParamsWriter::new(out);
-                params.for_each(|name, value| writer.pair(name, value));
+                let colliding = params.for_each(|name, value| writer.pair(name, value));
+                tell_colliding(errand, &params, colliding);
                 writer.finish().map_err(|fault| unfit(fault.words()))?;
             }
-            Wrapping::Scgi => open_scgi(&params, length, out)?,
-            Wrapping::Uwsgi(modifiers) => open_uwsgi(&params, *modifiers, out)?,
+            Wrapping::Scgi => open_scgi(errand, &params, length, out)?,
+            Wrapping::Uwsgi(modifiers) => open_uwsgi(errand, &params, *modifiers, out)?,
         }
         if errand.framing == BodyFraming::None {
             self.end_body(None, out);
@@ -368,7 +369,15 @@ impl Session for GatewaySession {
     }
 }
 
+/// Fields that the program is not told of are told to the error log.
+fn tell_colliding(errand: &Errand<'_>, params: &Params<'_>, colliding: usize) {
+    if colliding > 0 {
+        variables::tell_colliding(errand.ex, params);
+    }
+}
+
 fn open_scgi(
+    errand: &Errand<'_>,
     params: &Params<'_>,
     length: Option<u64>,
     out: &mut Vec<u8>,
@@ -378,7 +387,8 @@ fn open_scgi(
         words: "SCGI announces the body's length first".into(),
     })?;
     let mut writer = scgi::HeadWriter::new(length, out);
-    params.for_each(|name, value| writer.pair(name, value));
+    let colliding = params.for_each(|name, value| writer.pair(name, value));
+    tell_colliding(errand, params, colliding);
     let needed_bytes = writer.needed_bytes();
     writer.finish().map_err(|fault| match fault {
         ScgiFault::HeadTooLarge => {
@@ -389,12 +399,14 @@ fn open_scgi(
 }
 
 fn open_uwsgi(
+    errand: &Errand<'_>,
     params: &Params<'_>,
     modifiers: uwsgi::Modifiers,
     out: &mut Vec<u8>,
 ) -> Result<(), SessionFault> {
     let mut writer = uwsgi::VarsWriter::new(modifiers, out);
-    params.for_each(|name, value| writer.pair(name, value));
+    let colliding = params.for_each(|name, value| writer.pair(name, value));
+    tell_colliding(errand, params, colliding);
     let needed_bytes = writer.needed_bytes();
     let too_large = |_| SessionFault::head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
     writer.finish().map_err(too_large)
@@ -432,11 +444,9 @@ fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u
     let ex = errand.ex;
     let request = &ex.request;
     let script = &errand.words.script;
-    let named = ex.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
-    let host = lighty_http::host::parts(&request.authority).0;
     Params {
         server_software: ex.settings.core.tag.as_bytes(),
-        server_name: if host.is_empty() { named } else { host },
+        server_name: variables::server_name(ex),
         server_port: request.local_port,
         server_addr: addresses.server.as_bytes(),
         protocol: request.version,
@@ -444,7 +454,7 @@ fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u
         remote_port: addresses.remote_port,
         remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
         method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
-        request_uri: &request.target_raw,
+        request_uri: errand.words.request_uri(ex),
         redirect_uri: (request.target != request.target_raw).then_some(&*errand.words.target),
         query: errand.words.split_target().1.unwrap_or_default(),
         content_length: length,
@@ -453,7 +463,7 @@ fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u
         script_filename: &script.filename,
         document_root: &script.docroot,
         https: request.scheme == "https",
-        redirect_status: lighty_core::variables::redirect_status(ex),
+        redirect_status: variables::redirect_status(ex),
         ..Params::new(&request.fields)
     }
 }

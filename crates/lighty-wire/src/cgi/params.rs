@@ -3,10 +3,12 @@
 //!
 //! FastCGI, SCGI and uwsgi send the same variables in the same order; only the writing differs.
 //!
-//! Header fields become `HTTP_` variables, in which `-` is written `_`. That makes names equal which
-//! HTTP tells apart, and so a client could slip a program a field that the server never judged.
-//! Therefore names with anything but letters, digits and `-` do not become variables, see
-//! [`Underscores`]; nor does `Proxy`, which programs would take for their own setting `HTTP_PROXY`.
+//! Header fields become `HTTP_` variables, in which everything but letters and digits is written
+//! `_`. That makes names equal which HTTP tells apart, and so a client could slip a program a field
+//! that the server never judged. Therefore a name with anything but letters, digits and `-` becomes
+//! a variable only if no other field's name does, of those that came and of those that mean
+//! something to the server ([`Params::colliding`]). `Proxy` never does: programs would take it for
+//! their own setting `HTTP_PROXY`.
 
 use alloc::vec::Vec;
 
@@ -27,27 +29,14 @@ pub enum Purpose {
     Authorize,
 }
 
-/// Whether a header field with `_` in its name becomes a variable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Underscores {
-    /// Never.
-    #[default]
-    Drop,
-    /// Unless the name with `-` instead means something to the server, or a field of another name
-    /// would become the same variable.
-    Allow,
-}
-
 /// Facts about a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a> {
     /// What the program is asked for.
     pub purpose: Purpose,
-    /// Whether header names may have `_`.
-    pub underscores: Underscores,
     /// `SERVER_SOFTWARE`.
     pub server_software: &'a [u8],
-    /// `SERVER_NAME`: the host that the request names, without port.
+    /// `SERVER_NAME`: what the server is called, else the host that the request names, without port.
     pub server_name: &'a [u8],
     /// `SERVER_PORT`.
     pub server_port: u16,
@@ -71,11 +60,11 @@ pub struct Params<'a> {
     pub redirect_uri: Option<&'a [u8]>,
     /// `QUERY_STRING`.
     pub query: &'a [u8],
-    /// `CONTENT_LENGTH`; left out for 0, and for a body whose length is not known.
+    /// `CONTENT_LENGTH`; left out for a body whose length is not known.
     pub content_length: Option<u64>,
     /// `SCRIPT_NAME`: the part of the path that names the program.
     pub script_name: &'a [u8],
-    /// `PATH_INFO`: the part behind it.
+    /// `PATH_INFO`: the part behind it; left out where there is none.
     pub path_info: &'a [u8],
     /// `SCRIPT_FILENAME`.
     pub script_filename: &'a [u8],
@@ -87,7 +76,8 @@ pub struct Params<'a> {
     pub redirect_status: u16,
     /// Become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
     pub fields: &'a Fields,
-    /// Come last, and replace variables of the same names, except those about the body's length.
+    /// Come last, under names that are written as variables are (`my-var` is `MY_VAR`), and replace
+    /// variables of the same names, except those about the body's length.
     pub extra: &'a [(&'a [u8], &'a [u8])],
 }
 
@@ -97,7 +87,6 @@ impl<'a> Params<'a> {
     pub const fn new(fields: &'a Fields) -> Self {
         Self {
             purpose: Purpose::Respond,
-            underscores: Underscores::Drop,
             server_software: b"",
             server_name: b"",
             server_port: 0,
@@ -123,15 +112,23 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Calls `visit` with each name and value, each name once.
-    pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8])) {
+    /// Calls `visit` with each name and value, each name once. Returns how many fields did not become
+    /// variables because their names collide, see [`Params::colliding`].
+    pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8])) -> usize {
         let mut visitor = Visitor { extra: self.extra, visit };
         let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
         self.visit_connection(&mut visitor, &mut scratch);
         self.visit_request(&mut visitor, &mut scratch);
         self.visit_script(&mut visitor, &mut scratch);
-        self.visit_fields(&mut visitor, &mut scratch);
-        visitor.visit_extra();
+        let colliding = self.visit_fields(&mut visitor, &mut scratch);
+        visitor.visit_extra(&mut scratch);
+        colliding
+    }
+
+    /// Names of fields that do not become variables because another name would become the same.
+    pub fn colliding(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let names = self.fields.iter_known().map(|(known, name, _)| (known, name));
+        names.filter(|(known, name)| self.collides(*known, name)).map(|(_, name)| name)
     }
 
     fn visit_connection<F: FnMut(&[u8], &[u8])>(
@@ -160,7 +157,7 @@ impl<'a> Params<'a> {
         visitor.own(b"REQUEST_URI", self.request_uri);
         visitor.own_if(b"REDIRECT_URI", self.redirect_uri);
         visitor.own(b"QUERY_STRING", self.query);
-        if let (Purpose::Respond, Some(len @ 1..)) = (self.purpose, self.content_length) {
+        if let (Purpose::Respond, Some(len)) = (self.purpose, self.content_length) {
             (visitor.visit)(b"CONTENT_LENGTH", digits(len, scratch));
         }
         visitor.own_if(b"CONTENT_TYPE", self.fields.get(Known::ContentType));
@@ -173,10 +170,10 @@ impl<'a> Params<'a> {
     ) {
         if self.purpose == Purpose::Respond {
             visitor.own(b"SCRIPT_NAME", self.script_name);
-            visitor.own(b"PATH_INFO", self.path_info);
         }
         // RFC 3875 section 4.1.6: not defined without PATH_INFO.
         if self.purpose == Purpose::Respond && !self.path_info.is_empty() {
+            visitor.own(b"PATH_INFO", self.path_info);
             scratch.clear();
             let root = self.document_root.strip_suffix(b"/").unwrap_or(self.document_root);
             scratch.extend_from_slice(root);
@@ -196,9 +193,14 @@ impl<'a> Params<'a> {
         &self,
         visitor: &mut Visitor<'_, F>,
         scratch: &mut Vec<u8>,
-    ) {
+    ) -> usize {
+        let mut colliding = 0;
         for (index, (known, name, value)) in self.fields.iter_known().enumerate() {
-            if !self.becomes_variable(known, name) || self.came_before(name, index) {
+            if known.is_some_and(is_withheld) || self.came_before(name, index) {
+                continue;
+            }
+            if self.collides(known, name) {
+                colliding += 1;
                 continue;
             }
             let name_len = push_variable_name(name, scratch);
@@ -206,24 +208,19 @@ impl<'a> Params<'a> {
             let (name, joined) = scratch.split_at(name_len);
             visitor.own(name, value.unwrap_or(joined));
         }
+        colliding
     }
 
-    fn becomes_variable(&self, known: Option<Known>, name: &[u8]) -> bool {
-        if let Some(known) = known {
-            return !is_withheld(known);
-        }
+    fn collides(&self, known: Option<Known>, name: &[u8]) -> bool {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-        let is_allowed = |byte: &u8| is_plain(byte) || *byte == b'_';
-        if name.iter().all(is_plain) {
-            return true;
-        }
-        self.underscores == Underscores::Allow
-            && name.iter().all(is_allowed)
-            && !means_something(name)
-            && !self
-                .fields
-                .iter()
-                .any(|(other, _)| is_alias(name, other) && !name.eq_ignore_ascii_case(other))
+        known.is_none() && !name.iter().all(is_plain) && self.is_ambiguous(name)
+    }
+
+    #[cold]
+    fn is_ambiguous(&self, name: &[u8]) -> bool {
+        let mut others = self.fields.iter().map(|(other, _)| other);
+        means_something(name)
+            || others.any(|other| is_alias(name, other) && !name.eq_ignore_ascii_case(other))
     }
 
     /// Whether a field of this name stands before this place: it has taken the value along.
@@ -265,7 +262,7 @@ struct Visitor<'a, F> {
 
 impl<F: FnMut(&[u8], &[u8])> Visitor<'_, F> {
     fn own(&mut self, name: &[u8], value: &[u8]) {
-        if !self.extra.iter().any(|(extra, _)| *extra == name) {
+        if !self.extra.iter().any(|(extra, _)| is_alias(extra, name)) {
             (self.visit)(name, value);
         }
     }
@@ -276,11 +273,13 @@ impl<F: FnMut(&[u8], &[u8])> Visitor<'_, F> {
         }
     }
 
-    fn visit_extra(&mut self) {
+    fn visit_extra(&mut self, scratch: &mut Vec<u8>) {
         for (index, (name, value)) in self.extra.iter().enumerate() {
-            let is_last = !self.extra[index + 1..].iter().any(|(later, _)| later == name);
-            if is_last && *name != b"CONTENT_LENGTH" && !name.is_empty() {
-                (self.visit)(name, value);
+            let is_last = !self.extra[index + 1..].iter().any(|(later, _)| is_alias(later, name));
+            if is_last && !is_alias(name, b"CONTENT_LENGTH") && !name.is_empty() {
+                scratch.clear();
+                scratch.extend(name.iter().map(|byte| variable_byte(*byte)));
+                (self.visit)(scratch, value);
             }
         }
     }
@@ -293,7 +292,7 @@ const fn is_withheld(known: Known) -> bool {
         || matches!(known, Known::TransferEncoding | Known::Proxy)
 }
 
-/// Whether a name becomes a known one when its `_` are read as `-`.
+/// Whether a name becomes the same variable as one that is known.
 fn means_something(name: &[u8]) -> bool {
     Known::all().iter().any(|known| is_alias(name, known.as_str().as_bytes()))
 }
@@ -312,7 +311,7 @@ fn push_variable_name(name: &[u8], scratch: &mut Vec<u8>) -> usize {
 }
 
 const fn variable_byte(byte: u8) -> u8 {
-    if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
+    if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { b'_' }
 }
 
 fn digits(number: u64, scratch: &mut Vec<u8>) -> &[u8] {

@@ -24,16 +24,16 @@ fn fields(lines: &[(&str, &str)]) -> Fields {
 }
 
 /// The `HTTP_` variables of some header fields.
-fn http(underscores: Underscores, lines: &[(&str, &str)]) -> Vec<(String, String)> {
+fn http(lines: &[(&str, &str)]) -> Vec<(String, String)> {
     let fields = fields(lines);
-    let mut all = collect(&Params { underscores, ..Params::new(&fields) });
+    let mut all = collect(&Params::new(&fields));
     all.retain(|(name, _)| name.starts_with("HTTP_"));
     all
 }
 
 #[track_caller]
-fn assert_http(underscores: Underscores, lines: &[(&str, &str)], expected: &[(&str, &str)]) {
-    let all = http(underscores, lines);
+fn assert_http(lines: &[(&str, &str)], expected: &[(&str, &str)]) {
+    let all = http(lines);
     let all: Vec<_> = all.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     assert_eq!(all, expected);
 }
@@ -109,8 +109,8 @@ fn what_is_not_so_is_not_said() {
         assert!(!has(&empty, name), "{name}");
     }
     assert!(!has(&empty, "PATH_TRANSLATED") && !has(&empty, "HTTPS"));
-    assert!(has(&empty, "PATH_INFO") && has(&empty, "QUERY_STRING"));
-    assert!(!has(&Params { content_length: Some(0), ..empty }, "CONTENT_LENGTH"));
+    assert!(!has(&empty, "PATH_INFO") && has(&empty, "QUERY_STRING"));
+    assert!(has(&Params { content_length: Some(0), ..empty }, "CONTENT_LENGTH"));
     assert!(has(&Params { content_length: Some(1), ..empty }, "CONTENT_LENGTH"));
     let asked = Params { purpose: Purpose::Authorize, ..full(&fields) };
     for name in ["CONTENT_LENGTH", "PATH_INFO", "PATH_TRANSLATED", "SCRIPT_NAME"] {
@@ -122,7 +122,6 @@ fn what_is_not_so_is_not_said() {
 #[test]
 fn header_fields_become_variables() {
     assert_http(
-        Underscores::Drop,
         &[
             ("user-agent", "x"),
             ("Authorization", "Basic abc"),
@@ -138,15 +137,13 @@ fn header_fields_become_variables() {
 #[test]
 fn the_proxy_setting_cannot_be_forged() {
     for name in ["Proxy", "proxy", "PROXY", "pRoXy"] {
-        assert_http(Underscores::Drop, &[(name, "evil:80")], &[]);
-        assert_http(Underscores::Allow, &[(name, "evil:80")], &[]);
+        assert_http(&[(name, "evil:80")], &[]);
     }
 }
 
 #[test]
 fn repeated_fields_are_joined_where_the_first_stands() {
     assert_http(
-        Underscores::Drop,
         &[
             ("X-A", "1"),
             ("Cookie", "a=b"),
@@ -160,26 +157,62 @@ fn repeated_fields_are_joined_where_the_first_stands() {
 }
 
 #[test]
-fn names_that_are_not_plain_are_dropped() {
-    let odd = ["X_Foo", "X.Foo", "X!", "X~Y", "X'Y", "_", "X_", "Content_Length", "_X"];
+fn what_is_neither_letter_nor_digit_is_an_underscore() {
+    let odd = ["X_Foo", "X.Foo", "X+foo", "x~foo", "X'Foo", "X`Foo", "X#foo", "X!Foo"];
     for name in odd {
-        assert_http(Underscores::Drop, &[(name, "v"), ("Y", "1")], &[("HTTP_Y", "1")]);
+        assert_http(&[(name, "v"), ("Y", "1")], &[("HTTP_X_FOO", "v"), ("HTTP_Y", "1")]);
     }
-    assert_http(Underscores::Allow, &[("X.Foo", "v"), ("X!", "v")], &[]);
+    assert_http(&[("_", "1"), ("_X", "2")], &[("HTTP__", "1"), ("HTTP__X", "2")]);
+    assert_http(&[("X_Foo", "v"), ("x_foo", "w")], &[("HTTP_X_FOO", "v, w")]);
 }
 
 #[test]
-fn underscores_may_be_allowed_unless_they_alias() {
-    let allow = Underscores::Allow;
-    assert_http(allow, &[("X_Foo", "v"), ("x_foo", "w")], &[("HTTP_X_FOO", "v, w")]);
-    for lines in [[("X_Foo", "bad"), ("X-Foo", "good")], [("X-Foo", "good"), ("X_Foo", "bad")]] {
-        assert_http(allow, &lines, &[("HTTP_X_FOO", "good")]);
+fn names_that_become_the_same_variable_do_not_reach_a_program() {
+    for odd in ["X_Foo", "X.Foo", "x+foo"] {
+        for lines in [[(odd, "bad"), ("X-Foo", "good")], [("X-Foo", "good"), (odd, "bad")]] {
+            assert_http(&lines, &[("HTTP_X_FOO", "good")]);
+        }
     }
     // Neither has the better right.
-    assert_http(allow, &[("A_B-C", "1"), ("A-B_C", "2")], &[]);
-    for name in ["X_Forwarded_For", "X_Forwarded-For", "Content_Length", "Transfer_Encoding"] {
-        assert_http(allow, &[(name, "v")], &[]);
+    assert_http(&[("A_B-C", "1"), ("A-B_C", "2")], &[]);
+    assert_http(&[("A_B", "1"), ("A.B", "2"), ("C", "3")], &[("HTTP_C", "3")]);
+    for name in ["X_Forwarded_For", "X_Forwarded-For", "Content.Length", "Transfer_Encoding"] {
+        assert_http(&[(name, "v")], &[]);
     }
+}
+
+#[test]
+fn those_that_collide_are_counted_and_named() {
+    let fields = fields(&[("X-A", "1"), ("x_a", "2"), ("X.a", "3"), ("x_a", "4"), ("X_b", "5")]);
+    let params = Params::new(&fields);
+    assert_eq!(params.for_each(|_, _| {}), 2);
+    let names: Vec<_> = params.colliding().collect();
+    assert_eq!(names, [&b"x_a"[..], b"X.a", b"x_a"]);
+    let plain = Fields::new();
+    assert_eq!(Params::new(&plain).for_each(|_, _| {}), 0);
+}
+
+#[test]
+fn extra_variables_have_names_as_variables_do() {
+    let fields = fields(&[("X-A", "client")]);
+    let extra: [(&[u8], &[u8]); 6] = [
+        (b"my-var.x+y z", b"1"),
+        (b"http-x-a", b"operator"),
+        (b"my_env", b"first"),
+        (b"My-Env", b"second"),
+        (b"content-length", b"7"),
+        (b"script_name", b"/x"),
+    ];
+    let all = collect(&Params { extra: &extra, ..full(&fields) });
+    let tail: Vec<_> = all.iter().rev().take(4).rev().collect();
+    let tail: Vec<_> = tail.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let expected = [
+        ("MY_VAR_X_Y_Z", "1"),
+        ("HTTP_X_A", "operator"),
+        ("MY_ENV", "second"),
+        ("SCRIPT_NAME", "/x"),
+    ];
+    assert_eq!(tail, expected);
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! A program behind FastCGI, SCGI, uwsgi or AJP13 that answers with what it was told: a line
+//! `NAME=value` for each variable, sorted. Of AJP13's parts the names are the codes of the protocol:
+//! `uri`, `server_name`, `field a00b` (Host), `attribute 05` (the query).
+
+use crate::backend::{Backend, Peer};
+
+/// What such a program speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gateway {
+    Fastcgi,
+    Scgi,
+    Uwsgi,
+    Ajp13,
+}
+
+type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+
+impl Gateway {
+    /// Starts one that answers one request on each connection.
+    #[must_use]
+    pub fn telling_variables(self) -> Backend {
+        Backend::start(move |peer| {
+            if let Some(mut told) = self.read(peer) {
+                told.sort();
+                peer.send(self.answer(&told));
+            }
+        })
+    }
+
+    fn read(self, peer: &mut Peer) -> Option<Variables> {
+        match self {
+            Self::Fastcgi => read_fastcgi(peer),
+            Self::Scgi => read_scgi(peer),
+            Self::Uwsgi => read_uwsgi(peer),
+            Self::Ajp13 => read_ajp13(peer),
+        }
+    }
+
+    fn answer(self, told: &Variables) -> Vec<u8> {
+        let lines: Vec<u8> = told
+            .iter()
+            .flat_map(|(name, value)| [name, &b"="[..], value, b"\n"].concat())
+            .collect();
+        let plain = [&b"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\n"[..], &lines].concat();
+        match self {
+            Self::Fastcgi => {
+                let mut records = record(6, &plain);
+                records.extend(record(6, b""));
+                records.extend(record(3, &[0; 8]));
+                records
+            }
+            Self::Scgi | Self::Uwsgi => plain,
+            Self::Ajp13 => {
+                let head = [&[4, 0, 200][..], &string(b"OK"), &[0, 0]].concat();
+                let body = [&[3][..], &string(&lines)].concat();
+                [packet(&head), packet(&body), packet(&[5, 0])].concat()
+            }
+        }
+    }
+}
+
+/// A FastCGI record of request 1.
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).expect("one record").to_be_bytes();
+    [&[1, kind, 0, 1, length[0], length[1], 0, 0], content].concat()
+}
+
+fn read_fastcgi(peer: &mut Peer) -> Option<Variables> {
+    let mut params = Vec::new();
+    loop {
+        let head = peer.read_exact(8)?;
+        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+        let content = peer.read_exact(length)?;
+        peer.read_exact(usize::from(head[6]))?;
+        match head[1] {
+            4 => params.extend(content),
+            // The body has ended: all was read.
+            5 if length == 0 => break,
+            _ => {}
+        }
+    }
+    let mut rest = &params[..];
+    let mut told = Vec::new();
+    while !rest.is_empty() {
+        let (name, value) = (length(&mut rest), length(&mut rest));
+        told.push((take(&mut rest, name), take(&mut rest, value)));
+    }
+    Some(told)
+}
+
+/// A length of FastCGI's: one byte, or four of which the first is marked.
+fn length(rest: &mut &[u8]) -> usize {
+    match rest[0] {
+        short @ 0..128 => {
+            take(rest, 1);
+            usize::from(short)
+        }
+        _ => {
+            let long = take(rest, 4);
+            u32::from_be_bytes([long[0] & 127, long[1], long[2], long[3]]) as usize
+        }
+    }
+}
+
+fn take(rest: &mut &[u8], count: usize) -> Vec<u8> {
+    let (taken, behind) = rest.split_at(count);
+    *rest = behind;
+    taken.to_vec()
+}
+
+fn read_scgi(peer: &mut Peer) -> Option<Variables> {
+    let mut digits = String::new();
+    loop {
+        match peer.read_exact(1)?[0] {
+            b':' => break,
+            digit => digits.push(char::from(digit)),
+        }
+    }
+    let head = peer.read_exact(digits.parse::<usize>().expect("a netstring") + 1)?;
+    let words: Vec<&[u8]> = head.split(|byte| *byte == 0).collect();
+    Some(words.chunks_exact(2).map(|pair| (pair[0].to_vec(), pair[1].to_vec())).collect())
+}
+
+fn read_uwsgi(peer: &mut Peer) -> Option<Variables> {
+    let head = peer.read_exact(4)?;
+    let block = peer.read_exact(usize::from(u16::from_le_bytes([head[1], head[2]])))?;
+    let mut rest = &block[..];
+    let mut told = Vec::new();
+    while !rest.is_empty() {
+        let mut word = || {
+            let length = take(&mut rest, 2);
+            take(&mut rest, usize::from(u16::from_le_bytes([length[0], length[1]])))
+        };
+        told.push((word(), word()));
+    }
+    Some(told)
+}
+
+fn read_ajp13(peer: &mut Peer) -> Option<Variables> {
+    let head = peer.read_exact(4)?;
+    let packet = peer.read_exact(usize::from(u16::from_be_bytes([head[2], head[3]])))?;
+    let mut rest = &packet[1..];
+    let mut told: Variables = vec![(b"method".to_vec(), take(&mut rest, 1))];
+    told[0].1[0] += b'0';
+    for name in ["protocol", "uri", "remote_addr", "remote_host", "server_name"] {
+        told.push((name.into(), ajp_string(&mut rest)));
+    }
+    take(&mut rest, 3);
+    let fields = number(&mut rest);
+    for _ in 0..fields {
+        let name = match rest[0] {
+            0xa0 => format!("field {:04x}", number(&mut rest)).into(),
+            _ => [&b"field "[..], &ajp_string(&mut rest)].concat(),
+        };
+        told.push((name, ajp_string(&mut rest)));
+    }
+    while rest.first().is_some_and(|code| *code != 0xff) {
+        let name = match take(&mut rest, 1)[0] {
+            10 => [&b"attribute "[..], &ajp_string(&mut rest)].concat(),
+            code => format!("attribute {code:02x}").into(),
+        };
+        told.push((name, ajp_string(&mut rest)));
+    }
+    Some(told)
+}
+
+fn number(rest: &mut &[u8]) -> u16 {
+    let bytes = take(rest, 2);
+    u16::from_be_bytes([bytes[0], bytes[1]])
+}
+
+fn ajp_string(rest: &mut &[u8]) -> Vec<u8> {
+    match number(rest) {
+        // None at all.
+        u16::MAX => Vec::new(),
+        length => {
+            let text = take(rest, usize::from(length));
+            take(rest, 1);
+            text
+        }
+    }
+}
+
+fn string(text: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(text.len()).expect("one packet").to_be_bytes();
+    [&length[..], text, &[0]].concat()
+}
+
+fn packet(payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len()).expect("one packet").to_be_bytes();
+    [&b"AB"[..], &length, payload].concat()
+}

@@ -1,0 +1,572 @@
+//! What programs are told of a request, beside lighttpd 1.4: every variable, for CGI, FastCGI, SCGI,
+//! uwsgi, AJP13 and PHP, beneath aliases, user directories, virtual hosts and lowered names, for
+//! files, index files and path info.
+
+use std::collections::BTreeMap;
+
+use lighty_testkit::backend::Backend;
+use lighty_testkit::gateway::Gateway;
+use lighty_testkit::lighty;
+use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::real::find;
+use lighty_testkit::real::php::{PhpCgi, PhpFpm};
+use lighty_testkit::server::{Server, Setup};
+
+/// A host with its configuration and what it is asked for.
+struct Site {
+    host: &'static str,
+    lines: &'static str,
+    targets: &'static [&'static str],
+    /// Variables in which lighttpd differs for a reason.
+    differs: &'static [&'static str],
+}
+
+const fn site(host: &'static str, lines: &'static str, targets: &'static [&'static str]) -> Site {
+    Site { host, lines, targets, differs: &[] }
+}
+
+const ALIASES: &str = r#"alias.url = ( "/o/" => "@DIR@/other/", "/p" => "@DIR@/other", "/one.php" => "@DIR@/other/x.php" )"#;
+
+const LOWER_ALIAS: &str = r#"alias.url = ( "/O/" => "@DIR@/other/" )
+    server.force-lowercase-filenames = "enable""#;
+
+const USERS: &str = r#"userdir.path = "public_html"
+    userdir.basepath = "@DIR@/homes""#;
+
+const LOWER_USERS: &str = r#"userdir.path = "public_html"
+    userdir.basepath = "@DIR@/homes"
+    server.force-lowercase-filenames = "enable""#;
+
+const SIMPLE: &str = r#"simple-vhost.server-root = "@DIR@/vhosts/"
+    simple-vhost.default-host = "default"
+    simple-vhost.document-root = "htdocs""#;
+
+const SIMPLE_ALIAS: &str = r#"simple-vhost.server-root = "@DIR@/vhosts/"
+    simple-vhost.default-host = "default"
+    simple-vhost.document-root = "htdocs"
+    alias.url = ( "/o/" => "@DIR@/other/" )"#;
+
+const SIMPLE_LOWER_USERS: &str = r#"simple-vhost.server-root = "@DIR@/vhosts/"
+    simple-vhost.document-root = "htdocs"
+    userdir.path = "public_html"
+    userdir.basepath = "@DIR@/homes"
+    alias.url = ( "/O/" => "@DIR@/other/" )
+    server.force-lowercase-filenames = "enable""#;
+
+const EVHOST_ALIAS: &str = r#"evhost.path-pattern = "@DIR@/ev/%1/%2/"
+    alias.url = ( "/o/" => "@DIR@/other/" )"#;
+
+const EVHOST_LOWER_USERS: &str = r#"evhost.path-pattern = "@DIR@/ev/%1/a/"
+    server.force-lowercase-filenames = "enable"
+    userdir.path = "public_html"
+    userdir.basepath = "@DIR@/homes""#;
+
+const SITES: &[Site] = &[
+    site(
+        "plain.test",
+        "",
+        &[
+            "/a.php",
+            "/a.php?q=1",
+            "/a.php/x/y",
+            "/a.php/%78%20y?q",
+            "/d/",
+            "/d/?q",
+            "/d/e/b.php/",
+            "/d/index.php/pi",
+            "/a.php/",
+        ],
+    ),
+    site(
+        "alias.test",
+        ALIASES,
+        &[
+            "/o/x.php",
+            "/o/x.php/pi",
+            "/o/d/",
+            "/o/d/?q",
+            "/o/d/index.php/a",
+            "/p/x.php",
+            "/p/x.php/pi",
+            "/p/d/",
+            "/o/sub/y.php?a=b",
+        ],
+    ),
+    Site {
+        host: "file.alias.test",
+        lines: ALIASES,
+        targets: &["/one.php", "/one.php/z"],
+        // lighttpd takes the file for the document root.
+        differs: &["DOCUMENT_ROOT", "PATH_TRANSLATED"],
+    },
+    site(
+        "user.test",
+        USERS,
+        &["/~anna/u.php", "/~anna/u.php/pi", "/~anna/", "/~anna/d/", "/a.php", "/~anna/d/?q"],
+    ),
+    site(
+        "lower.test",
+        r#"server.force-lowercase-filenames = "enable""#,
+        &["/UP/Z.php", "/UP/Z.PHP/Pi", "/D/", "/A.php?Q"],
+    ),
+    site("lower.alias.test", LOWER_ALIAS, &["/o/X.php", "/O/x.PHP/Pi", "/O/D/", "/O/Sub/Y.php"]),
+    site("lower.user.test", LOWER_USERS, &["/~anna/U.php", "/~anna/U.php/P", "/~anna/D/"]),
+    site(
+        "rewritten.test",
+        r#"url.rewrite-once = ( "^/r/(.*)" => "/$1" )"#,
+        &["/r/a.php?x", "/r/a.php/pi", "/r/d/"],
+    ),
+    site(
+        "rewritten.alias.test",
+        r#"url.rewrite-once = ( "^/r/(.*)" => "/o/$1" )
+           alias.url = ( "/o/" => "@DIR@/other/" )"#,
+        &["/r/x.php?x", "/r/x.php/pi", "/r/d/"],
+    ),
+    site("index.test", r#"index-file.names = ( "/all.php" )"#, &["/d/e/", "/d/e/?q"]),
+    site("missing.test", r#"server.error-handler-404 = "/a.php""#, &["/none", "/none/x?y=1"]),
+    site("a.simple.test", SIMPLE, &["/v.php", "/v.php/p", "/", "/?q"]),
+    site("b.simple.test", SIMPLE_ALIAS, &["/v.php/p", "/", "/o/x.php/pi", "/o/d/"]),
+    site(
+        "c.simple.test",
+        SIMPLE_LOWER_USERS,
+        &["/V.php/P", "/~anna/U.php/P", "/O/X.php/P", "/O/D/"],
+    ),
+    Site {
+        host: "other.simple.test",
+        lines: SIMPLE,
+        targets: &["/v.php"],
+        // lighttpd takes the name of the directory for that of the server.
+        differs: &["SERVER_NAME"],
+    },
+    site("a.example", EVHOST_ALIAS, &["/v.php", "/v.php/p", "/", "/o/x.php/pi", "/o/d/"]),
+    site("b.c.example", EVHOST_LOWER_USERS, &["/V.php/P", "/", "/~anna/U.php/P", "/~anna/D/"]),
+    site("named.test", r#"server.name = "www.named.example""#, &["/a.php"]),
+    site(
+        "variables.test",
+        r#"setenv.add-environment = ( "my_var" => "added", "trac-env" => "/srv/trac" )
+           setenv.set-environment = ( "My-Var" => "set", "lower.x+y z" => "1", "2nd" => "2",
+               "remote_user" => "anna" )
+           setenv.add-request-header = ( "x-added" => "3", "Y_Z" => "4" )"#,
+        &["/a.php"],
+    ),
+];
+
+/// Files of the sites; what is in them is for the program to say.
+const FILES: &[&str] = &[
+    "root/a.php",
+    "root/all.php",
+    "root/d/index.php",
+    "root/d/e/b.php",
+    "root/up/z.php",
+    "other/x.php",
+    "other/d/index.php",
+    "other/sub/y.php",
+    "homes/anna/public_html/u.php",
+    "homes/anna/public_html/index.php",
+    "homes/anna/public_html/d/index.php",
+    "vhosts/a.simple.test/htdocs/v.php",
+    "vhosts/a.simple.test/htdocs/index.php",
+    "vhosts/b.simple.test/htdocs/v.php",
+    "vhosts/b.simple.test/htdocs/index.php",
+    "vhosts/c.simple.test/htdocs/v.php",
+    "vhosts/default/htdocs/v.php",
+    "ev/example/a/v.php",
+    "ev/example/a/index.php",
+];
+
+/// Of where the two servers run, or of what runs them.
+const OF_THE_PLACE: &[&str] = &[
+    "SERVER_PORT",
+    "SERVER_ADDR",
+    "SERVER_SOFTWARE",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    // What is inherited, and what a shell adds.
+    "PATH",
+    "_",
+    "SHLVL",
+    "PWD",
+    "OLDPWD",
+];
+
+const MODULES: &str = "\"mod_indexfile\", \"mod_alias\", \"mod_userdir\", \"mod_simple_vhost\", \
+    \"mod_evhost\", \"mod_setenv\", \"mod_rewrite\", \"mod_cgi\", \"mod_fastcgi\", \"mod_scgi\", \
+    \"mod_ajp13\", \"mod_proxy\"";
+
+/// A shell program that says what is in its environment.
+const SHELL: &str = "printf 'Content-Type: text/plain\\r\\n\\r\\n'; exec env";
+
+/// The same of a page of PHP, and where it finds itself.
+const PAGE: &str = "<?php header('Content-Type: text/plain'); foreach ($_SERVER as $name => $value) \
+    if (is_string($value)) echo \"$name=$value\\n\"; \
+    echo 'own-file=', __FILE__, \"\\nown-directory=\", getcwd(), \"\\n\";";
+
+/// Both servers with the same sites.
+struct Both {
+    lighty: Server,
+    lighttpd: Peer,
+}
+
+type Told = BTreeMap<String, String>;
+
+impl Both {
+    /// `None` where lighttpd is not installed.
+    fn start(handler: &str, sites: &[Site], program: &str) -> Option<Self> {
+        let peer = Peer::setup(MODULES)?;
+        let mut lines = format!("index-file.names = ( \"index.php\" )\n{handler}\n");
+        for Site { host, lines: own, .. } in sites {
+            lines += &format!("$HTTP[\"host\"] == \"{host}\" {{\n{own}\n}}\n");
+        }
+        let with = |setup: Setup| {
+            let file = |setup: Setup, path: &&str| setup.file(&format!("../{path}"), program);
+            FILES.iter().fold(setup, file).config(&lines)
+        };
+        Some(Self { lighty: with(lighty!()).start(), lighttpd: Peer::start(with(peer)) })
+    }
+
+    /// What a program was told by lighty and by lighttpd, and the status if it was told nothing.
+    #[track_caller]
+    fn told(&self, host: &str, target: &str, fields: &str) -> [Told; 2] {
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n");
+        let told = |answer: lighty_testkit::response::Response| {
+            let mut told: Told = answer
+                .text()
+                .lines()
+                .filter_map(|line| line.split_once('='))
+                .filter(|(name, _)| !OF_THE_PLACE.contains(name) && !name.starts_with('<'))
+                .map(|(name, value)| (name.to_owned(), without_directory(value)))
+                .collect();
+            told.insert("status".to_owned(), answer.status.to_string());
+            told
+        };
+        [told(ask(self.lighty.connect(), &request)), told(self.lighttpd.ask(&request))]
+    }
+
+    /// Whether each request of each site tells a program the same.
+    #[track_caller]
+    fn agree(&self, what: &str, sites: &[Site], is_compared: fn(&str) -> bool) {
+        let mut differences = String::new();
+        for Site { host, targets, differs, .. } in sites {
+            for target in *targets {
+                let [ours, theirs] = self.told(host, target, "");
+                assert_eq!(
+                    theirs["status"],
+                    "200",
+                    "{what}: {host}{target}: {}",
+                    self.lighttpd.log()
+                );
+                let names = ours.keys().chain(theirs.keys()).filter(|name| is_compared(name));
+                let names: std::collections::BTreeSet<_> = names.collect();
+                assert!(names.len() > 3, "{what}: {host}{target}: {theirs:?}");
+                for name in names.into_iter().filter(|name| !differs.contains(&name.as_str())) {
+                    // A slash at the end of the configuration's directory is not passed on.
+                    let end: &[char] = if name == "DOCUMENT_ROOT" { &['/'] } else { &[] };
+                    let value =
+                        |told: &Told| told.get(name).map(|v| v.trim_end_matches(end).to_owned());
+                    let (ours, theirs) = (value(&ours), value(&theirs));
+                    if ours != theirs {
+                        differences += &format!(
+                            "{what}: {host}{target}: {name}: lighty {ours:?}, lighttpd {theirs:?}\n"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(differences.is_empty(), "\n{differences}{}", self.lighty.log());
+    }
+}
+
+/// The directories of the two tests have names of their own.
+fn without_directory(value: &str) -> String {
+    let Some(at) = value.find("lighty-test-") else { return value.to_owned() };
+    let begin = value[..at].rfind(['=', ' ', ':']).map_or(0, |at| at + 1);
+    let end = value[at..].find('/').map_or(value.len(), |end| at + end);
+    format!("{}@DIR@{}", &value[..begin], without_directory(&value[end..]))
+}
+
+fn every(_: &str) -> bool {
+    true
+}
+
+/// `fastcgi.server` and its like with one backend.
+fn server(gateway: Gateway, backend: &Backend, key: &str, options: &str) -> String {
+    let port = backend.address().port();
+    let hosts =
+        format!("( \"{key}\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {port}{options} ) ) )");
+    match gateway {
+        Gateway::Fastcgi => format!("fastcgi.server = {hosts}"),
+        Gateway::Scgi => format!("scgi.server = {hosts}"),
+        Gateway::Uwsgi => format!("scgi.protocol = \"uwsgi\"\nscgi.server = {hosts}"),
+        Gateway::Ajp13 => format!("ajp13.server = {hosts}"),
+    }
+}
+
+fn gateway_agrees(gateway: Gateway) {
+    let backend = gateway.telling_variables();
+    let handler = server(gateway, &backend, ".php", "");
+    let Some(both) = Both::start(&handler, SITES, "") else { return };
+    both.agree(&format!("{gateway:?}"), SITES, every);
+}
+
+#[test]
+fn cgi_programs_are_told_the_same() {
+    let handler = "cgi.assign = ( \".php\" => \"/bin/sh\" )";
+    let Some(both) = Both::start(handler, SITES, SHELL) else { return };
+    // No shell keeps a variable whose name begins with a digit.
+    both.agree("CGI", SITES, every);
+}
+
+#[test]
+fn fastcgi_programs_are_told_the_same() {
+    gateway_agrees(Gateway::Fastcgi);
+}
+
+#[test]
+fn scgi_programs_are_told_the_same() {
+    gateway_agrees(Gateway::Scgi);
+}
+
+#[test]
+fn uwsgi_programs_are_told_the_same() {
+    gateway_agrees(Gateway::Uwsgi);
+}
+
+/// Containers are told of URLs, not of files: lighttpd's ask for no file, and take no path info.
+#[test]
+fn containers_are_told_the_same() {
+    const COMPARED: [&str; 7] =
+        ["status", "method", "protocol", "uri", "server_name", "attribute 05", "field a00b"];
+    const OF_URLS: &[Site] = &[
+        site("plain.test", "", &["/a.php", "/a.php?q=1", "/d/e/b.php", "/none.php?a=b&c=%20"]),
+        site("alias.test", ALIASES, &["/o/x.php", "/p/x.php", "/o/sub/y.php?a=b"]),
+        site("user.test", USERS, &["/~anna/u.php", "/a.php"]),
+        site("lower.test", r#"server.force-lowercase-filenames = "enable""#, &["/UP/Z.php"]),
+        site("rewritten.test", r#"url.rewrite-once = ( "^/r/(.*)" => "/o/$1" )"#, &["/r/x.php?x"]),
+        site("a.simple.test", SIMPLE, &["/v.php"]),
+        site("a.example", EVHOST_ALIAS, &["/v.php", "/o/x.php"]),
+    ];
+    let backend = Gateway::Ajp13.telling_variables();
+    let handler = server(Gateway::Ajp13, &backend, ".php", "");
+    let Some(both) = Both::start(&handler, OF_URLS, "") else { return };
+    both.agree("AJP13", OF_URLS, |name| COMPARED.contains(&name));
+}
+
+/// PHP makes variables of its own out of those that it is told.
+fn of_php(name: &str) -> bool {
+    !["REQUEST_TIME", "REQUEST_TIME_FLOAT"].contains(&name)
+}
+
+#[test]
+fn pages_of_php_fpm_are_told_the_same() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let keys = fpm.listen().host_keys();
+    let handler = format!("fastcgi.server = ( \".php\" => ( ( {keys} ) ) )");
+    let Some(both) = Both::start(&handler, SITES, PAGE) else { return };
+    both.agree("PHP-FPM", SITES, of_php);
+}
+
+#[test]
+fn pages_of_php_cgi_are_told_the_same() {
+    let Some(php) = PhpCgi::tcp(2) else { return };
+    let keys = php.listen().host_keys();
+    let handler = format!("fastcgi.server = ( \".php\" => ( ( {keys} ) ) )");
+    let Some(both) = Both::start(&handler, SITES, PAGE) else { return };
+    both.agree("php-cgi", SITES, of_php);
+}
+
+#[test]
+fn pages_of_php_as_a_cgi_program_are_told_the_same() {
+    let Some(php) = find(&["php-cgi", "php-cgi8.2"]) else { return };
+    let handler = format!("cgi.assign = ( \".php\" => \"{}\" )", php.display());
+    let Some(both) = Both::start(&handler, SITES, PAGE) else { return };
+    both.agree("php-cgi as CGI", SITES, of_php);
+}
+
+/// Keys, options and what is asked for: one site of each.
+const OPTIONS: &[(&str, &str, &str, &[&str])] = &[
+    ("/app", OFF, "", &["/app", "/app/", "/app/x/y?q", "/application/z", "/app.php/x"]),
+    ("/bin/", OFF, "", &["/bin/foo", "/bin/foo/bar", "/bin/"]),
+    ("/", OFF, "", &["/", "/a", "/a/b/c"]),
+    (
+        "/",
+        ", \"check-local\" => \"disable\", \"fix-root-scriptname\" => \"enable\"",
+        "",
+        &["/", "/a", "/a/b/c?q"],
+    ),
+    ("/", ", \"check-local\" => \"disable\", \"docroot\" => \"/srv/x/\"", "", &["/", "/a/b/c"]),
+    (".php", OFF, ALIASES, &["/none.php", "/o/none.php", "/long/dir/none.php", "/a.php"]),
+    (".php", OFF, USERS, &["/~anna/none.php", "/~anna/u.php"]),
+    (".php", OFF, LOWER_ALIAS, &["/o/None.php", "/A.php", "/O/d/X.php"]),
+    ("/o/", OFF, ALIASES, &["/o/x.php/z", "/o/x.php", "/o/", "/o/d/e/f"]),
+    ("/app", OFF, LOWER_ALIAS, &["/app/X", "/app/x/Y"]),
+    (
+        ".php",
+        ", \"docroot\" => \"/srv/x\"",
+        ALIASES,
+        &["/a.php", "/a.php/pi", "/o/x.php/pi", "/d/"],
+    ),
+    (
+        ".php",
+        ", \"docroot\" => \"/srv/x\", \"broken-scriptfilename\" => \"enable\"",
+        ALIASES,
+        &["/a.php/pi", "/o/x.php/pi"],
+    ),
+    (".php", ", \"broken-scriptfilename\" => \"enable\"", ALIASES, &["/a.php/pi", "/o/x.php/pi"]),
+    (".php", ", \"strip-request-uri\" => \"/d\"", "", &["/d/e/b.php?x", "/d/", "/a.php", "/d/?q"]),
+    (".php", ", \"strip-request-uri\" => \"/d/\"", "", &["/d/e/b.php?x", "/d/", "/a.php"]),
+    (
+        "/app",
+        ", \"check-local\" => \"disable\", \"strip-request-uri\" => \"/app\"",
+        r#"url.rewrite-once = ( "^/r(.*)" => "/app$1" )"#,
+        &["/r/x", "/app/y", "/app", "/app?x", "/application", "/app/"],
+    ),
+];
+
+const OFF: &str = ", \"check-local\" => \"disable\"";
+
+fn options_agree(gateway: Gateway) {
+    let backend = gateway.telling_variables();
+    let leaked = |text: String| -> &'static str { text.leak() };
+    // lighttpd reads these for SCGI, too, and they have no effect there.
+    let is_idle = |options: &str| options.contains("strip-") || options.contains("broken-");
+    let sites: Vec<Site> = OPTIONS
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, options, ..))| gateway == Gateway::Fastcgi || !is_idle(options))
+        .map(|(number, (key, options, lines, targets))| {
+            let own =
+                server(gateway, &backend, key, options).replace("scgi.protocol = \"uwsgi\"", "");
+            let host = leaked(format!("option{number}.test"));
+            Site { host, lines: leaked(format!("{own}\n{lines}")), targets, differs: &[] }
+        })
+        .collect();
+    let protocol = if gateway == Gateway::Uwsgi { "scgi.protocol = \"uwsgi\"" } else { "" };
+    let Some(both) = Both::start(protocol, &sites, "") else { return };
+    both.agree(&format!("{gateway:?}"), &sites, every);
+}
+
+#[test]
+fn the_options_of_fastcgi_mean_the_same() {
+    options_agree(Gateway::Fastcgi);
+}
+
+#[test]
+fn the_options_of_scgi_mean_the_same() {
+    options_agree(Gateway::Scgi);
+}
+
+#[test]
+fn the_options_of_uwsgi_mean_the_same() {
+    options_agree(Gateway::Uwsgi);
+}
+
+/// Fields whose names are not made of letters, digits and `-`, and what becomes of them.
+#[test]
+fn fields_with_other_names_reach_programs_unless_they_collide() {
+    let backend = Gateway::Fastcgi.telling_variables();
+    let handler =
+        server(Gateway::Fastcgi, &backend, ".php", "") + "\nstatus.statistics-url = \"/figures\"";
+    let lighty = lighty!().config(&handler).file("a.php", "").start();
+    let Some(both) = Both::start(&server(Gateway::Fastcgi, &backend, ".php", ""), &[], "") else {
+        return;
+    };
+    for name in ["X_Foo", "X.Foo", "X+Foo", "x~foo", "X`Foo", "X#Foo"] {
+        let [ours, theirs] = both.told("a.test", "/a.php", &format!("{name}: 1\r\n"));
+        assert_eq!(ours.get("HTTP_X_FOO").map(String::as_str), Some("1"), "{name}: {ours:?}");
+        assert_eq!(ours, theirs, "{name}");
+    }
+    // lighttpd lets the last or the first of them through; ours is the one that cannot be another.
+    let fields = "X_Foo: bad\r\nX-Foo: good\r\nX.Foo: bad\r\nX_Forwarded_For: 6.6.6.6\r\n";
+    let told = lighty.get_with("/a.php", fields);
+    assert!(told.text().contains("HTTP_X_FOO=good\n"), "{told:?}");
+    assert!(!told.text().contains("bad") && !told.text().contains("6.6.6.6"), "{told:?}");
+    lighty.await_log("not told of X_Foo, X.Foo, X_Forwarded_For: as a variable");
+    for _ in 0..20 {
+        assert_eq!(lighty.get_with("/a.php", fields).status, 200);
+    }
+    let figures = lighty.get("/figures");
+    assert!(figures.text().contains("server.fields-withheld: 63\n"), "{figures:?}");
+    // A line now and then, not one for each.
+    let lines = lighty.log().matches("as a variable it would have").count();
+    assert!((1..=2).contains(&lines), "{}", lighty.log());
+}
+
+/// `SERVER_NAME` is the server's own name where it has one, also where the client names none.
+#[test]
+fn the_servers_name_is_what_the_configuration_says() {
+    let backend = Gateway::Fastcgi.telling_variables();
+    let handler = server(Gateway::Fastcgi, &backend, ".php", "");
+    let named = format!("{handler}\nserver.name = \"www.named.example\"");
+    for (handler, hosts) in [
+        (&named, ["a.test", "A.test:81", "[::1]:8080"]),
+        (&handler, ["a.test", "a.test:81", "[::1]:8080"]),
+    ] {
+        let Some(both) = Both::start(handler, &[], "") else { return };
+        let names = |request: &str| {
+            let name = |answer: lighty_testkit::response::Response| {
+                let line = answer.text().lines().find(|line| line.starts_with("SERVER_NAME="));
+                line.map(str::to_owned)
+            };
+            [name(ask(both.lighty.connect(), request)), name(both.lighttpd.ask(request))]
+        };
+        for host in hosts {
+            let [ours, theirs] =
+                names(&format!("GET /a.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+            assert!(ours.is_some() && ours == theirs, "{host}: {ours:?}, lighttpd {theirs:?}");
+        }
+        let [ours, theirs] = names("GET /a.php HTTP/1.0\r\n\r\n");
+        assert!(ours.is_some() && ours == theirs, "no host: {ours:?}, lighttpd {theirs:?}");
+    }
+}
+
+/// lighttpd 1.5: what programs are told of names and path info is made of the URL's path.
+#[test]
+fn rules_for_names_and_path_info_look_at_the_url() {
+    let backend = Gateway::Fastcgi.telling_variables();
+    let address = backend.name();
+    let server = lighty!()
+        .config(&format!(
+            r#"proxy-core.protocol = "fastcgi"
+            proxy-core.backends = ( "{address}" )
+            proxy-core.rewrite-request = (
+                "_pathinfo" => ( "^/wiki(/[^?]*)" => "$1", "^/app\.php(.*)" => "$1" ),
+                "_scriptname" => ( "^(/app\.php)" => "$1", "^/wiki" => "/dispatch.fcgi" )
+            )"#
+        ))
+        .start();
+    let told = |target: &str| {
+        let answer = server.get(target);
+        let line = |name: &str| {
+            let mut lines = answer.text().lines();
+            lines.find_map(|line| line.strip_prefix(&format!("{name}=")).map(without_directory))
+        };
+        ["SCRIPT_NAME", "PATH_INFO", "SCRIPT_FILENAME"].map(|name| line(name).unwrap_or_default())
+    };
+    assert_eq!(told("/wiki/a/b?q"), ["/dispatch.fcgi", "/a/b", "@DIR@/root/dispatch.fcgi"]);
+    assert_eq!(told("/app.php/x%20y"), ["/app.php", "/x y", "@DIR@/root/app.php"]);
+    assert_eq!(told("/app.php"), ["/app.php", "", "@DIR@/root/app.php"]);
+    assert_eq!(told("/plain"), ["/plain", "", "@DIR@/root/plain"]);
+}
+
+/// `proxy-core.*` beneath an alias: 1.5's way to write what `fastcgi.server` does.
+#[test]
+fn routes_of_proxy_core_know_aliases() {
+    let backend = Gateway::Fastcgi.telling_variables();
+    let address = backend.name();
+    let core =
+        format!("proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"{address}\" )");
+    for check_local in ["enable", "disable"] {
+        let server = lighty!()
+            .config(&core)
+            .config(&format!("proxy-core.check-local = \"{check_local}\""))
+            .config("alias.url = ( \"/o/\" => \"@DIR@/other/\" )")
+            .file("../other/x.php", "")
+            .start();
+        let answer = server.get("/o/x.php?q");
+        let text = without_directory(answer.text());
+        assert!(text.contains("SCRIPT_NAME=/o/x.php\n"), "{check_local}: {text}");
+        assert!(answer.text().contains("/other/x.php\n"), "{check_local}: {text}");
+        assert!(!answer.text().contains("/other/o/x.php"), "{check_local}: {text}");
+    }
+}

@@ -145,7 +145,7 @@ fn node_gets_its_header_rules() {
     let request = &route.request;
     assert!(request.upgrade && request.https_remap && request.replace_host);
     assert!(request.forwarded.for_ && request.forwarded.host && !request.forwarded.by);
-    assert_eq!(request.map_urlpath[..], [("/chat".into(), "/".into())]);
+    assert_eq!(request.map_urlpath[..], [("/chat/".into(), "/".into())]);
     assert_eq!(route.response.map_urlpath, request.map_urlpath);
     assert_eq!(request.map_host[..], [("chat.example.org".into(), "localhost".into())]);
     let host = route.upstream.backends[0].http_host.as_deref();

@@ -1,6 +1,7 @@
 //! What a backend is asked: the request as the route's rules shape it.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use lighty_core::Exchange;
@@ -49,6 +50,8 @@ pub(crate) struct Words {
     pub target: Vec<u8>,
     /// Bytes that `REQUEST_URI` lacks of what the client asked for (`strip-request-uri`).
     uri_stripped: usize,
+    /// Fields that the program is not told of were counted: once, however often it is asked.
+    pub counted_colliding: Cell<bool>,
     pub host: Vec<u8>,
     /// Fields that are added; the client's of the same names are left out.
     pub extra: Fields,
@@ -74,6 +77,7 @@ impl Words {
     pub(crate) fn clear(&mut self) {
         self.target.clear();
         self.uri_stripped = 0;
+        self.counted_colliding.set(false);
         self.host.clear();
         self.extra.clear();
         self.script.clear();

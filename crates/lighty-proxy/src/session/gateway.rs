@@ -371,7 +371,7 @@ impl Session for GatewaySession {
 
 /// Fields that the program is not told of are told to the error log.
 fn tell_colliding(errand: &Errand<'_>, params: &Params<'_>, colliding: usize) {
-    if colliding > 0 {
+    if colliding > 0 && !errand.words.counted_colliding.replace(true) {
         variables::tell_colliding(errand.ex, params);
     }
 }

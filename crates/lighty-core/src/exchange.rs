@@ -121,6 +121,8 @@ pub struct Exchange {
     /// The settings for the URL of what is served, where they differ from those for the URL that
     /// was asked for.
     pub(crate) served_settings: Option<Rc<Settings>>,
+    /// The settings at hand are those, while it is asked whether the request may have what is served.
+    pub judged_as_served: bool,
     /// The fields that an error answer owes while an error handler runs.
     pub(crate) owed: Fields,
 }
@@ -179,6 +181,7 @@ impl Exchange {
             asked_path: Vec::new(),
             served_path: Vec::new(),
             served_settings: None,
+            judged_as_served: false,
             owed: Fields::default(),
         }
     }

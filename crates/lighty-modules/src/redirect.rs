@@ -31,7 +31,7 @@ impl Module for Redirect {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
+        Hooks { clean_url: true, place: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -84,17 +84,39 @@ impl Module for Redirect {
         if own.rules.is_empty() || ex.error_status.is_some() {
             return Step::Next;
         }
-        let mut location = Vec::new();
-        let applied =
-            own.rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), &mut location);
-        if applied != Applied::Replaced {
+        if ex.services.asks_physical {
+            ex.until_over.push(Box::new(Asked(own.rules.clone())));
+        }
+        redirect(ex, own)
+    }
+
+    /// Rules that only the physical path has led to. What is served under another name is where it
+    /// is: a rule from `/index.php` to `/` would send the client round in circles.
+    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<RedirectSettings>();
+        let may = ex.services.asks_physical && !ex.judged_as_served && ex.error_status.is_none();
+        let mut asked = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Asked>());
+        if !may || own.rules.is_empty() || asked.any(|asked| asked.0.is(&own.rules)) {
             return Step::Next;
         }
-        ex.response.restart(own.status);
-        ex.response.answered = true;
-        ex.response.fields.push_known(Known::Location, location);
-        Step::Answered
+        redirect(ex, own)
     }
+}
+
+/// Rules that were asked about the URL before its physical path was known.
+struct Asked(Rules);
+
+fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
+    let mut location = Vec::new();
+    let applied = own.rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), &mut location);
+    if applied != Applied::Replaced {
+        return Step::Next;
+    }
+    ex.response.restart(own.status);
+    ex.response.answered = true;
+    ex.response.fields.push_known(Known::Location, location);
+    Step::Answered
 }
 
 /// 1.4 and 1.5 take 301 where the number is no status; so does this, and says it.

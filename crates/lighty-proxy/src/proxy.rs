@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Services, Settings};
+use lighty_core::{Exchange, Fault, Services, Settings, pipeline};
 
 use crate::directives;
 use crate::local::Local;
 use crate::registry::Registry;
+use crate::script::split;
 use crate::serve::serve;
 use crate::settings::{ProxySettings, Route, Takes};
 
@@ -46,6 +47,9 @@ impl ProxyCore {
         let Some(first) = taking(ex, when).next().cloned() else { return Step::Next };
         let is_asked_first = taking(ex, when).any(|route| route.is_authorizer());
         let local = Rc::clone(self.local(&ex.services));
+        if let Some(end) = script_end(ex, &first, when) {
+            return Step::Wait(Box::pin(serve_script(ex, local, first, end)));
+        }
         if is_asked_first {
             return Step::Wait(Box::pin(serve_after_leave(ex, local, when)));
         }
@@ -129,6 +133,35 @@ struct Leave {
 fn has_leave(ex: &Exchange, route: &Arc<Route>) -> bool {
     let mut held = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Leave>());
     held.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
+}
+
+/// Where the script's name ends that a route sees in a path before the file is looked for, if path
+/// info follows.
+fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
+    let path = &ex.request.path;
+    if when == When::Found || !matches!(route.takes, Takes::Suffix(_)) {
+        return None;
+    }
+    let end = split(path, &route.takes, route.request.fix_root_scriptname);
+    (end < path.len()).then_some(end)
+}
+
+/// Serves a request with path info by a route that needs no file: what holds for the script holds
+/// for it.
+async fn serve_script(
+    ex: &mut Exchange,
+    local: Rc<Local>,
+    first: Arc<Route>,
+    end: usize,
+) -> Step<'static> {
+    if !pipeline::judge_script(ex, end).await {
+        return Step::Answered;
+    }
+    let is_asked_first = taking(ex, When::Named).any(|route| route.is_authorizer());
+    match is_asked_first {
+        true => serve_after_leave(ex, local, When::Named).await,
+        false => serve(ex, local, first).await,
+    }
 }
 
 /// Every authorizer gives leave, and adds to the environment, before a backend answers; one that

@@ -111,7 +111,7 @@ fn end_of_name(path: &[u8], route: &Route) -> usize {
 }
 
 /// Where the script's name ends and its path info begins, where no file tells.
-fn split(path: &[u8], takes: &Takes, fix_root: bool) -> usize {
+pub(crate) fn split(path: &[u8], takes: &Takes, fix_root: bool) -> usize {
     match takes {
         Takes::All => path.len(),
         Takes::Prefix(prefix) if &**prefix == "/" && fix_root => 0,

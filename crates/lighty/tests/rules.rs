@@ -347,3 +347,92 @@ fn what_guards_a_place_guards_it_from_every_method() {
         }
     }
 }
+
+#[test]
+fn a_script_is_judged_where_no_file_is_looked_for_too() {
+    let backend = Backend::answering("RAN");
+    let (ip, port) = (backend.address().ip(), backend.address().port());
+    let proxied = format!(
+        "proxy.server = ( \".php\" => (( \"host\" => \"{ip}\", \"port\" => {port}, \
+         \"check-local\" => \"disable\" )) )"
+    );
+    let none = "url.access-deny = ( \"\" )";
+    for rule in [
+        "url.access-deny = ( \"x.php\" )".to_owned(),
+        format!("$HTTP[\"url\"] == \"/x.php\" {{ {none} }}"),
+        format!("$PHYSICAL[\"path\"] =$ \"/x.php\" {{ {none} }}"),
+    ] {
+        let server = lighty!().config(&proxied).config(&rule).start();
+        for target in ["/x.php", "/x.php/", "/x.php/more", "/x.php/more.php", "/x.php%2fmore"] {
+            assert_eq!(server.get(target).status, 403, "{target} under {rule}");
+        }
+        for target in ["/y.php", "/y.php/more", "/y.php/x.phpx"] {
+            assert_eq!(outcome(&server.get(target)), Outcome::Ran, "{target} under {rule}");
+        }
+    }
+}
+
+#[test]
+fn redirections_by_the_physical_path_are_obeyed_once() {
+    let lines = r#"
+        index-file.names = ( "index.php" )
+        url.redirect = ( "^/old$" => "/new", "^/index\.php$" => "/" )
+        $PHYSICAL["path"] =~ "/moved/" { url.redirect = ( "^/moved/(.*)" => "/to/$1" ) }
+        $PHYSICAL["existing-path"] =$ ".bak" { url.redirect = ( "" => "/backups" ) }
+    "#;
+    let server = lighty!()
+        .file("index.php", "index")
+        .file("moved/a", "a")
+        .file("b.bak", "b")
+        .config(lines)
+        .start();
+    for (target, location) in [
+        ("/old", Some("/new")),
+        ("/index.php", Some("/")),
+        ("/moved/a", Some("/to/a")),
+        ("/moved/none", Some("/to/none")),
+        ("/b.bak", Some("/backups")),
+        ("/none.bak", None),
+        ("/", None),
+    ] {
+        assert_eq!(server.get(target).field("Location"), location, "{target}");
+    }
+    assert_eq!(server.get("/").text(), "index");
+}
+
+/// What a program answers with in its own place: another URL of the server is judged as any other,
+/// a file that it names is its own affair, as lighttpd has it.
+#[test]
+fn what_a_program_leads_to() {
+    let lines = r#"
+        $HTTP["url"] =$ ".sh" {
+            cgi.assign = ( ".sh" => "/bin/sh" )
+            cgi.local-redir = "enable"
+            cgi.x-sendfile = "enable"
+            cgi.x-sendfile-docroot = ( "@DIR@/root" )
+        }
+    "#;
+    let goes = "printf 'Location: /d/index.php\\n\\n'";
+    let names = "printf \"X-Sendfile: $DOCUMENT_ROOT/d/index.php\\n\\n\"";
+    for rule in [
+        format!("{URL} {{ url.access-deny = ( \"\" ) }}"),
+        format!("{PATH} {{ url.access-deny = ( \"\" ) }}"),
+        format!("{EXISTING} {{ static-file.exclude-extensions = ( \".php\" ) }}"),
+    ] {
+        let with = |setup: Setup| {
+            let setup = setup.file("goes.sh", goes).file("names.sh", names);
+            setup.file("d/index.php", SCRIPT).config(lines).config(&rule)
+        };
+        let server = with(lighty!()).start();
+        assert_eq!(outcome(&server.get("/goes.sh")), Outcome::Refused, "under {rule}");
+        assert_eq!(outcome(&server.get("/names.sh")), Outcome::Source, "under {rule}");
+        if rule.starts_with(URL)
+            && let Some(setup) = Peer::setup("\"mod_access\", \"mod_cgi\"")
+        {
+            let lighttpd = Peer::start(with(setup));
+            let found = |target: &str| outcome(&lighttpd.ask(&request("GET", target, "")));
+            assert_eq!(found("/goes.sh"), Outcome::Refused, "lighttpd");
+            assert_eq!(found("/names.sh"), Outcome::Source, "lighttpd");
+        }
+    }
+}

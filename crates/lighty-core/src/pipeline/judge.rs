@@ -46,10 +46,26 @@ pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     }
     let served = ex.settings_as_served()?;
     let asked = std::mem::replace(&mut ex.settings, served);
+    ex.judged_as_served = true;
     let end = judge(ex).await;
+    ex.judged_as_served = false;
     let served = std::mem::replace(&mut ex.settings, asked);
     ex.served_settings = Some(served);
     end
+}
+
+/// Whether a request may have the script that its path up to `end` names, with the rest for path
+/// info; else the answer stands. For who asks a backend before anything is looked up.
+pub async fn judge_script(ex: &mut Exchange, end: usize) -> bool {
+    let info = ex.request.path[end..].to_vec();
+    let rel = ex.physical.rel.clone();
+    ex.physical.rel.truncate(rel.len().saturating_sub(info.len()));
+    ex.physical.path_info = info;
+    let refused = judge_served(ex).await.is_some();
+    ex.served_settings = None;
+    ex.physical.path_info.clear();
+    ex.physical.rel = rel;
+    !refused
 }
 
 /// Who answers what has two names with settings of their own.

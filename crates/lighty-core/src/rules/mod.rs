@@ -91,6 +91,11 @@ impl Rules {
         self.0.rules.is_empty()
     }
 
+    /// Whether these are the same as those, not only alike.
+    pub fn is(&self, other: &Rules) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Applies the first rule that matches `subject`; the replacement goes to `out`, emptied first.
     pub fn apply(
         &self,

@@ -121,6 +121,39 @@ impl Report {
 pub trait Statistics: Send + Sync {
     /// Adds names and values.
     fn collect(&self, figures: &mut Vec<(String, String)>);
+
+    /// Adds what there is to say of pools of backends.
+    fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
+}
+
+/// Backends that share the requests of one place in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendPool {
+    /// What the configuration calls it.
+    pub name: String,
+    pub requests: u64,
+    /// Requests that wait for a place at a backend.
+    pub waiting: u32,
+    pub backends: Vec<Backend>,
+}
+
+/// One backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backend {
+    pub address: String,
+    /// In a word, such as `up` and `down`.
+    pub state: &'static str,
+    /// Why it is not up, where that is known.
+    pub why: String,
+    /// Requests under way.
+    pub in_use: u32,
+    /// Connections that wait for a request.
+    pub idle: u32,
+    pub requests: u64,
+    /// Requests that failed through its fault.
+    pub failed: u64,
+    /// Mean time to the first byte of an answer in microseconds; 0: not known.
+    pub first_byte_us: u32,
 }
 
 type Question = oneshot::Sender<Report>;
@@ -193,6 +226,14 @@ impl Board {
         sources.iter().for_each(|source| source.collect(&mut all));
         all.sort();
         all
+    }
+
+    /// All pools of backends, in the order in which they came into use.
+    pub fn pools(&self) -> Vec<BackendPool> {
+        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut pools = Vec::new();
+        sources.iter().for_each(|source| source.collect_pools(&mut pools));
+        pools
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::Directive;
-use lighty_core::board::{Board, Report};
+use lighty_core::board::{BackendPool, Board, Report};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status as Code, accept};
@@ -65,6 +65,7 @@ struct Facts {
     reports: Vec<Report>,
     workers: usize,
     figures: Vec<(String, String)>,
+    pools: Vec<BackendPool>,
     started_s: i64,
     now_s: i64,
     version: &'static str,
@@ -131,7 +132,9 @@ impl Module for Status {
                 .default("")
                 .doc(
                     "Path at which the server tells what it is doing: workers, requests, traffic, \
-                     and each connection with its client, its request and what it waits for. With \
+                     each backend (its state and why it is down, requests under way, waiting and \
+                     failed), and each connection with its client, its request and what it waits \
+                     for. With \
                      `?auto` it answers lines for programs, with `?json` (or for whoever prefers \
                      `Accept: application/json`) JSON; `?refresh=5` makes the page load itself \
                      again every five seconds. Empty: nowhere. Everybody who may ask sees the \
@@ -203,6 +206,7 @@ async fn answer(
     let (reports, workers) = board.ask().await;
     let facts = Facts {
         figures: board.figures(&reports),
+        pools: board.pools(),
         reports,
         workers,
         started_s,

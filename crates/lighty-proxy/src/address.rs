@@ -1,7 +1,7 @@
 //! One address of a backend: its connections, its health, its figures. Shared by all workers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_io::connect::Target;
 
@@ -56,6 +56,8 @@ pub struct Address {
     answered_ms: AtomicU64,
     pub requests: AtomicU64,
     pub failed: AtomicU64,
+    /// What it was last found to be down for.
+    trouble: Mutex<Option<Arc<str>>>,
 }
 
 /// The newest sample counts an eighth.
@@ -76,7 +78,19 @@ impl Address {
             answered_ms: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            trouble: Mutex::new(None),
         }
+    }
+
+    /// Notes why it went down; nothing, when it came back.
+    pub(crate) fn set_trouble(&self, words: Option<&str>) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = words.map(Arc::from);
+    }
+
+    /// Why it is down, or went down last.
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Requests under way.

@@ -177,6 +177,7 @@ impl Local {
         place.address.answered(now_ms);
         if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
             let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            place.address.set_trouble(None);
             self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
         }
     }
@@ -187,6 +188,7 @@ impl Local {
         let change = place.upstream.failed(&place.address, began_ms, now_ms);
         if let Change::WentDown { until_ms } = change {
             let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
+            place.address.set_trouble(Some(words));
             let for_ms = until_ms.saturating_sub(now_ms);
             let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
             self.say(Level::Error, &message);

@@ -28,6 +28,8 @@ pub struct AddressFigures {
     /// The name that the configuration gives the backend, if any.
     pub label: Option<Arc<str>>,
     pub state: Standing,
+    /// Why it is not up, where that is known.
+    pub trouble: Option<Arc<str>>,
     pub requests: u64,
     /// Requests that failed through its fault.
     pub failed: u64,
@@ -81,15 +83,17 @@ fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
 }
 
 fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
+    let state = match address.health.state(now_ms) {
+        _ if address.spec.weight == 0 => Standing::Drained,
+        State::Up => Standing::Up,
+        State::Probing => Standing::Probing,
+        State::Down { .. } => Standing::Down,
+    };
     AddressFigures {
         text: Arc::clone(&address.spec.text),
         label: address.spec.label.clone(),
-        state: match address.health.state(now_ms) {
-            _ if address.spec.weight == 0 => Standing::Drained,
-            State::Up => Standing::Up,
-            State::Probing => Standing::Probing,
-            State::Down { .. } => Standing::Down,
-        },
+        state,
+        trouble: address.trouble().filter(|_| state != Standing::Up),
         requests: address.requests.load(Ordering::Relaxed),
         failed: address.failed.load(Ordering::Relaxed),
         load: address.busy(),
@@ -154,6 +158,7 @@ mod tests {
             text: "10.0.0.1:80".into(),
             label: Some("main".into()),
             state: Standing::Down,
+            trouble: Some("refused".into()),
             requests: 7,
             failed: 2,
             load: 1,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_core::board::Statistics;
+use lighty_core::board::{Backend, BackendPool, Statistics};
 use lighty_io::clock::Clock;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::stats;
@@ -18,5 +18,28 @@ impl Statistics for UpstreamFigures {
             figures.push(("proxy-core.requests".to_owned(), requests));
         }
         figures.extend(all.iter().flat_map(stats::UpstreamFigures::pairs));
+    }
+
+    fn collect_pools(&self, pools: &mut Vec<BackendPool>) {
+        let all = stats::figures(&self.0, Clock::start().mono_ms());
+        pools.extend(all.into_iter().map(|upstream| BackendPool {
+            name: upstream.name.to_string(),
+            requests: upstream.requests,
+            waiting: upstream.backlogged,
+            backends: upstream.addresses.into_iter().map(backend).collect(),
+        }));
+    }
+}
+
+fn backend(address: stats::AddressFigures) -> Backend {
+    Backend {
+        address: address.text.to_string(),
+        state: address.state.word(),
+        why: address.trouble.map_or_else(String::new, |why| why.to_string()),
+        in_use: address.load,
+        idle: address.idle,
+        requests: address.requests,
+        failed: address.failed,
+        first_byte_us: address.first_byte_us,
     }
 }

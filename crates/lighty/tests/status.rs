@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lighty_testkit::backend::Backend;
+use lighty_testkit::backend::{Backend, Port};
 use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -113,4 +113,33 @@ fn paths_are_others_without_a_setting_or_another_method() {
     let page = config.get("/server-config");
     assert!(page.text().contains("<code>mod_status</code>"), "{}", page.text());
     assert!(page.text().contains("File engine"), "{}", page.text());
+}
+
+#[test]
+fn the_page_says_how_each_backend_does_and_why() {
+    let well = Backend::answering("x");
+    let port = Port::reserve();
+    let gone = port.address();
+    let server = lighty!()
+        .config(URLS)
+        .config(&format!(
+            "$HTTP[\"url\"] =^ \"/app/\" {{ proxy-core.protocol = \"http\"\n\
+             proxy-core.backends = ( \"{}\", \"{gone}\" ) }}",
+            well.address(),
+        ))
+        .start();
+    let page = || server.get("/server-status").text().to_owned();
+    let is_down = wait_until(SOON, || {
+        assert_eq!(server.get("/app/").status, 200);
+        page().contains("<td class=\"down\">down: ")
+    });
+    let page = page();
+    assert!(is_down && page.contains("<h2>Backends</h2>"), "{page}");
+    assert!(
+        page.contains(&format!("<tr><td>{}</td><td class=\"up\">up</td>", well.address())),
+        "{page}"
+    );
+    assert!(page.contains(&gone.to_string()) && page.contains("refused"), "{page}");
+    let json = server.get("/server-status?json");
+    assert!(json.text().contains("\"state\":\"down\",\"why\":\""), "{}", json.text());
 }

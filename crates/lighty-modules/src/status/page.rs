@@ -1,6 +1,6 @@
 //! What the server is doing, for people.
 
-use lighty_core::board::{Connection, Doing, Report};
+use lighty_core::board::{Backend, BackendPool, Connection, Doing, Report};
 use lighty_http::{date, html};
 
 use super::Facts;
@@ -21,6 +21,7 @@ pub(super) fn status(facts: &Facts) -> String {
     let mut page = begin("Status", facts);
     page += &cards(facts);
     page += &workers(facts);
+    page += &backends(&facts.pools);
     page += &legend(facts);
     page += &connections(facts);
     if facts.sort {
@@ -129,6 +130,47 @@ fn workers(facts: &Facts) -> String {
     )
 }
 
+/// What every backend does, a table for each pool; nothing where there are none.
+fn backends(pools: &[BackendPool]) -> String {
+    let tables: String = pools.iter().map(pool).collect();
+    if tables.is_empty() { tables } else { format!("<h2>Backends</h2>\n{tables}") }
+}
+
+fn pool(pool: &BackendPool) -> String {
+    let rows: String = pool.backends.iter().map(backend).collect();
+    format!(
+        "<h3>{}</h3>\n<p class=\"lead\">{} requests, {} waiting for a place</p>\n\
+         <div class=\"table\"><table class=\"backends\">\n<tr><th>Backend</th><th>State</th>\
+         <th>In use</th><th>Idle</th><th>Requests</th><th>Failed</th><th>First byte</th></tr>\n\
+         {rows}</table></div>\n",
+        escaped(&pool.name),
+        pool.requests,
+        pool.waiting,
+    )
+}
+
+fn backend(backend: &Backend) -> String {
+    let why = match &*backend.why {
+        "" => String::new(),
+        why => format!(": {}", escaped(why)),
+    };
+    let first_byte = match backend.first_byte_us {
+        0 => "–".to_owned(),
+        us => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+    };
+    format!(
+        "<tr><td>{}</td><td class=\"{}\">{}{why}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+         <td>{first_byte}</td></tr>\n",
+        escaped(&backend.address),
+        backend.state,
+        backend.state,
+        backend.in_use,
+        backend.idle,
+        backend.requests,
+        backend.failed,
+    )
+}
+
 fn legend(facts: &Facts) -> String {
     let items = Doing::ALL.iter().enumerate().map(|(index, doing)| {
         let count = facts.sum(|report| report.doing[index]);
@@ -213,6 +255,34 @@ mod tests {
         );
         let times = [59, 60, 3600, 90_000].map(duration);
         assert_eq!(times, ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn backends_are_told_of_with_what_ails_them() {
+        assert_eq!(backends(&[]), "");
+        let down = Backend {
+            address: "10.0.0.1:80".to_owned(),
+            state: "down",
+            why: "connect: <refused>".to_owned(),
+            failed: 3,
+            first_byte_us: 12_345,
+            ..Backend::default()
+        };
+        let name = "proxy-core.backends".to_owned();
+        let page = backends(&[BackendPool {
+            name,
+            waiting: 7,
+            backends: vec![down],
+            ..BackendPool::default()
+        }]);
+        for words in [
+            "<h3>proxy-core.backends</h3>",
+            "7 waiting",
+            "<td class=\"down\">down: connect: &lt;refused&gt;</td>",
+            "<td>3</td><td>12.3 ms</td>",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
     }
 
     #[test]

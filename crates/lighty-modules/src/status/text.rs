@@ -1,6 +1,6 @@
 //! What the server is doing, for programs.
 
-use lighty_core::board::{Connection, Report, score};
+use lighty_core::board::{BackendPool, Connection, Report, score};
 use lighty_http::json::push_string;
 
 use super::Facts;
@@ -61,7 +61,12 @@ pub(super) fn json(facts: &Facts) -> String {
             Err(_) => push_string(value.as_bytes(), &mut out),
         }
     }
-    out.extend_from_slice(b"},\n\"connections\":[");
+    out.extend_from_slice(b"},\n\"pools\":[");
+    for (index, pool) in facts.pools.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push_pool(pool, &mut out);
+    }
+    out.extend_from_slice(b"],\n\"connections\":[");
     let all = facts.reports.iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
     for (index, (worker, connection)) in all.enumerate() {
         out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
@@ -92,6 +97,30 @@ fn push_worker(report: &Report, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
+fn push_pool(pool: &BackendPool, out: &mut Vec<u8>) {
+    let numbers = format!("{{\"requests\":{},\"waiting\":{}", pool.requests, pool.waiting);
+    out.extend_from_slice(numbers.as_bytes());
+    push_member("name", &pool.name, out);
+    out.extend_from_slice(b",\"backends\":[");
+    for (index, backend) in pool.backends.iter().enumerate() {
+        let numbers = format!(
+            "{}{{\"in_use\":{},\"idle\":{},\"requests\":{},\"failed\":{},\"first_byte_us\":{}",
+            if index == 0 { "" } else { "," },
+            backend.in_use,
+            backend.idle,
+            backend.requests,
+            backend.failed,
+            backend.first_byte_us,
+        );
+        out.extend_from_slice(numbers.as_bytes());
+        push_member("address", &backend.address, out);
+        push_member("state", backend.state, out);
+        push_member("why", &backend.why, out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+}
+
 fn push_connection(worker: usize, connection: &Connection, out: &mut Vec<u8>) {
     let numbers = format!(
         "{{\"worker\":{worker},\"seconds\":{},\"bytes\":{}",
@@ -118,7 +147,7 @@ fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lighty_core::board::{Doing, Pace};
+    use lighty_core::board::{Backend, Doing, Pace};
 
     fn facts() -> Facts {
         let connection = Connection {
@@ -142,6 +171,12 @@ mod tests {
             reports: vec![report.clone(), Report { worker: 1, ..report }],
             workers: 2,
             figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
+            pools: vec![BackendPool {
+                name: "\"p\"".to_owned(),
+                waiting: 4,
+                backends: vec![Backend { state: "up", in_use: 2, ..Backend::default() }; 2],
+                ..BackendPool::default()
+            }],
             started_s: 100,
             now_s: 110,
             version: "1",
@@ -169,5 +204,11 @@ mod tests {
         assert_eq!(value["workers"][1]["worker"], 1);
         assert_eq!(value["connections"][0]["url"], "/<\"\u{1}");
         assert_eq!(value["statistics"]["c"], 2);
+        assert_eq!(
+            (&value["pools"][0]["name"], &value["pools"][0]["waiting"]),
+            (&"\"p\"".into(), &4.into())
+        );
+        assert_eq!(value["pools"][0]["backends"][1]["in_use"], 2);
+        assert_eq!(value["pools"][0]["backends"][0]["state"], "up");
     }
 }

@@ -75,11 +75,13 @@ impl Checked for Asked<'_> {
             Change::Nothing => {}
             Change::CameBack => {
                 self.upstream.backlog.call_all();
+                self.address.set_trouble(None);
                 let words = format!("{name}: backend {text} is up again, its check says");
                 self.log.say(Level::Notice, &words);
             }
             Change::WentDown { .. } => {
                 let why = fault.map(CheckFault::to_string).unwrap_or_default();
+                self.address.set_trouble(Some(&why));
                 let words = format!("{name}: backend {text} is down, its check says: {why}");
                 self.log.say(Level::Error, &words);
             }

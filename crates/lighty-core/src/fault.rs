@@ -125,7 +125,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 63] = [
+    pub const ALL: [Fault; 64] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,

@@ -29,7 +29,7 @@ use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
 use lighty_io::pool::{Lane, ThreadPool};
 
-use digest::Answer;
+use digest::{Answer, Flaw, NOT_OFFERED};
 use nonce::{Nonces, Use};
 pub use password::hash_password;
 use password::is_same;
@@ -106,8 +106,13 @@ impl Auth {
 /// What a client says of itself.
 enum Claim {
     None,
-    Basic { name: Vec<u8>, password: Vec<u8> },
+    Basic {
+        name: Vec<u8>,
+        password: Vec<u8>,
+    },
     Digest(Box<Answer>),
+    /// What nobody can be admitted by: asked for anew.
+    Unfit(&'static str),
     Malformed(&'static str),
 }
 
@@ -123,6 +128,8 @@ enum Verdict {
     },
     /// The password is right, but the nonce has to be another.
     Stale,
+    /// What nobody can be admitted by: asked for anew.
+    Unfit(&'static str),
     Malformed(&'static str),
     /// `auth.max-pending` is reached.
     Busy,
@@ -172,11 +179,10 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
     }
     if !rule.algorithms.is_empty() && scheme.eq_ignore_ascii_case(b"digest") {
         return match Answer::parse(rest.trim_ascii()) {
-            Ok(answer) if !rule.algorithms.contains(&answer.algorithm) => {
-                Claim::Malformed("an algorithm that was not offered")
-            }
+            Ok(answer) if !rule.algorithms.contains(&answer.algorithm) => Claim::Unfit(NOT_OFFERED),
             Ok(answer) => Claim::Digest(Box::new(answer)),
-            Err(words) => Claim::Malformed(words),
+            Err(Flaw::Unfit(words)) => Claim::Unfit(words),
+            Err(Flaw::Malformed(words)) => Claim::Malformed(words),
         };
     }
     Claim::None
@@ -184,13 +190,16 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
 
 /// RFC 7617 section 2.
 fn claim_basic(text: &[u8]) -> Claim {
+    if text.is_empty() {
+        return Claim::None;
+    }
     let Some(pair) = password::decode_base64(text) else { return Claim::Malformed("no Base64") };
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else {
         return Claim::Malformed("no colon behind the user's name");
     };
     let (name, password) = (pair[..colon].to_vec(), pair[colon + 1..].to_vec());
     if pair.iter().any(u8::is_ascii_control) {
-        return Claim::Malformed("a control character");
+        return Claim::Unfit("a control character");
     }
     Claim::Basic { name, password }
 }
@@ -270,6 +279,7 @@ impl Auth {
                 challenge(ex, &rule, &self.keeper.nonces, Fault::NotAuthenticated, "", false);
                 return Step::Answered;
             }
+            Claim::Unfit(words) => Verdict::Unfit(words),
             Claim::Malformed(words) => Verdict::Malformed(words),
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
             Claim::Digest(answer) => self.digest(ex, own, &rule, *answer).await,
@@ -319,6 +329,9 @@ impl Auth {
             }
             Verdict::Stale => {
                 challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);
+            }
+            Verdict::Unfit(words) => {
+                challenge(ex, rule, nonces, Fault::BadCredentials, words, false);
             }
             Verdict::Malformed(words) => ex.fail_saying(Fault::AuthMalformed, words),
             Verdict::Busy => ex.fail(Fault::AuthBusy),
@@ -395,10 +408,11 @@ impl Auth {
             let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
             return Verdict::Broken(words.to_owned());
         }
-        if answer.realm != rule.realm.as_bytes()
-            || !digest::is_made_for(&answer.uri, &ex.request.target_raw)
-        {
-            return Verdict::Malformed("realm or uri are not those of the request");
+        if answer.realm != rule.realm.as_bytes() {
+            return Verdict::Unfit("the realm is not that of the request");
+        }
+        if !digest::is_made_for(&answer.uri, &ex.request.target_raw) {
+            return Verdict::Malformed("the uri is not that of the request");
         }
         let store = self.keeper.users(kind, path);
         let users = match self.load(ex, &store).await {

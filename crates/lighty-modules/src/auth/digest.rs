@@ -81,20 +81,43 @@ pub(super) struct Answer {
     pub(super) opaque: Option<Vec<u8>>,
 }
 
+/// Why a response is none, in words for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// Not what was offered, as from clients of RFC 2069: asked for anew.
+    Unfit(&'static str),
+    /// Something is missing, there twice or not well-formed: 400.
+    Malformed(&'static str),
+}
+
+impl From<&'static str> for Flaw {
+    fn from(words: &'static str) -> Self {
+        Self::Malformed(words)
+    }
+}
+
+/// The words for a response with another hash than one of those that the challenge named.
+pub(super) const NOT_OFFERED: &str = "an algorithm that was not offered";
+
 impl Answer {
     /// Reads what stands behind `Digest`.
     ///
     /// # Errors
-    /// Words for the log on what is missing, there twice or not well-formed. The one answer to it
-    /// is 400.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, &'static str> {
+    /// What is wrong with it.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, Flaw> {
         let given = Parameters::parse(text)?;
+        if given.0.is_empty() {
+            return Err(Flaw::Unfit("no parameters"));
+        }
         let (algorithm, session) = given.algorithm()?;
+        if given.get(b"qop").is_none() && given.get(b"response").is_some() {
+            return Err(Flaw::Unfit("no qop"));
+        }
         let nc = given.need(b"nc")?.into_owned();
         let count = Some(&nc).filter(|nc| nc.len() == 8).and_then(|nc| hexadecimal(nc));
         let (username, userhash) = given.username()?;
         if given.need(b"qop")?.as_ref() != b"auth" {
-            return Err("qop is not auth");
+            return Err("qop is not auth".into());
         }
         let response = given.need(b"response")?;
         Ok(Self {
@@ -179,13 +202,13 @@ impl<'a> Parameters<'a> {
         self.find(name).ok_or("a parameter is missing")
     }
 
-    fn algorithm(&self) -> Result<(Algorithm, bool), &'static str> {
+    fn algorithm(&self) -> Result<(Algorithm, bool), Flaw> {
         let Some(name) = self.find(b"algorithm") else { return Ok((Algorithm::Md5, false)) };
         let name = String::from_utf8_lossy(&name);
         let end = name.len().saturating_sub("-sess".len());
         let tail = name.get(end..).filter(|tail| tail.eq_ignore_ascii_case("-sess"));
         let plain = tail.and(name.get(..end)).unwrap_or(&name);
-        let algorithm = Algorithm::of_name(plain).ok_or("an algorithm that was not offered")?;
+        let algorithm = Algorithm::of_name(plain).ok_or(Flaw::Unfit(NOT_OFFERED))?;
         Ok((algorithm, tail.is_some()))
     }
 

@@ -150,6 +150,9 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
         // A fragment names a part: what is done to the whole is not what was meant.
         return Err(Status::BAD_REQUEST.into());
     }
+    if !understands_body(method) && has_body(ex).await {
+        return Err(Status::UNSUPPORTED_MEDIA_TYPE.into());
+    }
     let store = match &*own.database {
         "" => None,
         path => Some(stores.at(path).map_err(refusal::of_store)?),
@@ -187,6 +190,30 @@ fn answer_options(ex: &mut Exchange, own: &DavSettings) {
     response.fields.push_known(Known::Allow, allow);
 }
 
+/// Whether the method knows what to do with a body. To the others it says something that is not
+/// understood, so that nothing may be done (RFC 4918 section 8.4).
+fn understands_body(method: Method) -> bool {
+    use Method as M;
+    !matches!(method, M::Mkcol | M::Copy | M::Move | M::Delete | M::Unlock)
+}
+
+/// Whether anything of a body comes, be it whole or not.
+async fn has_body(ex: &mut Exchange) -> bool {
+    match ex.body.announced() {
+        Some(length) => length > 0,
+        None => ex.body.exists() && ex.body.next().await.is_some(),
+    }
+}
+
+/// The value of a field of which there may be one.
+fn sole(ex: &Exchange, name: Known) -> Result<Option<&[u8]>, Refusal> {
+    let mut values = ex.request.fields.get_all(name);
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(Status::BAD_REQUEST.into()),
+    }
+}
+
 /// Answers without a body.
 fn done(ex: &mut Exchange, status: Status) {
     ex.response.restart(status);
@@ -203,7 +230,7 @@ enum Depth {
 
 /// Reads `Depth`; `None` where it is not said.
 fn depth(ex: &Exchange) -> Result<Option<Depth>, Refusal> {
-    let Some(value) = ex.request.fields.get(Known::Depth) else { return Ok(None) };
+    let Some(value) = sole(ex, Known::Depth)? else { return Ok(None) };
     match value {
         b"0" => Ok(Some(Depth::Zero)),
         b"1" => Ok(Some(Depth::One)),

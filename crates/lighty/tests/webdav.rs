@@ -5,7 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::client::Client;
-use lighty_testkit::dav::{LOCK_BODY, color, lock, names, put, request, set_color, status};
+use lighty_testkit::dav::{
+    LOCK_BODY, color, lock, names, put, request, set_color, status, token_of,
+};
 use lighty_testkit::real::find;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::small_disk::SmallDisk;
@@ -566,4 +568,57 @@ fn many_properties_cost_bounded_memory() {
     assert!(first - before < 48 << 10, "{} KiB", first - before);
     let grown = rounds(20).saturating_sub(first);
     assert!(grown < 4 << 10, "{grown} KiB more");
+}
+
+#[test]
+fn a_body_that_nobody_understands_is_refused_and_nothing_is_done() {
+    let server = lighty!().webdav_with_database("").file("a", "A").file("d/b", "B").start();
+    let token = token_of(&lock(&server, "/d/b", ""));
+    let unlock = format!("Lock-Token: {token}\r\n");
+    let cases = [
+        ("DELETE", "/a", ""),
+        ("COPY", "/a", "Destination: /c\r\n"),
+        ("MOVE", "/a", "Destination: /c\r\n"),
+        ("MKCOL", "/new", ""),
+        ("UNLOCK", "/d/b", &*unlock),
+    ];
+    for (method, target, lines) in cases {
+        for body in [
+            "Content-Length: 5\r\n\r\n<a/>\n",
+            "Content-Length: 500\r\n\r\n<a",
+            "Transfer-Encoding: chunked\r\n\r\n4\r\n<a/>\r\n0\r\n\r\n",
+            "Transfer-Encoding: chunked\r\n\r\nff\r\n<a",
+            "Transfer-Encoding: chunked\r\n\r\nno chunk\r\n",
+        ] {
+            let mut client = server.connect();
+            client.send(format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}{body}"));
+            assert_eq!(client.response().status, 415, "{method} {body:?}");
+        }
+    }
+    assert_eq!(names(&server.root("")), ["a", "d"]);
+    assert_eq!(put(&server, "/d/b", "other"), 423, "it is locked still");
+    // No body at all, in whatever way that is said.
+    for (method, target, lines, expected) in [
+        ("COPY", "/a", "Destination: /c\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", 201),
+        ("COPY", "/a", "Destination: /c\r\nContent-Length: 0\r\n", 204),
+        ("DELETE", "/c", "Transfer-Encoding: chunked\r\n\r\n0\r\n", 204),
+    ] {
+        assert_eq!(status(&server, method, target, lines), expected, "{method} {lines:?}");
+    }
+    assert_eq!(status(&server, "UNLOCK", "/d/b", &unlock), 204);
+}
+
+#[test]
+fn a_place_to_go_to_is_one() {
+    let server = lighty!().webdav("").file("a", "A").start();
+    for method in ["COPY", "MOVE"] {
+        let two = "Destination: /b\r\nDestination: /c\r\n";
+        assert_eq!(status(&server, method, "/a", two), 400, "{method}");
+        let same = "Destination: /b\r\ndestination: /b\r\n";
+        assert_eq!(status(&server, method, "/a", same), 400, "{method}");
+        let overwrite = "Destination: /b\r\nOverwrite: F\r\nOverwrite: T\r\n";
+        assert_eq!(status(&server, method, "/a", overwrite), 400, "{method}");
+    }
+    assert_eq!(status(&server, "PROPFIND", "/a", "Depth: 0\r\nDepth: 1\r\n"), 400);
+    assert_eq!(names(&server.root("")), ["a"]);
 }

@@ -306,3 +306,33 @@ fn wrong_passwords_are_tried_once_for_a_listing_and_logged() {
     assert!(wait_until(Duration::from_secs(20), || lines() >= 2));
     assert_eq!(lines(), 2, "one for each password");
 }
+
+#[test]
+fn a_directory_that_is_guarded_by_what_is_there_is_guarded_from_every_method() {
+    for rule in [
+        "$PHYSICAL[\"existing-path\"] =~ \"/private\" { access.deny-all = \"enable\" }",
+        "$PHYSICAL[\"existing-path\"] =~ \"/private/?$\" { access.deny-all = \"enable\" }",
+        "$PHYSICAL[\"existing-path\"] =~ \"/private\" { url.access-deny = ( \"\" ) }",
+    ] {
+        let listing = "dir-listing.activate = \"enable\"";
+        let server = lighty!()
+            .webdav_with_database(&format!("{listing}\n{rule}"))
+            .file("private/p", "P")
+            .file("d/b", "B")
+            .start();
+        assert_eq!(server.get("/private/").status, 403, "{rule}");
+        assert_eq!(server.get("/d/").status, 200, "{rule}");
+        for depth in ["0", "1", "infinity"] {
+            let lines = format!("Depth: {depth}\r\n");
+            assert_eq!(status(&server, "PROPFIND", "/private/", &lines), 403, "{rule} {depth}");
+            assert_eq!(status(&server, "PROPFIND", "/private", &lines), 403, "{rule} {depth}");
+        }
+        for method in ["DELETE", "MOVE", "COPY", "PROPPATCH", "LOCK", "OPTIONS"] {
+            let lines = "Destination: /elsewhere\r\n";
+            assert_eq!(status(&server, method, "/private/", lines), 403, "{rule} {method}");
+        }
+        let all = request(&server, "PROPFIND", "/", "Depth: infinity\r\n", "");
+        assert!(!all.text().contains("/private/"), "{rule}: {}", all.text());
+        assert_eq!(names(&server.root("")), ["d", "private"]);
+    }
+}

@@ -17,7 +17,7 @@ use super::put::{in_missing, way_to_new};
 use super::refusal::{Refusal, of_store};
 use super::spot::{Spot, in_pool};
 use super::store::{Covered, Store, is_below};
-use super::{Call, Depth, depth, done, until_gone};
+use super::{Call, Depth, depth, done, sole, until_gone};
 
 /// Which of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     let Call { spot: from, store } = call;
     let reach = reach(ex, verb)?;
     let overwrite = overwrite(ex)?;
-    let target = ex.request.fields.get(Known::Destination).ok_or(Status::BAD_REQUEST)?.to_vec();
+    let target = sole(ex, Known::Destination)?.ok_or(Status::BAD_REQUEST)?.to_vec();
     let to = other_spot(ex, &target).await?;
     let tokens = check_if(ex, &from, store.as_ref()).await?;
     let Some(meta) = from.look().await? else { return Err(Status::NOT_FOUND.into()) };
@@ -111,7 +111,7 @@ fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, Refusal> {
 
 /// RFC 4918 section 10.6.
 fn overwrite(ex: &Exchange) -> Result<Replace, Refusal> {
-    match ex.request.fields.get(Known::Overwrite) {
+    match sole(ex, Known::Overwrite)? {
         None => Ok(Replace::Yes),
         Some(value) if value.eq_ignore_ascii_case(b"T") => Ok(Replace::Yes),
         Some(value) if value.eq_ignore_ascii_case(b"F") => Ok(Replace::No),

@@ -16,7 +16,7 @@ use super::refusal::{Refusal, of_store};
 use super::spot::{Spot, in_pool, listed};
 use super::store::{Lock, NewLock, Refresh, Store, Taken, is_below};
 use super::xml::Document;
-use super::{Call, Depth, depth, done, first_item, log_xml, read_xml};
+use super::{Call, Depth, depth, done, first_item, log_xml, read_xml, sole};
 
 /// Seconds that a lock lasts where the client does not say.
 const LOCK_SECONDS: u32 = 600;
@@ -215,7 +215,7 @@ fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
 pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
     let Call { spot, store } = call;
     let store = store.ok_or_else(no_locks)?;
-    let value = ex.request.fields.get(Known::LockToken).ok_or(Status::BAD_REQUEST)?;
+    let value = sole(ex, Known::LockToken)?.ok_or(Status::BAD_REQUEST)?;
     let token = value.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
     check_if(ex, &spot, Some(&store)).await?;

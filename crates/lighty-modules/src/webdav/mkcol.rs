@@ -13,10 +13,6 @@ use super::{Call, done};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
     let Call { spot, store } = call;
-    if ex.body.exists() && ex.body.announced() != Some(0) {
-        // A body asks for something that is not known.
-        return Err(Status::UNSUPPORTED_MEDIA_TYPE.into());
-    }
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     if spot.rel.is_empty() || spot.look().await?.is_some() {
         return Err(Status::METHOD_NOT_ALLOWED.into());

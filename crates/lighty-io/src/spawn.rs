@@ -234,16 +234,21 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended. What is left of its process group lives on until somebody waits for
-    /// its end by [`Child::wait`].
+    /// Waits until it has ended, and tells how. What is left of its process group lives on until
+    /// somebody waits for its end by [`Child::wait`].
     ///
     /// # Errors
     /// When the runtime is shutting down.
-    pub async fn ended(&self) -> io::Result<()> {
-        while self.exit.get().is_none() && !has_ended(self.pid)? {
+    pub async fn ended(&self) -> io::Result<Exit> {
+        loop {
+            if let Some(exit) = self.exit.get() {
+                return Ok(exit);
+            }
+            if let Some(exit) = look_at(self.pid)? {
+                return Ok(exit);
+            }
             self.watch.stirred().await?;
         }
-        Ok(())
     }
 
     /// Sends a signal to it and its process group; false when it has ended.
@@ -268,7 +273,7 @@ impl Child {
 
     /// Takes note of its end, if that has come.
     fn look(&self) -> io::Result<()> {
-        if self.exit.get().is_some() || !has_ended(self.pid)? {
+        if self.exit.get().is_some() || look_at(self.pid)?.is_none() {
             return Ok(());
         }
         // It is a zombie yet, so the number of the group is still its own.
@@ -280,18 +285,12 @@ impl Child {
     }
 }
 
-/// Whether a child has ended; it stays a zombie.
-fn has_ended(pid: Pid) -> io::Result<bool> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
-        Ok(status) => Ok(status.is_some()),
-        // Somebody else has waited for it, or the kernel itself: SIGCHLD is ignored.
-        Err(Errno::CHILD) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
+/// How a child ended, if it has; it stays a zombie.
+fn look_at(pid: Pid) -> io::Result<Option<Exit>> {
+    reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
-/// Frees the number of a child that has ended.
+/// How a child ended. Frees its number, unless the options forbid it.
 fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
     match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
         Ok(status) => Ok(status.map(|status| match status.terminating_signal() {

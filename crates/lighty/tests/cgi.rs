@@ -702,3 +702,48 @@ fn chunks_that_a_program_writes_itself_are_decoded() {
     server.await_log("before its last chunk");
     server.await_log("a chunk size that is not a hexadecimal number");
 }
+
+#[test]
+fn an_answer_whose_program_was_killed_never_ends_cleanly() {
+    let server = with(&[
+        ("killed.sh", "printf 'Content-Type: a/b\\n\\nhello'; kill -9 $$"),
+        ("failed.sh", "printf 'Content-Type: a/b\\n\\nhello'; exit 3"),
+        ("closed.sh", "printf 'Content-Type: a/b\\n\\nhello'; exec >&-; sleep 20; kill -9 $$"),
+        ("whole.sh", "printf 'Content-Length: 5\\n\\nhello'; kill -9 $$"),
+    ])
+    .start();
+    for version in ["1.1", "1.0"] {
+        let ask = |target: &str| {
+            let mut client = server.connect();
+            client.send(format!("GET {target} HTTP/{version}\r\nHost: a\r\n\r\n"));
+            client.try_response(false)
+        };
+        let killed = ask("/killed.sh");
+        assert!(killed.is_err(), "{version}: {killed:?}");
+        let start = Instant::now();
+        for target in ["/failed.sh", "/closed.sh", "/whole.sh"] {
+            let got = ask(target).unwrap_or_else(|error| panic!("{target}, {version}: {error}"));
+            assert_eq!(got.text(), "hello", "{target}, {version}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    }
+    server.await_log("ended by signal 9");
+}
+
+#[test]
+fn programs_run_where_there_is_no_dev_null() {
+    const WITHOUT_DEVICES: &str = "mount -t tmpfs none /dev && exec \"$0\" \"$@\"";
+    let may_mount = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c", "mount -t tmpfs none /dev"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !may_mount {
+        eprintln!("SKIPPED: nothing can be mounted here");
+        return;
+    }
+    let server = with(&[("a.sh", "printf 'Content-Type: a/b\\n\\n'; echo \"<$(cat)>\"; ls /dev")])
+        .through(["unshare", "-m", "sh", "-c", WITHOUT_DEVICES])
+        .start();
+    assert_eq!(server.get("/a.sh").text(), "<>\n", "{}", server.log());
+    assert_eq!(post(&server, "/a.sh", "body").response().text(), "<body>\n");
+}

@@ -3,12 +3,14 @@
 //! All children are started by one thread that never ends: the signal that tells a child of its
 //! parent's death is sent when the *thread* that forked it is gone (PR_SET_PDEATHSIG(2const)).
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{OnceLock, mpsc};
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use tokio::sync::oneshot;
 
@@ -77,7 +79,7 @@ fn start_now(program: Program) -> io::Result<Started> {
         command.current_dir(dir);
     }
     command.stdin(match program.stdin {
-        Input::Null => Stdio::null(),
+        Input::Null => nothing()?,
         Input::Pipe => Stdio::piped(),
         Input::Fd(fd) => fd.into(),
     });
@@ -102,6 +104,15 @@ fn start_now(program: Program) -> io::Result<Started> {
         stdout: child.stdout.take().map(OwnedFd::from),
         stderr: child.stderr.take().map(OwnedFd::from),
     })
+}
+
+/// The end of a file at once. Without `/dev/null` (a bare chroot) that is a pipe that nobody writes
+/// to.
+fn nothing() -> io::Result<Stdio> {
+    match File::open("/dev/null") {
+        Ok(null) => Ok(null.into()),
+        Err(_) => Ok(pipe_with(PipeFlags::CLOEXEC)?.0.into()),
+    }
 }
 
 fn output(output: Output) -> Stdio {

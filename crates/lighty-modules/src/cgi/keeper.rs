@@ -21,9 +21,9 @@ const GRACE_MS: u64 = 2_000;
 /// Whoever holds it wants the program to run. Dropping it ends the program.
 pub(super) struct Keeper {
     release: Option<oneshot::Sender<()>>,
-    /// Fires when the program itself has ended.
-    ended: oneshot::Receiver<()>,
-    has_ended: bool,
+    /// Fires when the program itself has ended, and tells how.
+    ended: oneshot::Receiver<Option<Exit>>,
+    end: Option<Option<Exit>>,
 }
 
 impl Keeper {
@@ -49,17 +49,17 @@ impl Keeper {
         let (tell, ended) = oneshot::channel();
         let bond = Bond { released, ended: tell };
         tokio::task::spawn_local(keep(child, place, own.limits, words, share_kbytes, bond));
-        Ok((Self { release: Some(release), ended, has_ended: false }, channel))
+        Ok((Self { release: Some(release), ended, end: None }, channel))
     }
 
-    /// Ready once the program itself has ended, whatever it has started and left behind.
-    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.has_ended {
+    /// Ready once the program itself has ended, whatever it has started and left behind: how, as far
+    /// as that is known.
+    pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Exit>> {
+        if self.end.is_none() {
             // A keeper that is no more has seen its end.
-            let _ = ready!(Pin::new(&mut self.ended).poll(cx));
-            self.has_ended = true;
+            self.end = Some(ready!(Pin::new(&mut self.ended).poll(cx)).ok().flatten());
         }
-        Poll::Ready(())
+        Poll::Ready(self.end.flatten())
     }
 
     /// The program's answer is complete: it may end as it likes.
@@ -96,7 +96,7 @@ impl Words {
 /// What ties a program to its answer.
 struct Bond {
     released: oneshot::Receiver<()>,
-    ended: oneshot::Sender<()>,
+    ended: oneshot::Sender<Option<Exit>>,
 }
 
 /// Sees to it that a program ends, and hears what it says until then.
@@ -112,9 +112,9 @@ async fn keep(
     let ending = async {
         let released = tokio::select! {
             released = &mut bond.released => released,
-            _ = child.ended() => {
+            exit = child.ended() => {
                 // What it wrote may not be read yet, and what it started may still write.
-                let _ = bond.ended.send(());
+                let _ = bond.ended.send(exit.ok());
                 bond.released.await
             }
         };

@@ -26,6 +26,8 @@ pub(super) struct Output {
     left: Left,
     length: Option<u64>,
     fault: Option<(Fault, Cow<'static, str>)>,
+    /// Nothing more can be read.
+    closed: bool,
     ended: bool,
 }
 
@@ -59,7 +61,7 @@ impl Output {
             None if head.is_chunked => Left::Chunks(Box::new(ChunkedDecoder::of_answer())),
             None => Left::Rest,
         };
-        Self { talk, left, length, fault: None, ended: false }
+        Self { talk, left, length, fault: None, closed: false, ended: false }
     }
 
     /// What was read, up to the announced end; what a program writes beyond it is dropped.
@@ -75,12 +77,6 @@ impl Output {
             Left::Chunks(decoder) => take_chunked(decoder, self.talk.take_pending())?,
         };
         Ok((!bytes.is_empty()).then_some(bytes))
-    }
-
-    fn malformed(&mut self, fault: ChunkFault) -> io::Error {
-        self.end();
-        self.fault = Some((Fault::BackendCut, fault.words().into()));
-        io::Error::new(io::ErrorKind::UnexpectedEof, fault.words())
     }
 
     fn end(&mut self) {
@@ -100,14 +96,31 @@ impl Output {
         io::Error::new(kind, trouble.to_string())
     }
 
-    fn cut(&mut self) -> io::Error {
+    fn cut(&mut self, words: impl Into<Cow<'static, str>>) -> io::Error {
         self.end();
-        let words = match self.left {
-            Left::Chunks(_) => "the program ended before its last chunk",
-            _ => "the program ended before its Content-Length was reached",
-        };
-        self.fault = Some((Fault::BackendCut, words.into()));
+        let words = words.into();
+        self.fault = Some((Fault::BackendCut, words.clone()));
         io::Error::new(io::ErrorKind::UnexpectedEof, words)
+    }
+
+    /// The end of the output: an error where it is not the end of the answer.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let words = match self.left {
+            _ if self.left.is_nothing() => None,
+            Left::Chunks(_) => Some("the program ended before its last chunk"),
+            _ => Some("the program ended before its Content-Length was reached"),
+        };
+        if let Some(words) = words {
+            return Poll::Ready(Err(self.cut(words)));
+        }
+        // Nobody said where it ends: one that was killed had not come to it.
+        if matches!(self.left, Left::Rest)
+            && let Some(signal) = ready!(self.talk.poll_signal(cx))
+        {
+            return Poll::Ready(Err(self.cut(format!("the program was ended by signal {signal}"))));
+        }
+        self.end();
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -119,17 +132,17 @@ impl Ahead for Output {
             match self.take() {
                 Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
                 Ok(None) => {}
-                Err(fault) => return Poll::Ready(Some(Err(self.malformed(fault)))),
+                Err(fault) => return Poll::Ready(Some(Err(self.cut(fault.words())))),
             }
             if self.ended {
                 return Poll::Ready(None);
             }
+            if self.closed {
+                return self.poll_end(cx).map(|end| end.err().map(Err));
+            }
             // The rest of its output, and its end, are waited for all the same.
             match ready!(self.talk.poll_more(cx)) {
-                Ok(0) if !self.left.is_nothing() => {
-                    return Poll::Ready(Some(Err(self.cut())));
-                }
-                Ok(0) => self.end(),
+                Ok(0) => self.closed = true,
                 Ok(_) => {}
                 Err(trouble) => return Poll::Ready(Some(Err(self.broke(&trouble)))),
             }

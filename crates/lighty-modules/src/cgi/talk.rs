@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use lighty_core::{BodyFault, ClientLink, Exchange, Fault, RequestBody};
 use lighty_io::clock::Clock;
-use lighty_io::spawn::Channel;
+use lighty_io::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
 use super::keeper::Keeper;
@@ -25,6 +25,10 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long what a program has left behind may be silent before the answer is over, in
 /// milliseconds: its output is open as long as any process holds it.
 const REST_MS: u64 = 1_000;
+
+/// How long the end of a program's output waits for the program's own end, which tells whether the
+/// output is whole, in milliseconds: that it closed its output and runs on is rare.
+const END_MS: u64 = 250;
 
 /// Why talking ended.
 #[derive(Debug)]
@@ -100,6 +104,8 @@ pub(super) struct Talk {
     alarm: Option<Pin<Box<Sleep>>>,
     /// When it was heard that the program has ended, its output being open still.
     ended_ms: Option<u64>,
+    /// When its output was seen to have ended.
+    closed_ms: Option<u64>,
     keeper: Option<Keeper>,
 }
 
@@ -123,6 +129,7 @@ impl Talk {
             clock,
             alarm: None,
             ended_ms: None,
+            closed_ms: None,
             keeper: Some(keeper),
         }
     }
@@ -277,6 +284,25 @@ impl Talk {
             ready!(alarm.as_mut().poll(cx));
             self.alarm = None;
         }
+    }
+
+    /// The output has ended: ready with the signal that ended the program, or `None` where there was
+    /// none, or the program runs on.
+    pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<i32>> {
+        let Some(keeper) = &mut self.keeper else { return Poll::Ready(None) };
+        if let Poll::Ready(exit) = keeper.poll_ended(cx) {
+            return Poll::Ready(match exit {
+                Some(Exit::Signal(number)) => Some(number),
+                _ => None,
+            });
+        }
+        if self.closed_ms.is_none() {
+            self.closed_ms = Some(self.clock.mono_ms());
+            // It was set for a longer time.
+            self.alarm = None;
+        }
+        let due_ms = self.closed_ms.unwrap_or(0).saturating_add(END_MS);
+        self.poll_due(due_ms, cx).map(|()| None)
     }
 
     /// The answer is complete.

@@ -114,8 +114,9 @@ fn check_relay(head: &RequestHead, opts: &ParseOpts) {
 /// passed on and is understood the same way then.
 pub fn http1_response(data: &[u8]) {
     let Some((&[asked, step], input)) = data.split_first_chunk() else { return };
+    let strict_lines = asked & 0x80 != 0;
     let asked = [Method::Get, Method::Head, Method::Connect][usize::from(asked) % 3];
-    let limits = AnswerLimits { head_bytes_max: 2048, fields_max: 20 };
+    let limits = AnswerLimits { head_bytes_max: 2048, fields_max: 20, strict_lines };
     let whole = answer_in_pieces(input, usize::MAX, asked, &limits);
     let cut = answer_in_pieces(input, usize::from(step).max(1), asked, &limits);
     assert_eq!(whole, cut, "the pieces must not matter");
@@ -280,6 +281,7 @@ fn options(bits: u16) -> ParseOpts {
         host_strict: !bit(1),
         host_normalize: !bit(2),
         method_get_body: bit(3),
+        post_needs_length: bit(14),
         url_normalize: !bit(4),
         url_normalize_unreserved: true,
         url_normalize_required: bit(5),

@@ -80,6 +80,8 @@ pub enum Fault {
     PageLimit,
     RewriteTarget,
     MappedOut,
+    RedirectSplit,
+    HeadSplit,
     NotAuthenticated,
     BadCredentials,
     AuthMalformed,
@@ -125,7 +127,7 @@ const NO_SLASH: &str = "a rewrite rule made something that does not begin with a
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 64] = [
+    pub const ALL: [Fault; 66] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -171,6 +173,8 @@ impl Fault {
         Fault::PageLimit,
         Fault::RewriteTarget,
         Fault::MappedOut,
+        Fault::RedirectSplit,
+        Fault::HeadSplit,
         Fault::NotAuthenticated,
         Fault::BadCredentials,
         Fault::AuthMalformed,
@@ -273,6 +277,20 @@ impl Fault {
                 row(Client, 401, Level::Debug, Keep, "credentials are needed")
             }
             Fault::BadCredentials => row(Client, 401, Level::Notice, Keep, "wrong credentials"),
+            Fault::RedirectSplit => row(
+                Client,
+                400,
+                Level::Info,
+                Keep,
+                "a redirection that would hold a line end or NUL of the request",
+            ),
+            Fault::HeadSplit => row(
+                Client,
+                400,
+                Level::Info,
+                Close,
+                "an answer's field that would hold a line end or NUL",
+            ),
             Fault::AuthMalformed => row(Client, 400, Level::Info, Keep, "malformed credentials"),
             Fault::AuthBusy => {
                 row(Machine, 503, Level::Error, Keep, "auth.max-pending passwords wait already")

@@ -389,8 +389,8 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
         return Some(Pass::Answered);
     }
     if ex.request.method == Some(Method::Options) && ex.request.target == b"*" {
-        ex.response.status = Status::NO_CONTENT;
-        ex.response.fields.push(b"Allow", b"GET, HEAD, POST, OPTIONS");
+        ex.response.status = Status::OK;
+        ex.response.fields.push(b"Allow", b"OPTIONS, GET, HEAD, POST");
         ex.response.answered = true;
         return Some(Pass::Answered);
     }

@@ -118,16 +118,16 @@ mod tests {
     #[test]
     fn builtin_types() {
         for (path, expected) in [
-            ("/a/b.html", Some("text/html; charset=utf-8")),
-            ("INDEX.HTML", Some("text/html; charset=utf-8")),
-            ("/x.min.css", Some("text/css; charset=utf-8")),
+            ("/a/b.html", Some("text/html")),
+            ("INDEX.HTML", Some("text/html")),
+            ("/x.min.css", Some("text/css")),
             ("/x.png", Some("image/png")),
             ("/x.tar.bz2", Some("application/x-bzip-compressed-tar")),
             ("/x.bz2", Some("application/x-bzip2")),
             ("/a.html/x", None),
             ("/x.nosuch", None),
             ("/x.", None),
-            ("/.html", Some("text/html; charset=utf-8")),
+            ("/.html", Some("text/html")),
             ("", None),
             ("html", None),
         ] {

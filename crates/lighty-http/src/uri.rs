@@ -23,6 +23,8 @@ pub struct ParseOpts {
     pub host_normalize: bool,
     /// Accept GET and HEAD with content.
     pub method_get_body: bool,
+    /// Refuse POST with neither a length nor chunks.
+    pub post_needs_length: bool,
     /// Bring percent-encoding into one spelling: upper-case digits, what must be encoded is.
     pub url_normalize: bool,
     /// Decode unreserved characters (always done unless `url_normalize_required` does more).
@@ -55,6 +57,7 @@ impl Default for ParseOpts {
             host_strict: true,
             host_normalize: true,
             method_get_body: false,
+            post_needs_length: false,
             url_normalize: true,
             url_normalize_unreserved: true,
             url_normalize_required: false,

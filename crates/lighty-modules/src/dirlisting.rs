@@ -76,14 +76,14 @@ impl Module for DirListing {
         match ex.request.method {
             Some(Method::Get | Method::Head) => {}
             Some(Method::Options) => {
-                ex.response.status = Status::NO_CONTENT;
-                ex.response.fields.push_known(Known::Allow, "GET, HEAD, OPTIONS");
+                ex.response.status = Status::OK;
+                ex.response.fields.push_known(Known::Allow, METHODS);
                 ex.response.answered = true;
                 return Step::Answered;
             }
             _ => {
                 ex.fail(Fault::MethodNotAllowed);
-                ex.response.fields.push_known(Known::Allow, "GET, HEAD, OPTIONS");
+                ex.response.fields.push_known(Known::Allow, METHODS);
                 return Step::Answered;
             }
         }
@@ -91,6 +91,9 @@ impl Module for DirListing {
         Step::Wait(Box::pin(answer(ex, entry, form)))
     }
 }
+
+/// What a listing is asked by.
+const METHODS: &str = "OPTIONS, GET, HEAD";
 
 /// The directory that the request is for, if it is to be listed.
 fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {

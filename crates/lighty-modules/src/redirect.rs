@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::rules::{Applied, Rules};
-use lighty_core::{Exchange, Settings, module_settings};
+use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::{Known, Status};
 
 /// Settings of the module.
@@ -109,9 +109,14 @@ struct Asked(Rules);
 
 fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
     let mut location = Vec::new();
-    let applied = own.rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), &mut location);
+    let (target, url) = (&ex.request.target, ex.url_parts());
+    let applied = own.rules.apply_for_client(target, &ex.captures, &url, &mut location);
     if applied != Applied::Replaced {
         return Step::Next;
+    }
+    if location.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        ex.fail_saying(Fault::RedirectSplit, &location.escape_ascii().to_string());
+        return Step::Answered;
     }
     ex.response.restart(own.status);
     ex.response.answered = true;

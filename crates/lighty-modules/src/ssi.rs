@@ -89,12 +89,12 @@ impl Module for Ssi {
 
 /// Answers requests that a page does not understand.
 fn is_allowed(ex: &mut Exchange) -> bool {
-    const ALLOWED: &str = "GET, HEAD, POST, OPTIONS";
+    const ALLOWED: &str = "OPTIONS, GET, HEAD, POST";
     match ex.request.method {
         Some(Method::Get | Method::Head | Method::Post) => return true,
         _ if ex.error_status.is_some() => return true,
         Some(Method::Options) => {
-            ex.response.status = Status::NO_CONTENT;
+            ex.response.status = Status::OK;
             ex.response.answered = true;
         }
         _ => ex.fail(Fault::MethodNotAllowed),

@@ -89,6 +89,10 @@ impl Module for StaticFile {
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let Some(entry) = ex.physical.entry.clone() else { return Step::Next };
         match entry.meta().kind {
+            FileKind::Directory if ex.request.method == Some(Method::Options) => {
+                answer_options(ex);
+                return Step::Answered;
+            }
             FileKind::Directory => return Step::Next,
             FileKind::File => {}
             _ => {
@@ -153,21 +157,29 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
         return Some(Step::Answered);
     }
     match ex.request.method {
-        Some(Method::Get | Method::Head) => None,
+        // As lighttpd: a form that is sent to a page gets the page.
+        Some(Method::Get | Method::Head | Method::Post) => None,
         // What was asked for is missing, and this is the page that says so.
         _ if ex.error_status.is_some() => None,
         Some(Method::Options) => {
-            ex.response.status = Status::NO_CONTENT;
-            ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
-            ex.response.answered = true;
+            answer_options(ex);
             Some(Step::Answered)
         }
         _ => {
             ex.fail(Fault::MethodNotAllowed);
-            ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
+            ex.response.fields.push(b"Allow", METHODS);
             Some(Step::Answered)
         }
     }
+}
+
+/// What files and directories are asked by.
+const METHODS: &[u8] = b"OPTIONS, GET, HEAD, POST";
+
+fn answer_options(ex: &mut Exchange) {
+    ex.response.status = Status::OK;
+    ex.response.fields.push(b"Allow", METHODS);
+    ex.response.answered = true;
 }
 
 /// What an answer says about a file, kept with its stat-cache entry: made once per change of the
@@ -252,7 +264,8 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
     let size = entry.meta().size;
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    if ex.error_status.is_some() {
+    let stands_for_error = ex.error_handler.is_none_or(|handler| !handler.chooses_status);
+    if ex.error_status.is_some() && stands_for_error {
         ex.response.fields.push_known(Known::ContentType, &facts.media_type);
         ex.response.body = whole(entry, size);
         return;

@@ -27,6 +27,8 @@ pub(crate) struct Errand<'a> {
     /// The connection is to carry further requests.
     pub keep_alive: bool,
     pub force_http10: bool,
+    /// Lines of the answer's head must end with CR LF.
+    pub strict_lines: bool,
 }
 
 impl Errand<'_> {

@@ -368,6 +368,7 @@ impl Serving<'_> {
             upgrade: self.may_upgrade() && !force_http10,
             keep_alive: self.may_keep_alive(),
             force_http10,
+            strict_lines: self.route.response.strict_lines,
         };
         session.open(&errand, out)
     }

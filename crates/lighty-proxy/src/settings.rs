@@ -179,6 +179,8 @@ pub struct ResponseRules {
     /// Directories beneath which a backend may name files to send (`allow-x-sendfile` with
     /// `x-sendfile-docroot`): `None` = it may name none; an empty list = the document root.
     pub sendfile_roots: Option<Arc<[Arc<str>]>>,
+    /// Whether the lines of an HTTP backend's head must end with CR LF.
+    pub strict_lines: bool,
     /// Whether X-Rewrite-URI, X-Rewrite-Host and X-Rewrite-Backend are obeyed.
     pub allow_x_rewrite: bool,
     /// `proxy-core.rewrite-response`, in the order written.

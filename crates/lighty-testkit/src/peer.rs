@@ -46,10 +46,16 @@ impl Peer {
         Self { server, socket }
     }
 
+    /// A connection of its own.
+    #[must_use]
+    pub fn connect(&self) -> Client {
+        Client::unix(&self.socket)
+    }
+
     /// Sends a whole request and reads the answer.
     #[must_use]
     pub fn ask(&self, request: &str) -> Response {
-        ask(Client::unix(&self.socket), request)
+        ask(self.connect(), request)
     }
 
     /// What it wrote so far.

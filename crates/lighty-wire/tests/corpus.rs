@@ -67,6 +67,7 @@ fn options(names: &[String]) -> ParseOpts {
             "header-strict" => &mut opts.header_strict,
             "host-strict" => &mut opts.host_strict,
             "method-get-body" => &mut opts.method_get_body,
+            "post-needs-length" => &mut opts.post_needs_length,
             "url-path-2f-reject" => &mut opts.url_path_2f_reject,
             "url-path-dotseg-remove" => &mut opts.url_path_dotseg_remove,
             "url-path-dotseg-reject" => &mut opts.url_path_dotseg_reject,

@@ -77,7 +77,7 @@ fn a_pipeline_may_be_cut_anywhere() {
         client.send(&pipeline[..cut]);
         client.send(&pipeline[cut..]);
         assert_eq!(client.response().body, b"hello\n", "cut at {cut}");
-        assert_eq!(client.response().status, 405, "cut at {cut}");
+        assert_eq!(client.response().body, b"0123456789", "cut at {cut}");
         assert_eq!(client.response_to_head().field("Content-Length"), Some("10"));
         assert!(client.response().says_close(), "cut at {cut}");
         client.expect_end();
@@ -185,7 +185,7 @@ fn request_size_at_its_limit_and_one_above() {
     client.send("POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1024\r\n\r\n");
     client.send([b'x'; 1024]);
     let response = client.response();
-    assert_eq!((response.status, response.says_close()), (405, false));
+    assert_eq!((response.status, response.says_close()), (200, false));
     client.send("POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\n\r\n");
     let response = client.response();
     assert_eq!((response.status, response.says_close()), (413, true));

@@ -423,3 +423,29 @@ fn a_switch_to_another_protocol_than_the_one_asked_for_is_answered_502() {
         assert_eq!(head.status, status, "{agreed}: {}", server.log());
     }
 }
+
+#[test]
+fn a_head_with_bare_line_feeds_is_read_unless_that_is_forbidden() {
+    let backend = Backend::after_request(|peer| {
+        peer.send("HTTP/1.1 200 OK\nX: y\r\nContent-Length: 5\n\nhello");
+    });
+    let server = front(&backend, "");
+    let got = server.get("/x");
+    assert_eq!((got.status, got.text(), got.field("X")), (200, "hello", Some("y")));
+    let server = front(&backend, "proxy-core.strict-lines = \"enable\"");
+    assert_eq!(server.get("/x").status, 502);
+    server.await_log("a line feed without a carriage return ends a line");
+}
+
+#[test]
+fn ten_thousand_chunks_of_one_byte_pass() {
+    const CHUNKS: usize = 10_000;
+    let backend = Backend::answering("done");
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    client.send("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("1\r\nx\r\n".repeat(CHUNKS));
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().text(), "done");
+    assert_eq!(backend.asked()[0].body.len(), CHUNKS);
+}

@@ -216,7 +216,8 @@ fn protocol() -> Vec<Row> {
             .doc(
                 "Strictness and normalisation of requests; a list of `key => \"enable\"` or \
                  `\"disable\"`. Keys: header-strict, host-strict, host-normalize, \
-                 method-get-body, url-normalize, url-normalize-unreserved, \
+                 method-get-body, post-needs-length (lighty's own: POST without a length is 411, not \
+                 one without a body), url-normalize, url-normalize-unreserved, \
                  url-normalize-required, url-ctrls-reject, url-path-backslash-trans, \
                  url-path-2f-decode, url-path-2f-reject, url-path-dotseg-remove, \
                  url-path-dotseg-reject, url-query-20-plus, url-invalid-utf8-reject. Framing is \
@@ -342,6 +343,7 @@ const PARSE_OPTIONS: &[&str] = &[
     "host-strict",
     "host-normalize",
     "method-get-body",
+    "post-needs-length",
     "url-normalize",
     "url-normalize-unreserved",
     "url-normalize-required",
@@ -362,6 +364,7 @@ fn set_parse_option(parse: &mut ParseOpts, key: &str, on: bool) -> bool {
         "host-strict" => &mut parse.host_strict,
         "host-normalize" => &mut parse.host_normalize,
         "method-get-body" => &mut parse.method_get_body,
+        "post-needs-length" => &mut parse.post_needs_length,
         "url-normalize" => &mut parse.url_normalize,
         "url-normalize-unreserved" => &mut parse.url_normalize_unreserved,
         "url-normalize-required" => &mut parse.url_normalize_required,

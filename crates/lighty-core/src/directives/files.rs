@@ -89,7 +89,8 @@ fn errors() -> Vec<Row> {
             .doc(
                 "URL that answers requests that came to 404 or 403. A script gets the method and \
                  the body as they came and chooses the status, 200 if it names none; it finds the \
-                 error's in `REDIRECT_STATUS`. A static page keeps the error's, and so does a \
+                 error's in `REDIRECT_STATUS`. A file is answered with 200, as any other. The \
+                 error's stays for a \
                  handler that comes to 403 or 404 without words of its own.",
             )
             .example("server.error-handler-404 = \"/index.php\""),

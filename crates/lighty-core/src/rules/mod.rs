@@ -10,7 +10,7 @@ mod template;
 use std::fmt;
 use std::sync::Arc;
 
-use lighty_config::{CaptureId, CaptureSet, CompileCtx, Reject, Screen, Value, parse_map};
+use lighty_config::{CaptureId, CaptureSet, CompileCtx, Field, Reject, Screen, Value, parse_map};
 
 use crate::limits;
 use pattern::{Keep, Pattern};
@@ -50,6 +50,8 @@ struct Inner {
     screen: Screen,
     /// The condition that `%0` to `%9` come from.
     condition: Option<CaptureId>,
+    /// What it matched may be a decoded path.
+    is_decoded: bool,
 }
 
 /// Rules of a list up to which all their expressions are kept compiled, at 10 to 20 KB each. Of
@@ -83,7 +85,12 @@ impl Rules {
             needles.push(needle);
         }
         let screen = Screen::build(&needles);
-        Ok(Rules(Arc::new(Inner { rules, screen, condition: ctx.captures })))
+        let condition = ctx.captures;
+        let is_path = |field: &Field| {
+            matches!(field, Field::Url | Field::PhysicalPath | Field::PhysicalExistingPath)
+        };
+        let is_decoded = ctx.fields.iter().any(|field| is_path(field));
+        Ok(Rules(Arc::new(Inner { rules, screen, condition, is_decoded })))
     }
 
     /// Whether there is none.
@@ -104,6 +111,32 @@ impl Rules {
         url: &UrlParts<'_>,
         out: &mut Vec<u8>,
     ) -> Applied {
+        self.apply_as(false, subject, captures, url, out)
+    }
+
+    /// As [`Rules::apply`], for a reference that a client is sent to (RFC 3986 section 4.1): what a
+    /// condition found in the decoded path is encoded again, and so is all else that no reference
+    /// holds, but control characters.
+    pub fn apply_for_client(
+        &self,
+        subject: &[u8],
+        captures: &CaptureSet,
+        url: &UrlParts<'_>,
+        out: &mut Vec<u8>,
+    ) -> Applied {
+        let applied = self.apply_as(self.0.is_decoded, subject, captures, url, out);
+        template::encode_unfit(out);
+        applied
+    }
+
+    fn apply_as(
+        &self,
+        encodes_condition: bool,
+        subject: &[u8],
+        captures: &CaptureSet,
+        url: &UrlParts<'_>,
+        out: &mut Vec<u8>,
+    ) -> Applied {
         let inner = &*self.0;
         let matches = |rule: u32| inner.rules[rule as usize].pattern.is_match(subject);
         let Some(found) = inner.screen.first(subject, matches) else { return Applied::NoMatch };
@@ -114,7 +147,8 @@ impl Rules {
         let condition = inner.condition.and_then(|id| captures.get(id));
         out.clear();
         rule.pattern.with_groups(subject, rule.template.uses_groups(), |groups| {
-            rule.template.fill(&template::Sources { groups, condition, url }, out);
+            let sources = template::Sources { groups, condition, encodes_condition, url };
+            rule.template.fill(&sources, out);
         });
         Applied::Replaced
     }

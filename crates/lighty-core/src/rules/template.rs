@@ -53,6 +53,8 @@ enum Encoding {
     NoDouble,
     /// As `NoDouble`, and slashes stay.
     PathNoDouble,
+    /// What has no place in a path, `%` included.
+    Path,
     ToBase64Url,
     FromBase64Url,
 }
@@ -87,6 +89,8 @@ const PARTS: &[(&str, What)] = &[
 pub(super) struct Sources<'a> {
     pub(super) groups: &'a Groups<'a>,
     pub(super) condition: Option<Captures<'a>>,
+    /// What comes from the condition is a decoded path, and is to be encoded as one.
+    pub(super) encodes_condition: bool,
     pub(super) url: &'a UrlParts<'a>,
 }
 
@@ -213,7 +217,36 @@ fn insert_into(what: What, how: How, from: &Sources<'_>, out: &mut Vec<u8>) {
             }
         },
     };
-    append(text, how, out);
+    match (what, how.encoding) {
+        (What::Condition(_), None | Some(Encoding::None)) if from.encodes_condition => {
+            append(text, How { encoding: Some(Encoding::Path), ..how }, out);
+        }
+        _ => append(text, how, out),
+    }
+}
+
+/// Percent-encodes what no reference to a resource may hold (RFC 3986 section 2) and clients make
+/// something else of: blanks, quotes, backslashes, which browsers take for slashes, and bytes beyond
+/// ASCII. What is encoded already stays. Control characters stay too: who finds any knows that it was
+/// not meant.
+pub(super) fn encode_unfit(reference: &mut Vec<u8>) {
+    let is_unfit = |&byte: &u8| !is_of_a_reference(byte) && !byte.is_ascii_control();
+    if reference.iter().any(is_unfit) {
+        let text = std::mem::take(reference);
+        encode(&text, reference, |byte| is_of_a_reference(byte) || byte.is_ascii_control(), true);
+    }
+}
+
+/// What may stand in a reference: the characters of RFC 3986, the sign of what is encoded, and
+/// brackets and the like, which lighttpd lets stand and no client takes for anything else.
+fn is_of_a_reference(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')
+}
+
+/// What stands for itself in a path (`pchar` and the slash), and the brackets of a host.
+fn is_of_a_path(byte: u8) -> bool {
+    is_of_a_reference(byte)
+        && !matches!(byte, b'%' | b'?' | b'#' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 fn append(text: &[u8], how: How, out: &mut Vec<u8>) {
@@ -223,6 +256,9 @@ fn append(text: &[u8], how: How, out: &mut Vec<u8>) {
         Encoding::All => encode(text, out, |_| false, false),
         Encoding::NoDouble => encode(text, out, |_| false, true),
         Encoding::PathNoDouble => encode(text, out, |byte| byte == b'/', true),
+        Encoding::Path => {
+            encode(text, out, |byte| is_of_a_path(byte) || byte.is_ascii_control(), false);
+        }
         Encoding::ToBase64Url => lighty_http::base64::encode_url(text, out),
         Encoding::FromBase64Url => {
             if let Some(decoded) = lighty_http::base64::decode_url(text) {

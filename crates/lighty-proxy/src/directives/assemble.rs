@@ -130,7 +130,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
             sendfile_roots: core.allow_x_sendfile.then(|| Arc::clone(&core.x_sendfile_docroot)),
             allow_x_rewrite: core.allow_x_rewrite,
             rewrite: Arc::clone(&core.rewrite_response),
-            ..response_rules(settings)
+            ..response_rules(parts, settings)
         },
         class: parts.shared.class,
         debug: core.debug,
@@ -194,8 +194,9 @@ fn health(shared: &Shared, disable_ms: Option<u64>) -> HealthSpec {
     health
 }
 
-fn response_rules(settings: &CoreSettings) -> ResponseRules {
+fn response_rules(parts: &Parts, settings: &CoreSettings) -> ResponseRules {
     ResponseRules {
+        strict_lines: parts.shared.strict_lines,
         intercept_errors: settings.error_intercept,
         stream: settings.stream_response_body,
         ..ResponseRules::default()
@@ -360,6 +361,6 @@ fn family_response(
         map_urlpath: pairs(header.map(|h| &h.map_urlpath)),
         map_urlpath_hosts: list(header.map(|h| &h.map_urlpath_hosts)),
         map_urlpath_hosts_not: list(header.map(|h| &h.map_urlpath_hosts_not)),
-        ..response_rules(settings)
+        ..response_rules(parts, settings)
     }
 }

@@ -200,6 +200,7 @@ pub(super) struct Shared {
     pub(super) ajp_secret: Option<Arc<str>>,
     pub(super) ajp_packet_bytes: usize,
     pub(super) uwsgi_modifier1: u8,
+    pub(super) strict_lines: bool,
 }
 
 impl Default for Shared {
@@ -218,6 +219,7 @@ impl Default for Shared {
             ajp_secret: None,
             ajp_packet_bytes: 8192,
             uwsgi_modifier1: 0,
+            strict_lines: false,
         }
     }
 }

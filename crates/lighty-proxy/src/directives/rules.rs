@@ -52,6 +52,15 @@ fn sent_files() -> Vec<Row> {
                  again with another URL or host, `X-Rewrite-Backend` with the backend it names.",
             )
             .example("proxy-core.allow-x-rewrite = \"enable\""),
+        Row::bool("proxy-core.strict-lines", |s, on| of(s).shared.strict_lines = on)
+            .default("disable")
+            .since("lighty 0.1")
+            .doc(
+                "Answers 502 where a line in the head of an HTTP backend's answer ends with a line \
+                 feed alone. Else such a line is read like any other (RFC 9112 section 2.2), as \
+                 lighttpd does. Applies to `proxy.server` as well.",
+            )
+            .example("proxy-core.strict-lines = \"enable\""),
     ]
 }
 

@@ -18,6 +18,7 @@ pub(super) struct HttpSession {
     head: AnswerHead,
     asked: Option<Method>,
     asked_upgrade: bool,
+    limits: AnswerLimits,
     /// We did not ask for the connection to end.
     keeps_alive: bool,
     chunked_request: bool,
@@ -40,6 +41,7 @@ impl Default for HttpSession {
             head: AnswerHead::new(),
             asked: None,
             asked_upgrade: false,
+            limits: AnswerLimits::default(),
             keeps_alive: false,
             chunked_request: false,
             request_ended: true,
@@ -60,6 +62,7 @@ impl Session for HttpSession {
         let request = &errand.ex.request;
         self.asked = request.method;
         self.asked_upgrade = errand.upgrade;
+        self.limits.strict_lines = errand.strict_lines;
         self.keeps_alive = errand.keep_alive;
         self.chunked_request = errand.framing == BodyFraming::Chunked;
         self.request_ended = errand.framing == BodyFraming::None;
@@ -106,8 +109,8 @@ impl Session for HttpSession {
     }
 
     fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
-        let limits = AnswerLimits::default();
-        let parsed = parse_response(input, self.asked, &limits, &mut self.head).map_err(blame)?;
+        let head = &mut self.head;
+        let parsed = parse_response(input, self.asked, &self.limits, head).map_err(blame)?;
         let Head::Complete { consumed } = parsed else {
             return Ok(Step { consumed: 0, event: Event::More });
         };

@@ -394,15 +394,20 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
         let ex = &mut busy.exchange;
         let (status, fields) = (ex.response.status, &ex.response.fields);
         let date = worker.date();
-        match encode::encode_head(Version::Http11, status, fields, Some(&date), &mut busy.out) {
+        let version = ex.request.version;
+        match encode::encode_head(version, status, fields, Some(&date), &mut busy.out) {
             Ok(()) => {
                 ex.head_sent = busy.out.len() as u64;
                 trace::response_head(ex, &busy.out);
                 return framing;
             }
-            // A field that would split the answer is ours or the configuration's fault.
+            // What the configuration says was checked when it was read: text of the request got in.
             Err(fault) => {
-                ex.fail_saying(Fault::Internal, &fault.to_string());
+                let blame = match fault {
+                    encode::EncodeFault::Value => Fault::HeadSplit,
+                    _ => Fault::Internal,
+                };
+                ex.fail_saying(blame, &fault.to_string());
                 let id = ex.id();
                 lighty_core::error_page::fill(&mut ex.response, id);
             }

@@ -462,8 +462,8 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
     Box::pin(async {
         let ex = &mut busy.exchange;
         take_head(ex, &mut busy.head, conn);
-        ex.request.version = Version::Http11;
         note_received(&mut ex.request, busy.input.borrow().pending());
+        ex.request.version = version_of(&ex.request.line);
         ex.settings = worker.global_rc();
         ex.log(
             Level::Info,
@@ -486,6 +486,11 @@ fn note_received(request: &mut Request, pending: &[u8]) {
         let line = pending[start..].split(is_line_end).next().unwrap_or_default();
         request.line.extend_from_slice(line);
     }
+}
+
+/// The version that the line of a refused request names, as far as it can be told.
+fn version_of(line: &[u8]) -> Version {
+    if line.ends_with(b" HTTP/1.0") { Version::Http10 } else { Version::Http11 }
 }
 
 /// The head did not arrive in time.

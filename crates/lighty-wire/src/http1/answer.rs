@@ -3,7 +3,8 @@
 //! Lines are taken in as they become whole, each byte is looked at once and copied once, however
 //! small the pieces; a head that came whole and is written as usual is read in one pass. What a
 //! client would be shown passes through here, so nothing is repaired that two readers could take
-//! for two things.
+//! for two things. A line end without its CR is none of those (RFC 9112 section 2.2): such a line is
+//! read, unless [`AnswerLimits::strict_lines`] forbids it.
 
 use alloc::vec::Vec;
 
@@ -25,12 +26,14 @@ pub struct AnswerLimits {
     pub head_bytes_max: usize,
     /// Number of header lines.
     pub fields_max: u32,
+    /// Whether lines must end with CR LF; else LF alone will do.
+    pub strict_lines: bool,
 }
 
 impl Default for AnswerLimits {
     /// Applications set many cookies and long policies, and are trusted more than clients.
     fn default() -> Self {
-        Self { head_bytes_max: 64 * 1024, fields_max: 200 }
+        Self { head_bytes_max: 64 * 1024, fields_max: 200, strict_lines: false }
     }
 }
 
@@ -160,12 +163,12 @@ impl AnswerHead {
             let line = &buf[self.progress.line_start..end];
             if self.progress.line_start == 0 {
                 check_size(end, line, limits)?;
-                self.take_status_line(line)?;
-            } else if line == b"\r\n" {
+                self.take_status_line(without_end(line, limits)?)?;
+            } else if line == b"\r\n" || (line == b"\n" && !limits.strict_lines) {
                 return Ok(Some(end));
             } else {
                 self.count_field(end, limits)?;
-                take_field(line, &mut self.fields)?;
+                take_field(without_end(line, limits)?, &mut self.fields)?;
             }
             (self.progress.scanned, self.progress.line_start) = (end, end);
         }
@@ -190,7 +193,6 @@ impl AnswerHead {
 
     /// `line` has the shape of a status line up to its code.
     fn take_status_line(&mut self, line: &[u8]) -> Result<(), AnswerFault> {
-        let line = line.strip_suffix(b"\r\n").ok_or(AnswerFault::BareLf)?;
         let Some((&[_, _, _, _, _, _, _, minor, _, a, b, c], rest)) = line.split_first_chunk()
         else {
             return Err(AnswerFault::StatusLine);
@@ -273,13 +275,19 @@ fn check_shape(line: &[u8]) -> Result<(), AnswerFault> {
     Ok(())
 }
 
-/// One whole line, its line feed included.
+/// What a line says, which has a line feed at its end.
+fn without_end<'a>(line: &'a [u8], limits: &AnswerLimits) -> Result<&'a [u8], AnswerFault> {
+    match line.strip_suffix(b"\r\n") {
+        Some(text) => Ok(text),
+        None if limits.strict_lines => Err(AnswerFault::BareLf),
+        None => Ok(&line[..line.len() - 1]),
+    }
+}
+
+/// One whole line, without its end.
 fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), AnswerFault> {
-    let split = line.strip_suffix(b"\r\n").and_then(|line| {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        Some((&line[..colon], trim(&line[colon + 1..])))
-    });
-    let Some((name, value)) = split else { return Err(explain(line)) };
+    let colon = line.iter().position(|&byte| byte == b':').ok_or_else(|| explain(line))?;
+    let (name, value) = (&line[..colon], trim(&line[colon + 1..]));
     let known = Known::from_bytes(name);
     let is_name = known.is_some() || (!name.is_empty() && name.iter().all(|&b| is_token_byte(b)));
     if !is_name || has_control(value) {
@@ -298,7 +306,6 @@ fn has_control(text: &[u8]) -> bool {
 
 /// Names what is wrong with a line. Runs for refused answers only, so it may take its time.
 fn explain(line: &[u8]) -> AnswerFault {
-    let Some(line) = line.strip_suffix(b"\r\n") else { return AnswerFault::BareLf };
     let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
     match name {
         [b' ' | b'\t', ..] => AnswerFault::ObsoleteFolding,

@@ -29,6 +29,10 @@ fn outcome(pieces: &[&[u8]], limits: &AnswerLimits, head: &mut AnswerHead) -> Ou
     Ok(None)
 }
 
+fn limits(head_bytes_max: usize, fields_max: u32) -> AnswerLimits {
+    AnswerLimits { head_bytes_max, fields_max, ..AnswerLimits::default() }
+}
+
 fn in_all_cuts(input: &[u8], limits: &AnswerLimits) -> Outcome {
     let whole = outcome(&[input], limits, &mut AnswerHead::new());
     let mut reused = AnswerHead::new();
@@ -145,7 +149,7 @@ fn at_the_limit(
 
 #[test]
 fn limits_at_n_and_one_more() {
-    let limits = AnswerLimits { head_bytes_max: 100, fields_max: 5 };
+    let limits = limits(100, 5);
     at_the_limit(100, AnswerFault::HeadTooLarge, &limits, |n| {
         format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\nbody", "b".repeat(n - 17 - 5))
     });
@@ -160,7 +164,7 @@ fn limits_at_n_and_one_more() {
 #[test]
 fn what_comes_first_is_named() {
     for max in 0..20 {
-        let limits = AnswerLimits { head_bytes_max: max, fields_max: 0 };
+        let limits = limits(max, 0);
         for text in ["garbage", "HTTP/1.1 2x0 OK\r\n", "HTTP/1.1 200 OK\r\nA\r\n", "HTTP/1.3"] {
             assert!(in_all_cuts(text.as_bytes(), &limits).is_err() || max >= text.len());
         }
@@ -169,7 +173,7 @@ fn what_comes_first_is_named() {
 
 #[test]
 fn an_endless_head_is_refused_before_it_ends() {
-    let limits = AnswerLimits { head_bytes_max: 100, fields_max: 5 };
+    let limits = limits(100, 5);
     let text = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(81));
     assert_eq!(in_all_cuts(text.as_bytes(), &limits), Err(AnswerFault::HeadTooLarge));
     assert_eq!(in_all_cuts(&text.as_bytes()[..100], &limits), Ok(None));
@@ -186,7 +190,7 @@ proptest! {
         end in "(\r?\n)?[a-z]{0,4}",
     ) {
         let head: String = [line, fields, end].concat();
-        let limits = AnswerLimits { head_bytes_max: 100, fields_max: 4 };
+        let limits = limits(100, 4);
         in_all_cuts(head.as_bytes(), &limits).ok();
     }
 
@@ -214,5 +218,25 @@ proptest! {
         if status.allows_content() {
             prop_assert_eq!(head.framing, AnswerFraming::Length(length));
         }
+    }
+}
+
+#[test]
+fn a_line_feed_alone_ends_a_line_unless_that_is_forbidden() {
+    let strict = AnswerLimits { strict_lines: true, ..AnswerLimits::default() };
+    let plain = b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n\r\n";
+    let expected = in_all_cuts(plain, &strict).expect("a plain head").expect("a whole one");
+    let text = core::str::from_utf8(plain).expect("text");
+    let lines: Vec<&str> = text.split_inclusive("\r\n").collect();
+    for bare in 1..1 << lines.len() {
+        let end = |at: usize| if bare >> at & 1 == 1 { "\n" } else { "\r\n" };
+        let lines = lines.iter().enumerate();
+        let head: String =
+            lines.map(|(at, line)| format!("{}{}", line.trim_end(), end(at))).collect();
+        let lenient = in_all_cuts(head.as_bytes(), &AnswerLimits::default());
+        let found = lenient.expect("accepted").expect("whole");
+        assert_eq!(found.0, head.len(), "{head:?}");
+        assert_eq!((found.1, found.2, found.3), (expected.1, expected.2.clone(), expected.3));
+        assert_eq!(in_all_cuts(head.as_bytes(), &strict), Err(AnswerFault::BareLf), "{head:?}");
     }
 }

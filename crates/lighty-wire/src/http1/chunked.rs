@@ -27,8 +27,12 @@ pub const SIZE_DIGITS_MAX: u8 = 16;
 /// Bytes of one chunk's extensions.
 pub const EXTENSION_BYTES_MAX: u32 = 1024;
 
+/// Bytes of framing that each chunk has for nothing: chunks of one byte, which some clients send by
+/// the thousand, cost five.
+const CHUNK_FRAMING_BYTES: u64 = 16;
+
 /// Framing beyond 16 bytes for each chunk and two for each byte of data adds up to at most this: a
-/// request's body that is nearly all framing is an attack.
+/// request's body that is nearly all extensions and leading zeros is an attack.
 pub const OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Bytes of the trailer section, line ends included but for the empty line.
@@ -55,7 +59,7 @@ pub enum ChunkFault {
     Size,
     /// More than [`SIZE_DIGITS_MAX`] digits.
     SizeTooLarge,
-    /// A control byte in an extension.
+    /// An extension that is not `;name=value`.
     Extension,
     /// More than [`EXTENSION_BYTES_MAX`].
     ExtensionTooLong,
@@ -118,7 +122,7 @@ impl ChunkFault {
         match self {
             Self::Size => "a chunk size that is not a hexadecimal number",
             Self::SizeTooLarge => "a chunk size that exceeds what can be counted",
-            Self::Extension => "a control character in a chunk extension",
+            Self::Extension => "a chunk extension that is not `;name=value`",
             Self::ExtensionTooLong => "a chunk extension exceeds its limit",
             Self::Overhead => "more chunk framing than data",
             Self::LineEnd => "a chunk line does not end with carriage return and line feed",
@@ -145,7 +149,7 @@ enum State {
     /// White space behind the size, which only an extension makes legal.
     BeforeExtension { size: u64 },
     /// An extension, up to its CR.
-    Extension { size: u64 },
+    Extension { size: u64, at: ExtensionPart },
     /// The LF of a size line.
     SizeLf { size: u64 },
     /// So many bytes of data.
@@ -162,6 +166,56 @@ enum State {
     Done,
 }
 
+/// Where in `chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExtensionPart {
+    /// Behind the semicolon.
+    BeforeName,
+    Name,
+    /// White space behind a name.
+    AfterName,
+    /// Behind the equals sign.
+    BeforeValue,
+    Value,
+    Quoted,
+    /// Behind a backslash in quotes.
+    Escaped,
+    /// Behind the closing quote.
+    AfterQuoted,
+    /// White space behind a value, which only another extension makes legal.
+    AfterValue,
+}
+
+impl ExtensionPart {
+    /// Whether the line may end here.
+    const fn may_end(self) -> bool {
+        matches!(self, Self::Name | Self::Value | Self::AfterQuoted)
+    }
+
+    fn next(self, byte: u8) -> Option<Self> {
+        use ExtensionPart as P;
+        let is_blank = matches!(byte, b' ' | b'\t');
+        let is_text = is_blank || !byte.is_ascii_control();
+        Some(match (self, byte) {
+            (P::Quoted, b'"') => P::AfterQuoted,
+            (P::Quoted, b'\\') => P::Escaped,
+            (P::Quoted | P::Escaped, _) if is_text => P::Quoted,
+            (P::Quoted | P::Escaped, _) => return None,
+            (P::BeforeName | P::BeforeValue | P::AfterName | P::AfterValue, _) if is_blank => self,
+            (P::Name, _) if is_blank => P::AfterName,
+            (P::Value | P::AfterQuoted, _) if is_blank => P::AfterValue,
+            (P::Name | P::AfterName | P::Value | P::AfterQuoted | P::AfterValue, b';') => {
+                P::BeforeName
+            }
+            (P::Name | P::AfterName, b'=') => P::BeforeValue,
+            (P::BeforeValue, b'"') => P::Quoted,
+            (P::BeforeName | P::Name, _) if is_token_byte(byte) => P::Name,
+            (P::BeforeValue | P::Value, _) if is_token_byte(byte) => P::Value,
+            _ => return None,
+        })
+    }
+}
+
 /// Reads a chunked body piece by piece.
 ///
 /// `feed` it until it says `done`; `take` nothing: trailers lie in [`ChunkedDecoder::trailers`].
@@ -172,6 +226,8 @@ pub struct ChunkedDecoder {
     fault: Option<ChunkFault>,
     /// Bytes of the current chunk's extension.
     extension_len: u32,
+    /// Digits of the current chunk's size.
+    size_digits: u8,
     overhead: u64,
     overhead_max: u64,
     /// The beginning of a trailer line whose end has not arrived.
@@ -195,6 +251,7 @@ impl ChunkedDecoder {
             state: State::Size { size: 0, digits: 0 },
             fault: None,
             extension_len: 0,
+            size_digits: 0,
             overhead: 0,
             overhead_max: OVERHEAD_BYTES_MAX,
             line: Vec::new(),
@@ -289,24 +346,21 @@ impl ChunkedDecoder {
             }
             (State::Size { size, .. } | State::BeforeExtension { size }, b';') => {
                 self.extension_byte()?;
-                Ok(State::Extension { size })
+                Ok(State::Extension { size, at: ExtensionPart::BeforeName })
             }
             (State::Size { size, .. } | State::BeforeExtension { size }, b' ' | b'\t') => {
                 self.extension_byte()?;
                 Ok(State::BeforeExtension { size })
             }
-            (State::Size { size, .. } | State::Extension { size }, b'\r') => {
-                Ok(State::SizeLf { size })
-            }
+            (State::Size { size, .. }, b'\r') => Ok(State::SizeLf { size }),
+            (State::Extension { size, at }, b'\r') if at.may_end() => Ok(State::SizeLf { size }),
             (State::Size { .. } | State::Extension { .. }, b'\n') => Err(ChunkFault::LineEnd),
-            (State::Size { size, digits }, _) => add_digit(size, digits, byte),
+            (State::Size { size, digits }, _) => self.add_digit(size, digits, byte),
             (State::BeforeExtension { .. }, _) => Err(ChunkFault::Size),
-            (State::Extension { size }, _) => {
-                if byte.is_ascii_control() && byte != b'\t' {
-                    return Err(ChunkFault::Extension);
-                }
+            (State::Extension { size, at }, _) => {
+                let at = at.next(byte).ok_or(ChunkFault::Extension)?;
                 self.extension_byte()?;
-                Ok(State::Extension { size })
+                Ok(State::Extension { size, at })
             }
             (State::SizeLf { size }, b'\n') => self.begin_chunk(size),
             (State::SizeLf { .. }, _) => Err(ChunkFault::LineEnd),
@@ -319,6 +373,15 @@ impl ChunkedDecoder {
         }
     }
 
+    fn add_digit(&mut self, size: u64, digits: u8, byte: u8) -> Result<State, ChunkFault> {
+        let digit = char::from(byte).to_digit(16).ok_or(ChunkFault::Size)?;
+        if digits == SIZE_DIGITS_MAX {
+            return Err(ChunkFault::SizeTooLarge);
+        }
+        self.size_digits = digits + 1;
+        Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 })
+    }
+
     fn extension_byte(&mut self) -> Result<(), ChunkFault> {
         self.extension_len += 1;
         if self.extension_len > EXTENSION_BYTES_MAX {
@@ -328,10 +391,9 @@ impl ChunkedDecoder {
     }
 
     fn begin_chunk(&mut self, size: u64) -> Result<State, ChunkFault> {
-        const LINE_BYTES: u64 = 16;
-        let allowed = size.saturating_mul(2).saturating_add(LINE_BYTES);
+        let allowed = size.saturating_mul(2).saturating_add(CHUNK_FRAMING_BYTES);
         // Digits, line ends and the extension: what this chunk costs beside its data.
-        let spent = LINE_BYTES + 4 + u64::from(self.extension_len);
+        let spent = u64::from(self.size_digits) + 4 + u64::from(self.extension_len);
         self.overhead = self.overhead.saturating_add(spent).saturating_sub(allowed);
         self.extension_len = 0;
         if self.overhead > self.overhead_max {
@@ -394,14 +456,6 @@ impl ChunkedDecoder {
         }
         Ok(())
     }
-}
-
-fn add_digit(size: u64, digits: u8, byte: u8) -> Result<State, ChunkFault> {
-    let digit = char::from(byte).to_digit(16).ok_or(ChunkFault::Size)?;
-    if digits == SIZE_DIGITS_MAX {
-        return Err(ChunkFault::SizeTooLarge);
-    }
-    Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 })
 }
 
 fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {

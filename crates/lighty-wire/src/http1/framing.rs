@@ -4,6 +4,7 @@
 //! that disagreement is how requests are smuggled.
 
 use lighty_http::fields::{list_items, trim};
+use lighty_http::uri::ParseOpts;
 use lighty_http::{Fields, Known, Method, Version};
 
 use super::fault::RequestFault;
@@ -33,7 +34,7 @@ pub(super) fn body_framing(
     method: Option<Method>,
     version: Version,
     fields: &Fields,
-    get_body: bool,
+    opts: &ParseOpts,
 ) -> Result<BodyFraming, RequestFault> {
     let framing = match announced(version, fields)? {
         None => BodyFraming::None,
@@ -47,10 +48,13 @@ pub(super) fn body_framing(
         Some(Announced::Length { bytes, .. }) => BodyFraming::Length(bytes),
     };
     match method {
-        Some(Method::Get | Method::Head) if framing.has_body() && !get_body => {
+        Some(Method::Get | Method::Head) if framing.has_body() && !opts.method_get_body => {
             Err(RequestFault::ContentInGet)
         }
-        Some(Method::Post) if framing == BodyFraming::None => Err(RequestFault::LengthRequired),
+        // RFC 9112 section 6.3: without either field there is no body.
+        Some(Method::Post) if framing == BodyFraming::None && opts.post_needs_length => {
+            Err(RequestFault::LengthRequired)
+        }
         _ => Ok(framing),
     }
 }
@@ -167,7 +171,7 @@ mod tests {
         for (name, value) in lines {
             fields.push_known(*name, value);
         }
-        body_framing(Some(Method::Put), version, &fields, false)
+        body_framing(Some(Method::Put), version, &fields, &ParseOpts::default())
     }
 
     #[test]
@@ -206,20 +210,26 @@ mod tests {
 
     #[test]
     fn methods() {
-        let run = |method, lines: &[(Known, &str)], get_body| {
+        let run = |method, lines: &[(Known, &str)], options| {
             let mut fields = Fields::new();
             for (name, value) in lines {
                 fields.push_known(*name, value);
             }
-            body_framing(method, Version::Http11, &fields, get_body)
+            let opts = ParseOpts {
+                method_get_body: options,
+                post_needs_length: options,
+                ..ParseOpts::default()
+            };
+            body_framing(method, Version::Http11, &fields, &opts)
         };
         let three = [(Known::ContentLength, "3")];
         let zero = [(Known::ContentLength, "0")];
         assert_eq!(run(Some(Method::Get), &three, false), Err(RequestFault::ContentInGet));
         assert_eq!(run(Some(Method::Head), &three, true), Ok(BodyFraming::Length(3)));
         assert_eq!(run(Some(Method::Get), &zero, false), Ok(BodyFraming::Length(0)));
-        assert_eq!(run(Some(Method::Post), &[], false), Err(RequestFault::LengthRequired));
-        assert_eq!(run(Some(Method::Post), &zero, false), Ok(BodyFraming::Length(0)));
+        assert_eq!(run(Some(Method::Post), &[], true), Err(RequestFault::LengthRequired));
+        assert_eq!(run(Some(Method::Post), &[], false), Ok(BodyFraming::None));
+        assert_eq!(run(Some(Method::Post), &zero, true), Ok(BodyFraming::Length(0)));
         assert_eq!(run(None, &three, false), Ok(BodyFraming::Length(3)));
         assert_eq!(run(None, &[], false), Ok(BodyFraming::None));
     }

@@ -95,7 +95,7 @@ pub struct RequestHead {
     last_host: LastHost,
     /// `None` for a method that nothing here knows: to be answered with 501.
     pub method: Option<Method>,
-    /// 1.0 or 1.1.
+    /// 1.0 or 1.1, which stands for all later ones of HTTP/1.
     pub version: Version,
     /// The form in which the target came.
     pub form: TargetForm,
@@ -255,7 +255,7 @@ fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFaul
         out.keep_alive = out.version == Version::Http11;
         return read_target(opts, out);
     }
-    out.framing = body_framing(out.method, out.version, &out.fields, opts.method_get_body)?;
+    out.framing = body_framing(out.method, out.version, &out.fields, opts)?;
     read_target(opts, out)?;
     read_connection(out);
     read_expectation(out)
@@ -270,6 +270,8 @@ fn is_bare(out: &RequestHead) -> bool {
 
 fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<(), RequestFault> {
     read_request_line(head, out);
+    let known = in_known_version(head);
+    let head = known.as_deref().unwrap_or(head);
     let mut table = [const { MaybeUninit::uninit() }; FIELDS_CAP];
     let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
     let mut request = httparse::Request::new(&mut []);
@@ -283,6 +285,19 @@ fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<()
         out.fields.push(field.name.as_bytes(), field.value);
     }
     Ok(())
+}
+
+/// RFC 9110 section 2.5: a request of a higher minor version is processed as one of the highest that
+/// is known. The same head as HTTP/1.1, where it is such a one.
+fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
+    let end = memchr(b'\n', head)?;
+    let end = if head[..end].ends_with(b"\r") { end - 1 } else { end };
+    let [.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] = head[..end] else {
+        return None;
+    };
+    let mut known = head.to_vec();
+    known[end - 1] = b'1';
+    Some(known)
 }
 
 /// Keeps the line for the log, even if the request turns out to be illegal.

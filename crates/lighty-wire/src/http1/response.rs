@@ -46,8 +46,7 @@ impl core::error::Error for EncodeFault {}
 
 /// Appends a status line, the fields, `Date` unless it is among them, and the empty line.
 ///
-/// HTTP/1.0 clients get `HTTP/1.1` in the status line like everybody (RFC 9110 section 2.5); pass
-/// [`Version::Http10`] for one that cannot bear it.
+/// `version` is the request's: clients of HTTP/1.0 are answered in it.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.

@@ -200,7 +200,7 @@ fn a_body_that_never_comes_is_not_waited_for_for_ever() {
     let server = lighty!().file("a", "x").config("server.max-read-idle = 1").start();
     let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nab");
-    assert_eq!(client.response().status, 405);
+    assert_eq!(client.response().text(), "x");
     let start = Instant::now();
     client.expect_end();
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());

@@ -32,7 +32,11 @@ import servers
 
 SLEEP_MS = 10
 SCRIPT = f"<?php usleep({SLEEP_MS * 1000}); echo 'ok';\n"
-JSP = f"<%@ page session=\"false\" %><% Thread.sleep({SLEEP_MS}); %>ok\n"
+JSP = f"<%@ page session=\"false\" %><% Thread.sleep({SLEEP_MS}); %>ok"
+WEB = ('<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" version="5.0"><servlet>'
+       '<servlet-name>jsp</servlet-name><servlet-class>org.apache.jasper.servlet.JspServlet'
+       '</servlet-class></servlet><servlet-mapping><servlet-name>jsp</servlet-name>'
+       '<url-pattern>*.jsp</url-pattern></servlet-mapping></web-app>')
 WSGI = (f"import time\ndef application(env, start):\n    time.sleep({SLEEP_MS / 1000})\n"
         "    start('200 OK', [('Content-Length', '2')])\n    return [b'ok']\n")
 KINDS = "cgi,static,dynamic,ondemand,uwsgi,http,ajp"
@@ -195,11 +199,12 @@ def talk(connection):
 @contextlib.contextmanager
 def tomcat(directory, threads):
     port, home = rig.free_port(), "/usr/share/tomcat10"
-    for needed in ("conf", "logs", "temp", "work", "webapps/ROOT"):
+    for needed in ("conf", "logs", "temp", "work", "webapps/ROOT/WEB-INF"):
         os.makedirs(f"{directory}/{needed}")
     if not os.path.isdir(home) or not shutil.which("java"):
         raise rig.RigError("tomcat10 is not installed")
-    shutil.copy("/etc/tomcat10/web.xml", directory + "/conf/web.xml")
+    with open(directory + "/webapps/ROOT/WEB-INF/web.xml", "w") as f:
+        f.write(WEB)
     with open(directory + "/webapps/ROOT/burst.jsp", "w") as f:
         f.write(JSP)
     with open(directory + "/conf/server.xml", "w") as f:

@@ -120,6 +120,7 @@ impl Local {
             surplus.as_mut().enable();
             self.pool.end_surplus();
             surplus.await;
+            panics::point("proxy surplus");
         }
     }
 

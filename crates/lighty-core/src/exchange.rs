@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Facts, Field};
 use lighty_http::uri;
-use lighty_http::{Fields, Method, Status};
+use lighty_http::{Fields, Known, Method, Status};
 
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
@@ -343,6 +343,9 @@ impl Exchange {
         self.log_fault(fault, particulars);
         self.fault = Some(fault);
         self.fail_status(verdict.status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
+        if fault.is_want() {
+            self.response.fields.push_known(Known::RetryAfter, "1");
+        }
         if verdict.fate != Fate::Keep {
             self.response.close = true;
         }

@@ -82,4 +82,10 @@ pub const SETTINGS_VARIANTS_MAX: usize = 4096;
 /// waits with its backend (`server.max-spool-size`).
 pub const SPOOL_BYTES_MAX: u64 = 1 << 30;
 
+/// How long a request waits for a file descriptor, in milliseconds, where none is free.
+pub const DESCRIPTOR_WAIT_MS: u64 = 1_000;
+
+/// How often it looks whether one is.
+pub const DESCRIPTOR_LOOK_MS: u64 = 20;
+
 const _: () = assert!(FIELD_BYTES_MAX + TARGET_BYTES_MAX < HEAD_BYTES_MAX);

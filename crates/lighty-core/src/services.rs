@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache};
 use lighty_io::clock::Clock;
@@ -159,12 +160,15 @@ impl Services {
     async fn open_and_hold(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         use std::os::unix::ffi::OsStrExt;
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(docroot));
-        let mut opened = self.engine.open_root(path).await;
-        if opened.as_ref().is_err_and(is_out_of_descriptors) {
-            self.shed();
-            opened = self.engine.open_root(path).await;
-        }
-        let root = opened?;
+        let since_ms = self.clock.mono_ms();
+        let root = loop {
+            match self.engine.open_root(path).await {
+                Err(error) if is_out_of_descriptors(&error) => {
+                    self.await_descriptor(since_ms, error).await?;
+                }
+                opened => break opened?,
+            }
+        };
         self.hold_root(docroot, &root);
         Ok(root)
     }
@@ -191,6 +195,28 @@ impl Services {
             keep
         });
         self.stat_cache.shed(limits::SHED_ENTRIES);
+    }
+
+    /// For a request that found no descriptor free: what is merely held is let go, and a moment goes
+    /// by in which others close theirs.
+    ///
+    /// # Errors
+    /// What it met, once it has waited since `since_ms` for as long as one waits.
+    #[cold]
+    pub fn await_descriptor(
+        &self,
+        since_ms: u64,
+        met: std::io::Error,
+    ) -> impl Future<Output = std::io::Result<()>> {
+        let waited_ms = self.clock.mono_ms().saturating_sub(since_ms);
+        self.shed();
+        async move {
+            if waited_ms >= limits::DESCRIPTOR_WAIT_MS {
+                return Err(met);
+            }
+            tokio::time::sleep(Duration::from_millis(limits::DESCRIPTOR_LOOK_MS)).await;
+            Ok(())
+        }
     }
 
     /// Lets go of document roots that nobody asked for lately. For the worker's once-a-second tick.
@@ -220,6 +246,6 @@ fn seed() -> u64 {
     random.unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     Fault::of_file_error(error) == Fault::DescriptorsExhausted
 }

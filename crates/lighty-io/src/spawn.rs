@@ -188,6 +188,10 @@ impl Child {
         let path = program.path.clone();
         let started = exec::start(program).await;
         started.and_then(Child::new).map_err(|error| {
+            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN)) {
+                // Nothing is wrong with the program.
+                return error;
+            }
             io::Error::new(error.kind(), format!("cannot start {}: {error}", path.display()))
         })
     }

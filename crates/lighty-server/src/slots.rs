@@ -51,6 +51,9 @@ const LAST_CHANCE_S: u32 = 2;
 /// room.
 const NEWCOMER_S: u32 = 2;
 
+/// Seconds, begun ones counted, in which a part of a head does not make room.
+const HALF_HEAD_S: u32 = 2;
+
 /// Seconds before a minimum rate is enforced: a stream may start slowly.
 const RATE_GRACE_S: u32 = 10;
 
@@ -188,6 +191,13 @@ impl Slot {
     /// Whether it has just been accepted, and is about to ask.
     fn is_newcomer(&self, now_s: u32) -> bool {
         self.fresh.get() && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
+    }
+
+    /// Whether the rest of its head lets others wait.
+    fn is_slow(&self, now_s: u32) -> bool {
+        self.waits.get() == Waits::Head
+            && self.kicked.get().is_none()
+            && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
 
     /// Which limit is exceeded at `now_s`, if any.
@@ -359,10 +369,10 @@ impl Slots {
             .flatten()
             .filter(|s| s.waits.get() == Waits::Idle && !s.closing.get())
             .collect();
-        let count = count.min(idle.len());
-        if count == 0 {
-            return 0;
+        if idle.is_empty() {
+            return self.reap_half_heads(count, now_s);
         }
+        let count = count.min(idle.len());
         if count < idle.len() {
             let order = |s: &&Rc<Slot>| (s.is_newcomer(now_s), s.idle_order.get());
             idle.select_nth_unstable_by_key(count - 1, order);
@@ -371,6 +381,18 @@ impl Slots {
             slot.closing.set(true);
             slot.kick.kick(KickHow::Both);
         }
+        count
+    }
+
+    /// The same for those that have sent a part of a head and are slow with the rest; they are
+    /// answered 408, the longest-waiting first.
+    fn reap_half_heads(&self, count: usize, now_s: u32) -> usize {
+        let table = self.table.borrow();
+        let mut slow: Vec<&Rc<Slot>> =
+            table.iter().flatten().filter(|s| s.is_slow(now_s)).collect();
+        let count = count.min(slow.len());
+        slow.sort_unstable_by_key(|slot| slot.since_s.get());
+        slow[..count].iter().for_each(|slot| slot.kick_out(Fault::HeadTimeout));
         count
     }
 
@@ -396,6 +418,28 @@ mod tests {
             slots.close_when_idle(15);
             assert_eq!(silent.overdue(16), None);
             assert_eq!(silent.overdue(17), Some(Fault::ClientGone));
+        });
+    }
+
+    #[test]
+    fn half_heads_make_room_where_nobody_is_idle_but_not_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        runtime.expect("a runtime").block_on(async {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            let (one, other) = (Stream::from(one), Stream::from(other));
+            let slots = Slots::default();
+            let first = slots.enter(one.kick_handle(), "".into(), 10);
+            let second = slots.enter(other.kick_handle(), "".into(), 10);
+            second.wait_for(Waits::Head, 11);
+            first.wait_for(Waits::Head, 10);
+            assert_eq!(slots.reap(2, 11), 0, "both may still be on their way");
+            assert_eq!(slots.reap(2, 12), 1);
+            assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
+            first.wait_for(Waits::Idle, 12);
+            assert_eq!(slots.reap(2, 20), 1, "an idle one goes before");
+            assert_eq!(second.kicked(), None);
+            assert_eq!(slots.reap(2, 20), 1);
+            assert_eq!(second.kicked(), Some(Fault::HeadTimeout));
         });
     }
 

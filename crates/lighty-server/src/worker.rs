@@ -29,6 +29,9 @@ use crate::mending::Mends;
 use crate::report::Paces;
 use crate::slots::{Presence, Slot, Slots, Waits};
 
+/// How often it is looked anew who can make room, while nobody can.
+const ROOM_LOOK: Duration = Duration::from_millis(250);
+
 /// Panics in accepting, one after the other, after which a listener is given up: a process that
 /// lets nobody in must not look alive.
 const ACCEPT_PANICS_MAX: u32 = 5;
@@ -312,7 +315,8 @@ impl Worker {
     }
 
     /// At `server.max-connections`: idle connections make room, the longest idle first; when none
-    /// is idle, the new one waits, and those behind it in the listen backlog.
+    /// is idle, those who are slow with a head; where there are none, the new one waits, and those
+    /// behind it in the listen backlog.
     async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
         while self.slots.open() >= self.connections_max + reaped && !self.stopping.get() {
@@ -331,7 +335,8 @@ impl Worker {
                     }
                 }
                 self.crowding.set(self.crowding.get() + 1);
-                closed.await;
+                // Half heads make room as time goes by.
+                let _ = tokio::time::timeout(ROOM_LOOK, closed).await;
                 self.crowding.set(self.crowding.get() - 1);
             }
         }

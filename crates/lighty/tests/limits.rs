@@ -7,6 +7,7 @@ use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
+use rustix::process::{Resource, Rlimit};
 
 #[test]
 fn at_the_connection_limit_the_longest_idle_make_room() {
@@ -66,23 +67,98 @@ fn busy_connections_are_not_closed_to_make_room() {
 
 #[test]
 fn a_connection_that_becomes_idle_makes_room_for_those_who_wait() {
-    let limits = "server.max-connections = 2\nserver.max-worker = 1\nserver.max-head-time = 0\n\
+    let limits = "server.max-connections = 2\nserver.max-worker = 1\n\
                   server.max-keep-alive-idle = 600";
-    let server = lighty!().file("a", "x").config(limits).start();
-    let mut busy = [server.connect(), server.connect()];
-    for client in &mut busy {
-        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /a HTTP/1.1\r\n");
-        assert_eq!(client.response().text(), "x");
-    }
+    let server =
+        lighty!().file("a", "x").file("large", pattern(0, 24 << 20)).config(limits).start();
+    let mut busy: Vec<Client> = (0..2)
+        .map(|_| {
+            let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
+            client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+            client
+        })
+        .collect();
     let mut waiting = server.connect();
     waiting.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     server.await_log("none is idle");
-    busy[1].send("Host: a\r\n\r\n");
-    assert_eq!(busy[1].response().text(), "x");
+    assert_eq!(busy[1].response().body.len(), 24 << 20);
     assert_eq!(waiting.response().text(), "x");
     busy[1].expect_end();
-    busy[0].send("Host: a\r\n\r\n");
-    assert_eq!(busy[0].response().text(), "x", "one that is in a request stays");
+    assert_eq!(busy[0].response().body.len(), 24 << 20, "one that is in a request stays");
+}
+
+#[test]
+fn whoever_is_slow_with_a_head_makes_room_where_nobody_is_idle() {
+    let limits = "server.max-connections = 32\nserver.max-worker = 1\nserver.max-head-time = 600";
+    let server = lighty!().file("a", "x").config(limits).start();
+    let mut half: Vec<Client> = (0..48)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /a HTTP/1.1\r\nHost:");
+            client
+        })
+        .collect();
+    let mut fresh = server.connect();
+    fresh.set_deadline(Duration::from_secs(60));
+    fresh.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(fresh.response().text(), "x");
+    assert_eq!(half[0].response().status, 408);
+    half[0].expect_end();
+}
+
+/// Cuts the descriptors of a server so far that no more can be had; returns what was before.
+fn without_descriptors(server: &Server) -> Rlimit {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    // Lower than those that every process has open.
+    limit_descriptors(server, Rlimit { current: Some(3), maximum })
+}
+
+fn limit_descriptors(server: &Server, limit: Rlimit) -> Rlimit {
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed());
+    rustix::process::prlimit(pid, Resource::Nofile, limit).expect("a limit")
+}
+
+#[test]
+fn a_request_that_was_let_in_waits_for_a_descriptor_for_a_moment() {
+    let cgi = "cgi.assign = ( \".sh\" => \"/bin/sh\" )\nserver.max-worker = 1";
+    let server = lighty!()
+        .file("a", "x")
+        .file("b", "y")
+        .file("p.sh", "printf 'Content-Type: text/plain\\r\\n\\r\\nz'")
+        .config(cgi)
+        .start();
+    let mut client = server.connect();
+    let ask = |client: &mut Client, path: &str| {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    };
+    for (path, text) in [("/a", "x"), ("/p.sh", "z")] {
+        ask(&mut client, path);
+        assert_eq!(client.response().text(), text);
+    }
+    let before = without_descriptors(&server);
+    ask(&mut client, "/b");
+    assert!(client.stays_silent(Duration::from_millis(200)), "it waits");
+    limit_descriptors(&server, before);
+    assert_eq!(client.response().text(), "y");
+    let before = without_descriptors(&server);
+    let mut refused = |path: &str| {
+        ask(&mut client, path);
+        let answer = client.response();
+        assert_eq!(answer.status, 503, "{path}: {}", server.log());
+        assert_eq!(answer.field("Retry-After"), Some("1"), "{path}");
+        answer.field("Connection").map(str::to_owned)
+    };
+    assert_eq!(refused("/missing").as_deref(), Some("close"));
+    limit_descriptors(&server, before);
+    let mut client = server.connect();
+    ask(&mut client, "/p.sh");
+    assert_eq!(client.response().text(), "z");
+    let before = without_descriptors(&server);
+    ask(&mut client, "/p.sh");
+    let answer = client.response();
+    assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("1")), "{}", server.log());
+    limit_descriptors(&server, before);
+    assert_eq!(server.get("/p.sh").text(), "z");
 }
 
 /// So many clients ask for `a` before the first of them reads; each gets it.

@@ -9,6 +9,7 @@ use lighty_io::stat_cache::{Entry, Lookup};
 use super::is_directory;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::services::is_out_of_descriptors;
 
 /// Whether a regular file is at the physical path, if that is known without waiting.
 pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
@@ -72,8 +73,27 @@ pub(super) async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
     }
 }
 
-/// The stat cache's answer for `docroot/rel`, whatever it takes.
+/// The stat cache's answer for `docroot/rel`, whatever it takes. Who was let in and finds no
+/// descriptor free waits for one for a moment.
 pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
+    match look_up_once(ex).await {
+        Err(error) if is_out_of_descriptors(&error) => Box::pin(look_up_later(ex, error)).await,
+        looked => looked,
+    }
+}
+
+async fn look_up_later(ex: &Exchange, mut met: std::io::Error) -> std::io::Result<Rc<Entry>> {
+    let since_ms = ex.services.clock.mono_ms();
+    loop {
+        ex.services.await_descriptor(since_ms, met).await?;
+        match look_up_once(ex).await {
+            Err(error) if is_out_of_descriptors(&error) => met = error,
+            looked => return looked,
+        }
+    }
+}
+
+async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
     let core = &ex.settings.core;
     let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
     let noatime = ex.settings.server.use_noatime;

@@ -74,6 +74,7 @@ impl Keeper {
 fn failed(error: std::io::Error) -> Failure {
     let fault = match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
+        _ if Fault::of_file_error(&error).is_want() => Fault::of_file_error(&error),
         _ => Fault::ProgramFailed,
     };
     Failure::new(fault, error.to_string())

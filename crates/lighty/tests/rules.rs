@@ -5,6 +5,7 @@ use lighty_testkit::backend::Backend;
 use lighty_testkit::dav;
 use lighty_testkit::lighty;
 use lighty_testkit::peer::{Peer, ask};
+use lighty_testkit::real::php::PhpFpm;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
 
@@ -434,5 +435,52 @@ fn what_a_program_leads_to() {
             assert_eq!(found("/goes.sh"), Outcome::Refused, "lighttpd");
             assert_eq!(found("/names.sh"), Outcome::Source, "lighttpd");
         }
+    }
+}
+
+/// What PHP says of the script that it was asked for.
+const PHP: &str = "<?php header('Content-Type: text/plain'); echo 'RAN ', $_SERVER['SCRIPT_NAME'], \
+    ' ', $_SERVER['PATH_INFO'] ?? '', ' ', $_SERVER['SCRIPT_FILENAME']; /* SOURCE */";
+
+#[test]
+fn php_is_found_by_what_is_there_as_1_5_writes_it() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let listen = fpm.listen();
+    let core = |field: &str| {
+        format!(
+            "$PHYSICAL[\"{field}\"] =~ \"\\.php$\" {{\n proxy-core.protocol = \"fastcgi\"\n \
+             proxy-core.backends = ( \"{}\" )\n}}",
+            listen.backend()
+        )
+    };
+    let local = |field: &str| {
+        format!(
+            "$PHYSICAL[\"{field}\"] =~ \"\\.php$\" {{ fastcgi.server = ( \".php\" => (( {}, \
+             \"check-local\" => \"disable\" )) ) }}",
+            listen.host_keys()
+        )
+    };
+    let plain = format!(
+        "fastcgi.server = ( \".php\" => (( {}, \"check-local\" => \"disable\" )) )",
+        listen.host_keys()
+    );
+    let rules = [core("existing-path"), local("existing-path"), core("path"), local("path"), plain];
+    for rule in rules {
+        let server = lighty!()
+            .config("index-file.names = ( \"index.php\" )")
+            .config(&rule)
+            .file("d/index.php", PHP)
+            .file("d/page.txt", "page")
+            .start();
+        let root = server.root("");
+        let root = root.to_str().expect("UTF-8").trim_end_matches('/').to_owned();
+        let said = |info: &str| format!("RAN /d/index.php {info} {root}/d/index.php");
+        for (target, said) in [("/d/", said("")), ("/d/index.php", said(""))] {
+            assert_eq!(server.get(target).text(), said, "{target} under {rule}");
+        }
+        if !rule.contains("[\"path") {
+            assert_eq!(server.get("/d/index.php/a/b").text(), said("/a/b"), "under {rule}");
+        }
+        assert_eq!(server.get("/d/page.txt").text(), "page", "under {rule}");
     }
 }

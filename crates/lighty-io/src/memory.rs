@@ -1,4 +1,9 @@
-//! Memory that is free and still resident.
+//! Memory that is free and still resident, and how much the process may have.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(feature = "mimalloc")]
 use libmimalloc_sys as _;
@@ -17,5 +22,114 @@ pub fn give_back() {
     // SAFETY: may be called on any thread at any time; memory in use is not touched.
     unsafe {
         mi_collect(true);
+    }
+}
+
+/// How often something large was freed.
+static FREED: AtomicU32 = AtomicU32::new(0);
+
+/// Seconds after which what other threads held of it is free, too: longer than those of the pool
+/// stay idle.
+const SETTLING_S: u8 = 7;
+
+/// Something large was freed: event loops give back what they have of it within a second, and once
+/// more when the threads that helped have left.
+pub fn note_freed() {
+    FREED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Called by each event loop once a second: does nothing unless there is much to be given back.
+pub fn settle() {
+    thread_local!(static SEEN: Cell<(u32, u8)> = const { Cell::new((0, 0)) });
+    let freed = FREED.load(Ordering::Relaxed);
+    let (seen, left) = SEEN.get();
+    if freed != seen {
+        SEEN.set((freed, SETTLING_S));
+        give_back();
+    } else if left > 0 {
+        SEEN.set((freed, left - 1));
+        if left == 1 {
+            give_back();
+        }
+    }
+}
+
+/// Bytes that the process may have, if its control group or one around it has a limit (of version 1
+/// or 2). Asked of the kernel once.
+pub fn limit() -> Option<u64> {
+    static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        limit_of(&groups, Path::new("/sys/fs/cgroup"))
+    })
+}
+
+/// So many bytes as are wanted, but no more than one of so many parts of what the process may have.
+pub fn within(wanted: u64, parts: u64) -> u64 {
+    limit().map_or(wanted, |limit| wanted.min(limit / parts.max(1)))
+}
+
+/// More is no limit: version 1 writes a number near 2^63 where there is none.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// The least limit of the groups that `/proc/self/cgroup` names.
+fn limit_of(groups: &str, mount: &Path) -> Option<u64> {
+    groups.lines().filter_map(|line| limit_of_group(line, mount)).min()
+}
+
+fn limit_of_group(line: &str, mount: &Path) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (parts.next()?, parts.next()?);
+    let (tree, files): (_, &[&str]) = match controllers {
+        "" => (mount.to_owned(), &["memory.max", "memory.high"]),
+        names if names.split(',').any(|name| name == "memory") => {
+            (mount.join("memory"), &["memory.limit_in_bytes"])
+        }
+        _ => return None,
+    };
+    // Within a container the group may be the tree's root, whatever its path outside is.
+    let path = Path::new(path.trim_start_matches('/'));
+    let read = |file| std::fs::read_to_string(file).ok()?.trim().parse().ok();
+    let limits = path.ancestors().flat_map(|group| {
+        let group = tree.join(group);
+        files.iter().filter_map(move |file| read(group.join(file)))
+    });
+    limits.filter(|limit| *limit < NO_LIMIT).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let mount = tempfile::tempdir().expect("a directory");
+        for (path, text) in files {
+            let path = mount.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+        mount
+    }
+
+    #[test]
+    fn limits_of_both_versions_are_read() {
+        let two = tree(&[("a/memory.max", "max\n"), ("a/b/memory.max", "67108864\n")]);
+        let of = |groups: &str, mount: &tempfile::TempDir| limit_of(groups, mount.path());
+        assert_eq!(of("0::/a/b\n", &two), Some(64 << 20));
+        assert_eq!(of("0::/a/b/c\n", &two), Some(64 << 20), "the group around it");
+        assert_eq!(of("0::/a\n", &two), None);
+        let high = tree(&[("memory.max", "1000\n"), ("memory.high", "900\n")]);
+        assert_eq!(of("0::/\n", &high), Some(900));
+        let one = tree(&[
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/a/memory.limit_in_bytes", "5000\n"),
+        ]);
+        assert_eq!(of("9:cpu:/a\n4:hugetlb,memory:/a\n0::/\n", &one), Some(5000));
+        assert_eq!(of("4:memory:/other\n", &one), None);
+        assert_eq!(
+            of("4:memory:/outside/of/it\n", &tree(&[("memory/memory.limit_in_bytes", "7000"),])),
+            Some(7000)
+        );
+        assert_eq!(of("nonsense\n", &one), None);
     }
 }

@@ -34,11 +34,21 @@ use settings::DeflateSettings;
 use squeeze::{Plan, Squeeze};
 
 /// The module.
-#[derive(Default)]
 pub struct Deflate {
     budget: Budget,
+    /// More than `deflate.max-memory` never, where the process has a limit of its own.
+    memory_bytes_max: u64,
     /// The load average, and the second in which it was read.
     load: Cell<(i64, f64)>,
+}
+
+impl Deflate {
+    /// The instance of a worker whose part of the process's memory limit, if there is one, this is.
+    /// Encoders take a quarter of it.
+    pub fn new(memory_share: Option<u64>) -> Self {
+        let memory_bytes_max = memory_share.map_or(u64::MAX, |share| share / 4);
+        Self { budget: Budget::default(), memory_bytes_max, load: Cell::default() }
+    }
 }
 
 impl Module for Deflate {
@@ -238,7 +248,8 @@ impl Deflate {
         let out_bytes = if own.out_bytes == 0 { squeeze::OUT_BYTES } else { own.out_bytes };
         let between = (own.block_bytes as u64).saturating_add(out_bytes as u64);
         let memory = params.memory_bytes(coding, length).saturating_add(between);
-        let Some(lease) = self.budget.lend(memory, own.memory_bytes_max) else {
+        let memory_max = own.memory_bytes_max.min(self.memory_bytes_max);
+        let Some(lease) = self.budget.lend(memory, memory_max) else {
             return Err(io::Error::other("deflate.max-memory"));
         };
         let response = &mut ex.response;

@@ -2,15 +2,17 @@
 //!
 //! A page that works without a script, or JSON for who prefers it. Names and times come from the
 //! file engine in batches; a long listing is sorted in the thread pool and rendered piece by piece
-//! while it is sent. Nothing here blocks the loop, and the memory for a listing is its entries
-//! (`entries::ENTRIES_MAX`).
+//! while it is sent. Nothing here blocks the loop. The memory for a listing is its entries
+//! (`entries::ENTRIES_MAX`), that for all listings is bounded (`room`): one for which there is none
+//! left is sent as it is read.
 //!
-//! Read `settings`, this file, then `entries`, `page`, `json`, `stream`, `csp`.
+//! Read `settings`, this file, then `entries`, `room`, `page`, `json`, `stream`, `csp`.
 
 mod csp;
 mod entries;
 mod json;
 mod page;
+mod room;
 mod settings;
 mod stream;
 #[cfg(test)]
@@ -27,10 +29,13 @@ use lighty_core::{Body, Exchange, Fault, Settings, Untold, kept};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
+use lighty_io::memory;
 use lighty_io::stat_cache::Entry;
 
 use entries::{Entries, Gathered, Item, Reach};
 use page::Page;
+pub use room::Listings;
+use room::PART_OF_LIMIT;
 use settings::{Insert, ListingSettings};
 
 /// Listings up to this length are made at once, so that their answer has a Content-Length.
@@ -46,7 +51,16 @@ const CACHED_ENTRIES_MAX: usize = 10_000;
 const INSERT_BYTES_MAX: usize = 256 * 1024;
 
 /// The module.
-pub struct DirListing;
+pub struct DirListing {
+    listings: Listings,
+}
+
+impl DirListing {
+    /// A worker's instance.
+    pub fn new(listings: &Listings) -> Self {
+        Self { listings: listings.clone() }
+    }
+}
 
 impl Module for DirListing {
     fn name(&self) -> &'static str {
@@ -88,7 +102,7 @@ impl Module for DirListing {
             }
         }
         let form = wanted_form(ex);
-        Step::Wait(Box::pin(answer(ex, entry, form)))
+        Step::Wait(Box::pin(answer(ex, &self.listings, entry, form)))
     }
 }
 
@@ -119,10 +133,22 @@ fn wanted_form(ex: &Exchange) -> Form {
     }
 }
 
-async fn answer(ex: &mut Exchange, entry: Rc<Entry>, form: Form) -> Step<'static> {
-    match list(ex, &entry, form).await {
-        Ok(body) => answer_with(ex, body, form),
-        Err(error) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
+/// Makes the listing, unless its client leaves before it is there.
+async fn answer(
+    ex: &mut Exchange,
+    listings: &Listings,
+    entry: Rc<Entry>,
+    form: Form,
+) -> Step<'static> {
+    let made = tokio::select! {
+        biased;
+        made = list(ex, listings, &entry, form) => Ok(made),
+        fault = ex.client_gone() => Err(fault),
+    };
+    match made {
+        Ok(Ok(body)) => answer_with(ex, body, form),
+        Ok(Err(error)) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
+        Err(fault) => ex.fail(fault),
     }
     Step::Answered
 }
@@ -184,7 +210,12 @@ fn tag_of(ex: &Exchange, body: &Body) -> Option<String> {
 }
 
 /// Reads the directory as far as needed before the first byte is sent.
-async fn list(ex: &Exchange, entry: &Entry, form: Form) -> std::io::Result<Body> {
+async fn list(
+    ex: &Exchange,
+    listings: &Listings,
+    entry: &Entry,
+    form: Form,
+) -> std::io::Result<Body> {
     let settings = Rc::clone(&ex.settings);
     let listing = settings.module::<ListingSettings>();
     let is_head = ex.request.is_head();
@@ -196,16 +227,26 @@ async fn list(ex: &Exchange, entry: &Entry, form: Form) -> std::io::Result<Body>
         return Ok(Body::Stream(Box::new(Untold)));
     }
     if !listing.sort {
-        let rendering = rendering(ex, form, None).await;
-        return Ok(Body::Stream(Box::new(stream::Listing::live(rendering, dir))));
+        return Ok(as_it_is_read(ex, form, dir).await);
     }
-    let entries = Rc::new(collect(ex, listing, dir).await?);
+    let Some(entries) = collect(ex, listings, listing, dir).await? else {
+        let text = "dir-listing.max-memory: a long listing is sent without being sorted";
+        ex.log(Level::Warning, text);
+        let dir = open(ex).await?;
+        return Ok(as_it_is_read(ex, form, dir).await);
+    };
+    let entries = Rc::new(entries);
     if entries.totals.truncated {
         let text = format!("more than {} entries: the listing is cut", entries::ENTRIES_MAX);
         ex.log(Level::Warning, &text);
     }
     remember(ex, entry, &entries);
     Ok(render(rendering(ex, form, Some(&entries)).await, entries))
+}
+
+async fn as_it_is_read(ex: &Exchange, form: Form, dir: ReadDir) -> Body {
+    let rendering = rendering(ex, form, None).await;
+    Body::Stream(Box::new(stream::Listing::live(rendering, dir)))
 }
 
 async fn open(ex: &Exchange) -> std::io::Result<ReadDir> {
@@ -220,23 +261,46 @@ fn directory(ex: &Exchange) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
 
+/// All entries, sorted; `None` when they would be more than listings may hold. What goes on for
+/// more than one batch waits for its turn.
 async fn collect(
     ex: &Exchange,
+    listings: &Listings,
     listing: &ListingSettings,
     mut dir: ReadDir,
-) -> std::io::Result<Entries> {
+) -> std::io::Result<Option<Entries>> {
+    let memory_max = memory::within(listing.memory_bytes_max, PART_OF_LIMIT);
     let mut gathered = Gathered::default();
+    let mut held = listings.begin();
+    let (mut batches, mut turn) = (0_u64, None);
     'reading: while let Some(batch) = dir.next_batch().await? {
         for entry in batch.iter().filter(|entry| is_shown(listing, entry)) {
             if !gathered.push(entry) {
                 break 'reading;
             }
         }
+        batches += 1;
+        if batches > 1 && turn.is_none() {
+            turn = Some(listings.turn(listing.made_max).await);
+        }
+        if gathered.len() > WHOLE_ENTRIES_MAX && !held.grow_to(gathered.bytes(), memory_max) {
+            return Ok(None);
+        }
     }
     if gathered.len() <= SORT_HERE_ENTRIES_MAX {
-        return Ok(gathered.sorted());
+        return Ok(Some(gathered.sorted(Some(held))));
     }
-    ex.services.engine.run(move || gathered.sorted()).await
+    let asker = Arc::new(());
+    let waits = Arc::downgrade(&asker);
+    let sort = move || {
+        let _turn = turn;
+        // Nobody looks at them once the one who asked has gone.
+        let gathered = if waits.strong_count() > 0 { gathered } else { Gathered::default() };
+        gathered.sorted(Some(held))
+    };
+    let sorted = ex.services.engine.compute(sort).await;
+    drop(asker);
+    sorted.map(Some)
 }
 
 /// A listing kept for `dir-listing.cache`, with the directory's stat-cache entry: when the

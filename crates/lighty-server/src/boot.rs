@@ -17,12 +17,14 @@ use lighty_core::settings::ServerSettings;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
+use lighty_io::memory;
 use lighty_io::panics;
 use lighty_io::pool::{Lane, ThreadPool};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
 use lighty_modules::auth::Keeper;
+use lighty_modules::dirlisting::Listings;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::configured;
@@ -115,6 +117,8 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         page_places: Places::default(),
         upstreams: Arc::clone(&upstreams),
         keeper: Keeper::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
+        listings: Listings::default(),
+        memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
     };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
     let crew = Crew { workers, fds, log: log.clone(), shared };

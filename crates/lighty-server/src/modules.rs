@@ -21,7 +21,7 @@ use lighty_modules::{
     cgi::Cgi,
     chunked::Chunked,
     deflate::Deflate,
-    dirlisting::DirListing,
+    dirlisting::{DirListing, Listings},
     evasive::{Evasive, EvasiveUser},
     evhost::Evhost,
     expire::Expire,
@@ -89,6 +89,9 @@ pub struct Shared {
     pub keeper: Arc<Keeper>,
     /// Databases of locks and properties.
     pub stores: Stores,
+    pub listings: Listings,
+    /// What one worker may take of the memory that the process may have, if that has a limit.
+    pub memory_share: Option<u64>,
 }
 
 /// Every directive of this build.
@@ -156,11 +159,11 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.if_set(Ssi::new(&shared.page_places)),
         asked.for_one(FlvStreaming),
         always(StaticFile),
-        always(DirListing),
+        always(DirListing::new(&shared.listings)),
         asked.for_one(Expire),
         asked.for_one(Usertrack),
         // Filters: what comes later filters what comes out of those before.
-        asked.for_one(Deflate::default()),
+        asked.for_one(Deflate::new(shared.memory_share)),
         asked.for_one(Chunked),
         asked.for_one(AccessLog::new(&shared.access_logs)),
     ];

@@ -249,7 +249,11 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
     let cache_limits = CacheLimits {
         entries_max: setup.stat_entries_max,
         small_file_bytes_max: server.stat_cache_small_file_bytes,
-        small_total_bytes_max: server.stat_cache_small_total_bytes,
+        small_total_bytes_max: setup.shared.memory_share.map_or(
+            server.stat_cache_small_total_bytes,
+            // In a tight control group most is for what requests take.
+            |share| server.stat_cache_small_total_bytes.min(share / 8),
+        ),
         ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);

@@ -11,6 +11,7 @@ use lighty_core::{Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
 use lighty_io::forbidden;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
+use lighty_io::memory;
 use lighty_io::panics;
 use lighty_io::send::Sender;
 use lighty_io::ticks::Ticks;
@@ -372,6 +373,7 @@ impl Worker {
             self.services.stat_cache.sweep();
             self.services.sweep_roots();
             self.sender.trim();
+            memory::settle();
             forbidden::take_news().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());

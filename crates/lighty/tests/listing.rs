@@ -148,3 +148,72 @@ fn a_long_directory_is_streamed_whole_and_holds_nobody_up() {
     let json = server.get_with("/long/", "Accept: application/json\r\n");
     assert_eq!(json.text().matches("\"name\":").count(), FILES);
 }
+
+/// A directory `long` of so many names, each of 60 bytes.
+fn with_names(setup: Setup, count: u32) -> Setup {
+    let directory = setup.root("long");
+    fs::create_dir(&directory).expect("a directory");
+    for number in 0..count {
+        fs::File::create(directory.join(format!("{number:060}"))).expect("a file");
+    }
+    setup
+}
+
+#[test]
+fn a_listing_whose_client_has_left_is_given_up() {
+    const ASKED: u32 = 20;
+    let setup = listed().config("dir-listing.max-concurrent = 1");
+    let server = with_names(setup, 20_000).start();
+    let before = server.cpu_time();
+    assert_eq!(server.get("/long/").status, 200);
+    let one = server.cpu_time() - before;
+    for _ in 0..ASKED {
+        let mut client = server.connect();
+        client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.reset();
+    }
+    // It comes behind them all.
+    assert_eq!(server.get("/long/").status, 200);
+    let all = server.cpu_time() - before;
+    assert!(all < one * (2 + ASKED / 2), "{one:?} for one, {all:?} for all");
+}
+
+#[test]
+fn a_listing_for_which_there_is_no_room_is_sent_as_it_is_read() {
+    // 2000 names of 60 bytes, 28 for the rest: 172 KB.
+    for (kbytes, is_sorted) in [(100, false), (250, true)] {
+        let setup = listed().config(&format!("dir-listing.max-memory = {kbytes}"));
+        let server = with_names(setup, 2000).start();
+        let json = server.get_with("/long/", "Accept: application/json\r\n");
+        let names: Vec<&str> = json
+            .text()
+            .split("\"name\":")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').nth(1))
+            .collect();
+        assert_eq!(names.len(), 2000);
+        let log = server.log();
+        assert_eq!(names.is_sorted(), is_sorted, "{kbytes} KB: {log}");
+        assert_eq!(!log.contains("dir-listing.max-memory"), is_sorted, "{kbytes} KB: {log}");
+    }
+}
+
+#[test]
+fn what_a_long_listing_held_is_given_back() {
+    let server = with_names(listed(), 100_000).start();
+    assert_eq!(server.get("/none").status, 404);
+    let before = server.resident_kib();
+    let mut client =
+        lighty_testkit::client::Client::tcp_with_receive_buffer(server.address(), 4096);
+    client.set_deadline(Duration::from_secs(60));
+    client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response_head().status, 200);
+    // 88 bytes for each name.
+    let held = server.resident_kib();
+    assert!(held > before + 7 * 1024, "{before} KiB before, {held} now");
+    client.reset();
+    let given_back = lighty_testkit::wait_until(Duration::from_secs(60), || {
+        server.resident_kib() < before + 4 * 1024
+    });
+    assert!(given_back, "{before} KiB before, {} after", server.resident_kib());
+}

@@ -434,7 +434,10 @@ fn stat_cache() -> Vec<Row> {
         .scope(Scope::Server)
         .default("32768")
         .since("lighty 0.1")
-        .doc("KB of file contents that each worker's stat cache may hold.")
+        .doc(
+            "KB of file contents that each worker's stat cache may hold. It is never more than an \
+             eighth of the worker's part of what the control group lets the server have.",
+        )
         .example("server.stat-cache-memory = 131072"),
     ]
 }

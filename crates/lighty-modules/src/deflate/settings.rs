@@ -171,8 +171,9 @@ fn how() -> Vec<Row> {
              half a MB for gzip and deflate, 7 for br, 4 for zstd, 8 for bzip2, and a block's \
              input and output for each, at the default parameters. A body of which it is known \
              that it is short takes less (100 KB with br: 4 MB), a high level more (br at 9: 39 \
-             MB, zstd at 12: 59). An answer for which there is no room is sent as it is. 0: \
-             nothing is compressed but what is short.",
+             MB, zstd at 12: 59). It is never more than a quarter of the worker's part of what \
+             the control group lets the server have. An answer for which there is no room is sent \
+             as it is. 0: nothing is compressed but what is short.",
         )
         .example("deflate.max-memory = 65536"),
         Row::bool("deflate.debug", |s, on| own(s).debug = on)

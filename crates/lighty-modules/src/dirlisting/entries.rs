@@ -1,9 +1,11 @@
-//! The names of a directory in little memory: one arena for the names, 24 bytes for the rest.
+//! The names of a directory in little memory: arenas for the names, 28 bytes for the rest.
 
 use lighty_http::uri::ParseOpts;
 use lighty_io::file::{DirEntry, FileKind};
 
-/// Entries of one listing at most. A million take about 50 MB; a page of that length is of no use
+use super::room::Held;
+
+/// Entries of one listing at most. A million take some 40 MB; a page of that length is of no use
 /// to anybody, so what is beyond is left out and the page says so.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
@@ -31,7 +33,7 @@ impl Reach {
     }
 }
 
-/// Entries of one segment while the directory is read.
+/// Entries of one segment.
 const SEGMENT_ENTRIES: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +56,8 @@ pub(super) struct Totals {
     pub(super) truncated: bool,
 }
 
-/// Some entries; where their names begin is counted from the first one's.
+/// Some entries, all of [`SEGMENT_ENTRIES`] but in the last one; where their names begin is counted
+/// from the first one's.
 #[derive(Debug, Default)]
 struct Segment {
     names: Vec<u8>,
@@ -67,6 +70,7 @@ struct Segment {
 pub(super) struct Gathered {
     full: Vec<Segment>,
     last: Segment,
+    full_bytes: u64,
     totals: Totals,
 }
 
@@ -90,7 +94,7 @@ impl Gathered {
             return false;
         }
         if self.last.packed.len() >= SEGMENT_ENTRIES {
-            self.full.push(std::mem::take(&mut self.last));
+            self.close_segment();
         }
         let (size, mtime_s) = (entry.meta.size, entry.meta.mtime_s);
         let name_start = self.last.names.len() as u32;
@@ -110,55 +114,76 @@ impl Gathered {
         self.totals.directories + self.totals.files
     }
 
-    /// In one piece, directories first, then by the bytes of the name.
-    pub(super) fn sorted(self) -> Entries {
-        let totals = self.totals;
-        let Segment { names, mut packed } = self.joined();
-        let name = |packed: &Packed| name_of(&names, packed);
-        packed.sort_unstable_by(|a, b| {
-            b.is_directory.cmp(&a.is_directory).then_with(|| name(a).cmp(name(b)))
+    /// Bytes that they take, sorted or not.
+    pub(super) fn bytes(&self) -> u64 {
+        self.full_bytes + self.last.bytes()
+    }
+
+    fn close_segment(&mut self) {
+        let mut segment = std::mem::take(&mut self.last);
+        segment.names.shrink_to_fit();
+        segment.packed.shrink_to_fit();
+        self.full_bytes += segment.bytes();
+        self.full.push(segment);
+    }
+
+    /// Directories first, then by the bytes of the name. What they hold is `held` as long as there
+    /// are entries.
+    pub(super) fn sorted(mut self, held: Option<Held>) -> Entries {
+        self.close_segment();
+        let Self { full: segments, totals, .. } = self;
+        let place = |index: u32| place_of(&segments, index as usize);
+        let count = segments.iter().map(|segment| segment.packed.len()).sum::<usize>();
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        order.sort_unstable_by(|a, b| {
+            let ((a_is, a_name), (b_is, b_name)) = (sort_key(place(*a)), sort_key(place(*b)));
+            b_is.cmp(&a_is).then_with(|| a_name.cmp(b_name))
         });
-        Entries { names, packed, totals }
+        Entries { segments, order, totals, _held: held }
     }
+}
 
-    fn joined(self) -> Segment {
-        let mut whole = Segment {
-            names: Vec::with_capacity(self.segments().map(|segment| segment.names.len()).sum()),
-            packed: Vec::with_capacity(self.len()),
-        };
-        for Segment { names, packed } in self.full.into_iter().chain([self.last]) {
-            let base = whole.names.len() as u32;
-            whole.names.extend_from_slice(&names);
-            let moved = |packed: Packed| Packed { name_start: base + packed.name_start, ..packed };
-            whole.packed.extend(packed.into_iter().map(moved));
-        }
-        whole
+impl Segment {
+    /// With what the order of the entries will take.
+    fn bytes(&self) -> u64 {
+        let each = size_of::<Packed>() + size_of::<u32>();
+        (size_of::<Self>() + self.names.capacity() + self.packed.capacity() * each) as u64
     }
+}
 
-    fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.full.iter().chain([&self.last])
-    }
+type Place<'a> = Option<(&'a Segment, &'a Packed)>;
+
+fn place_of(segments: &[Segment], index: usize) -> Place<'_> {
+    let segment = segments.get(index / SEGMENT_ENTRIES)?;
+    Some((segment, segment.packed.get(index % SEGMENT_ENTRIES)?))
+}
+
+fn sort_key(place: Place<'_>) -> (bool, &[u8]) {
+    place.map_or((false, &[]), |(segment, packed)| {
+        (packed.is_directory, name_of(&segment.names, packed))
+    })
 }
 
 /// The entries of a directory, sorted, and their totals.
 #[derive(Debug)]
 pub(super) struct Entries {
-    names: Vec<u8>,
-    packed: Vec<Packed>,
+    segments: Vec<Segment>,
+    order: Vec<u32>,
     pub(super) totals: Totals,
+    _held: Option<Held>,
 }
 
 impl Entries {
     /// Number of entries.
     pub(super) fn len(&self) -> usize {
-        self.packed.len()
+        self.order.len()
     }
 
     /// The entry at an index.
     pub(super) fn get(&self, index: usize) -> Option<Item<'_>> {
-        let packed = self.packed.get(index)?;
+        let (segment, packed) = place_of(&self.segments, *self.order.get(index)? as usize)?;
         Some(Item {
-            name: name_of(&self.names, packed),
+            name: name_of(&segment.names, packed),
             is_directory: packed.is_directory,
             size: packed.size,
             mtime_s: packed.mtime_s,
@@ -213,7 +238,7 @@ pub(super) mod tests {
         ] {
             assert!(gathered.push(&entry(name.as_bytes(), kind, 7)));
         }
-        let entries = gathered.sorted();
+        let entries = gathered.sorted(None);
         assert_eq!(names(&entries), [&b"y"[..], b"z", b"a.txt", b"b.txt"]);
         let Totals { directories, files, bytes, .. } = entries.totals;
         assert_eq!((directories, files, bytes), (2, 2, 14));
@@ -229,10 +254,14 @@ pub(super) mod tests {
             }
             let mut expected: Vec<_> = (0..count).map(name).collect();
             expected.sort();
-            let entries = gathered.sorted();
+            gathered.close_segment();
+            let taken = gathered.bytes();
+            let entries = gathered.sorted(None);
             assert!(names(&entries).into_iter().eq(expected.iter().map(String::as_bytes)));
-            assert_eq!(entries.packed.capacity(), count);
-            assert_eq!(entries.names.capacity(), expected.concat().len());
+            let (names, entries) = (expected.concat().len(), count as u64);
+            let segments = entries / SEGMENT_ENTRIES as u64 + 1;
+            let least = names as u64 + 28 * entries;
+            assert!((least..=least + 64 * segments).contains(&taken), "{taken} of {least}");
         }
         assert_eq!(size_of::<Packed>(), 24);
     }
@@ -245,13 +274,13 @@ pub(super) mod tests {
         }
         assert!(!gathered.totals.truncated);
         assert!(!gathered.push_within(&entry(b"d", FileKind::File, 1), 3));
-        let entries = gathered.sorted();
+        let entries = gathered.sorted(None);
         assert!(entries.totals.truncated);
         assert_eq!(entries.len(), 3);
     }
 
     #[test]
     fn arenas_stay_addressable() {
-        assert!(ENTRIES_MAX * 255 < u32::MAX as usize);
+        assert!(SEGMENT_ENTRIES * 255 < u32::MAX as usize && ENTRIES_MAX < u32::MAX as usize);
     }
 }

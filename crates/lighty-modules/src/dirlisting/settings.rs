@@ -23,6 +23,10 @@ pub(super) struct ListingSettings {
     pub(super) sort: bool,
     /// Seconds; `None`: no `Cache-Control`.
     pub(super) max_age_s: Option<u32>,
+    /// Long listings that are made at once.
+    pub(super) made_max: usize,
+    /// What all of them hold.
+    pub(super) memory_bytes_max: u64,
 }
 
 /// A file whose text stands above or below the table.
@@ -57,6 +61,8 @@ impl Default for ListingSettings {
             auto_layout: true,
             sort: true,
             max_age_s: None,
+            made_max: 4,
+            memory_bytes_max: 64 << 20,
         }
     }
 }
@@ -94,6 +100,7 @@ fn row(row: Row) -> Row {
 /// Rows of the directive table.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = what_is_listed();
+    rows.extend(what_they_take());
     rows.extend(how_it_looks());
     rows.extend(inserts());
     rows
@@ -110,7 +117,8 @@ fn what_is_listed() -> Vec<Row> {
                  `type` (`directory` or `file`), `size` in bytes and `mtime` in seconds since \
                  1970. A name that `server.http-parseopts` lets no URL have (by default one with \
                  control characters, or with bytes that UTF-8 never has) is shown without a \
-                 link, and has `\"fetchable\": false` in the array. A listing shows at most 1,000,000 entries unless it is unsorted.",
+                 link, and has `\"fetchable\": false` in the array. A listing shows at most 1,000,000 \
+                 entries unless it is unsorted.",
             )
             .example("dir-listing.activate = \"enable\""),
         row(Row::parsed("dir-listing.exclude", Kind::List, parse_patterns, |s, patterns| {
@@ -143,6 +151,33 @@ fn what_is_listed() -> Vec<Row> {
              `path` of lighttpd 1.4 is accepted and not needed: the cache is in memory.",
         )
         .example("dir-listing.cache = ( \"max-age\" => 15 )"),
+    ]
+}
+
+fn what_they_take() -> Vec<Row> {
+    vec![
+        row(Row::int("dir-listing.max-concurrent", 1..=1024, |s, n| {
+            of(s).made_max = usize::try_from(n).unwrap_or(1);
+        }))
+        .since("lighty 0.1")
+        .default("4")
+        .doc(
+            "Long listings (of more than 512 names) that are read and sorted at a time, by all \
+             workers together; others wait for their turn. One whose client has left is given up.",
+        )
+        .example("dir-listing.max-concurrent = 2"),
+        row(Row::int("dir-listing.max-memory", 0..=1 << 30, |s, n| {
+            of(s).memory_bytes_max = (n as u64).saturating_mul(1024);
+        }))
+        .since("lighty 0.1")
+        .default("65536")
+        .doc(
+            "KB that the long listings of all workers hold until they are sent: 28 bytes and its \
+             name for each entry. It is never more than a quarter of what the control group lets \
+             the server have. A listing for which there is no room is sent unsorted, as the \
+             directory is read, and a warning is logged.",
+        )
+        .example("dir-listing.max-memory = 16384"),
     ]
 }
 

@@ -1,0 +1,96 @@
+//! How much memory the process takes, and that it lives with little.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lighty_testkit::client::Client;
+use lighty_testkit::content::pattern;
+use lighty_testkit::lighty;
+
+/// A control group of a test, removed with what is in it.
+struct Group(PathBuf);
+
+impl Group {
+    /// One with so much memory; `None` where control groups cannot be made (no root, a container).
+    fn with_memory(bytes: u64) -> Option<Self> {
+        let root = Path::new("/sys/fs/cgroup");
+        let name = format!("lighty-test-{}", std::process::id());
+        for (tree, file) in
+            [(root.join("memory"), "memory.limit_in_bytes"), (root.into(), "memory.max")]
+        {
+            let group = tree.join(&name);
+            if fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let group = Self(group);
+            if fs::write(group.0.join(file), bytes.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    fn has_killed(&self) -> bool {
+        ["memory.oom_control", "memory.events"].iter().any(|file| {
+            let text = fs::read_to_string(self.0.join(file)).unwrap_or_default();
+            text.lines()
+                .any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let gone = || fs::remove_dir(&self.0).is_ok();
+        lighty_testkit::wait_until(Duration::from_secs(20), gone);
+    }
+}
+
+#[test]
+fn a_tight_control_group_is_lived_in() {
+    let Some(group) = Group::with_memory(64 << 20) else { return };
+    let procs = group.0.join("cgroup.procs");
+    let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", procs.display());
+    let setup = lighty!()
+        .through(["sh", "-c", &enter])
+        .config(
+            "server.max-worker = 2
+             dir-listing.activate = \"enable\"
+             deflate.enabled = \"enable\"
+             deflate.mimetypes = ( \"text/\" )
+             deflate.allowed-encodings = ( \"br\", \"zstd\" )
+             mimetype.assign = ( \".txt\" => \"text/plain\" )",
+        )
+        .file("noise.txt", pattern(0, 24 << 20));
+    fs::create_dir(setup.root("long")).expect("a directory");
+    for number in 0..80_000 {
+        fs::File::create(setup.root(&format!("long/{number:0200}"))).expect("a file");
+    }
+    let server = setup.start();
+    let ask = |head: &str| {
+        let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
+        client.set_deadline(Duration::from_secs(120));
+        client.send(format!("{head}\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.response_head().status, 200);
+        client
+    };
+    // All of them are on their way at once.
+    let mut clients = Vec::new();
+    for coding in ["br", "zstd"] {
+        for _ in 0..20 {
+            let head = format!("GET /noise.txt HTTP/1.1\r\nAccept-Encoding: {coding}");
+            clients.push(ask(&head));
+        }
+    }
+    for _ in 0..4 {
+        clients.push(ask("GET /long/ HTTP/1.1"));
+    }
+    let page = server.get("/long/");
+    assert_eq!(page.text().matches("<tr").count().min(80_000), 80_000);
+    drop(clients);
+    assert_eq!(server.get("/none").status, 404);
+    assert!(!group.has_killed(), "{}", server.log());
+    server.await_log("dir-listing.max-memory");
+    drop(server);
+}

@@ -1,7 +1,7 @@
 # Each target is one script: read it to see what happens.
 .PHONY: run test lint bench fuzz dist
 
-run:            ## build the release binary and serve the example site on http://127.0.0.1:8080/
+run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
 
 test:           ## everything that must pass

@@ -130,6 +130,17 @@ impl Diagnostics {
         }
     }
 
+    /// Makes errors of the warnings with these codes.
+    pub fn make_strict(&mut self, codes: &[&str]) {
+        for diagnostic in &mut self.list {
+            if diagnostic.level == Level::Warning && codes.contains(&diagnostic.code) {
+                diagnostic.level = Level::Error;
+                self.warnings -= 1;
+                self.errors += 1;
+            }
+        }
+    }
+
     /// Whether the configuration cannot be used.
     pub fn has_errors(&self) -> bool {
         self.errors > 0

@@ -39,6 +39,12 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::transport::{Peer, Stream};
 
+/// Whether this machine has the address: nobody listens on another one.
+pub fn is_of_this_machine(ip: std::net::IpAddr) -> bool {
+    let bound = std::net::UdpSocket::bind((ip, 0));
+    bound.err().is_none_or(|error| error.kind() != io::ErrorKind::AddrNotAvailable)
+}
+
 /// The backlog asked for when nothing else is configured; the kernel cuts it to
 /// net.core.somaxconn.
 pub const LISTEN_BACKLOG_DEFAULT: i32 = 1_024;

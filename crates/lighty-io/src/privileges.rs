@@ -195,6 +195,24 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The first port that anybody may listen on.
+pub fn first_free_port() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
+}
+
+/// Whether this process has the right to listen on a port. Port 0 is any free one.
+pub fn may_listen_on(port: u16) -> bool {
+    const NET_BIND_SERVICE: u32 = 10;
+    if port == 0 || port >= first_free_port() {
+        return true;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    effective.map_or_else(is_root, |set| set >> NET_BIND_SERVICE & 1 == 1)
+}
+
 /// The groups that somebody belongs to, for a process that is to become that user; to be asked
 /// before the fork, for it reads /etc.
 pub(crate) fn groups_of(identity: &Identity) -> io::Result<Vec<libc::gid_t>> {

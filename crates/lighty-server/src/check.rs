@@ -1,6 +1,8 @@
 //! What is checked of a configuration beside each directive by itself; the deep check behind
 //! `-tt`, which opens what the configuration names and binds nothing; and the probes behind `-V`.
 
+mod machine;
+
 use std::path::Path;
 
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
@@ -61,7 +63,31 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         let place = check.place("server.username").or(check.place("server.groupname"));
         check.report(place, format!("server.username, server.groupname: {error}"));
     }
+    machine::look(&mut check, chroot);
     check.problems
+}
+
+/// What the process may do at a moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    is_root: bool,
+}
+
+impl Rights {
+    /// At this one.
+    pub fn now() -> Self {
+        Self { is_root: privileges::is_root() }
+    }
+}
+
+/// What a start failed on, as [`deep`] finds it. A process that has given up the rights it began
+/// with, or has another root, sees less than is there and finds nothing.
+pub fn after_failed_start(config: &Config<Settings>, began_with: Rights) -> Vec<Diagnostic> {
+    let has_other_root = config.global().server.chroot.is_some() && began_with.is_root;
+    if began_with != Rights::now() || has_other_root {
+        return Vec::new();
+    }
+    deep(config).into_iter().filter(|finding| finding.level == Level::Error).collect()
 }
 
 /// Every text that some block gives a directive, and where.
@@ -85,8 +111,15 @@ impl Check<'_> {
     }
 
     fn report(&mut self, span: Option<Span>, message: String) {
-        let (level, code) = (Level::Error, "machine");
-        let (help, notes) = (None, Vec::new());
+        self.say(Level::Error, span, message);
+    }
+
+    fn warn(&mut self, span: impl Into<Option<Span>>, message: String) {
+        self.say(Level::Warning, span.into(), message);
+    }
+
+    fn say(&mut self, level: Level, span: Option<Span>, message: String) {
+        let (code, help, notes) = ("machine", None, Vec::new());
         self.problems.push(Diagnostic { level, code, message, span, help, notes });
     }
 

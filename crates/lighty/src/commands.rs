@@ -105,15 +105,25 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
                 .into(),
         ));
     }
-    start(load(cli)?)
+    start(cli, load_with_sources(cli)?)
 }
 
-fn start(config: Config<Settings>) -> Result<(), Failure> {
-    boot::run(Arc::new(config)).map_err(|error| Failure::Says(error.to_string()))
+/// Runs the server. Where that fails for something that the configuration names, it is said where
+/// it was written.
+fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<(), Failure> {
+    let config = Arc::new(config);
+    let rights = check::Rights::now();
+    boot::run(Arc::clone(&config)).map_err(|error| {
+        let mut findings = Diagnostics::default();
+        check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
+        findings.sort();
+        report_diagnostics(cli, &findings, &sources);
+        Failure::Says(error.to_string())
+    })
 }
 
 fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
-    start(load_text(cli, name, text)?)
+    start(cli, load_text(cli, name, text)?)
 }
 
 /// The table of this build.
@@ -140,12 +150,17 @@ fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> 
     load_main(cli, &Main::File(path))
 }
 
-fn load_text(cli: &Cli, name: &str, text: &str) -> Result<Config<Settings>, Failure> {
-    load_main(cli, &Main::Text { name, text: text.as_bytes() }).map(|(config, _)| config)
+fn load_text(cli: &Cli, name: &str, text: &str) -> Result<(Config<Settings>, Sources), Failure> {
+    load_main(cli, &Main::Text { name, text: text.as_bytes() })
 }
 
+/// Warnings that strictness makes errors of: a directive that does nothing here, and what the
+/// machine lacks.
+const STRICT: [&str; 3] = ["unknown-directive", "not-yet", "machine"];
+
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
-    let options = LoadOptions { strict: cli.strict };
+    // What strictness makes an error of keeps nothing else from being looked at.
+    let options = LoadOptions { strict: false };
     let (mut config, mut diagnostics, sources) =
         lighty_config::load(&FsLoader, main, &table(), options);
     if let Some(config) = &mut config {
@@ -154,6 +169,10 @@ fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), 
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
         check::deep(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
+    if cli.strict {
+        diagnostics.make_strict(&STRICT);
+    }
+    diagnostics.sort();
     report_diagnostics(cli, &diagnostics, &sources);
     match config {
         Some(config) if !diagnostics.has_errors() => Ok((config, sources)),

@@ -109,6 +109,102 @@ fn deep_checking_finds_what_is_not_there_and_binds_nothing() {
 }
 
 #[test]
+fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
+    for (line, words, level) in [
+        (
+            "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/no/program -b\" )) )",
+            "/no/program",
+            "error",
+        ),
+        ("scgi.server = ( \"/x\" => (( \"bin-path\" => \"/etc/passwd\" )) )", "chmod +x", "error"),
+        ("cgi.assign = ( \".pl\" => \"/no/perl\" )", "/no/perl", "warning"),
+        ("server.bind := \"192.0.2.1\"", "does not have the address", "error"),
+        ("$SERVER[\"socket\"] == \"192.0.2.1:81\" { }", "does not have the address", "error"),
+        ("auth.backend.plain.userfile = \"@DIR@/no-users\"", "no-users", "error"),
+        ("auth.backend.htdigest.userfile = \"@DIR@/no-users\"", "no-users", "error"),
+        ("alias.url = ( \"/a/\" => \"@DIR@/no-alias/\" )", "no-alias", "warning"),
+        ("server.errorfile-prefix = \"@DIR@/no-pages/\"", "No such file", "warning"),
+        ("server.errorfile-prefix = \"@DIR@/root/status-\"", "status-404.html", "warning"),
+        ("deflate.cache-dir = \"@DIR@/no-cache\"", "no-cache", "warning"),
+        (
+            "fastcgi.server = ( \".x\" => (( \"socket\" => \"@DIR@/no.sock\" )) )",
+            "no.sock",
+            "warning",
+        ),
+        (
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"unix:@DIR@/no.sock\" )",
+            "no.sock",
+            "warning",
+        ),
+    ] {
+        let setup = lighty!().config(line);
+        let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "the language alone is in order: {line}: {said}");
+        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, i32::from(level == "error"), "{line}: {said}");
+        assert!(said.contains(level) && said.contains(words), "{line}: {said}");
+        assert!(said.contains("^^^"), "with the place: {line}: {said}");
+        let (code, _, _) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line}");
+    }
+    let fine = lighty!().file("status-404.html", "gone").file("../users", "kim:secret\n").config(
+        "cgi.assign = ( \".sh\" => \"/bin/sh\", \".cgi\" => \"\" )
+             fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/bin/true\" )) )
+             auth.backend.plain.userfile = \"@DIR@/users\"
+             alias.url = ( \"/a/\" => \"@DIR@/root/\" )
+             server.errorfile-prefix = \"@DIR@/root/status-\"
+             deflate.cache-dir = \"@DIR@\"",
+    );
+    let (code, _, said) = fine.run(&["-tt", "--strict", "-f", "@CONF@"]);
+    assert_eq!((code, &*said), (0, ""));
+}
+
+#[test]
+fn low_ports_take_a_right() {
+    let setup = lighty!()
+        .without_listener()
+        .config("server.bind = \"127.0.0.1\"\nserver.port = 81")
+        .through(["setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service"]);
+    let path = setup.write_config();
+    let mut server = setup.spawn(&["-tt", "-f", path.to_str().expect("UTF-8")]);
+    drop(server.await_exit(std::time::Duration::from_secs(20)));
+    let said = server.log();
+    let port_start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let is_low =
+        port_start.is_ok_and(|text| text.trim().parse().is_ok_and(|first: u16| first > 81));
+    assert_eq!(said.contains("CAP_NET_BIND_SERVICE"), is_low, "{said}");
+}
+
+#[test]
+fn strictness_hides_nothing_and_nothing_is_no_configuration() {
+    let setup = lighty!()
+        .config("no.such-directive = 1")
+        .config("server.document-root := \"@DIR@/no-such-directory\"");
+    let (code, _, said) = setup.run(&["-tt", "--strict", "-f", "@CONF@"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("no.such-directive") && said.contains("no-such-directory"), "{said}");
+    let empty = setup.directory().join("empty.conf");
+    std::fs::write(&empty, "# nothing\n").expect("written");
+    let (code, out, said) = setup.run(&["-tt", "-f", empty.to_str().expect("UTF-8")]);
+    assert_eq!((code, &*out), (1, ""));
+    assert!(said.contains("server.document-root is not set"), "{said}");
+}
+
+#[test]
+fn a_start_that_fails_shows_the_place() {
+    for (line, words) in [
+        ("server.bind := \"192.0.2.1\"", "does not have the address"),
+        ("server.document-root := \"@DIR@/no-such-directory\"", "no-such-directory"),
+        ("server.errorlog = \"@DIR@/no/such/error.log\"", "the directory does not exist"),
+    ] {
+        let (code, _, said) = lighty!().config(line).run(&["-D", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line}");
+        assert!(said.contains("^^^") && said.contains(words), "{line}: {said}");
+        assert!(said.contains("lighty.conf:"), "{line}: {said}");
+    }
+}
+
+#[test]
 fn words_of_a_list_are_checked_and_suggested() {
     for (line, words) in [
         ("server.event-handler = \"linux-sysepol\"", "did you mean \"linux-sysepoll\"?"),

@@ -70,7 +70,7 @@ impl Site {
         let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
         let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
         let log = Log::new(errors.handle(), Level::Error, false);
-        let modules = ModuleList::new(vec![Rc::new(DirListing)]);
+        let modules = ModuleList::new(vec![Rc::new(DirListing::new(&Listings::default()))]);
         let services = Services::new(Arc::new(config), clock.clone(), engine, cache, log, modules);
         Site { services: Rc::new(services), clock }
     }

@@ -492,6 +492,28 @@ fn fields_with_other_names_reach_programs_unless_they_collide() {
     assert!((1..=2).contains(&lines), "{}", lighty.log());
 }
 
+/// What an authorizer lets the program know (`Variable-NAME`) has a name as other variables have.
+#[test]
+fn what_an_authorizer_says_becomes_variables() {
+    const LEAVE: &str =
+        "<?php header('Variable-my-note.x: from leave'); header('Variable-who: jo');";
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let keys = fpm.listen().host_keys();
+    let server = lighty!()
+        .config(&format!(
+            "fastcgi.server = ( \"/private/\" => ( ( {keys}, \"mode\" => \"authorizer\", \
+             \"check-local\" => \"disable\", \"docroot\" => \"@DIR@/leave\" ) ),\n\
+             \".php\" => ( ( {keys} ) ) )"
+        ))
+        .file("private/a.php", PAGE)
+        .file("../leave/private/a.php", LEAVE)
+        .start();
+    let answer = server.get("/private/a.php");
+    for line in ["MY_NOTE_X=from leave", "WHO=jo"] {
+        assert!(answer.text().lines().any(|l| l == line), "{line}: {answer:?}");
+    }
+}
+
 /// `SERVER_NAME` is the server's own name where it has one, also where the client names none.
 #[test]
 fn the_servers_name_is_what_the_configuration_says() {

@@ -74,6 +74,8 @@ pub struct Explanation {
     pub conditions: Vec<ConditionReport>,
     /// All directives that are set and apply, sorted by name.
     pub directives: Vec<DirectiveReport>,
+    /// What became of the request: names and values, in their order.
+    pub answer: Vec<(&'static str, String)>,
 }
 
 /// A condition as a request finds it.
@@ -116,7 +118,7 @@ impl<S> Config<S> {
             add(&mut directives, setting, place(setting.key_span));
         }
         directives.sort_by_key(|directive| directive.name);
-        Explanation { conditions, directives }
+        Explanation { conditions, directives, answer: Vec::new() }
     }
 
     fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
@@ -213,6 +215,12 @@ impl Explanation {
                 let _ = writeln!(out, "    instead of {value}  ({place})");
             }
         }
+        if !self.answer.is_empty() {
+            out.push_str("\nAnswer\n");
+        }
+        for (name, value) in &self.answer {
+            let _ = writeln!(out, "  {name:<11} {value}");
+        }
         out
     }
 
@@ -231,7 +239,9 @@ impl Explanation {
                 "replaced": replaced.collect::<Vec<_>>(),
             })
         });
+        let answer = self.answer.iter().map(|(name, value)| json!({ *name: value }));
         json!({
+            "answer": answer.collect::<Vec<_>>(),
             "conditions": conditions.collect::<Vec<_>>(),
             "directives": directives.collect::<Vec<_>>(),
         })

@@ -16,6 +16,7 @@ use crate::environment::Environment;
 use crate::fault::{Fate, Fault};
 use crate::log::About;
 use crate::physical::Physical;
+use crate::rehearsal::Rehearsal;
 use crate::request::Request;
 use crate::request_id::RequestId;
 use crate::response::Response;
@@ -109,6 +110,8 @@ pub struct Exchange {
     pub until_over: Vec<Box<dyn Any>>,
     /// What the request that this one is a part of shares with it, see [`crate::subrequest`].
     pub within: Option<Rc<dyn Any>>,
+    /// Only what would be done is wanted; nothing is started or changed.
+    pub rehearsal: Option<Box<Rehearsal>>,
     /// Refusals are not written to the error log: what is asked for is only what might be shown.
     pub quiet: bool,
     pub(crate) path_known: bool,
@@ -175,6 +178,7 @@ impl Exchange {
             key_bucket: None,
             until_over: Vec::new(),
             within: None,
+            rehearsal: None,
             quiet: false,
             path_known: false,
             id: Cell::new(None),
@@ -216,6 +220,7 @@ impl Exchange {
         self.key_bucket = None;
         self.until_over.clear();
         self.within = None;
+        self.rehearsal = None;
         self.quiet = false;
         self.id.set(None);
         self.forget_path();
@@ -351,9 +356,22 @@ impl Exchange {
         }
     }
 
+    /// In a rehearsal, notes what would be started or changed, and that this answers the request.
+    #[inline]
+    pub fn rehearse(&mut self, act: impl FnOnce(&Exchange) -> String) -> bool {
+        let Some(rehearsal) = &self.rehearsal else { return false };
+        rehearsal.act(act(self));
+        self.response.answered = true;
+        true
+    }
+
     /// Writes a fault to the error log without answering.
     pub fn log_fault(&self, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
+        if let Some(rehearsal) = &self.rehearsal {
+            let colon = if particulars.is_empty() { "" } else { ": " };
+            rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
+        }
         let level = match fault {
             Fault::NotFound if self.settings.core.log_file_not_found => crate::log::Level::Notice,
             Fault::ReadTimeout

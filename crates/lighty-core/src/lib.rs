@@ -8,7 +8,7 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
-//! `trace`, `board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `sendfile`, `kept`, `variables`,
+//! `trace`, `board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `kept`, `variables`,
 //! `places`, `strftime`.
 #![forbid(unsafe_code)]
 
@@ -33,6 +33,7 @@ pub mod physical;
 pub mod pipeline;
 pub mod places;
 pub mod read_ahead;
+pub mod rehearsal;
 pub mod request;
 pub mod request_id;
 pub mod response;

@@ -62,6 +62,7 @@ pub async fn respond(ex: &mut Exchange) {
                     break;
                 }
                 begin_again(ex);
+                trace::restart(ex);
             }
             _ => match wants_error_handler(ex) {
                 Some(wanted) => {

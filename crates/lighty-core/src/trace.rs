@@ -38,6 +38,21 @@ pub fn pass(ex: &Exchange) {
     }
 }
 
+/// The request goes through the phases again, for another URL.
+pub fn restart(ex: &Exchange) {
+    if let Some(rehearsal) = &ex.rehearsal {
+        rehearsal.step(format!("rewritten to {}", ex.request.target.escape_ascii()));
+    }
+}
+
+/// An error handler speaks for an error.
+pub fn error_handler(ex: &Exchange) {
+    if let (Some(rehearsal), Some(status)) = (&ex.rehearsal, ex.error_status) {
+        let target = ex.request.target.escape_ascii();
+        rehearsal.step(format!("error {} is answered by {target}", status.code()));
+    }
+}
+
 /// The answer is complete: `debug.log-request-header-on-error`.
 pub fn response(ex: &Exchange) {
     let core = &ex.settings.core;

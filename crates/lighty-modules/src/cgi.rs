@@ -76,12 +76,22 @@ impl Module for Cgi {
         }
         match own.interpreter(&ex.physical.rel) {
             Some(interpreter) => {
+                if ex.rehearse(|ex| described(ex, interpreter)) {
+                    return Step::Answered;
+                }
                 let interpreter = interpreter.to_owned();
                 Step::Wait(Box::pin(serve(ex, self.places.clone(), settings, interpreter)))
             }
             None => Step::Next,
         }
     }
+}
+
+/// What would be run.
+fn described(ex: &Exchange, interpreter: &str) -> String {
+    let path = ex.physical.path();
+    let gap = if interpreter.is_empty() { "" } else { " " };
+    format!("runs {interpreter}{gap}{}", String::from_utf8_lossy(&path))
 }
 
 /// Why there is no answer of the program's.

@@ -92,6 +92,9 @@ impl Module for Webdav {
             ex.fail(Fault::NotFound);
             return Step::Answered;
         }
+        if ex.rehearse(|ex| described(ex, method)) {
+            return Step::Answered;
+        }
         let stores = self.stores.clone();
         Step::Wait(Box::pin(serve(ex, stores, method)))
     }
@@ -105,6 +108,11 @@ impl Module for Webdav {
         }
         Step::Next
     }
+}
+
+/// What a method of WebDAV would be about.
+fn described(ex: &Exchange, method: Method) -> String {
+    format!("does {} with {}", method.as_str(), String::from_utf8_lossy(&ex.physical.path()))
 }
 
 fn is_ours(method: Method) -> bool {

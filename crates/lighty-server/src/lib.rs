@@ -18,6 +18,7 @@ pub mod manual;
 mod mending;
 pub mod modules;
 pub mod passwords;
+pub mod rehearse;
 mod report;
 mod slots;
 mod thread;

@@ -90,7 +90,7 @@ pub(crate) enum Command {
     },
     /// Print the effective configuration; as -p
     Print,
-    /// Say which conditions and directives apply to a request, and why
+    /// Say which conditions and directives apply to a request, why, and what answers it
     Explain {
         /// URL of the request, such as http://www.example.org/a.html?b=c
         url: String,

@@ -36,7 +36,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Explain { url, method, headers, from, socket }) => {
             let request = explain::Asked { url, method, headers, from: *from, socket };
             load_with_sources(&cli).and_then(|(config, sources)| {
-                explain::print(&config, &sources, &request, cli.format)
+                explain::print(config, &sources, &request, cli.format)
             })
         }
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),

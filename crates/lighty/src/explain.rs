@@ -1,14 +1,14 @@
-//! `lighty explain URL`: which conditions and directives apply to a request, and why.
+//! `lighty explain URL`: which conditions and directives apply to a request, why, and what answers it.
 
-use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use lighty_config::{Active, Config, Facts, Field, Sources};
-use lighty_core::Settings;
+use lighty_config::{Active, Config, Sources};
+use lighty_core::{Exchange, Settings};
 use lighty_http::host::parse_host;
 use lighty_http::{Fields, Known, uri};
-use lighty_server::listeners;
+use lighty_server::{listeners, rehearse};
 
 use crate::cli::Format;
 use crate::commands::Failure;
@@ -22,31 +22,35 @@ pub(crate) struct Asked<'a> {
     pub(crate) socket: &'a Option<String>,
 }
 
-/// The request as the conditions see it.
-struct Request {
-    scheme: &'static str,
-    host: String,
-    path: String,
-    query: String,
-    method: String,
-    fields: Fields,
-    from: IpAddr,
-    socket: String,
-    docroot: String,
-}
-
 /// Prints the explanation.
 pub(crate) fn print(
-    config: &Config<Settings>,
+    config: Config<Settings>,
     sources: &Sources,
     asked: &Asked<'_>,
     format: Format,
 ) -> Result<(), Failure> {
-    let mut request = Request::of(config, asked)?;
-    let mut active = Active::default();
-    config.evaluate(&request, &mut active);
-    request.docroot = config.settings(&active).core.document_root.trim_end_matches('/').to_owned();
-    let explanation = config.explain(&request, sources);
+    let (scheme, host, target) = parts(asked.url)?;
+    let fields = fields(asked.headers)?;
+    let host = match host {
+        "" => fields.get(Known::Host).unwrap_or_default(),
+        host => host.as_bytes(),
+    };
+    let host = authority(host, &config.settings(&Active::default()).server.parse)?;
+    let request = rehearse::Asked {
+        method: &asked.method.to_ascii_uppercase(),
+        target: if target.starts_with('/') { target } else { &format!("/{target}") },
+        host: &host,
+        fields: &fields,
+        from: asked.from,
+        socket: &listeners::name(&config, asked.socket.as_deref()),
+        scheme,
+    };
+    let config = Arc::new(config);
+    let explanation = rehearse::rehearse(&config, &request, |ex| {
+        let mut explanation = config.explain(ex, sources);
+        explanation.answer = answer(ex);
+        explanation
+    })?;
     match format {
         Format::Text => write!(std::io::stdout(), "{}", explanation.to_text())?,
         Format::Json => writeln!(std::io::stdout(), "{}", explanation.to_json())?,
@@ -54,47 +58,45 @@ pub(crate) fn print(
     Ok(())
 }
 
-impl Request {
-    fn of(config: &Config<Settings>, asked: &Asked<'_>) -> Result<Self, Failure> {
-        let says = |text: String| Failure::Says(text);
-        let (scheme, rest) = match asked.url.split_once("://") {
-            Some(("http", rest)) => ("http", rest),
-            Some(("https", rest)) => ("https", rest),
-            Some((other, _)) => return Err(says(format!("{other}: not a scheme lighty serves"))),
-            None => ("http", asked.url),
-        };
-        let slash = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (host, target) = rest.split_at(slash);
-        let global = config.settings(&Active::default());
-        let mut normalised = Vec::new();
-        let split = uri::normalise(target.as_bytes(), &global.server.parse, &mut normalised)
-            .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
-        let mut path = Vec::new();
-        uri::decode_path(split.path(&normalised), &mut path)
-            .map_err(|fault| says(format!("{target}: {}", fault.words())))?;
-        let query = split.query(&normalised).unwrap_or_default();
-        let fields = fields(asked.headers)?;
-        let host = match host {
-            "" => fields.get(Known::Host).unwrap_or_default(),
-            host => host.as_bytes(),
-        };
-        Ok(Self {
-            scheme,
-            host: authority(host, &global.server.parse)?,
-            path: String::from_utf8_lossy(&path).into_owned(),
-            query: String::from_utf8_lossy(query).into_owned(),
-            method: asked.method.to_ascii_uppercase(),
-            fields,
-            from: asked.from,
-            socket: listeners::name(config, asked.socket.as_deref()),
-            docroot: String::new(),
-        })
+/// What became of the request.
+fn answer(ex: &Exchange) -> Vec<(&'static str, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let found = ex.rehearsal.as_ref().map(|rehearsal| rehearsal.found()).unwrap_or_default();
+    let mut lines: Vec<_> = found.steps.into_iter().map(|step| ("step", step)).collect();
+    if ex.request.target != ex.request.target_raw {
+        lines.push(("url", text(&ex.request.target)));
     }
+    if ex.physical.entry.is_some() {
+        lines.push(("file", text(&ex.physical.path())));
+    }
+    if !ex.physical.path_info.is_empty() {
+        lines.push(("path info", text(&ex.physical.path_info)));
+    }
+    if !ex.handler.is_empty() {
+        lines.push(("handler", ex.handler.to_owned()));
+    }
+    match found.act {
+        Some(act) => lines.push(("action", act)),
+        None => lines.push(("status", ex.response.status.code().to_string())),
+    }
+    if let Some(location) = ex.response.fields.get(Known::Location) {
+        lines.push(("location", text(location)));
+    }
+    lines
+}
 
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        let value = self.fields.joined(name.as_bytes());
-        Some(Cow::Owned(String::from_utf8_lossy(&value).into_owned()))
-    }
+/// Scheme, host and the rest of a URL; the first two may be left out.
+fn parts(url: &str) -> Result<(&'static str, &str, &str), Failure> {
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("http", rest)) => ("http", rest),
+        Some(("https", rest)) => ("https", rest),
+        Some((other, _)) => {
+            return Err(Failure::Says(format!("{other}: not a scheme lighty serves")));
+        }
+        None => ("http", url),
+    };
+    let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    Ok((scheme, host, target))
 }
 
 /// As a request's host is seen by conditions; empty if there is none.
@@ -120,30 +122,4 @@ fn fields(headers: &[String]) -> Result<Fields, Failure> {
         fields.push(name.trim().as_bytes(), value.trim().as_bytes());
     }
     Ok(fields)
-}
-
-impl Facts for Request {
-    fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
-        let text = |text: &'_ str| Some(Cow::Owned(text.to_owned()));
-        match field {
-            Field::Socket => text(&self.socket),
-            Field::Scheme => text(self.scheme),
-            Field::Url => text(&self.path),
-            Field::Host => text(&self.host),
-            Field::QueryString => text(&self.query),
-            Field::Method => text(&self.method),
-            Field::RemoteIp => Some(Cow::Owned(self.from.to_string())),
-            Field::Referer => self.field("referer"),
-            Field::UserAgent => self.field("user-agent"),
-            Field::Cookie => self.field("cookie"),
-            Field::Language => self.field("accept-language"),
-            Field::RequestHeader(name) => self.field(name),
-            Field::PhysicalPath | Field::PhysicalExistingPath => (!self.docroot.is_empty())
-                .then(|| Cow::Owned(format!("{}{}", self.docroot, self.path))),
-        }
-    }
-
-    fn remote_ip(&self) -> Option<IpAddr> {
-        Some(self.from)
-    }
 }

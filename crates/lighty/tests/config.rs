@@ -258,35 +258,6 @@ fn a_wrong_command_line_exits_with_2_and_a_missing_file_with_1() {
 }
 
 #[test]
-fn explain_sees_a_host_as_a_request_would() {
-    let setup = lighty!().config("$HTTP[\"host\"] == \"example.org\" { server.tag = \"for it\" }");
-    for (url, field) in [
-        ("http://Example.ORG./a", "X: y"),
-        ("http://example.org:8080/a", "X: y"),
-        ("/a", "Host: EXAMPLE.org"),
-    ] {
-        let (code, out, err) = setup.run(&["explain", url, "-H", field, "-f", "@CONF@"]);
-        assert_eq!(code, 0, "{err}");
-        assert!(out.contains("for it"), "{url} {field}: {out}");
-    }
-    let (code, _, err) = setup.run(&["explain", "http://[::1/", "-f", "@CONF@"]);
-    assert_eq!(code, 1);
-    assert!(err.contains("[::1"), "{err}");
-}
-
-#[test]
-fn explain_says_which_conditions_apply() {
-    let setup = lighty!().config(
-        "$HTTP[\"host\"] == \"example.org\" { server.tag = \"for example.org\" }\n\
-         $HTTP[\"url\"] =^ \"/private/\" { server.tag = \"private\" }",
-    );
-    let url = "http://example.org/public/a";
-    let (code, out, err) = setup.run(&["explain", url, "-f", "@CONF@"]);
-    assert_eq!(code, 0, "{err}");
-    assert!(out.contains("example.org") && out.contains("server.tag"), "{out}");
-}
-
-#[test]
 fn what_is_not_there_yet_is_said_with_what_does_its_work() {
     let setup = lighty!()
         .config("wstunnel.server = ( \"/ws\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) )");
@@ -295,30 +266,6 @@ fn what_is_not_there_yet_is_said_with_what_does_its_work() {
     for words in ["wstunnel.server", "not available", "proxy-core.upgrade", "websockify"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-}
-
-#[test]
-fn explain_finds_its_way_through_a_thousand_conditions() {
-    let mut lines = String::new();
-    for number in 0..1000 {
-        let field = ["host", "url"][number % 2];
-        let value =
-            [format!("h{number}.example.org"), format!("/dir{number}/")][number % 2].clone();
-        let operator = ["==", "=^"][number % 2];
-        lines += &format!(
-            "$HTTP[\"{field}\"] {operator} \"{value}\" {{ server.tag = \"tag {number}\" }}\n"
-        );
-    }
-    let setup = lighty!().config(&lines);
-    let begun = std::time::Instant::now();
-    let (code, out, err) =
-        setup.run(&["explain", "http://h500.example.org/dir501/a", "-f", "@CONF@"]);
-    assert_eq!(code, 0, "{err}");
-    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
-    let hold: Vec<_> = out.lines().filter(|line| line.starts_with("  true")).collect();
-    assert!(hold.len() == 2, "{hold:?}");
-    assert!(hold[0].contains("h500.example.org") && hold[1].contains("/dir501/"), "{hold:?}");
-    assert!(out.contains("server.tag = \"tag 501\""), "the later one counts: {out}");
 }
 
 #[test]
@@ -534,27 +481,6 @@ fn nobody_can_listen_on_an_address_that_is_none() {
     ] {
         let (code, _, err) = setup(line).run(&["-t", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{line}: {err}");
-    }
-}
-
-#[test]
-fn explain_knows_a_listener_however_it_is_written() {
-    let setup = lighty!().without_listener().config(
-        "server.port = 8080\n\
-         $SERVER[\"socket\"] == \"0.0.0.0:8080\" { server.tag = \"main\" }\n\
-         $SERVER[\"socket\"] == \"localhost:81\" { server.tag = \"other\" }",
-    );
-    let cases: [(&[&str], &str); 4] = [
-        (&[], "main"),
-        (&["--socket", ":8080"], "main"),
-        (&["--socket", "localhost:81"], "other"),
-        (&["--socket", "127.0.0.1:81"], "other"),
-    ];
-    for (socket, tag) in cases {
-        let asked = [&["explain", "http://a/", "-f", "@CONF@"], socket].concat();
-        let (code, out, err) = setup.run(&asked);
-        assert_eq!(code, 0, "{err}");
-        assert!(out.contains(&format!("server.tag = \"{tag}\"")), "{socket:?}: {out}");
     }
 }
 

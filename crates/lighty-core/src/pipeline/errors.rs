@@ -11,6 +11,7 @@ use crate::exchange::{ErrorHandler, Exchange, Rewriting};
 use crate::kept;
 use crate::limits::ERROR_PAGE_BYTES_MAX;
 use crate::log::Level;
+use crate::trace;
 
 /// An error handler that is to be called.
 pub(super) struct Wanted {
@@ -71,6 +72,7 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         ex.body = RequestBody::default();
     }
     begin_again(ex);
+    trace::error_handler(ex);
     true
 }
 

@@ -54,6 +54,11 @@ impl Sinks {
         Ok(Sinks(Arc::new(logs)))
     }
 
+    /// None: nothing is logged.
+    pub fn none() -> Sinks {
+        Sinks(Arc::new(Logs { files: Vec::new(), syslog: Vec::new() }))
+    }
+
     /// Starts the threads that write, once rights are given up.
     ///
     /// # Errors

@@ -1,0 +1,109 @@
+//! `lighty explain`: a request's way through the phases, without a client, a backend or a program.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lighty_config::{Active, Config};
+use lighty_core::board::Board;
+use lighty_core::log::{Level, Log};
+use lighty_core::places::Places;
+use lighty_core::{Exchange, Services, Settings, pipeline};
+use lighty_http::{Fields, Known, Method};
+use lighty_io::clock::Clock;
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_io::transport::Peer;
+use lighty_modules::accesslog::Sinks;
+use lighty_modules::auth::Keeper;
+use lighty_modules::uploadprogress::Uploads;
+use lighty_modules::webdav::Stores;
+use lighty_proxy::registry::Registry;
+use tokio::runtime::{Builder, LocalOptions};
+
+use crate::modules::{self, Shared};
+
+/// A request as it would come in.
+pub struct Asked<'a> {
+    pub method: &'a str,
+    /// Path and query, encoded.
+    pub target: &'a str,
+    /// Host in lower case, with its port if it has one.
+    pub host: &'a str,
+    pub fields: &'a Fields,
+    pub from: std::net::IpAddr,
+    /// As `$SERVER["socket"]` compares it.
+    pub socket: &'a str,
+    pub scheme: &'static str,
+}
+
+/// Walks a request through the phases, and lets `read` see what became of it.
+///
+/// # Errors
+/// What is missing to begin with: an event loop, a URL.
+pub fn rehearse<R>(
+    config: &Arc<Config<Settings>>,
+    asked: &Asked<'_>,
+    read: impl FnOnce(&Exchange) -> R,
+) -> io::Result<R> {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(LocalOptions::default())?;
+    runtime.block_on(async {
+        let services = services(config)?;
+        let settings = config.settings(&Active::default());
+        let mut ex = Exchange::new(services.into(), settings.into());
+        fill(&mut ex, asked)?;
+        ex.rehearsal = Some(Box::default());
+        ex.resolve_settings();
+        pipeline::respond(&mut ex).await;
+        Ok(read(&ex))
+    })
+}
+
+fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
+    let wrong = |fault: &dyn std::fmt::Display| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{}: {fault}", asked.target))
+    };
+    ex.set_target(asked.target.as_bytes()).map_err(|fault| wrong(&fault.words()))?;
+    let request = &mut ex.request;
+    request.method = Method::from_bytes(asked.method.as_bytes());
+    request.scheme = asked.scheme;
+    request.target_raw = asked.target.into();
+    request.line = format!("{} {} HTTP/1.1", asked.method, asked.target).into();
+    request.authority = asked.host.into();
+    request.fields = asked.fields.clone();
+    if !request.fields.contains(Known::Host) && !asked.host.is_empty() {
+        request.fields.push_known(Known::Host, asked.host);
+    }
+    request.peer = Peer::Inet(SocketAddr::new(asked.from, 0));
+    request.peer_text = asked.from.to_string().into();
+    request.local_socket = asked.socket.into();
+    let port = asked.socket.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    request.local_port = port.unwrap_or_default();
+    Ok(())
+}
+
+/// What a worker has, without what belongs to the process: no log, no backend, no program.
+fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
+    let clock = Clock::start();
+    clock.install();
+    let limits = EngineLimits::default();
+    let engine = FileEngine::start_with_clock(EngineChoice::Threads, limits, clock.clone())?;
+    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
+    let unheard = LogWriter::open(LogTarget::parse("/dev/null"))?;
+    let log = Log::new(unheard.handle(), Level::Error, false);
+    let shared = Shared {
+        board: Board::default(),
+        started_s: clock.unix_s(),
+        access_logs: Sinks::none(),
+        uploads: Uploads::default(),
+        stores: Stores::new(|_| ()),
+        places: Places::default(),
+        page_places: Places::default(),
+        upstreams: Arc::new(Registry::default()),
+        keeper: Keeper::start(clock.unix_s().unsigned_abs())?,
+    };
+    let modules = modules::instances(config, &shared);
+    Ok(Services::new(Arc::clone(config), clock, engine, cache, log, modules))
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::clock::Clock;
+use lighty_io::panics;
 use lighty_io::transport::Stream;
 
 use crate::address::{Address, AddressId};
@@ -185,8 +186,8 @@ impl Pool {
     }
 
     fn watch(&self, place: &Place) {
-        let queue = Arc::clone(&place.address.queue);
-        tokio::task::spawn_local(watch(queue, self.clock.clone()));
+        let (queue, clock) = (Arc::clone(&place.address.queue), self.clock.clone());
+        panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
     }
 
     /// A request is over and its connection sound: it rests, or ends where a rule says so, where

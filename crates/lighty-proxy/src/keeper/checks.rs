@@ -63,8 +63,8 @@ impl Checked for Asked<'_> {
     fn stand_in_line(&self) -> Option<Standing> {
         let (standing, doubts) = self.address.queue.enter(self.log.now_ms());
         if doubts {
-            let queue = Arc::clone(&self.address.queue);
-            tokio::task::spawn_local(watch(queue, self.log.clock.clone()));
+            let (queue, clock) = (Arc::clone(&self.address.queue), self.log.clock.clone());
+            panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
         }
         Some(standing)
     }

@@ -320,6 +320,7 @@ mod tests {
     fn a_backend_is_called_as_the_configuration_calls_it() {
         let spec = |text: &str, target: Target| AddressSpec {
             text: text.into(),
+            label: None,
             target,
             weight: 1,
             backup: false,

@@ -277,6 +277,35 @@ impl ThreadPool {
         }
     }
 
+    /// As [`ThreadPool::run`], and does the job where it stands if not one thread can be had: for what
+    /// everything else depends on, and is quickly done as a rule.
+    ///
+    /// # Errors
+    /// As [`ThreadPool::run`].
+    pub async fn run_anyhow<T, F>(&self, lane: Lane, job: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (give, take) = oneshot::channel();
+        let held = Arc::new(Mutex::new(Some(job)));
+        let its = Arc::clone(&held);
+        let spawned = self.spawn(lane, move || {
+            let job = unpoisoned_job(&its).take();
+            // The one who asked may have gone: then nobody wants the result.
+            job.map(|job| give.send(job()));
+        });
+        match spawned {
+            Err(error) if self.load(lane).threads > 0 => return Err(error),
+            Err(error) => match unpoisoned_job(&held).take() {
+                Some(job) => return Ok(job()),
+                None => return Err(error),
+            },
+            Ok(()) => {}
+        }
+        take.await.map_err(|_| io::Error::other("thread pool: the job panicked"))
+    }
+
     fn start_thread(&self, lane: Lane) -> io::Result<()> {
         let shared = self.0.clone();
         let name = format!("io-{lane:?}").to_lowercase();
@@ -352,6 +381,11 @@ impl Shared {
         }
         work.threads -= 1;
     }
+}
+
+/// Nothing is done while it is held but to take the job.
+fn unpoisoned_job<F>(held: &Mutex<Option<F>>) -> MutexGuard<'_, Option<F>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // The guarded state is counters and a queue, whole between any two statements.

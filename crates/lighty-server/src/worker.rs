@@ -374,6 +374,9 @@ impl Worker {
             self.services.sweep_roots();
             self.sender.trim();
             memory::settle();
+            if let Some(words) = self.services.stat_cache.take_news() {
+                self.log(Level::Warning, &format!("server.stat-cache-engine: {words}"));
+            }
             forbidden::take_news().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());

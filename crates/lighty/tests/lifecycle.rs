@@ -336,6 +336,42 @@ fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
 }
 
 #[test]
+fn files_are_sent_where_no_thread_can_be_had_any_more() {
+    if !may_change_identity() {
+        return;
+    }
+    // A user of whom there is nothing else: the limit counts all threads of a user.
+    let uid = format!("--reuid={}", 54_000 + std::process::id() % 1_000);
+    let large = vec![b'x'; 300_000];
+    for engine in ["threads", "auto"] {
+        let setup = lighty!().file("a", "small").file("large", &large).file("dir/b", "deep");
+        fs::set_permissions(setup.directory(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        let server = setup
+            .config(&format!("server.io-engine = \"{engine}\""))
+            .through(["setpriv", &uid, "--clear-groups"])
+            .start();
+        let pid = server.pid().to_string();
+        let limited = std::process::Command::new("setpriv")
+            .args([&uid, "--clear-groups", "prlimit", "--pid", &pid, "--nproc=1:1"])
+            .status();
+        assert!(limited.is_ok_and(|status| status.success()));
+        // Threads of the pool that are there leave when they have been idle for a while.
+        let has_pool = || {
+            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+            let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
+            names.flatten().any(|name| name.starts_with("io-"))
+        };
+        assert!(wait_until(Duration::from_secs(30), || !has_pool()), "threads stay");
+        for (target, length) in [("/a", 5), ("/dir/b", 4), ("/large", large.len())] {
+            let got = server.get(target);
+            let what = format!("{engine}: {target}\n{}", server.log());
+            assert_eq!((got.status, got.body.len()), (200, length), "{what}");
+        }
+        assert!(!has_pool(), "no thread was to be had");
+    }
+}
+
+#[test]
 fn rights_are_given_up_and_cannot_be_had_again() {
     if !may_change_identity() {
         return;

@@ -217,7 +217,7 @@ impl FileEngine {
     /// What the system says, `NotADirectory` among others.
     pub async fn open_root(&self, path: &Path) -> io::Result<Rc<Root>> {
         let owned = path.to_owned();
-        let dir = self.0.pool.run(Lane::Stat, move || RootDir::open(&owned)).await??;
+        let dir = self.0.pool.run_anyhow(Lane::Stat, move || RootDir::open(&owned)).await??;
         Ok(Rc::new(Root::new(path.to_owned(), dir, self.now_ms())))
     }
 
@@ -480,7 +480,7 @@ impl FileEngine {
             let dir = if self.looks_up_in_the_loop() {
                 RootDir::open(&path)?
             } else {
-                self.0.pool.run(lane, move || RootDir::open(&path)).await??
+                self.0.pool.run_anyhow(lane, move || RootDir::open(&path)).await??
             };
             root.adopt(dir, now_ms);
         }
@@ -598,8 +598,22 @@ impl Inner {
             .start(id, |job| threads::start(&self.pool, lane, id, job, self.done.clone()));
         match started {
             Some(Ok(ticket)) => self.flight.queued(id, ticket),
-            Some(Err(error)) => self.flight.complete(id, Err(error)),
+            Some(Err(error)) => self.go_without_thread(lane, id, error),
             None => {}
+        }
+    }
+
+    /// No thread works for the lane and none can be made (RLIMIT_NPROC, pids.max), or too much waits.
+    /// What is local is quickly done; what another machine answers for may never be.
+    #[cold]
+    fn go_without_thread(&self, lane: Lane, id: Id, error: io::Error) {
+        let has_threads = self.pool.load(lane).threads > 0;
+        let is_local = matches!(lane, Lane::Stat | Lane::Read);
+        if has_threads || !is_local {
+            return self.flight.complete(id, Err(error));
+        }
+        if let Some(result) = self.flight.with_job(id, threads::run_here) {
+            self.flight.complete(id, result);
         }
     }
 

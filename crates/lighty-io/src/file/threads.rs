@@ -55,6 +55,27 @@ pub(super) fn start(
     }
 }
 
+/// Does a job where it stands. The event loop waits for the disk then, which it does where not one
+/// thread can be had: else no file could be sent at all.
+#[cold]
+pub(super) fn run_here(job: &mut Job) -> io::Result<Output> {
+    match job {
+        Job::Open { dir, path, how, stat_only: true, .. } => {
+            resolve::stat(dir.as_fd(), path.as_bytes(), *how).map(Output::Stat)
+        }
+        Job::Open { dir, path, how, .. } => {
+            resolve::open(dir.as_fd(), path.as_bytes(), *how).map(Output::Opened)
+        }
+        Job::Read { file, offset, buf } => {
+            let target = Target { at: buf.as_mut_ptr(), length: buf.len() };
+            target.read(Lent(file.as_fd().as_raw_fd()), *offset).map(Output::Read)
+        }
+        Job::Warm { file, offset, length, .. } => {
+            warm(Lent(file.as_fd().as_raw_fd()), *offset, *length).map(Output::Read)
+        }
+    }
+}
+
 /// A descriptor that the slot of the operation keeps open until the operation has ended.
 #[derive(Clone, Copy)]
 struct Lent(RawFd);

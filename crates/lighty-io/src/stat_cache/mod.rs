@@ -238,6 +238,11 @@ impl StatCache {
         }
     }
 
+    /// Words for the log about changes that are not noticed any more; each are told once.
+    pub fn take_news(&self) -> Option<String> {
+        self.0.watcher.as_ref()?.take_news()
+    }
+
     /// Directories watched.
     pub fn watches(&self) -> usize {
         self.0.watcher.as_ref().map_or(0, |watcher| watcher.len())

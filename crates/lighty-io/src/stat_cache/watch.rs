@@ -59,6 +59,10 @@ pub(super) struct Watcher {
     /// Why watching was given up.
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
+    /// Some directories are not watched, for there are too many.
+    is_crowded: Cell<bool>,
+    /// Words for the log that nobody has taken.
+    news: RefCell<Option<String>>,
 }
 
 #[derive(Default)]
@@ -109,6 +113,8 @@ impl Watcher {
             state: RefCell::default(),
             broken: RefCell::new(None),
             is_broken: Cell::new(false),
+            is_crowded: Cell::new(false),
+            news: RefCell::new(None),
         }))
     }
 
@@ -118,6 +124,11 @@ impl Watcher {
 
     pub(super) fn why_broken(&self) -> Option<String> {
         self.broken.borrow().clone()
+    }
+
+    /// What the operator is to know of; each is told once.
+    pub(super) fn take_news(&self) -> Option<String> {
+        self.news.borrow_mut().take()
     }
 
     /// Directories watched.
@@ -155,7 +166,11 @@ impl Watcher {
         itself: bool,
     ) -> Option<Hold> {
         let dirs = dirs_of(root, rel, itself)?;
-        if self.is_broken() || self.len() + dirs.len() > self.watches_max {
+        if self.is_broken() {
+            return None;
+        }
+        if self.len() + dirs.len() > self.watches_max {
+            self.note_crowd();
             return None;
         }
         let fd = self.inotify.get_ref().try_clone().ok()?;
@@ -274,7 +289,21 @@ impl Watcher {
         }
     }
 
+    fn note_crowd(&self) {
+        if !self.is_crowded.replace(true) {
+            let most = self.watches_max;
+            *self.news.borrow_mut() = Some(format!(
+                "{most} directories are watched, as many as may be: what is in others is looked at \
+                 again once a second"
+            ));
+        }
+    }
+
     fn give_up(&self, why: String) {
+        if !self.is_broken() {
+            let instead = "files are looked at again once a second, as with \"simple\"";
+            *self.news.borrow_mut() = Some(format!("{why}; {instead}"));
+        }
         self.broken.borrow_mut().get_or_insert(why);
         self.is_broken.set(true);
     }

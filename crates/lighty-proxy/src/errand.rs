@@ -326,7 +326,6 @@ mod tests {
             backup: false,
             connections_max: 1,
             http_host: None,
-            label: None,
         };
         let tcp = || Target::Tcp("10.0.0.1:80".parse().expect("an address"));
         let socket = || Target::unix(std::path::Path::new("/run/app.sock"));

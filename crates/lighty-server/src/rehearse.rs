@@ -17,6 +17,7 @@ use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::transport::Peer;
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::auth::Keeper;
+use lighty_modules::dirlisting::Listings;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_modules::webdav::Stores;
 use lighty_proxy::registry::Registry;
@@ -103,6 +104,8 @@ fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
         page_places: Places::default(),
         upstreams: Arc::new(Registry::default()),
         keeper: Keeper::start(clock.unix_s().unsigned_abs())?,
+        listings: Listings::default(),
+        memory_share: None,
     };
     let modules = modules::instances(config, &shared);
     Ok(Services::new(Arc::clone(config), clock, engine, cache, log, modules))

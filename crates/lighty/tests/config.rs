@@ -167,7 +167,7 @@ fn low_ports_take_a_right() {
         .through(["setpriv", "--bounding-set=-net_bind_service", "--inh-caps=-net_bind_service"]);
     let path = setup.write_config();
     let mut server = setup.spawn(&["-tt", "-f", path.to_str().expect("UTF-8")]);
-    drop(server.await_exit(std::time::Duration::from_secs(20)));
+    let _ = server.await_exit(std::time::Duration::from_secs(20));
     let said = server.log();
     let port_start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let is_low =

@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+# The binary brings its own PCRE2: it runs where that is not installed.
+export PCRE2_SYS_STATIC=1
 # DIST_BINARY: a binary that is there already, instead of a new one.
 if [ -z "${DIST_BINARY:-}" ]; then
     status=0

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use lighty_config::{
-    Active, CaptureSet, Directive, Facts, Field, Kind, LoadOptions, Main, MemoryLoader, Table,
-    byte_pattern, load,
+    Active, BytePattern, CaptureSet, CompileCtx, Directive, Facts, Field, Kind, LoadOptions, Main,
+    MemoryLoader, Table, load,
 };
 use lighty_core::rules::{Applied, Rules, UrlParts};
 
@@ -39,8 +39,9 @@ pub fn rewrite(data: &[u8]) {
     };
     let decoys: String = (0..DECOYS).map(|n| format!("\"never-{n}$x\" => \"/n\", ")).collect();
     assert_eq!(Some(&alone), applied(&(decoys + &rule), &host, subject).as_ref());
-    let expression = byte_pattern(pattern).expect("what is loaded can be compiled");
-    assert_eq!(expression.regex.is_match(subject), alone.0 != Applied::NoMatch);
+    let ctx = CompileCtx::nowhere("url.r");
+    let compiled = BytePattern::compile(pattern, ctx.span, &ctx).expect("as it was loaded");
+    assert_eq!(compiled.is_match(subject), Ok(alone.0 != Applied::NoMatch));
     let source_bytes = subject.len() + host.len() + URL.path.len() + 64;
     assert!(alone.1.len() <= (replacement.len() + 1) * 3 * source_bytes);
 }
@@ -80,6 +81,6 @@ fn applied(rules: &str, host: &str, subject: &[u8]) -> Option<(Applied, Vec<u8>)
     let rules = config.settings(&active);
     active.swap_captures(&mut captures);
     let mut out = Vec::new();
-    let applied = rules.apply(subject, &captures, &URL, &mut out);
+    let applied = rules.apply(subject, &captures, &URL, &mut out).ok()?;
     Some((applied, out))
 }

@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::condition::{Field, Op, compile_regex};
+use crate::condition::{Field, Op};
 use crate::config::{Block, Condition, Config, DefaultLine, Setting};
 use crate::diag::{Diagnostic, Diagnostics, Level};
 use crate::directive::{CompileCtx, Directive, Reject, Scope, Setter};
 use crate::eval::{Entry, RawBlock};
 use crate::evaluate::{Capture, CaptureId, Index};
+use crate::limits::PATTERN_STEPS;
 use crate::load::LoadOptions;
+use crate::pattern::{Means, TextPattern};
 use crate::source::Spanned;
 use crate::table::{Lookup, Table};
 use crate::value::Value;
@@ -23,8 +25,9 @@ pub(crate) fn compile<S: Clone + Default>(
     diagnostics: &mut Diagnostics,
 ) -> Option<Config<S>> {
     let (captures, on_socket) = (Captures::default(), on_socket_only(&raw));
+    let means = Means { backtracking: table.backtracking, steps: steps(&raw, table) };
     let mut compiler =
-        Compiler { raw: &raw, table, options, base, diagnostics, captures, on_socket };
+        Compiler { raw: &raw, table, options, base, diagnostics, captures, on_socket, means };
     let mut blocks = Vec::with_capacity(raw.len());
     let mut late = Vec::new();
     for id in 0..raw.len() {
@@ -84,6 +87,16 @@ struct Compiler<'a, S> {
     diagnostics: &'a mut Diagnostics,
     captures: Captures,
     on_socket: Vec<bool>,
+    means: Means,
+}
+
+/// The steps that one match of a pattern may take: what the file says at its top level. A value that
+/// cannot be is reported with its directive.
+fn steps<S>(raw: &[RawBlock], table: &Table<S>) -> u32 {
+    let entries = raw.first().map(|block| block.entries.as_slice()).unwrap_or_default();
+    let is_it = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.limits_patterns);
+    let written = entries.iter().find(is_it).and_then(|entry| entry.value.as_ref()?.value.as_int());
+    written.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(PATTERN_STEPS)
 }
 
 impl<'a, S> Compiler<'a, S> {
@@ -111,7 +124,7 @@ impl<'a, S> Compiler<'a, S> {
             field: cond.field.clone(),
             op: cond.op,
             text: cond.text.clone(),
-            matcher: cond.matcher.clone(),
+            matcher: cond.matcher.limited(self.means.steps),
         });
         Block {
             parent: raw.parent as u32,
@@ -198,12 +211,12 @@ impl<'a, S> Compiler<'a, S> {
             base: self.base,
             fields: &fields,
             captures,
-            warnings: RefCell::default(),
+            means: self.means,
+            findings: RefCell::default(),
         };
         let result = (row.compile)(&value.value, &ctx);
-        let warnings = ctx.warnings.take();
-        for warning in warnings {
-            self.reject(Level::Warning, entry, value, warning);
+        for (level, finding) in ctx.findings.take() {
+            self.reject(level, entry, value, finding);
         }
         result.map_err(|reject| self.reject(Level::Error, entry, value, reject)).ok()
     }
@@ -235,10 +248,10 @@ impl<'a, S> Compiler<'a, S> {
                     return Some(known.id);
                 }
                 // Also for a pattern that is matched as a literal: `%0` still has a value.
-                let regex = compile_regex(&cond.text).ok()?;
+                let pattern = TextPattern::compile(&cond.text, self.means).ok()?;
                 let id = CaptureId(self.captures.count as u32);
                 self.captures.count += 1;
-                self.captures.by_block.insert(at, Capture { id, regex });
+                self.captures.by_block.insert(at, Capture { id, pattern });
                 return Some(id);
             }
             at = self.raw[at].parent;

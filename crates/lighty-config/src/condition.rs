@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use regex::{Regex, RegexBuilder};
-
 use crate::directive::Reject;
-use crate::limits::{CONDITION_BYTES_MAX, REGEX_BYTES_MAX};
+use crate::limits::CONDITION_BYTES_MAX;
+use crate::pattern::{Means, Notice, TextPattern, Undecided, ascii_classes, notice};
 use crate::screen::{Letters, needle, required_text};
 
 /// What a condition looks at.
@@ -181,7 +180,7 @@ pub(crate) enum Matcher {
         address: IpAddr,
         bits: u8,
     },
-    Regex(Box<Regex>),
+    Pattern(TextPattern),
 }
 
 /// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
@@ -193,13 +192,24 @@ pub(crate) struct BadCondition {
 }
 
 impl BadCondition {
-    fn new(message: impl Into<String>, help: Option<&str>) -> Self {
+    pub(crate) fn new(message: impl Into<String>, help: Option<&str>) -> Self {
         BadCondition { message: message.into(), help: help.map(str::to_owned), at: None }
+    }
+
+    /// As what is wrong with a value.
+    pub(crate) fn reject(self, pattern: &str) -> Reject {
+        let reject = Reject::new(format!("has {pattern:?}: {}", self.message));
+        self.help.map_or(reject.clone(), |help| reject.help(help))
     }
 }
 
 impl Matcher {
-    pub(crate) fn compile(field: &Field, op: Op, text: &str) -> Result<Matcher, BadCondition> {
+    pub(crate) fn compile(
+        field: &Field,
+        op: Op,
+        text: &str,
+        means: Means,
+    ) -> Result<Matcher, BadCondition> {
         if text.len() > CONDITION_BYTES_MAX {
             let message = format!("a condition compares with at most {CONDITION_BYTES_MAX} bytes");
             return Err(BadCondition::new(message, None));
@@ -211,7 +221,7 @@ impl Matcher {
         };
         let fold = *field == Field::Host;
         match op {
-            Op::Match | Op::NotMatch => regex(&text),
+            Op::Match | Op::NotMatch => TextPattern::compile(&text, means).map(Matcher::Pattern),
             Op::Prefix => Ok(Matcher::Prefix { text: text.into_owned(), fold }),
             Op::Suffix => Ok(Matcher::Suffix { text: text.into_owned(), fold }),
             Op::Eq | Op::Ne if fold => Ok(host(&text)),
@@ -220,9 +230,24 @@ impl Matcher {
         }
     }
 
+    /// The same with other steps for patterns.
+    pub(crate) fn limited(&self, steps: u32) -> Matcher {
+        let mut other = self.clone();
+        if let Matcher::Pattern(TextPattern::Bounded(own)) = &mut other {
+            own.steps = steps;
+        }
+        other
+    }
+
+    /// What is worth knowing about a pattern, and where in it.
+    pub(crate) fn notice(&self, text: &str) -> Option<Notice> {
+        let is_bounded = matches!(self, Matcher::Pattern(TextPattern::Bounded(_)));
+        is_bounded.then(|| notice(text))
+    }
+
     /// Whether the comparison holds; the negation of `!=` and `!~` is the caller's.
-    pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> bool {
-        match self {
+    pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> Result<bool, Undecided> {
+        Ok(match self {
             Matcher::Host { name, port } => host_matches(name, port.as_deref(), value, facts),
             Matcher::Exact(text) => text == value,
             Matcher::Prefix { text, fold } => {
@@ -235,8 +260,8 @@ impl Matcher {
             Matcher::Net { address, bits } => {
                 facts.remote_ip().is_some_and(|ip| in_net(ip.to_canonical(), *address, *bits))
             }
-            Matcher::Regex(regex) => regex.is_match(value),
-        }
+            Matcher::Pattern(pattern) => return pattern.is_match(value),
+        })
     }
 
     /// A text that is part of every value for which the comparison with `text` holds, and how it
@@ -247,7 +272,7 @@ impl Matcher {
                 let letters = if *fold { Letters::Folded } else { Letters::Exact };
                 Some((letters, needle(text.as_bytes())?.to_vec()))
             }
-            Matcher::Regex(_) => {
+            Matcher::Pattern(TextPattern::Linear(_)) => {
                 let hir = regex_syntax::parse(&ascii_classes(text)).ok()?;
                 Some((Letters::Exact, required_text(&hir)?))
             }
@@ -355,162 +380,6 @@ fn literal(pattern: &str) -> Option<(Op, String)> {
     }
 }
 
-fn regex(pattern: &str) -> Result<Matcher, BadCondition> {
-    compile_regex(pattern).map(|regex| Matcher::Regex(Box::new(regex)))
-}
-
-/// Compiles a regular expression as the language means it: unanchored, case sensitive, in
-/// linear time, `\d` and the like ASCII only as in PCRE without options.
-pub(crate) fn compile_regex(pattern: &str) -> Result<Regex, BadCondition> {
-    if let Some(unsupported) = pcre_only(pattern) {
-        return Err(unsupported);
-    }
-    let pattern_ascii = ascii_classes(pattern);
-    let built = RegexBuilder::new(&pattern_ascii).size_limit(REGEX_BYTES_MAX).build();
-    built.map_err(bad_regex)
-}
-
-fn bad_regex(error: regex::Error) -> BadCondition {
-    match error {
-        regex::Error::CompiledTooBig(_) => {
-            let message =
-                format!("this regular expression needs more than {REGEX_BYTES_MAX} bytes");
-            BadCondition::new(message, Some("counted repetitions are what makes them large"))
-        }
-        error => {
-            let text = error.to_string();
-            let reason = text.rsplit("error: ").next().unwrap_or(&text).trim();
-            BadCondition::new(format!("not a regular expression: {reason}"), None)
-        }
-    }
-}
-
-/// A regular expression for bytes.
-#[derive(Debug)]
-pub struct BytePattern {
-    pub regex: regex::bytes::Regex,
-    /// What it was compiled from.
-    pub text: String,
-    /// Compiling it again takes no time that a request would feel.
-    pub is_small: bool,
-}
-
-/// A regular expression in a value, as the language means it (see conditions with `=~`), but for
-/// bytes: `.` is any byte.
-///
-/// # Errors
-/// What a linear-time engine has not got, what is no regular expression, what is too large.
-pub fn byte_pattern(pattern: &str) -> Result<BytePattern, Reject> {
-    let refuse = |bad: BadCondition| {
-        let reject = Reject::new(format!("has {pattern:?}: {}", bad.message));
-        bad.help.map_or(reject.clone(), |help| reject.help(help))
-    };
-    if let Some(unsupported) = pcre_only(pattern) {
-        return Err(refuse(unsupported));
-    }
-    let text = ascii_classes(pattern);
-    let build = |unicode, bytes_max| {
-        let mut builder = regex::bytes::RegexBuilder::new(&text);
-        builder.size_limit(bytes_max).unicode(unicode).build()
-    };
-    if let Ok(regex) = build(false, SMALL_REGEX_BYTES_MAX) {
-        return Ok(BytePattern { regex, text, is_small: true });
-    }
-    // A class that names other characters than ASCII has no meaning for single bytes.
-    let built = build(false, REGEX_BYTES_MAX).or_else(|_| build(true, REGEX_BYTES_MAX));
-    match built {
-        Ok(regex) => Ok(BytePattern { regex, text, is_small: false }),
-        Err(error) => Err(refuse(bad_regex(error))),
-    }
-}
-
-/// Bytes of a regular expression that is compiled within a tenth of a millisecond or so.
-const SMALL_REGEX_BYTES_MAX: usize = 16 << 10;
-
-/// PCRE without options takes `\d \w \s \b` as ASCII; so does this, written as `(?-u:…)`.
-fn ascii_classes(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let (mut chars, mut in_class) = (pattern.chars().peekable(), false);
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => match (chars.next(), in_class) {
-                (Some('d'), true) => out.push_str("0-9"),
-                (Some('w'), true) => out.push_str("0-9A-Za-z_"),
-                (Some('s'), true) => out.push_str("\\t-\\r "),
-                (Some(c @ ('d' | 'w' | 's' | 'b')), false) => {
-                    out.extend(["(?-u:\\", c.encode_utf8(&mut [0; 4]), ")"]);
-                }
-                (Some('/'), _) => out.push('/'),
-                (Some('Z'), false) => out.push_str("\\z"),
-                (Some(c), _) => out.extend(['\\', c]),
-                (None, _) => out.push('\\'),
-            },
-            '[' if in_class && chars.peek() == Some(&':') => {
-                out.push('[');
-                for c in chars.by_ref() {
-                    out.push(c);
-                    if c == ']' {
-                        break;
-                    }
-                }
-            }
-            // Inside a class these mean nothing to PCRE, but sets of sets to the engine.
-            '[' | '&' | '~' if in_class => out.extend(['\\', c]),
-            '[' | ']' => {
-                in_class = c == '[';
-                out.push(c);
-            }
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// What PCRE has and a linear-time engine cannot have, with what to write instead.
-fn pcre_only(pattern: &str) -> Option<BadCondition> {
-    let bytes = pattern.as_bytes();
-    let (mut at, mut in_class) = (0, false);
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        let found = match rest {
-            [b'\\', b'1'..=b'9', ..] if !in_class => Some((2, "a back-reference", BACK_REFERENCE)),
-            [b'\\', b'k' | b'g', ..] if !in_class => Some((2, "a back-reference", BACK_REFERENCE)),
-            [b'(', b'?', b'=' | b'!', ..] if !in_class => Some((3, "look-ahead", LOOK_AHEAD)),
-            [b'(', b'?', b'<', b'=' | b'!', ..] if !in_class => {
-                Some((4, "look-behind", LOOK_BEHIND))
-            }
-            [b'(', b'?', b'>', ..] if !in_class => Some((3, "an atomic group", POSSESSIVE)),
-            [b'*' | b'+' | b'?' | b'}', b'+', ..] if !in_class => {
-                Some((2, "a possessive repetition", POSSESSIVE))
-            }
-            [b'(', b'?', b'R' | b'0'..=b'9' | b'&', ..] if !in_class => {
-                Some((3, "recursion", "write the nesting out to the depth that you need"))
-            }
-            _ => None,
-        };
-        if let Some((length, what, help)) = found {
-            let message = format!("{what} is not supported: matching takes linear time here");
-            let at = Some(at..at + length);
-            return Some(BadCondition { message, help: Some(help.to_owned()), at });
-        }
-        match rest[0] {
-            b'\\' => at += 1,
-            b'[' => in_class = true,
-            b']' => in_class = false,
-            _ => {}
-        }
-        at += 1;
-    }
-    None
-}
-
-const BACK_REFERENCE: &str = "write the alternatives out, or match them in a script";
-const LOOK_AHEAD: &str =
-    "nest a second condition with `!~` (or `=~`) for what must not (or must) follow";
-const LOOK_BEHIND: &str =
-    "match what stands before as part of the pattern, or nest a condition with `!~`";
-const POSSESSIVE: &str = "leave it out: matching cannot become slow here, so it is not needed";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,13 +396,16 @@ mod tests {
         }
     }
 
+    const MEANS: Means = Means { backtracking: None, steps: 0 };
+
     fn matches(field: Field, op: Op, pattern: &str, value: &'static str) -> bool {
-        let matcher = Matcher::compile(&field, op, pattern).unwrap();
-        matcher.is_match(value, &Fixed(value, Some("127.0.0.1:8080"), value.parse().ok()))
+        let matcher = Matcher::compile(&field, op, pattern, MEANS).unwrap();
+        let facts = Fixed(value, Some("127.0.0.1:8080"), value.parse().ok());
+        matcher.is_match(value, &facts).unwrap()
     }
 
     fn bad(field: Field, op: Op, pattern: &str) -> BadCondition {
-        Matcher::compile(&field, op, pattern).unwrap_err()
+        Matcher::compile(&field, op, pattern, MEANS).unwrap_err()
     }
 
     #[test]
@@ -599,29 +471,6 @@ mod tests {
         assert!(matches(Field::Url, Op::Match, "(?i)B", "abbc"));
         assert!(matches(Field::Url, Op::Match, "[\\w/]+[[]x\\/", "/a[x/"));
         assert!(!matches(Field::Url, Op::Match, "^\\d$", "٣"), "digits are ASCII digits");
-    }
-
-    #[test]
-    fn what_pcre_alone_can_do_is_named_at_its_place() {
-        let cases = [
-            ("^/(?!a)", 2..5, "look-ahead"),
-            ("(?=a)", 0..3, "look-ahead"),
-            ("x(?<!a)b", 1..5, "look-behind"),
-            ("(.)\\1", 3..5, "back-reference"),
-            ("a(?>b)", 1..4, "atomic"),
-            ("a*+b", 1..3, "possessive"),
-        ];
-        for (pattern, at, what) in cases {
-            let found = bad(Field::Url, Op::Match, pattern);
-            assert_eq!(found.at, Some(at), "{pattern}");
-            assert!(found.message.contains(what), "{}", found.message);
-            assert!(found.help.is_some());
-        }
-        for fine in ["[*+]", "(?<name>a)", "(?:a)", "a\\+\\+", "[\\1]"] {
-            let _ = Matcher::compile(&Field::Url, Op::Match, fine);
-            assert!(pcre_only(fine).is_none(), "{fine}");
-        }
-        assert!(bad(Field::Url, Op::Match, "(a").message.contains("unclosed group"));
     }
 
     #[test]

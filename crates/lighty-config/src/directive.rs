@@ -7,8 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::condition::Field;
+use crate::diag::Level;
 use crate::evaluate::CaptureId;
-use crate::source::Span;
+use crate::limits::PATTERN_STEPS;
+use crate::pattern::Means;
+use crate::source::{FileId, Span};
 use crate::suggest::nearest;
 use crate::value::Value;
 
@@ -146,13 +149,34 @@ pub struct CompileCtx<'a> {
     /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`. `None` if
     /// there is none, or if no text of this value contains a `%` before a digit or a brace.
     pub captures: Option<CaptureId>,
-    pub(crate) warnings: RefCell<Vec<Reject>>,
+    pub(crate) means: Means,
+    pub(crate) findings: RefCell<Vec<(Level, Reject)>>,
+}
+
+impl<'a> CompileCtx<'a> {
+    /// For a value that stands in no file.
+    pub fn nowhere(key: &'a str) -> CompileCtx<'a> {
+        CompileCtx {
+            key,
+            span: Span { file: FileId(0), start: 0, end: 0 },
+            base: Path::new(""),
+            fields: &[],
+            captures: None,
+            means: Means { backtracking: None, steps: PATTERN_STEPS },
+            findings: RefCell::default(),
+        }
+    }
 }
 
 impl CompileCtx<'_> {
     /// Accepts the value but says something about it.
     pub fn warn(&self, warning: Reject) {
-        self.warnings.borrow_mut().push(warning);
+        self.findings.borrow_mut().push((Level::Warning, warning));
+    }
+
+    /// Accepts the value; what is said about it is no reason to change anything.
+    pub fn note(&self, note: Reject) {
+        self.findings.borrow_mut().push((Level::Note, note));
     }
 }
 
@@ -180,6 +204,8 @@ pub struct Directive<S> {
     pub module: &'static str,
     /// Other names that mean the same.
     pub aliases: Vec<&'static str>,
+    /// Its value at the top level is the number of steps that a pattern may take for one match.
+    pub limits_patterns: bool,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -271,6 +297,7 @@ impl<S: 'static> Directive<S> {
             example: "",
             module: "core",
             aliases: Vec::new(),
+            limits_patterns: false,
             compile: Arc::new(compile),
         }
     }
@@ -318,6 +345,12 @@ impl<S> Directive<S> {
     /// Sets what it belongs to; `core` if not called.
     pub fn module(mut self, name: &'static str) -> Self {
         self.module = name;
+        self
+    }
+
+    /// Makes its value the limit of patterns that are not matched in linear time.
+    pub fn limits_patterns(mut self) -> Self {
+        self.limits_patterns = true;
         self
     }
 

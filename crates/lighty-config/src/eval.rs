@@ -2,17 +2,19 @@
 //! joined. What comes out is flat, in file order, and free of variables.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::ast::{Arm, AssignOp, CondExpr, Expr, Guard, Stmt};
-use crate::condition::{BadCondition, Field, Matcher, Op};
+use crate::condition::{Field, Matcher, Op};
 use crate::diag::{Diagnostic, Diagnostics, Level};
 use crate::limits::{
-    CONDITIONS_MAX, FILE_BYTES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, NESTING_MAX, TOTAL_BYTES_MAX,
-    VALUES_BYTES_MAX,
+    CONDITIONS_MAX, FILE_BYTES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, NESTING_MAX, PATTERN_STEPS,
+    TOTAL_BYTES_MAX, VALUES_BYTES_MAX,
 };
 use crate::loader::Loader;
 use crate::parse::parse;
+use crate::pattern::{Backtracking, Means};
 use crate::source::{FileId, Sources, Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Value, quote};
@@ -62,6 +64,7 @@ pub(crate) type Canonical<'a> = &'a dyn Fn(&str) -> Option<&'static str>;
 pub(crate) struct Evaluator<'a> {
     pub(crate) loader: &'a dyn Loader,
     pub(crate) canonical: Canonical<'a>,
+    means: Means,
     pub(crate) sources: Sources,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) blocks: Vec<RawBlock>,
@@ -77,10 +80,16 @@ pub(crate) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(crate) fn new(loader: &'a dyn Loader, canonical: Canonical<'a>, base: PathBuf) -> Self {
+    pub(crate) fn new(
+        loader: &'a dyn Loader,
+        canonical: Canonical<'a>,
+        backtracking: Option<Backtracking>,
+        base: PathBuf,
+    ) -> Self {
         Evaluator {
             loader,
             canonical,
+            means: Means { backtracking, steps: PATTERN_STEPS },
             sources: Sources::default(),
             diagnostics: Diagnostics::default(),
             blocks: Vec::new(),
@@ -257,13 +266,17 @@ impl<'a> Evaluator<'a> {
         let field = self.field(cond);
         let text = self.text(&cond.right, "the right side of a condition", parent);
         let (Some(field), Some(text)) = (field, text) else { return self.detached(span, parent) };
-        match Matcher::compile(&field, cond.op.value, &text) {
+        match Matcher::compile(&field, cond.op.value, &text, self.means) {
             Ok(matcher) => {
+                if let Some((words, at)) = matcher.notice(&text) {
+                    let at = self.place_in(&cond.right, &text, at);
+                    self.report(Diagnostic::new(Level::Note, "backtracking", at, words));
+                }
                 let cond = RawCond { field, op: cond.op.value, text, matcher };
                 self.enter(Some(cond), span, parent, prev)
             }
             Err(bad) => {
-                let at = self.place_in(&cond.right, &text, &bad);
+                let at = self.place_in(&cond.right, &text, bad.at);
                 self.report(Diagnostic::error("condition", at, bad.message).maybe_help(bad.help));
                 self.detached(span, parent)
             }
@@ -271,9 +284,9 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Where in the source a part of the right side stands, if it was written as one string.
-    fn place_in(&self, right: &Expr, text: &str, bad: &BadCondition) -> Span {
+    fn place_in(&self, right: &Expr, text: &str, at: Option<Range<usize>>) -> Span {
         let raw = self.sources.text(right.span);
-        match &bad.at {
+        match at {
             Some(at) if raw.len() == text.len() + 2 => {
                 let start = right.span.start + 1;
                 Span {

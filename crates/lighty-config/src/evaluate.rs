@@ -10,10 +10,10 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use foldhash::fast::FixedState;
-use regex::{CaptureLocations, Regex};
 
 use crate::condition::{Facts, Field, Matcher, SLOTS, split_port};
 use crate::config::{Block, Config};
+use crate::pattern::{Places, TextPattern, Undecided};
 use crate::screen::{Letters, SCREENED_MIN, Texts};
 
 /// Comparisons with one field on one level from which on they are hashed. Fewer are cheaper to
@@ -29,7 +29,7 @@ pub struct CaptureId(pub(crate) u32);
 /// A condition whose match is remembered.
 pub(crate) struct Capture {
     pub(crate) id: CaptureId,
-    pub(crate) regex: Regex,
+    pub(crate) pattern: TextPattern,
 }
 
 /// Where to look, level by level.
@@ -151,7 +151,7 @@ fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
         Matcher::Net { address: IpAddr::V4(ip), bits: 32 } => Some(Key::Address((*ip).into())),
         Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => Some(Key::Address((*ip).into())),
         Matcher::Net { .. } => None,
-        Matcher::Prefix { .. } | Matcher::Suffix { .. } | Matcher::Regex(_) => {
+        Matcher::Prefix { .. } | Matcher::Suffix { .. } | Matcher::Pattern(_) => {
             let (letters, part) = cond.matcher.part(&cond.text)?;
             Some(Key::Part(&cond.field, letters, part))
         }
@@ -256,6 +256,8 @@ pub struct Active {
     /// Texts that occur in the value that was searched last.
     found: Vec<u32>,
     captures: CaptureSet,
+    /// The first condition that could not be decided.
+    undecided: Option<Undecided>,
     config: u64,
 }
 
@@ -274,7 +276,7 @@ struct CaptureSlot {
     /// The evaluation in which it was filled.
     turn: u64,
     text: String,
-    places: Option<CaptureLocations>,
+    places: Option<Places>,
 }
 
 /// What a condition with `=~` matched.
@@ -339,6 +341,12 @@ impl Active {
         std::mem::swap(&mut self.captures, kept);
     }
 
+    /// Why a condition could not be decided, if one could not: then nobody knows which blocks
+    /// are true.
+    pub fn take_undecided(&mut self) -> Option<Undecided> {
+        self.undecided.take()
+    }
+
     fn reset<S>(&mut self, config: &Config<S>) {
         if self.config != config.id {
             *self = Active { config: config.id, ..Active::default() };
@@ -348,6 +356,7 @@ impl Active {
         self.bits.fill(0);
         self.taken.fill(0);
         self.candidates.clear();
+        self.undecided = None;
         self.captures.reset(config);
     }
 }
@@ -457,8 +466,13 @@ impl<S> Config<S> {
         if let Some(cond) = &self.blocks[id as usize].cond {
             let facts = run.facts;
             let Some(value) = run.value(&cond.field) else { return false };
-            if cond.matcher.is_match(value, facts) == cond.op.is_negative() {
-                return false;
+            match cond.matcher.is_match(value, facts) {
+                Ok(is_match) if is_match != cond.op.is_negative() => {}
+                Ok(_) => return false,
+                Err(undecided) => {
+                    run.active.undecided.get_or_insert(undecided);
+                    return false;
+                }
             }
         }
         // A branch before it that cannot be decided yet might still be the one.
@@ -473,8 +487,11 @@ fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
     let mut slot = std::mem::take(&mut run.active.captures.slots[capture.id.0 as usize]);
     slot.text.clear();
     slot.text.push_str(run.value(field).unwrap_or(""));
-    let places = slot.places.get_or_insert_with(|| capture.regex.capture_locations());
-    let matched = capture.regex.captures_read(places, &slot.text).is_some();
+    let places = slot.places.get_or_insert_with(|| capture.pattern.places());
+    let matched = capture.pattern.read(places, &slot.text).unwrap_or_else(|undecided| {
+        run.active.undecided.get_or_insert(undecided);
+        false
+    });
     slot.turn = if matched { run.active.captures.turn } else { 0 };
     run.active.captures.slots[capture.id.0 as usize] = slot;
 }

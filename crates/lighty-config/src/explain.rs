@@ -175,9 +175,12 @@ fn outcome<S>(
     let Some(value) = facts.get(&cond.field) else {
         return (Outcome::Unavailable, format!("{} is not known yet", cond.field));
     };
-    let holds = cond.matcher.is_match(&value, facts) != cond.op.is_negative();
+    let is_match = match cond.matcher.is_match(&value, facts) {
+        Ok(is_match) => is_match,
+        Err(undecided) => return (Outcome::Unavailable, undecided.words),
+    };
     let why = format!("{} is {}", cond.field, quote(&value));
-    (if holds { Outcome::True } else { Outcome::False }, why)
+    (if is_match == cond.op.is_negative() { Outcome::False } else { Outcome::True }, why)
 }
 
 fn add<S>(list: &mut Vec<DirectiveReport>, setting: &Setting<S>, place: String) {

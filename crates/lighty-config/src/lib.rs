@@ -29,7 +29,7 @@
 //!
 //! Read in this order: `source` and `diag` (places and findings), `lex`, `ast`, `parse` (text to
 //! tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
-//! `condition`, `compile` (blocks meet the table), `config`, `screen` and `evaluate` (what a
+//! `pattern`, `condition`, `compile` (blocks meet the table), `config`, `screen` and `evaluate` (what a
 //! request asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
 
@@ -51,6 +51,7 @@ pub mod limits;
 mod load;
 mod loader;
 mod parse;
+mod pattern;
 mod screen;
 mod snapshot;
 mod source;
@@ -58,7 +59,7 @@ mod suggest;
 mod table;
 mod value;
 
-pub use condition::{BytePattern, Facts, Field, Op, byte_pattern};
+pub use condition::{Facts, Field, Op};
 pub use config::{Block, Condition, Config, ListenSocket, Setting};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{
@@ -71,6 +72,9 @@ pub use fmt::format;
 pub use fs_loader::FsLoader;
 pub use load::{LoadOptions, Main, load};
 pub use loader::{Loader, MemoryLoader};
+pub use pattern::{
+    Backtracker, Backtracking, Bounded, BytePattern, Groups, Place, Undecided, linear_syntax,
+};
 pub use screen::{Screen, required_text};
 pub use snapshot::SnapshotCache;
 pub use source::{FileId, Location, Source, Sources, Span, Spanned};

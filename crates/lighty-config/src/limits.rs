@@ -44,6 +44,11 @@ pub const MESSAGE_BYTES_MAX: usize = 2048;
 /// Bytes of one compiled regular expression.
 pub const REGEX_BYTES_MAX: usize = 4 << 20;
 
+/// Steps of one match of a pattern that is not matched in linear time, unless the configuration
+/// says otherwise. A pattern that is written well needs a few for each byte; one that is not is
+/// given up within milliseconds.
+pub const PATTERN_STEPS: u32 = 100_000;
+
 /// Merged settings that a [`SnapshotCache`](crate::SnapshotCache) holds before it starts over.
 pub const SNAPSHOT_VARIANTS_MAX: usize = 4096;
 

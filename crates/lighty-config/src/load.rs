@@ -49,7 +49,7 @@ pub fn load<S: Clone + Default>(
         Main::File(path) => path.parent().unwrap_or(Path::new("")).to_path_buf(),
         Main::Text { .. } => loader.cwd(),
     };
-    let mut evaluator = Evaluator::new(loader, &canonical, base);
+    let mut evaluator = Evaluator::new(loader, &canonical, table.backtracking, base);
     match main {
         Main::Text { name, text } => evaluator.main(name, None, text.to_vec()),
         Main::File(path) => match loader.read(path) {
@@ -76,7 +76,7 @@ fn unreadable<S>(path: &Path, error: &std::io::Error) -> (Option<Config<S>>, Dia
 /// Reads one value as it would stand on the right of an `=`.
 pub(crate) fn parse_value(source: &str) -> Result<Value, Diagnostics> {
     let loader = MemoryLoader::default();
-    let mut evaluator = Evaluator::new(&loader, &|_| None, PathBuf::new());
+    let mut evaluator = Evaluator::new(&loader, &|_| None, None, PathBuf::new());
     evaluator.main("value", None, format!("var.value = {source}\n").into_bytes());
     let entry = evaluator.blocks.swap_remove(0).entries.pop().and_then(|entry| entry.value);
     match entry {

@@ -1,12 +1,10 @@
 //! The table of all directives: the one place that says what a name means.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use crate::directive::{CompileCtx, Directive, Kind, Setter};
 use crate::load::parse_value;
-use crate::source::{FileId, Span};
+use crate::pattern::Backtracking;
 use crate::suggest::nearest;
 use crate::value::Value;
 
@@ -31,6 +29,8 @@ pub struct Table<S> {
     /// By what such names belong to: what does its work meanwhile.
     instead: HashMap<&'static str, &'static str>,
     removed: HashMap<&'static str, &'static str>,
+    /// Compiles patterns that cannot be matched in linear time; without it they are refused.
+    pub(crate) backtracking: Option<Backtracking>,
     /// Names that were added twice, for [`Table::lint`].
     twice: Vec<&'static str>,
 }
@@ -43,6 +43,7 @@ impl<S> Default for Table<S> {
             planned: HashMap::new(),
             instead: HashMap::new(),
             removed: HashMap::new(),
+            backtracking: None,
             twice: Vec::new(),
         }
     }
@@ -52,6 +53,12 @@ impl<S> Table<S> {
     /// An empty table.
     pub fn new() -> Self {
         Table::default()
+    }
+
+    /// Sets what compiles patterns that cannot be matched in linear time.
+    pub fn backtracking(mut self, compile: Backtracking) -> Self {
+        self.backtracking = Some(compile);
+        self
     }
 
     /// Adds a row with its aliases.
@@ -210,15 +217,7 @@ impl<S> Table<S> {
     fn default_setter(&self, row: &Directive<S>) -> Result<Option<Setter<S>>, String> {
         let Some(source) = row.default_source() else { return Ok(None) };
         let value: Value = parse_value(&source).map_err(|_| format!("cannot read {source}"))?;
-        let span = Span { file: FileId(0), start: 0, end: 0 };
-        let ctx = CompileCtx {
-            key: row.name,
-            span,
-            base: Path::new(""),
-            fields: &[],
-            captures: None,
-            warnings: RefCell::default(),
-        };
+        let ctx = CompileCtx::nowhere(row.name);
         (row.compile)(&value, &ctx).map(Some).map_err(|reject| reject.message)
     }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{CaptureSet, Facts, Field};
+use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Method, Status};
 
@@ -114,6 +114,8 @@ pub struct Exchange {
     pub rehearsal: Option<Box<Rehearsal>>,
     /// Refusals are not written to the error log: what is asked for is only what might be shown.
     pub quiet: bool,
+    /// Why a condition behind `settings` could not be decided, if one could not.
+    pub(crate) undecided: Option<Undecided>,
     pub(crate) path_known: bool,
     id: Cell<Option<RequestId>>,
     /// The path that the client asked for, where `request.path` is that of an index file: what
@@ -180,6 +182,7 @@ impl Exchange {
             within: None,
             rehearsal: None,
             quiet: false,
+            undecided: None,
             path_known: false,
             id: Cell::new(None),
             asked_path: Vec::new(),
@@ -222,6 +225,7 @@ impl Exchange {
         self.within = None;
         self.rehearsal = None;
         self.quiet = false;
+        self.undecided = None;
         self.id.set(None);
         self.forget_path();
         self.owed.clear();
@@ -260,7 +264,7 @@ impl Exchange {
             return;
         }
         let mut captures = std::mem::take(&mut self.captures);
-        self.settings = self.services.resolve(&*self, &mut captures);
+        (self.settings, self.undecided) = self.services.resolve(&*self, &mut captures);
         self.captures = captures;
     }
 
@@ -275,7 +279,8 @@ impl Exchange {
         }
         // Captures belong to the URL that was asked for, as what they are inserted into does.
         let mut captures = CaptureSet::default();
-        let settings = self.services.resolve(&*self, &mut captures);
+        let (settings, undecided) = self.services.resolve(&*self, &mut captures);
+        self.undecided = undecided.or(self.undecided.take());
         self.served_path.clear();
         (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
     }
@@ -318,6 +323,12 @@ impl Exchange {
             (b"", asked) => asked,
             (served, _) => served,
         }
+    }
+
+    /// Answers a request of which nobody knows what the configuration says about it.
+    #[cold]
+    pub(crate) fn fail_undecided(&mut self, undecided: &Undecided) {
+        self.fail_saying(Fault::PatternLimit, &undecided.words);
     }
 
     /// Takes a new target (rewriting, error handlers): normalises and decodes it.

@@ -82,6 +82,7 @@ pub enum Fault {
     MappedOut,
     RedirectSplit,
     HeadSplit,
+    PatternLimit,
     NotAuthenticated,
     BadCredentials,
     AuthMalformed,
@@ -123,11 +124,12 @@ fn row(blame: Blame, status: u16, level: Level, fate: Fate, words: &'static str)
 
 const SYMLINK: &str = "a symbolic link is on the path that server.follow-symlink forbids";
 const MAPPED_OUT: &str = "a rule for the backend made a path with dot segments of the URL";
+const STEPS: &str = "matching a pattern takes more steps than server.pcre-match-limit";
 const NO_SLASH: &str = "a rewrite rule made something that does not begin with a slash";
 
 impl Fault {
     /// Every fault, for tests and the manual.
-    pub const ALL: [Fault; 66] = [
+    pub const ALL: [Fault; 67] = [
         Fault::NotFound,
         Fault::Forbidden,
         Fault::SymlinkRefused,
@@ -175,6 +177,7 @@ impl Fault {
         Fault::MappedOut,
         Fault::RedirectSplit,
         Fault::HeadSplit,
+        Fault::PatternLimit,
         Fault::NotAuthenticated,
         Fault::BadCredentials,
         Fault::AuthMalformed,
@@ -257,6 +260,7 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
             Fault::RewriteTarget => row(Operator, 500, Level::Error, Keep, NO_SLASH),
+            Fault::PatternLimit => row(Operator, 500, Level::Error, Keep, STEPS),
             Fault::PageLimit => {
                 row(Operator, 500, Level::Error, Keep, "a page exceeds a limit of mod_ssi")
             }

@@ -12,6 +12,7 @@
 //! `places`, `strftime`.
 #![forbid(unsafe_code)]
 
+pub mod backtracking;
 pub mod board;
 pub mod body;
 pub mod cidr;

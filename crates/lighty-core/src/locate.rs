@@ -182,6 +182,10 @@ async fn ask(phase: Phase, call: Hook, ex: &mut Exchange, until: &str) -> Way {
         if module.name() == until {
             break;
         }
+        if let Some(undecided) = ex.undecided.take() {
+            ex.fail_undecided(&undecided);
+            return Way::Refused;
+        }
         let mut step = call(module, ex);
         while let Step::Wait(future) = step {
             step = future.await;

@@ -97,7 +97,8 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     let services = Rc::clone(&ex.services);
     let Some(sender) = services.modules.straight(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
-    if !is_plain || services.asks_physical || (services.asks_url && ex.is_lowered()) {
+    let is_lowered = services.asks_url && ex.is_lowered();
+    if !is_plain || ex.undecided.is_some() || services.asks_physical || is_lowered {
         return false;
     }
     ex.set_physical();
@@ -308,6 +309,9 @@ async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
     let services = Rc::clone(&ex.services);
     let mut from = 0;
     while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
+        if ex.undecided.is_some() {
+            break;
+        }
         from = behind;
         let mut step = call(module, ex);
         while let Step::Wait(future) = step {
@@ -317,7 +321,9 @@ async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
             return Some(ended_by(module, end, ex));
         }
     }
-    None
+    let undecided = ex.undecided.take()?;
+    ex.fail_undecided(&undecided);
+    Some(Pass::Answered)
 }
 
 /// Calls some modules in order until one ends the pass.
@@ -378,6 +384,10 @@ async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
 
 /// What is decided before any module is asked.
 fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
+    if let Some(undecided) = ex.undecided.take() {
+        ex.fail_undecided(&undecided);
+        return Some(Pass::Answered);
+    }
     if ex.request.method.is_none() {
         ex.fail(Fault::MethodUnknown);
         return Some(Pass::Answered);

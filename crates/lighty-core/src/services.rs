@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache};
+use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Undecided};
 use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::{FileEngine, Root};
@@ -89,16 +89,22 @@ impl Services {
 
     /// The settings that apply to a request with these facts; what their conditions matched goes
     /// to `captures`, if any value asks for it.
-    pub fn resolve(&self, facts: &dyn Facts, captures: &mut CaptureSet) -> Rc<Settings> {
+    /// If a condition could not be decided, they are those without it.
+    pub fn resolve(
+        &self,
+        facts: &dyn Facts,
+        captures: &mut CaptureSet,
+    ) -> (Rc<Settings>, Option<Undecided>) {
         if let Some(settings) = &self.unconditional {
-            return Rc::clone(settings);
+            return (Rc::clone(settings), None);
         }
         let mut active = self.active.borrow_mut();
         self.config.evaluate(facts, &mut active);
+        let undecided = active.take_undecided();
         if self.config.keeps_captures() {
             active.swap_captures(captures);
         }
-        Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active))
+        (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
     }
 
     /// Whether no request has other settings than these: nothing has conditions.

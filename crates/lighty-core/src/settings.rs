@@ -166,6 +166,7 @@ pub struct ServerSettings {
     pub stat_cache_small_total_bytes: u64,
     /// `None`: one per core.
     pub max_worker: Option<u32>,
+    pub pcre_match_limit: u32,
     /// 0: as many as the hard limit allows.
     pub max_fds: u64,
     /// 0: a third of max-fds.
@@ -222,6 +223,7 @@ impl Default for ServerSettings {
             stat_cache_small_file_bytes: 16 * 1024,
             stat_cache_small_total_bytes: 32 * 1024 * 1024,
             max_worker: None,
+            pcre_match_limit: lighty_config::limits::PATTERN_STEPS,
             max_fds: 0,
             max_connections: 0,
             max_stat_threads: 64,

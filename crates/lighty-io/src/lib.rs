@@ -16,7 +16,8 @@
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `pool` (where what
 //! may block waits), `clerk` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
-//! `signals`, `panics`, `slice`, `threads`, `memory`, `entropy`, `load`, `forbidden` and `privileges`, which the
+//! `pcre` (patterns that no linear engine can match), `signals`, `panics`, `slice`, `threads`, `memory`,
+//! `entropy`, `load`, `forbidden` and `privileges`, which the
 //! process needs and a request does not.
 
 pub mod cache_file;
@@ -32,6 +33,7 @@ pub mod local_time;
 pub mod log_writer;
 pub mod memory;
 pub mod panics;
+pub mod pcre;
 pub mod pool;
 pub mod privileges;
 pub mod resolve;

@@ -111,8 +111,13 @@ fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
     let mut location = Vec::new();
     let (target, url) = (&ex.request.target, ex.url_parts());
     let applied = own.rules.apply_for_client(target, &ex.captures, &url, &mut location);
-    if applied != Applied::Replaced {
-        return Step::Next;
+    match applied {
+        Ok(Applied::Replaced) => {}
+        Ok(_) => return Step::Next,
+        Err(undecided) => {
+            ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            return Step::Answered;
+        }
     }
     if location.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
         ex.fail_saying(Fault::RedirectSplit, &location.escape_ascii().to_string());

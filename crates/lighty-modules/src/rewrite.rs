@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use lighty_config::{Directive, Kind};
+use lighty_config::{Directive, Kind, Undecided};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::rules::{Applied, Rules};
 use lighty_core::{Exchange, Fault, Level, Settings, limits, module_settings, pipeline};
@@ -181,19 +181,24 @@ fn round(ex: &mut Exchange, pick: fn(&RewriteSettings) -> &Lists) -> Round {
     let settings = Rc::clone(&ex.settings);
     let lists = pick(settings.module());
     let mut target = Vec::new();
-    let is_last = match apply(ex, &lists.once, &mut target) {
-        Applied::Replaced => true,
-        Applied::Keep => return Round::Unchanged,
-        Applied::NoMatch => match apply(ex, &lists.repeat, &mut target) {
-            Applied::Replaced => false,
-            Applied::Keep | Applied::NoMatch => return Round::Unchanged,
-        },
-    };
+    let mut applied = apply(ex, &lists.once, &mut target);
+    let is_last = applied != Ok(Applied::NoMatch);
+    if !is_last {
+        applied = apply(ex, &lists.repeat, &mut target);
+    }
+    match applied {
+        Ok(Applied::Replaced) => {}
+        Ok(Applied::Keep | Applied::NoMatch) => return Round::Unchanged,
+        Err(undecided) => {
+            ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            return Round::Failed;
+        }
+    }
     ex.rewriting.finished = is_last;
     accept(ex, &target)
 }
 
-fn apply(ex: &Exchange, rules: &Rules, out: &mut Vec<u8>) -> Applied {
+fn apply(ex: &Exchange, rules: &Rules, out: &mut Vec<u8>) -> Result<Applied, Undecided> {
     rules.apply(&ex.request.target, &ex.captures, &ex.url_parts(), out)
 }
 

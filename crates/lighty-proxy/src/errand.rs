@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
-use lighty_core::Exchange;
+use lighty_config::Undecided;
+use lighty_core::{Exchange, Fault};
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
 use lighty_http::hop_by_hop::{end_to_end, is_essential};
 use lighty_http::{Fields, Known};
@@ -89,31 +90,41 @@ impl Words {
     ///
     /// # Errors
     /// Words about a path that the rules made, and that would lead out of what they map to: the
-    /// conditions and passwords of the URL that was asked for say nothing about that place.
-    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), String> {
+    /// conditions and passwords of the URL that was asked for say nothing about that place. Or
+    /// whether a rule applies could not be found out.
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), Refused> {
         self.clear();
         self.take_target(ex, route)?;
-        check_destination(ex, route)?;
+        check_destination(ex, route).map_err(mapped_out)?;
         self.forward(ex, &route.request.forwarded);
-        self.rewrite_fields(ex, route);
+        self.rewrite_fields(ex, route)?;
         if route.upstream.protocol.is_like_cgi() {
-            self.script.take(ex, route);
+            self.script.take(ex, route)?;
         }
         Ok(())
     }
 
     /// Takes what depends on the backend's address.
-    pub(crate) fn take_backend(&mut self, ex: &Exchange, route: &Route, backend: &AddressSpec) {
+    ///
+    /// # Errors
+    /// Whether a rule applies could not be found out.
+    pub(crate) fn take_backend(
+        &mut self,
+        ex: &Exchange,
+        route: &Route,
+        backend: &AddressSpec,
+    ) -> Result<(), Undecided> {
         self.host.clear();
         self.take_host(ex, route, backend.http_host.as_deref());
         if self.host.is_empty() {
             // HTTP/1.0 has no need of a host, and we speak 1.1 with the backend, which has.
             self.host.extend_from_slice(own_name(backend).as_bytes());
         }
-        if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host) {
+        if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host)? {
             self.host = host;
         }
         self.take_destination(ex, route);
+        Ok(())
     }
 
     fn replaces(&self, known: Option<Known>, name: &[u8]) -> bool {
@@ -138,7 +149,7 @@ impl Words {
         known.is_some() || is_essential(known, &dashed) || self.extra.get_named(&dashed).is_some()
     }
 
-    fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), String> {
+    fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), Refused> {
         let rules = &route.request;
         let mut target = &ex.request.target[..];
         if let Some(prefix) = &rules.strip_request_uri {
@@ -162,16 +173,16 @@ impl Words {
         let is_mapped = by_map.is_some();
         self.target = by_map.unwrap_or_else(|| std::mem::take(&mut self.target));
         let mut of_uri = rules.rewrite.iter().filter(|rule| rule.target == RewriteTarget::Uri);
-        let rewritten = of_uri.find_map(|rule| rule.apply(&self.target));
+        let rewritten = RewriteRule::first(&mut of_uri, &self.target)?;
         let rewritten = rewritten.filter(|target| target.starts_with(b"/"));
         let is_changed = is_mapped || rewritten.is_some();
         self.target = rewritten.unwrap_or_else(|| std::mem::take(&mut self.target));
         match is_changed && has_dot_segment(self.split_target().0) {
-            true => Err(format!(
+            true => Err(mapped_out(format!(
                 "{} would become {}",
                 ex.request.target.escape_ascii(),
                 self.target.escape_ascii()
-            )),
+            ))),
             false => Ok(()),
         }
     }
@@ -211,7 +222,7 @@ impl Words {
         }
     }
 
-    fn rewrite_fields(&mut self, ex: &Exchange, route: &Route) {
+    fn rewrite_fields(&mut self, ex: &Exchange, route: &Route) -> Result<(), Undecided> {
         let mut done: Vec<&[u8]> = Vec::new();
         for rule in route.request.rewrite.iter() {
             let RewriteTarget::Field(name) = &rule.target else { continue };
@@ -220,11 +231,13 @@ impl Words {
                 continue;
             }
             let value = self.extra.get_named(name).or_else(|| ex.request.fields.get_named(name));
-            if let Some(rewritten) = value.and_then(|value| rule.apply(value)) {
+            let rewritten = value.map_or(Ok(None), |value| RewriteRule::first([rule], value))?;
+            if let Some(rewritten) = rewritten {
                 self.extra.set_named(name, &rewritten);
                 done.push(name);
             }
         }
+        Ok(())
     }
 
     /// Where a resource is to be copied or moved to (RFC 4918 section 10.3), in the backend's words.
@@ -269,13 +282,33 @@ fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
     }
 }
 
+/// Why a request goes to no backend, for the log.
+pub(crate) struct Refused {
+    pub fault: Fault,
+    pub words: String,
+}
+
+impl From<Undecided> for Refused {
+    fn from(undecided: Undecided) -> Self {
+        Refused { fault: Fault::PatternLimit, words: undecided.words }
+    }
+}
+
+fn mapped_out(words: String) -> Refused {
+    Refused { fault: Fault::MappedOut, words }
+}
+
 /// What the first rule that matches makes of a field's value.
-fn first_match(rules: &[RewriteRule], name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+fn first_match(
+    rules: &[RewriteRule],
+    name: &[u8],
+    value: &[u8],
+) -> Result<Option<Vec<u8>>, Undecided> {
     let is_for = |rule: &&RewriteRule| match &rule.target {
         RewriteTarget::Field(field) => field.as_bytes().eq_ignore_ascii_case(name),
         _ => false,
     };
-    rules.iter().filter(is_for).find_map(|rule| rule.apply(value))
+    RewriteRule::first(rules.iter().filter(is_for), value)
 }
 
 /// What earlier proxies said, and then `last`; `None` where they said nothing.

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use lighty_config::Undecided;
 use lighty_http::fields::trim;
 use lighty_http::{Fields, Known};
 
@@ -203,23 +204,31 @@ pub(crate) fn path_of(url: &[u8]) -> &[u8] {
 
 /// Changes fields as `proxy-core.rewrite-response` has it: of a field's rules, the first that
 /// matches counts.
-pub(crate) fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) {
+///
+/// # Errors
+/// Whether a rule applies could not be found out.
+pub(crate) fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) -> Result<(), Undecided> {
     if rules.is_empty() {
-        return;
+        return Ok(());
     }
+    let mut undecided = None;
     replace_values(fields, |_, name, value| {
         let is_for = |rule: &&RewriteRule| match &rule.target {
             RewriteTarget::Field(field) => is_same(field.as_bytes(), name),
             _ => false,
         };
-        rules.iter().filter(is_for).find_map(|rule| rule.apply(value))
+        RewriteRule::first(rules.iter().filter(is_for), value).unwrap_or_else(|why| {
+            undecided.get_or_insert(why);
+            None
+        })
     });
+    undecided.map_or(Ok(()), Err)
 }
 
 /// Replaces values one by one, each in its place.
 fn replace_values(
     fields: &mut Fields,
-    change: impl Fn(Option<Known>, &[u8], &[u8]) -> Option<Vec<u8>>,
+    mut change: impl FnMut(Option<Known>, &[u8], &[u8]) -> Option<Vec<u8>>,
 ) {
     let mut changed = Fields::default();
     for (known, name, value) in fields.iter_known() {
@@ -252,7 +261,10 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lighty_config::BytePattern;
+
     use super::*;
+    use crate::settings::Piece;
 
     fn pairs(list: &[(&str, &str)]) -> Vec<(Arc<str>, Arc<str>)> {
         list.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect()
@@ -360,18 +372,23 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_matches_counts_for_each_value() {
-        let rule = |field: &str, pattern: &str, replacement: &str| RewriteRule {
+        let text = |text: &str| vec![Piece::Text(text.into())];
+        let group_and_mark = || vec![Piece::Group(1), Piece::Text("!".into())];
+        let rule = |field: &str, pattern: &str, replacement: Vec<Piece>| RewriteRule {
             target: RewriteTarget::Field(field.into()),
-            pattern: regex::bytes::Regex::new(pattern).unwrap(),
+            pattern: BytePattern::small(pattern).unwrap(),
             replacement: replacement.into(),
         };
-        let rules =
-            [rule("X-A", "^a(.*)", "${1}!"), rule("x-a", ".*", "none"), rule("X-B", "", "")];
+        let rules = [
+            rule("X-A", "^a(.*)", group_and_mark()),
+            rule("x-a", ".*", text("none")),
+            rule("X-B", "", text("")),
+        ];
         let mut fields = Fields::default();
         fields.push(b"X-A", b"abc");
         fields.push(b"X-A", b"xyz");
         fields.push(b"X-C", b"abc");
-        rewrite(&mut fields, &rules);
+        rewrite(&mut fields, &rules).unwrap();
         let values: Vec<&[u8]> = fields.iter().map(|(_, value)| value).collect();
         assert_eq!(values, [&b"bc!"[..], b"none", b"abc"]);
     }

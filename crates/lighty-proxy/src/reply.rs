@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use lighty_config::Undecided;
 use lighty_core::pipeline::keep_owed;
 use lighty_core::{Exchange, Response, Step, Tunnel};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
@@ -38,7 +39,14 @@ pub(crate) fn pass_interim(ex: &Exchange, courier: &mut Courier) {
 }
 
 /// Makes the backend's head the answer's, in the words that the client knows.
-pub(crate) fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
+///
+/// # Errors
+/// Whether a rule applies could not be found out.
+pub(crate) fn take_head(
+    ex: &mut Exchange,
+    courier: &Courier,
+    route: &Route,
+) -> Result<(), Undecided> {
     let answer = &courier.answer;
     let response = &mut ex.response;
     response.status = answer.status;
@@ -47,7 +55,7 @@ pub(crate) fn take_head(ex: &mut Exchange, courier: &Courier, route: &Route) {
     let (asked, told) = (&*request.authority, &*courier.words.host);
     let mapping = Mapping::of_answer(route, asked, told, request.scheme == "https");
     mapping.map_fields(&mut response.fields);
-    mapping::rewrite(&mut response.fields, &route.response.rewrite);
+    mapping::rewrite(&mut response.fields, &route.response.rewrite)
 }
 
 /// Leaves the page of an error to us (`server.error-intercept`): of the backend's answer stay the

@@ -1,8 +1,9 @@
 //! Which program a request is for: what CGI calls its script name, path info and file.
 
+use lighty_config::Undecided;
 use lighty_core::{Exchange, variables};
 
-use crate::settings::{RewriteTarget, Route, Takes};
+use crate::settings::{RewriteRule, RewriteTarget, Route, Takes};
 use crate::spec::Protocol;
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
@@ -28,7 +29,10 @@ impl Script {
     }
 
     /// Takes the parts of a request's path as its route has them.
-    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) {
+    ///
+    /// # Errors
+    /// Whether a rule applies could not be found out.
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), Undecided> {
         self.clear();
         let own_root = route.request.docroot.as_deref().map(str::as_bytes);
         self.docroot.extend_from_slice(own_root.unwrap_or(&ex.physical.docroot));
@@ -43,13 +47,14 @@ impl Script {
             Some(root) => join(root, &self.name, &mut self.filename),
             None => self.take_filename(ex, is_found),
         }
-        let is_moved = !route.request.rewrite.is_empty() && self.rewrite(ex, route);
+        let is_moved = !route.request.rewrite.is_empty() && self.rewrite(ex, route)?;
         if is_moved {
             self.filename.clear();
             join(&self.docroot, &self.name, &mut self.filename);
         } else if route.request.broken_scriptfilename && own_root.is_none() {
             self.filename.extend_from_slice(&self.path_info);
         }
+        Ok(())
     }
 
     /// The file that the script's name leads to, beneath an alias, in a user's directory or in lower
@@ -78,19 +83,19 @@ impl Script {
 
     /// Applies the rules of `proxy-core.rewrite-request`; tells whether one changed where the script
     /// is. Names and path info are made of the URL's path, as in lighttpd 1.5.
-    fn rewrite(&mut self, ex: &Exchange, route: &Route) -> bool {
+    fn rewrite(&mut self, ex: &Exchange, route: &Route) -> Result<bool, Undecided> {
         let made = |target: RewriteTarget, of: &[u8]| {
-            let mut rules = route.request.rewrite.iter().filter(|rule| rule.target == target);
-            rules.find_map(|rule| rule.apply(of))
+            let rules = route.request.rewrite.iter().filter(|rule| rule.target == target);
+            RewriteRule::first(rules, of)
         };
-        let docroot = made(RewriteTarget::Docroot, &self.docroot);
-        let path_info = made(RewriteTarget::PathInfo, &ex.request.path);
-        let name = made(RewriteTarget::ScriptName, &ex.request.path);
+        let docroot = made(RewriteTarget::Docroot, &self.docroot)?;
+        let path_info = made(RewriteTarget::PathInfo, &ex.request.path)?;
+        let name = made(RewriteTarget::ScriptName, &ex.request.path)?;
         let is_moved = docroot.is_some() || name.is_some();
         self.docroot = docroot.unwrap_or_else(|| std::mem::take(&mut self.docroot));
         self.path_info = path_info.unwrap_or_else(|| std::mem::take(&mut self.path_info));
         self.name = name.unwrap_or_else(|| std::mem::take(&mut self.name));
-        is_moved
+        Ok(is_moved)
     }
 }
 

@@ -105,7 +105,7 @@ impl Serving<'_> {
         }
         let mut courier = self.local.take_courier(&self.route.upstream.protocol);
         let taken = courier.words.take(self.ex, &self.route);
-        taken.map_err(|words| self.failure(Fault::MappedOut, words))?;
+        taken.map_err(|refused| self.failure(refused.fault, refused.words))?;
         courier.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
@@ -348,7 +348,10 @@ impl Serving<'_> {
     }
 
     fn open(&self, courier: &mut Courier, connection: &Connection) -> Result<(), SessionFault> {
-        courier.words.take_backend(self.ex, &self.route, &connection.place.address.spec);
+        let backend = &connection.place.address.spec;
+        let taken = courier.words.take_backend(self.ex, &self.route, backend);
+        taken
+            .map_err(|why| SessionFault { fault: Fault::PatternLimit, words: why.words.into() })?;
         let body = &self.upload;
         let framing = match body.announced() {
             _ if body.is_none() => BodyFraming::None,

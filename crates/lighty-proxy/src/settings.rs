@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use lighty_config::{BytePattern, Undecided};
 use lighty_core::module_settings;
 use lighty_core::settings::Settings;
-use regex::bytes::Regex;
 
 use crate::directives::assemble;
 use crate::directives::parts::Parts;
@@ -205,18 +205,42 @@ pub struct ResponseRules {
 #[derive(Clone, Debug)]
 pub struct RewriteRule {
     pub target: RewriteTarget,
-    pub pattern: Regex,
-    /// With `${0}` to `${9}` from the pattern.
-    pub replacement: Arc<str>,
+    pub pattern: BytePattern,
+    pub replacement: Arc<[Piece]>,
+}
+
+/// A part of a replacement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Text(Box<str>),
+    /// What a group of the pattern matched.
+    Group(usize),
 }
 
 impl RewriteRule {
     /// What a value becomes, if the pattern matches.
-    pub fn apply(&self, value: &[u8]) -> Option<Vec<u8>> {
-        let captures = self.pattern.captures(value)?;
+    fn apply(&self, value: &[u8]) -> Result<Option<Vec<u8>>, Undecided> {
+        let Some(groups) = self.pattern.groups(value)? else { return Ok(None) };
         let mut rewritten = Vec::new();
-        captures.expand(self.replacement.as_bytes(), &mut rewritten);
-        Some(rewritten)
+        for piece in self.replacement.iter() {
+            rewritten.extend_from_slice(match piece {
+                Piece::Text(text) => text.as_bytes(),
+                Piece::Group(n) => groups.get(*n).unwrap_or_default(),
+            });
+        }
+        Ok(Some(rewritten))
+    }
+
+    /// What the first rule that matches makes of a value.
+    ///
+    /// # Errors
+    /// Whether a pattern matches could not be found out.
+    pub fn first<'r>(
+        rules: impl IntoIterator<Item = &'r RewriteRule>,
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, Undecided> {
+        let mut rules = rules.into_iter().map(|rule| rule.apply(value));
+        rules.find(|applied| !matches!(applied, Ok(None))).unwrap_or(Ok(None))
     }
 }
 

@@ -130,6 +130,7 @@ fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
 pub(crate) fn table() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())
+        .backtracking(lighty_core::backtracking::compile)
         .planned(directives::PLANNED.iter().copied())
         .instead(directives::INSTEAD.iter().copied())
         .removed(directives::REMOVED.iter().copied())

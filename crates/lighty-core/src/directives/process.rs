@@ -379,6 +379,21 @@ fn engine_limits() -> Vec<Row> {
              the ancestor's throughput collapsed below 384.",
         )
         .example("server.read-chunk = 1024"),
+        Row::int("server.pcre-match-limit", 1000..=10_000_000, |s, v| {
+            s.server.pcre_match_limit = v as u32;
+        })
+        .limits_patterns()
+        .scope(Scope::Server)
+        .default("100000")
+        .since("lighty 0.1")
+        .doc(
+            "Steps that the match of a pattern may take which is not matched in linear time \
+             (look-around, back-references and the like). A request that needs more is answered \
+             500, and the log names the pattern. A step is a part of the pattern that is tried, or \
+             8 bytes that are looked at; 100000 of them take 10 ms or so, in which the worker does \
+             nothing else.",
+        )
+        .example("server.pcre-match-limit = 200000"),
         Row::bool("server.use-noatime", |s, v| s.server.use_noatime = v)
             .scope(Scope::Server)
             .default("disable")

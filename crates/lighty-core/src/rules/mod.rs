@@ -7,10 +7,13 @@
 mod pattern;
 mod template;
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use lighty_config::{CaptureId, CaptureSet, CompileCtx, Field, Reject, Screen, Value, parse_map};
+use lighty_config::{
+    CaptureId, CaptureSet, CompileCtx, Field, Reject, Screen, Undecided, Value, parse_map,
+};
 
 use crate::limits;
 use pattern::{Keep, Pattern};
@@ -77,8 +80,7 @@ impl Rules {
         let mut needles = Vec::with_capacity(pairs.len());
         for ((pattern, replacement), (_, item)) in pairs.iter().zip(spans) {
             let warn = |text| ctx.warn(Reject::new(text).at(item.span));
-            let (compiled, needle) =
-                Pattern::compile(pattern, keep).map_err(|r| r.at(item.span))?;
+            let (compiled, needle) = Pattern::compile(pattern, keep, item.span, ctx)?;
             let template = Template::parse(replacement, warn);
             let source = format!("{pattern:?} => {replacement:?}").into();
             rules.push(Rule { pattern: compiled, template, source });
@@ -104,26 +106,32 @@ impl Rules {
     }
 
     /// Applies the first rule that matches `subject`; the replacement goes to `out`, emptied first.
+    ///
+    /// # Errors
+    /// Whether a pattern matches could not be found out.
     pub fn apply(
         &self,
         subject: &[u8],
         captures: &CaptureSet,
         url: &UrlParts<'_>,
         out: &mut Vec<u8>,
-    ) -> Applied {
+    ) -> Result<Applied, Undecided> {
         self.apply_as(false, subject, captures, url, out)
     }
 
     /// As [`Rules::apply`], for a reference that a client is sent to (RFC 3986 section 4.1): what a
     /// condition found in the decoded path is encoded again, and so is all else that no reference
     /// holds, but control characters.
+    ///
+    /// # Errors
+    /// As there.
     pub fn apply_for_client(
         &self,
         subject: &[u8],
         captures: &CaptureSet,
         url: &UrlParts<'_>,
         out: &mut Vec<u8>,
-    ) -> Applied {
+    ) -> Result<Applied, Undecided> {
         let applied = self.apply_as(self.0.is_decoded, subject, captures, url, out);
         template::encode_unfit(out);
         applied
@@ -136,21 +144,31 @@ impl Rules {
         captures: &CaptureSet,
         url: &UrlParts<'_>,
         out: &mut Vec<u8>,
-    ) -> Applied {
+    ) -> Result<Applied, Undecided> {
         let inner = &*self.0;
-        let matches = |rule: u32| inner.rules[rule as usize].pattern.is_match(subject);
-        let Some(found) = inner.screen.first(subject, matches) else { return Applied::NoMatch };
+        let undecided = Cell::new(None);
+        let matches = |rule: u32| {
+            inner.rules[rule as usize].pattern.is_match(subject).unwrap_or_else(|why| {
+                undecided.set(Some(why));
+                true
+            })
+        };
+        let found = inner.screen.first(subject, matches);
+        if let Some(why) = undecided.take() {
+            return Err(why);
+        }
+        let Some(found) = found else { return Ok(Applied::NoMatch) };
         let rule = &inner.rules[found as usize];
         if rule.template.is_empty() {
-            return Applied::Keep;
+            return Ok(Applied::Keep);
         }
         let condition = inner.condition.and_then(|id| captures.get(id));
         out.clear();
         rule.pattern.with_groups(subject, rule.template.uses_groups(), |groups| {
             let sources = template::Sources { groups, condition, encodes_condition, url };
             rule.template.fill(&sources, out);
-        });
-        Applied::Replaced
+        })?;
+        Ok(Applied::Replaced)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
-use lighty_config::{BytePattern, Reject, byte_pattern, required_text};
-use regex::bytes::{Captures, Regex};
+use lighty_config::{
+    BytePattern, CompileCtx, Groups as Matched, Reject, Span, Undecided, linear_syntax,
+    required_text,
+};
 use regex_syntax::hir::{Hir, HirKind, Look};
 
 /// A compiled pattern.
@@ -26,19 +28,19 @@ pub(super) enum Keep {
 /// A regular expression that was found to be one, and is compiled from the first use on.
 pub(super) struct Expression {
     source: Box<str>,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<BytePattern>>,
 }
 
 impl Expression {
     fn new(source: &str, built: BytePattern, keep: Keep) -> Box<Self> {
-        let kept = keep == Keep::Always || !built.is_small;
-        let compiled = if kept { OnceLock::from(Some(built.regex)) } else { OnceLock::new() };
+        let kept = keep == Keep::Always || BytePattern::small(source).is_none();
+        let compiled = if kept { OnceLock::from(Some(built)) } else { OnceLock::new() };
         Box::new(Self { source: source.into(), compiled })
     }
 
     /// `None` never comes: what could be compiled once can be again.
-    fn get(&self) -> Option<&Regex> {
-        let compile = || byte_pattern(&self.source).ok().map(|built| built.regex);
+    fn get(&self) -> Option<&BytePattern> {
+        let compile = || BytePattern::small(&self.source);
         self.compiled.get_or_init(compile).as_ref()
     }
 }
@@ -47,7 +49,7 @@ impl Expression {
 pub(super) enum Groups<'a> {
     /// Only the whole match is known.
     Whole(&'a [u8]),
-    All(Captures<'a>),
+    All(Matched<'a>),
 }
 
 impl<'a> Groups<'a> {
@@ -56,20 +58,28 @@ impl<'a> Groups<'a> {
         match self {
             Groups::Whole(text) if n == 0 => text,
             Groups::Whole(_) => b"",
-            Groups::All(captures) => captures.get(n).map_or(&b""[..], |group| group.as_bytes()),
+            Groups::All(captures) => captures.get(n).unwrap_or_default(),
         }
     }
 }
 
 impl Pattern {
     /// Compiles a pattern; also a text that occurs in whatever matches, if one is known.
-    pub(super) fn compile(text: &str, keep: Keep) -> Result<(Pattern, Option<Vec<u8>>), Reject> {
-        let built = byte_pattern(text)?;
+    pub(super) fn compile(
+        text: &str,
+        keep: Keep,
+        span: Span,
+        ctx: &CompileCtx,
+    ) -> Result<(Pattern, Option<Vec<u8>>), Reject> {
+        let built = BytePattern::compile(text, span, ctx)?;
+        if let BytePattern::Bounded(_) = built {
+            return Ok((Pattern::Regex(Expression::new(text, built, Keep::Always)), None));
+        }
         let parsed = regex_syntax::ParserBuilder::new()
             .unicode(false)
             .utf8(false)
             .build()
-            .parse(&built.text);
+            .parse(&linear_syntax(text));
         // What means something only to the Unicode engine is matched by it alone.
         let hir = parsed.ok();
         let pattern = hir.as_ref().and_then(plain);
@@ -78,26 +88,38 @@ impl Pattern {
     }
 
     /// Whether the pattern occurs in `subject`.
-    pub(super) fn is_match(&self, subject: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// It would take more steps than it may.
+    pub(super) fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {
         match self {
-            Pattern::Exact(text) => subject == &**text,
-            Pattern::Prefix(text) => subject.starts_with(text),
-            Pattern::Regex(regex) => regex.get().is_some_and(|regex| regex.is_match(subject)),
+            Pattern::Exact(text) => Ok(subject == &**text),
+            Pattern::Prefix(text) => Ok(subject.starts_with(text)),
+            Pattern::Regex(regex) => regex.get().map_or(Ok(false), |regex| regex.is_match(subject)),
         }
     }
 
     /// Calls `then` with the groups of a match; looks for them only if they are `wanted`.
-    pub(super) fn with_groups(&self, subject: &[u8], wanted: bool, then: impl FnOnce(&Groups<'_>)) {
+    ///
+    /// # Errors
+    /// It would take more steps than it may.
+    pub(super) fn with_groups(
+        &self,
+        subject: &[u8],
+        wanted: bool,
+        then: impl FnOnce(&Groups<'_>),
+    ) -> Result<(), Undecided> {
         let groups = match self {
             Pattern::Exact(_) => Groups::Whole(subject),
             Pattern::Prefix(text) => Groups::Whole(&subject[..text.len().min(subject.len())]),
             Pattern::Regex(regex) => {
                 let regex = regex.get().filter(|_| wanted);
-                let captures = regex.and_then(|regex| regex.captures(subject));
+                let captures = regex.map_or(Ok(None), |regex| regex.groups(subject))?;
                 captures.map_or(Groups::Whole(b""), Groups::All)
             }
         };
         then(&groups);
+        Ok(())
     }
 }
 
@@ -125,12 +147,15 @@ fn literal(hir: &Hir) -> Option<Box<[u8]>> {
 mod tests {
     use super::*;
 
+    fn compile(text: &str, keep: Keep) -> Result<(Pattern, Option<Vec<u8>>), Reject> {
+        let ctx = CompileCtx::nowhere("url.rewrite");
+        Pattern::compile(text, keep, ctx.span, &ctx)
+    }
+
     #[test]
     fn anchored_text_needs_no_engine() {
-        let exact =
-            |text| matches!(Pattern::compile(text, Keep::Always), Ok((Pattern::Exact(_), _)));
-        let prefix =
-            |text| matches!(Pattern::compile(text, Keep::Always), Ok((Pattern::Prefix(_), _)));
+        let exact = |text| matches!(compile(text, Keep::Always), Ok((Pattern::Exact(_), _)));
+        let prefix = |text| matches!(compile(text, Keep::Always), Ok((Pattern::Prefix(_), _)));
         assert!(exact(r"^/a\.html$"));
         assert!(prefix("^/a"));
         assert!(!exact("/a$") && !prefix("/a") && !prefix("^/a|/b") && !prefix("(?i)^/a"));
@@ -138,22 +163,24 @@ mod tests {
 
     #[test]
     fn small_expressions_wait_for_their_first_use() {
-        let compiled = |text: &str, keep| match Pattern::compile(text, keep) {
+        let compiled = |text: &str, keep| match compile(text, keep) {
             Ok((Pattern::Regex(expression), _)) => expression.compiled.get().is_some(),
             _ => panic!("{text}"),
         };
         assert!(compiled("^/a([0-9]+)", Keep::Always));
         assert!(!compiled("^/a([0-9]+)", Keep::IfLarge));
         assert!(compiled("^/a([0-9]{1,500})", Keep::IfLarge));
-        let (pattern, _) = Pattern::compile("^/a([0-9]+)", Keep::IfLarge).expect("one");
-        assert!(pattern.is_match(b"/a1") && !pattern.is_match(b"/a"));
-        pattern.with_groups(b"/a17", true, |groups| assert_eq!(groups.get(1), b"17"));
+        let (pattern, _) = compile("^/a([0-9]+)", Keep::IfLarge).expect("one");
+        assert_eq!((pattern.is_match(b"/a1"), pattern.is_match(b"/a")), (Ok(true), Ok(false)));
+        pattern
+            .with_groups(b"/a17", true, |groups| assert_eq!(groups.get(1), b"17"))
+            .expect("decided");
     }
 
     #[test]
-    fn what_the_engine_cannot_do_is_refused() {
+    fn what_no_engine_is_there_for_is_refused() {
         for bad in ["(?=x)", r"(a)\1", "(", "a{1000}{1000}{1000}"] {
-            assert!(Pattern::compile(bad, Keep::Always).is_err(), "{bad}");
+            assert!(compile(bad, Keep::Always).is_err(), "{bad}");
         }
     }
 }

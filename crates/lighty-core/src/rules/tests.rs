@@ -59,7 +59,8 @@ fn apply(pattern: &str, replacement: &str, subject: &str) -> (Applied, String) {
     let settings = config.settings(&active);
     active.swap_captures(&mut captures);
     let mut out = b"before".to_vec();
-    let applied = settings.rules.apply(subject.as_bytes(), &captures, &URL, &mut out);
+    let applied =
+        settings.rules.apply(subject.as_bytes(), &captures, &URL, &mut out).expect("decided");
     (applied, String::from_utf8(out).expect("text"))
 }
 
@@ -123,7 +124,8 @@ fn the_first_match_wins_and_an_empty_replacement_keeps() {
     let rules = config.expect("valid").global().rules.clone();
     let mut out = Vec::new();
     let mut of = |subject: &[u8]| {
-        let applied = rules.apply(subject, &CaptureSet::default(), &URL, &mut out);
+        let applied =
+            rules.apply(subject, &CaptureSet::default(), &URL, &mut out).expect("decided");
         (applied, String::from_utf8_lossy(&out).into_owned())
     };
     assert_eq!(of(b"/a"), (Applied::Replaced, "/1".into()));
@@ -142,7 +144,7 @@ fn what_means_nothing_is_said_and_inserts_nothing() {
         assert_eq!(findings, 1, "{odd}");
         let mut out = Vec::new();
         let rules = config.expect("a warning only").global().rules.clone();
-        rules.apply(b"ab", &CaptureSet::default(), &URL, &mut out);
+        rules.apply(b"ab", &CaptureSet::default(), &URL, &mut out).expect("decided");
         assert_eq!(out, b"/", "{odd}");
     }
 }
@@ -167,11 +169,11 @@ fn many_rules_keep_their_order() {
         let subject = format!("/old/{i}/page");
         assert_eq!(
             rules.apply(subject.as_bytes(), &CaptureSet::default(), &URL, &mut out),
-            Applied::Replaced
+            Ok(Applied::Replaced)
         );
         assert_eq!(String::from_utf8_lossy(&out), format!("/new/{i}/page"));
     }
-    rules.apply(b"/old/250/x", &CaptureSet::default(), &URL, &mut out);
+    rules.apply(b"/old/250/x", &CaptureSet::default(), &URL, &mut out).expect("decided");
     assert_eq!(out, b"/x");
 }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int};
+use lighty_config::{
+    BytePattern, CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int,
+};
 use lighty_core::{Settings, module_settings};
-use regex::bytes::Regex;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct ListingSettings {
     pub(super) activate: bool,
-    pub(super) exclude: Arc<[Regex]>,
+    pub(super) exclude: Arc<[BytePattern]>,
     pub(super) hide_dotfiles: bool,
     pub(super) external_css: Option<Arc<str>>,
     pub(super) external_js: Option<Arc<str>>,
@@ -77,7 +78,12 @@ impl ListingSettings {
         !(self.hide_dotfiles && name.starts_with(b".")
             || is_insert(&self.header)
             || is_insert(&self.readme)
-            || self.exclude.iter().any(|pattern| pattern.is_match(name)))
+            || self.excludes(name))
+    }
+
+    /// A name of which a pattern cannot tell is not shown.
+    fn excludes(&self, name: &[u8]) -> bool {
+        self.exclude.iter().any(|pattern| pattern.is_match(name).unwrap_or(true))
     }
 
     /// Whether HTML of the operator stands in the page as it is.
@@ -265,21 +271,15 @@ fn some(text: Arc<str>) -> Option<Arc<str>> {
     (!text.is_empty()).then_some(text)
 }
 
-fn parse_patterns(value: &Value, _: &CompileCtx) -> Result<Arc<[Regex]>, Reject> {
-    let Some(items) = value.as_list() else {
-        return Ok([pattern(value)?].into());
+fn parse_patterns(value: &Value, ctx: &CompileCtx) -> Result<Arc<[BytePattern]>, Reject> {
+    let pattern = |value: &Value, span| {
+        let text = lighty_config::parse_string(value).map_err(|reject| reject.at(span))?;
+        BytePattern::compile(&text, span, ctx)
     };
-    items.iter().map(|(_, item)| pattern(&item.value).map_err(|r| r.at(item.span))).collect()
-}
-
-fn pattern(value: &Value) -> Result<Regex, Reject> {
-    let text = lighty_config::parse_string(value)?;
-    Regex::new(&text).map_err(|error| {
-        let whole = error.to_string();
-        let reason = whole.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        Reject::new(format!("is not a regular expression: {reason}"))
-            .help("look-around and back-references are not available")
-    })
+    let Some(items) = value.as_list() else {
+        return Ok([pattern(value, ctx.span)?].into());
+    };
+    items.iter().map(|(_, item)| pattern(&item.value, item.span)).collect()
 }
 
 fn parse_encoding(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn names_are_shown_or_hidden() {
         let readme = Insert { file: Some("README.txt".into()), hidden: true, encode: true };
-        let exclude = Arc::from([Regex::new("~$").expect("a pattern")]);
+        let exclude = Arc::from([BytePattern::small("~$").expect("a pattern")]);
         let mut settings = ListingSettings { readme, exclude, ..ListingSettings::default() };
         for (name, shown) in [
             (&b"a.txt"[..], true),

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Key, Kind, Reject, Spanned, Value, byte_pattern, parse_bool, parse_string,
+    BytePattern, CompileCtx, Key, Kind, Reject, Spanned, Value, parse_bool, parse_string,
 };
 use lighty_core::Settings;
 use lighty_core::sendfile::directories;
 
 use super::values::{keyed, unknown_key, within};
 use super::{Row, of};
-use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget};
+use crate::settings::{ForwardedRules, Piece, RewriteRule, RewriteTarget};
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = sent_files();
@@ -145,8 +145,8 @@ pub(super) fn forwarded(value: &Value, _: &CompileCtx) -> Result<ForwardedRules,
     Ok(rules)
 }
 
-fn request_rules(value: &Value, _: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
-    rewrite(value, |key| match &**key {
+fn request_rules(value: &Value, ctx: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
+    rewrite(value, ctx, |key| match &**key {
         "_uri" => Ok(RewriteTarget::Uri),
         "_docroot" => Ok(RewriteTarget::Docroot),
         "_pathinfo" => Ok(RewriteTarget::PathInfo),
@@ -155,8 +155,8 @@ fn request_rules(value: &Value, _: &CompileCtx) -> Result<Arc<[RewriteRule]>, Re
     })
 }
 
-fn response_rules(value: &Value, _: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
-    rewrite(value, |key| field(key, &[]))
+fn response_rules(value: &Value, ctx: &CompileCtx) -> Result<Arc<[RewriteRule]>, Reject> {
+    rewrite(value, ctx, |key| field(key, &[]))
 }
 
 const FRAMING: &[&str] =
@@ -180,6 +180,7 @@ fn field(key: &Key, known: &[&str]) -> Result<RewriteTarget, Reject> {
 
 fn rewrite(
     value: &Value,
+    ctx: &CompileCtx,
     target: impl Fn(&Key) -> Result<RewriteTarget, Reject>,
 ) -> Result<Arc<[RewriteRule]>, Reject> {
     const FORM: &str = "write `( \"Host\" => ( \"pattern\" => \"replacement\" ) )`";
@@ -192,7 +193,7 @@ fn rewrite(
             })
         })?;
         for (pattern, replacement) in pairs {
-            rules.push(rule(target.clone(), &pattern, &replacement)?);
+            rules.push(rule(target.clone(), &pattern, &replacement, ctx)?);
         }
     }
     Ok(rules.into())
@@ -202,32 +203,40 @@ fn rule(
     target: RewriteTarget,
     pattern: &Key,
     replacement: &Spanned<Value>,
+    ctx: &CompileCtx,
 ) -> Result<RewriteRule, Reject> {
-    let pattern = byte_pattern(pattern).map_err(|reject| reject.at(pattern.span))?;
+    let pattern = BytePattern::compile(pattern, pattern.span, ctx)?;
     let text = parse_string(&replacement.value).map_err(|r| r.at(replacement.span))?;
     if text.chars().any(char::is_control) {
         let reject = Reject::new("has a control character in a replacement");
         return Err(reject.at(replacement.span));
     }
-    Ok(RewriteRule { target, pattern: pattern.regex, replacement: groups_in_braces(&text).into() })
+    Ok(RewriteRule { target, pattern, replacement: pieces(&text) })
 }
 
 /// `$1` is the first group, whatever follows it; any other `$` is a `$`.
-fn groups_in_braces(text: &str) -> String {
-    let mut braced = String::with_capacity(text.len());
+fn pieces(text: &str) -> Arc<[Piece]> {
+    let (mut pieces, mut plain) = (Vec::new(), String::new());
     let mut rest = text.chars().peekable();
     while let Some(next) = rest.next() {
-        braced.push(next);
-        if next != '$' {
-            continue;
-        }
-        match rest.next_if(char::is_ascii_digit) {
-            Some(digit) => braced.extend(['{', digit, '}']),
+        let digit = if next == '$' { rest.next_if(char::is_ascii_digit) } else { None };
+        match digit.and_then(|digit| digit.to_digit(10)) {
+            Some(group) => {
+                if !plain.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
+                }
+                pieces.push(Piece::Group(group as usize));
+            }
             None => {
-                rest.next_if_eq(&'$');
-                braced.push('$');
+                plain.push(next);
+                if next == '$' {
+                    rest.next_if_eq(&'$');
+                }
             }
         }
     }
-    braced
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(plain.into()));
+    }
+    pieces.into()
 }

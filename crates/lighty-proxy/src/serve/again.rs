@@ -87,7 +87,7 @@ impl Serving<'_> {
             return Ok(());
         }
         let text = Arc::clone(&connection.place.address.spec.text);
-        if fault.fault == Fault::HeadUnfit && self.may_keep_alive() {
+        if matches!(fault.fault, Fault::HeadUnfit | Fault::PatternLimit) && self.may_keep_alive() {
             // Not a byte of it was sent: the next request can have the connection.
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }

@@ -41,7 +41,12 @@ impl Serving<'_> {
             return Ok(Step::Next);
         }
         let turn = turn::asked(&courier.answer, &self.route.response);
-        reply::take_head(self.ex, &courier, &self.route);
+        if let Err(undecided) = reply::take_head(self.ex, &courier, &self.route) {
+            let carriage = Carriage { courier, connection, upload: Upload::none() };
+            Download::new(carriage, &self.local, None).discard();
+            self.ex.fail_saying(Fault::PatternLimit, &undecided.words);
+            return Ok(Step::Answered);
+        }
         let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
         sticky::tell(self.ex, &self.upstream.spec.balancer, &connection.place.address);
         let mut upload = std::mem::take(&mut self.upload);

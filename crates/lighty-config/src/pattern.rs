@@ -1,0 +1,297 @@
+//! Regular expressions, as PCRE without options means them: unanchored, case sensitive, `\d` and
+//! the like ASCII only.
+//!
+//! Two engines match them. What can be matched in linear time is, by the crate `regex`. What
+//! cannot (look-around, back-references, atomic groups, possessive repetitions, recursion) is
+//! matched by an engine that goes back ([`Backtracker`]), in a bounded number of steps: what needs
+//! more of them is not guessed, but [`Undecided`].
+
+use std::sync::Arc;
+
+use regex::RegexBuilder;
+
+use crate::condition::BadCondition;
+use crate::directive::{CompileCtx, Reject};
+use crate::limits::REGEX_BYTES_MAX;
+use crate::source::Span;
+
+mod syntax;
+
+pub(crate) use syntax::ascii_classes;
+
+/// A match was given up: the pattern may match or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The pattern and why, for a log.
+    pub words: String,
+}
+
+/// Begin and end of what a group matched; `None` if it took no part.
+pub type Place = Option<(usize, usize)>;
+
+/// A compiled pattern of an engine that goes back, which is the caller's.
+pub trait Backtracker: std::fmt::Debug + Send + Sync {
+    /// Looks for the first match in at most `steps`. The places of the groups go to `places`,
+    /// that of the whole match first.
+    ///
+    /// # Errors
+    /// Why the match was given up.
+    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, String>;
+}
+
+/// Compiles a pattern for an engine that goes back; with `true` a dot is a character, not a byte.
+/// In place of one that is none: what is wrong with it, and how far it was read.
+pub type Backtracking = fn(&str, bool) -> Result<Arc<dyn Backtracker>, (String, usize)>;
+
+/// A pattern that is not matched in linear time.
+#[derive(Clone, Debug)]
+pub struct Bounded {
+    engine: Arc<dyn Backtracker>,
+    source: Arc<str>,
+    pub(crate) steps: u32,
+}
+
+impl Bounded {
+    fn compile(source: &str, is_text: bool, means: Means) -> Result<Bounded, BadCondition> {
+        let Some(compile) = means.backtracking else { return Err(beyond(source)) };
+        let compiled = compile(source, is_text);
+        let engine = compiled.map_err(|(words, at)| {
+            // What was read last is what is wrong.
+            let at = at.min(source.len());
+            let from = (0..at).rev().find(|from| source.is_char_boundary(*from)).unwrap_or(0);
+            let message = format!("not a regular expression: {words}");
+            BadCondition { at: Some(from..at), ..BadCondition::new(message, None) }
+        })?;
+        Ok(Bounded { engine, source: source.into(), steps: means.steps })
+    }
+
+    fn find(&self, subject: &[u8], places: &mut Vec<Place>) -> Result<bool, Undecided> {
+        let found = self.engine.find(subject, self.steps, places);
+        found.map_err(|why| Undecided { words: format!("{:?}: {why}", self.source) })
+    }
+
+    fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {
+        self.find(subject, &mut Vec::new())
+    }
+}
+
+/// Where no engine goes back.
+fn beyond(source: &str) -> BadCondition {
+    match syntax::beyond_linear(source) {
+        Some((what, at)) => {
+            let message = format!("{what} is not supported here");
+            BadCondition { at: Some(at), ..BadCondition::new(message, None) }
+        }
+        None => BadCondition::new("not a regular expression", None),
+    }
+}
+
+/// What matches patterns that cannot be matched in linear time, and for how long.
+#[derive(Clone, Copy)]
+pub(crate) struct Means {
+    pub(crate) backtracking: Option<Backtracking>,
+    pub(crate) steps: u32,
+}
+
+/// A pattern that is matched against text.
+#[derive(Clone, Debug)]
+pub(crate) enum TextPattern {
+    Linear(Box<regex::Regex>),
+    Bounded(Box<Bounded>),
+}
+
+impl TextPattern {
+    pub(crate) fn compile(pattern: &str, means: Means) -> Result<TextPattern, BadCondition> {
+        let refused = match syntax::possessive(pattern) {
+            Some(_) => None,
+            None => {
+                match RegexBuilder::new(&ascii_classes(pattern)).size_limit(REGEX_BYTES_MAX).build()
+                {
+                    Ok(regex) => return Ok(TextPattern::Linear(Box::new(regex))),
+                    Err(error) => Some(error),
+                }
+            }
+        };
+        let built = Bounded::compile(pattern, true, means);
+        match built {
+            Ok(own) => Ok(TextPattern::Bounded(Box::new(own))),
+            Err(bad) => Err(worse(refused, bad)),
+        }
+    }
+
+    pub(crate) fn is_match(&self, value: &str) -> Result<bool, Undecided> {
+        match self {
+            TextPattern::Linear(regex) => Ok(regex.is_match(value)),
+            TextPattern::Bounded(own) => own.is_match(value.as_bytes()),
+        }
+    }
+
+    /// Room for what the groups of the pattern match.
+    pub(crate) fn places(&self) -> Places {
+        match self {
+            TextPattern::Linear(regex) => Places::Linear(regex.capture_locations()),
+            TextPattern::Bounded(_) => Places::Bounded(Vec::new()),
+        }
+    }
+
+    /// Fills `places`, which are this pattern's; `false` if it does not match.
+    pub(crate) fn read(&self, places: &mut Places, value: &str) -> Result<bool, Undecided> {
+        match (self, places) {
+            (TextPattern::Linear(regex), Places::Linear(places)) => {
+                Ok(regex.captures_read(places, value).is_some())
+            }
+            (TextPattern::Bounded(own), Places::Bounded(places)) => {
+                own.find(value.as_bytes(), places)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Where the groups of a pattern matched.
+pub(crate) enum Places {
+    Linear(regex::CaptureLocations),
+    Bounded(Vec<Place>),
+}
+
+impl Places {
+    pub(crate) fn get(&self, n: usize) -> Place {
+        match self {
+            Places::Linear(places) => places.get(n),
+            Places::Bounded(places) => *places.get(n)?,
+        }
+    }
+}
+
+/// What is wrong with a pattern that neither engine takes.
+fn worse(linear: Option<regex::Error>, pcre: BadCondition) -> BadCondition {
+    match linear {
+        Some(regex::Error::CompiledTooBig(_)) => {
+            let message =
+                format!("this regular expression needs more than {REGEX_BYTES_MAX} bytes");
+            BadCondition::new(message, Some("counted repetitions are what makes them large"))
+        }
+        _ => pcre,
+    }
+}
+
+/// What is said about a pattern that is not matched in linear time, and where it is not linear.
+pub(crate) type Notice = (String, Option<std::ops::Range<usize>>);
+
+pub(crate) fn notice(pattern: &str) -> Notice {
+    let (what, at) = match syntax::beyond_linear(pattern) {
+        Some((what, at)) => (what, Some(at)),
+        None => ("this pattern", None),
+    };
+    (
+        format!(
+            "{what} needs an engine that goes back: it has a limited number of steps for \
+             each match"
+        ),
+        at,
+    )
+}
+
+/// A regular expression for bytes.
+#[derive(Clone, Debug)]
+pub enum BytePattern {
+    Linear(regex::bytes::Regex),
+    Bounded(Box<Bounded>),
+}
+
+/// What the groups of a pattern matched.
+pub enum Groups<'s> {
+    Linear(regex::bytes::Captures<'s>),
+    Bounded(&'s [u8], Vec<Place>),
+}
+
+impl<'s> Groups<'s> {
+    /// The text of a group; 0 is the whole match. `None` if the group took no part.
+    pub fn get(&self, n: usize) -> Option<&'s [u8]> {
+        match self {
+            Groups::Linear(groups) => groups.get(n).map(|group| group.as_bytes()),
+            Groups::Bounded(subject, places) => {
+                let (start, end) = (*places.get(n)?)?;
+                subject.get(start..end)
+            }
+        }
+    }
+}
+
+impl BytePattern {
+    /// Compiles a regular expression in a value, as the language means it (see conditions with
+    /// `=~`), but for bytes: `.` is any byte.
+    ///
+    /// # Errors
+    /// What is no regular expression, what is too large.
+    pub fn compile(pattern: &str, span: Span, ctx: &CompileCtx) -> Result<BytePattern, Reject> {
+        let refused = match syntax::possessive(pattern) {
+            Some(_) => None,
+            None => match linear(pattern, REGEX_BYTES_MAX) {
+                Ok(regex) => return Ok(BytePattern::Linear(regex)),
+                Err(error) => Some(error),
+            },
+        };
+        let built = Bounded::compile(pattern, false, ctx.means)
+            // A class that names other characters than ASCII has no meaning for single bytes.
+            .or_else(|bad| Bounded::compile(pattern, true, ctx.means).map_err(|_| bad));
+        let own = built.map_err(|bad| worse(refused, bad).reject(pattern).at(span))?;
+        ctx.note(Reject::new(format!("has \"{pattern}\": {}", notice(pattern).0)).at(span));
+        Ok(BytePattern::Bounded(Box::new(own)))
+    }
+
+    /// Compiles a small pattern of linear time; `None` for any other. Takes no time that a request
+    /// would feel.
+    pub fn small(pattern: &str) -> Option<BytePattern> {
+        let is_linear = syntax::possessive(pattern).is_none();
+        let regex = is_linear.then(|| linear(pattern, SMALL_REGEX_BYTES_MAX).ok()).flatten();
+        regex.map(BytePattern::Linear)
+    }
+
+    /// Whether the pattern occurs in `subject`.
+    ///
+    /// # Errors
+    /// It would take more steps than it may.
+    pub fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {
+        match self {
+            BytePattern::Linear(regex) => Ok(regex.is_match(subject)),
+            BytePattern::Bounded(own) => own.is_match(subject),
+        }
+    }
+
+    /// What the pattern's groups match in `subject`, if it matches.
+    ///
+    /// # Errors
+    /// It would take more steps than it may.
+    pub fn groups<'s>(&self, subject: &'s [u8]) -> Result<Option<Groups<'s>>, Undecided> {
+        match self {
+            BytePattern::Linear(regex) => Ok(regex.captures(subject).map(Groups::Linear)),
+            BytePattern::Bounded(own) => {
+                let mut places = Vec::new();
+                let found = own.find(subject, &mut places)?;
+                Ok(found.then_some(Groups::Bounded(subject, places)))
+            }
+        }
+    }
+}
+
+/// A pattern in the words of the linear engine, for who looks at what it consists of.
+pub fn linear_syntax(pattern: &str) -> String {
+    ascii_classes(pattern)
+}
+
+/// Bytes of a regular expression that is compiled within a tenth of a millisecond or so.
+const SMALL_REGEX_BYTES_MAX: usize = 16 << 10;
+
+fn linear(pattern: &str, bytes_max: usize) -> Result<regex::bytes::Regex, regex::Error> {
+    let text = ascii_classes(pattern);
+    let build = |unicode| {
+        let mut builder = regex::bytes::RegexBuilder::new(&text);
+        builder.size_limit(bytes_max).unicode(unicode).build()
+    };
+    // A class that names other characters than ASCII has no meaning for single bytes.
+    build(false).or_else(|_| build(true))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! The engine for patterns that cannot be matched in linear time: PCRE2 of the machine room, as the
+//! language wants it.
+
+use std::sync::Arc;
+
+use lighty_config::{Backtracker, Place};
+use lighty_io::pcre;
+
+/// Compiles a pattern; see [`lighty_config::Backtracking`].
+pub fn compile(source: &str, is_text: bool) -> Result<Arc<dyn Backtracker>, (String, usize)> {
+    match pcre::Pattern::compile(source, is_text) {
+        Ok(pattern) => Ok(Arc::new(Pcre(pattern))),
+        Err(bad) => Err((bad.words, bad.at)),
+    }
+}
+
+#[derive(Debug)]
+struct Pcre(pcre::Pattern);
+
+impl Backtracker for Pcre {
+    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, String> {
+        self.0.find(subject, steps, places).map_err(|why| why.to_string())
+    }
+}

@@ -463,9 +463,8 @@ fn where_no_thread_can_be_had_requests_say_so_and_files_go_on() {
     for _ in 0..2 {
         assert!([404, 503].contains(&server.get("/missing").expect("an answer").0));
     }
-    let log = server.log();
-    assert!(!log.contains("panicked"), "{log}");
-    assert!(log.contains("no thread or process can be had"), "{log}");
+    server.wait_for("it says why", |log| log.contains("no thread or process can be had"));
     server.signal("-INT");
     assert_eq!(server.end(), Some(0), "the stop is orderly");
+    assert!(!server.log().contains("panicked"), "{}", server.log());
 }

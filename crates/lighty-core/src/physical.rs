@@ -49,6 +49,17 @@ impl Physical {
         true
     }
 
+    /// Whether the whole path ends like this: what a rule names may begin above the document root.
+    #[must_use]
+    pub fn ends_with(&self, end: &[u8]) -> bool {
+        if end.len() <= self.rel.len() {
+            return self.rel.ends_with(end);
+        }
+        end.strip_suffix(&*self.rel)
+            .and_then(|above| above.strip_suffix(b"/"))
+            .is_some_and(|above| self.docroot.ends_with(above))
+    }
+
     /// The whole path, for conditions, logs and gateways.
     pub fn path(&self) -> Vec<u8> {
         let mut path = Vec::with_capacity(self.docroot.len() + 1 + self.rel.len());

@@ -74,7 +74,7 @@ impl Module for Cgi {
         if meta.kind != FileKind::File || !may_run {
             return Step::Next;
         }
-        match own.interpreter(&ex.physical.rel) {
+        match own.interpreter(&ex.physical) {
             Some(interpreter) => {
                 if ex.rehearse(|ex| described(ex, interpreter)) {
                     return Step::Answered;

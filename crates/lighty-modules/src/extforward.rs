@@ -85,6 +85,12 @@ impl Forwarders {
         let listed = self.nets.iter().find(|(net, _)| net.contains(address));
         listed.map_or(self.everybody, |(_, trusted)| *trusted)
     }
+
+    /// Whether one that a trusted proxy names is a proxy, too. `all` is said of neighbours: what
+    /// any client may write into the field would be believed otherwise.
+    fn lists(&self, address: IpAddr) -> bool {
+        self.nets.iter().find(|(net, _)| net.contains(address)).is_some_and(|(_, trusted)| *trusted)
+    }
 }
 
 /// The module.
@@ -150,7 +156,9 @@ fn fields() -> Vec<Directive<Settings>> {
         .default("()")
         .doc(
             "Proxies that are believed: addresses, networks, or `all` for everybody else, each \
-             `trust` or not; the first entry that fits decides. A unix socket is `all`.",
+             `trust` or not; the first entry that fits decides. A unix socket is `all`, and \
+             so are neighbours alone: of a list of proxies, those that are in no entry of \
+             their own are clients.",
         )
         .example("extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\", \"::1\" => \"trust\" )"),
         row(Directive::strings("extforward.headers", |s, v| own(s).headers = v))
@@ -252,7 +260,7 @@ fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a st
     };
     // The neighbour is trusted already, and may have no address by which to be known again.
     let mut first = true;
-    let trusted = |address| std::mem::take(&mut first) || own.forwarders.trusts(address);
+    let trusted = |address| std::mem::take(&mut first) || own.forwarders.lists(address);
     let origin = match Known::from_bytes(header.as_bytes()) {
         Some(Known::Forwarded) => by_forwarded(peer, fields, trusted),
         Some(Known::XForwardedFor) => by_x_forwarded_for(peer, fields, trusted),

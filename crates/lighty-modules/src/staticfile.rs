@@ -71,7 +71,7 @@ impl Module for StaticFile {
             .default("disable")
             .since("1.4")
             .doc(
-                "Answers 404 to `/file.html/more`, where a file's name is followed by a path, \
+                "Answers 403 to `/file.html/more`, where a file's name is followed by a path, \
                  instead of sending the file.",
             )
             .example("static-file.disable-pathinfo = \"enable\""),
@@ -140,11 +140,11 @@ async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) ->
 fn is_withheld(ex: &mut Exchange) -> bool {
     let settings = ex.settings.module::<StaticSettings>();
     if settings.disable_pathinfo && !ex.physical.path_info.is_empty() {
-        ex.fail(Fault::NotFound);
+        ex.fail_saying(Fault::Forbidden, "static-file.disable-pathinfo");
         return true;
     }
-    let rel = &ex.physical.rel;
-    if settings.exclude_extensions.iter().any(|ext| rel.ends_with(ext.as_bytes())) {
+    let path = &ex.physical;
+    if settings.exclude_extensions.iter().any(|ext| path.ends_with(ext.as_bytes())) {
         ex.fail_saying(Fault::Forbidden, "static-file.exclude-extensions");
         return true;
     }

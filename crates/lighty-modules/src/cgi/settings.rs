@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Strings, Value, parse_map};
+use lighty_core::physical::Physical;
 use lighty_core::sendfile::directories;
 use lighty_core::{Settings, module_settings};
 use lighty_io::spawn::ChildSignal;
@@ -77,7 +78,7 @@ impl CgiSettings {
     }
 
     /// What runs a file; empty: it runs itself. `None`: it is no program.
-    pub(super) fn interpreter(&self, path: &[u8]) -> Option<&str> {
+    pub(super) fn interpreter(&self, path: &Physical) -> Option<&str> {
         let assigned = self.assign.iter().find(|(end, _)| path.ends_with(end.as_bytes()));
         assigned.map(|(_, interpreter)| &**interpreter).or(self.execute_all.then_some(""))
     }
@@ -269,11 +270,23 @@ mod tests {
             (Arc::from(".pl"), Arc::from("/usr/bin/perl")),
             (Arc::from("l"), Arc::from("")),
         ]);
-        assert_eq!(own.interpreter(b"a/b.pl"), Some("/usr/bin/perl"));
-        assert_eq!(own.interpreter(b"tool"), Some(""));
-        assert_eq!(own.interpreter(b"a.pl.txt"), None);
+        let path = |rel: &[u8]| Physical {
+            docroot: b"/srv/www".to_vec(),
+            rel: rel.to_vec(),
+            ..Physical::default()
+        };
+        assert_eq!(own.interpreter(&path(b"a/b.pl")), Some("/usr/bin/perl"));
+        assert_eq!(own.interpreter(&path(b"tool")), Some(""));
+        assert_eq!(own.interpreter(&path(b"a.pl.txt")), None);
         own.execute_all = true;
-        assert_eq!(own.interpreter(b"a.txt"), Some(""));
+        assert_eq!(own.interpreter(&path(b"a.txt")), Some(""));
+        own.execute_all = false;
+        own.assign = Arc::from([(Arc::from("/cgi-bin/x"), Arc::from("x"))]);
+        assert_eq!(own.interpreter(&path(b"cgi-bin/x")), Some("x"));
+        assert_eq!(own.interpreter(&path(b"a/cgi-bin/x")), Some("x"));
+        assert_eq!(own.interpreter(&path(b"acgi-bin/x")), None);
+        own.assign = Arc::from([(Arc::from("w/y"), Arc::from("y"))]);
+        assert_eq!(own.interpreter(&path(b"y")), Some("y"));
     }
 
     #[test]

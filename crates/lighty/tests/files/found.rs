@@ -86,7 +86,7 @@ fn path_info_is_split_off_unless_disabled() {
         .file("a.txt", "hello\n")
         .config("static-file.disable-pathinfo = \"enable\"")
         .start();
-    assert_eq!(strict.get("/a.txt/some/info").status, 404);
+    assert_eq!(strict.get("/a.txt/some/info").status, 403);
     assert_eq!(strict.get("/a.txt").status, 200);
 }
 

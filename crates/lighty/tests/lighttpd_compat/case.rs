@@ -89,6 +89,11 @@ pub(crate) fn directory() -> PathBuf {
 pub(crate) fn read(feature: &str) -> Vec<Case> {
     let path = directory().join(feature).with_extension("txt");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    read_text(feature, &text)
+}
+
+/// The configurations of a text; `feature` is what mistakes name.
+pub(crate) fn read_text(feature: &str, text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut in_config = false;
     for (number, line) in text.lines().enumerate() {
@@ -179,7 +184,8 @@ fn marked(line: &str) -> Option<(&str, Mark, bool)> {
     }
 }
 
-fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
+/// The requests of a line: its method, and what stands behind it.
+pub(crate) fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
     let (rest, mark, loose) = marked(rest)?;
     let (rest, body) = match rest.split_once(" || ") {
         Some((rest, text)) => (rest, Some(content(text)?)),

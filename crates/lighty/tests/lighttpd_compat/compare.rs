@@ -52,7 +52,7 @@ enum Page {
 }
 
 fn page(answer: &Response) -> Page {
-    let text = String::from_utf8_lossy(&answer.body);
+    let text = body(answer);
     let title = format!("<title>{} ", answer.status);
     if answer.status >= 300 && text.len() < 2000 && text.contains(&title) {
         return Page::Error;
@@ -119,7 +119,13 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
         let value = |answer: &Response| value(answer, &name);
         // The text of its own pages is everybody's own, and so is what describes that text.
         let of_text = ["content-type", "vary", "last-modified", "accept-ranges", "etag"];
-        let policy = ["content-security-policy", "x-content-type-options", "retry-after"];
+        let policy = [
+            "content-security-policy",
+            "x-content-type-options",
+            "retry-after",
+            "vary",
+            "content-encoding",
+        ];
         let described =
             of_text.contains(&name.as_str()) && pages.0 == Page::Listing || name == "content-type";
         if may_be_own && (described || policy.contains(&name.as_str())) {
@@ -204,7 +210,7 @@ fn value(answer: &Response, name: &str) -> String {
     }
     let all = all.join(" + ");
     match name {
-        "www-authenticate" => without_nonce(&all),
+        "www-authenticate" => challenge(&all),
         // A lifetime that is counted from now may be a second older.
         "cache-control" => rounded(&all),
         // Parts are parted by a text of each server's own.
@@ -221,16 +227,15 @@ fn rounded(value: &str) -> String {
     format!("{before}max-age={seconds}{}", &behind[digits..])
 }
 
-fn without_nonce(value: &str) -> String {
-    let mut out = value.to_owned();
-    for name in ["nonce=\"", "opaque=\""] {
-        if let Some(at) = out.find(name) {
-            let from = at + name.len();
-            let to = out[from..].find('"').map_or(out.len(), |end| from + end);
-            out.replace_range(from..to, "...");
-        }
-    }
-    out
+/// What a challenge says, without what is made anew each time, in one order.
+fn challenge(value: &str) -> String {
+    let parts =
+        value.split(", ").filter(|part| !part.contains("nonce=") && !part.contains("opaque="));
+    let mut parts: Vec<String> =
+        parts.map(|part| part.replace("Digest ", "").replace('"', "")).collect();
+    parts.sort();
+    let scheme = value.split(' ').next().unwrap_or("");
+    format!("{scheme} {}", parts.join(", "))
 }
 
 /// The body as text, its content coding and the texts between parts taken away.
@@ -261,7 +266,7 @@ fn body(answer: &Response) -> String {
 
 /// What a listing leads to, in its order.
 fn links(answer: &Response) -> String {
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let text = body(answer);
     let targets = text.split("<a href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     // Only what is in the directory: ways up are everybody's own.
     let below = targets.filter(|(target, _)| !target.starts_with(['/', '.', '?', '#']));

@@ -115,6 +115,8 @@ impl Seen {
     }
 }
 
+/// A text without percent-encoding, in which `|` ends a line and `^` ends one with CR: control
+/// characters in a query are refused.
 fn decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
@@ -132,7 +134,12 @@ fn decoded(text: &str) -> Vec<u8> {
             }
         }
     }
-    out
+    let lines = |byte: u8| match byte {
+        b'|' => b"\n".to_vec(),
+        b'^' => b"\r\n".to_vec(),
+        byte => vec![byte],
+    };
+    out.into_iter().flat_map(lines).collect()
 }
 
 fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u8>> {

@@ -15,9 +15,6 @@ impl Known {
     pub(crate) fn new() -> Self {
         let mut rows = differences();
         rows.retain(|row| !row.matches.is_empty());
-        // What is to be mended, and has a rule to know it by instead of a mark on each request.
-        let pending = include_str!("pending.txt").lines().filter(|line| !line.starts_with('#'));
-        rows.push(Difference { matches: pending.collect(), ..Difference::default() });
         Self { rows }
     }
 

@@ -12,6 +12,7 @@ mod compare;
 mod echo;
 mod known;
 mod pair;
+mod random;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -36,7 +37,8 @@ macro_rules! features {
 }
 
 features! {
-    conditions files hosts index pages programs urls wire
+    conditions files hosts index language manual14 matching packages pages programs programs2 urls urls2
+    wire
 }
 
 /// Asks everything that a data file has, and fails with all that was found.
@@ -120,6 +122,7 @@ fn judge(mark: &Mark, findings: &[Finding], what: &str, report: &mut String) {
     }
 }
 
+/// The beginning of a request, for people.
 fn shown(ask: &Ask) -> String {
     let text = String::from_utf8_lossy(&ask.bytes[..ask.bytes.len().min(400)]).into_owned();
     text.trim_end()
@@ -128,6 +131,13 @@ fn shown(ask: &Ask) -> String {
         .collect::<String>()
         .trim_end()
         .into()
+}
+
+#[test]
+fn random_configurations() {
+    let Some(lighttpd) = pair::lighttpd() else { return };
+    let report = random::run(&lighttpd);
+    assert!(report.is_empty(), "\n{report}");
 }
 
 #[test]

@@ -260,7 +260,6 @@ impl Fault {
                 row(Operator, 500, Level::Error, Keep, "the request was rewritten in a circle")
             }
             Fault::RewriteTarget => row(Operator, 500, Level::Error, Keep, NO_SLASH),
-            Fault::PatternLimit => row(Operator, 500, Level::Error, Keep, STEPS),
             Fault::PageLimit => {
                 row(Operator, 500, Level::Error, Keep, "a page exceeds a limit of mod_ssi")
             }
@@ -281,6 +280,7 @@ impl Fault {
                 row(Client, 401, Level::Debug, Keep, "credentials are needed")
             }
             Fault::BadCredentials => row(Client, 401, Level::Notice, Keep, "wrong credentials"),
+            Fault::PatternLimit => row(Operator, 500, Level::Error, Keep, STEPS),
             Fault::RedirectSplit => row(
                 Client,
                 400,

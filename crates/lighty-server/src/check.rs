@@ -12,12 +12,13 @@ use lighty_io::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 use lighty_proxy::settings::ProxySettings;
 
-use crate::listeners;
+use crate::{clear_text, listeners};
 
 /// What only several directives together show to be wrong, or what only this machine can tell: the
 /// addresses of listeners, which conditions know from then on.
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
+    findings.extend(clear_text::check(config));
     findings.extend(lighty_proxy::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings

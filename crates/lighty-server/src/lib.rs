@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod check;
+mod clear_text;
 mod complaint;
 mod conn;
 mod counts;

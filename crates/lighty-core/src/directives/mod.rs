@@ -2,8 +2,9 @@
 //!
 //! `process` has what is set once; `connections` what limits connections and requests; `files`
 //! what concerns files, media types and validators; `bodies` how they pass
-//! between client and backend; `debug` the tracing switches; `ancestors` the
-//! names that lighttpd knows and this version does not have, or that are gone for good.
+//! between client and backend; `debug` the tracing switches; `tls` what lighttpd
+//! switches TLS on with; `ancestors` the names that lighttpd knows and this version does not have,
+//! or that are gone for good.
 
 mod ancestors;
 mod bodies;
@@ -11,6 +12,7 @@ mod connections;
 mod debug;
 mod files;
 mod process;
+mod tls;
 
 use lighty_config::Directive;
 
@@ -25,5 +27,6 @@ pub fn all() -> Vec<Directive<Settings>> {
     rows.extend(files::rows());
     rows.extend(bodies::rows());
     rows.extend(debug::rows());
+    rows.extend(tls::rows());
     rows
 }

@@ -99,6 +99,28 @@ fn a_server_that_is_to_speak_tls_on_one_listener_does_not_start() {
 }
 
 #[test]
+fn backends_of_other_systems_mean_auto() {
+    for name in ["freebsd-sendfile", "solaris-sendfilev", "win32-send", "win32-transmitfile"] {
+        let setup = lighty!().config(&format!("server.network-backend = \"{name}\""));
+        let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{err}");
+        assert!(err.contains("note") && err.contains("means \"auto\" here"), "{err}");
+    }
+    let setup = lighty!().config("server.network-backend = \"win32-sendfile\"");
+    assert_eq!(setup.run(&["-t", "-f", "@CONF@"]).0, 1);
+}
+
+#[test]
+fn the_first_name_of_the_read_threads_is_known() {
+    let setup = lighty!().config("server.max-write-threads = 9");
+    let (code, out, err) = setup.run(&["-p", "-f", "@CONF@"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("max-read-threads = 9") || out.contains("max-write-threads = 9"), "{out}");
+    let setup = lighty!().config("server.max-write-threads = 0");
+    assert_eq!(setup.run(&["-t", "-f", "@CONF@"]).0, 1);
+}
+
+#[test]
 fn tls_that_is_off_is_nothing_to_warn_of() {
     let setup = lighty!().config(
         "ssl.engine = \"disable\"\nssl.read-ahead = \"enable\"\n\

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Directive, Kind, Reject, Scope, parse_string};
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string};
 use lighty_io::log_writer::LogTarget;
 use lighty_io::send::NetworkBackend;
 
@@ -308,14 +308,7 @@ fn engines() -> Vec<Row> {
         Row::parsed(
             "server.network-backend",
             Kind::String,
-            |value, _| {
-                let name = parse_string(value)?;
-                name.parse::<NetworkBackend>().map_err(|_| {
-                    let names = NetworkBackend::ALL.map(NetworkBackend::name);
-                    Reject::new(format!("must be one of {}", names.join(", ")))
-                        .did_you_mean(&name, names)
-                })
-            },
+            network_backend,
             |s: &mut Settings, backend| s.server.network_backend = *backend,
         )
         .scope(Scope::Server)
@@ -326,7 +319,9 @@ fn engines() -> Vec<Row> {
              and brings in what is not through the file engine, so that no connection waits for \
              another's disk. The others are the ancestor's, and yardsticks: `linux-sendfile`, \
              `writev` and `write` read in the event loop; `io-uring`, `gthread-aio`, \
-             `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` beside it.",
+             `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` beside it. Those that \
+             lighttpd has on other systems (`freebsd-sendfile`, `solaris-sendfilev`, \
+             `win32-send`, `win32-transmitfile`) mean `auto`, with a notice.",
         )
         .example("server.network-backend = \"auto\""),
         Row::choice("server.io-engine", IO_ENGINES, |s, v| {
@@ -345,6 +340,23 @@ fn engines() -> Vec<Row> {
     rows.extend(engine_limits());
     rows.extend(stat_cache());
     rows
+}
+
+/// Backends that lighttpd has on other systems only.
+const FOREIGN_BACKENDS: [&str; 4] =
+    ["freebsd-sendfile", "solaris-sendfilev", "win32-send", "win32-transmitfile"];
+
+fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Reject> {
+    let name = parse_string(value)?;
+    if FOREIGN_BACKENDS.contains(&&*name) {
+        let words = format!("= \"{name}\" belongs to another system and means \"auto\" here");
+        ctx.note(Reject::new(words));
+        return Ok(NetworkBackend::Auto);
+    }
+    name.parse().map_err(|_| {
+        let names = NetworkBackend::ALL.map(NetworkBackend::name);
+        Reject::new(format!("must be one of {}", names.join(", "))).did_you_mean(&name, names)
+    })
 }
 
 fn engine_limits() -> Vec<Row> {
@@ -367,6 +379,7 @@ fn engine_limits() -> Vec<Row> {
         .default("64")
         .since("1.5")
         .doc("Reads of files that may wait for the disk at the same time (threads, or ring depth).")
+        .alias("server.max-write-threads")
         .example("server.max-read-threads = 16"),
         Row::int("server.read-chunk", 4..=65536, |s, v| {
             s.server.read_chunk_bytes = v as usize * 1024;

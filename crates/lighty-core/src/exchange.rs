@@ -14,7 +14,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
 use crate::fault::{Fate, Fault};
-use crate::log::About;
+use crate::log::{About, Level};
 use crate::physical::Physical;
 use crate::rehearsal::Rehearsal;
 use crate::request::Request;
@@ -384,7 +384,7 @@ impl Exchange {
             rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
         }
         let level = match fault {
-            Fault::NotFound if self.settings.core.log_file_not_found => crate::log::Level::Notice,
+            Fault::NotFound if self.settings.core.log_file_not_found => Level::Notice,
             Fault::ReadTimeout
             | Fault::HeadTimeout
             | Fault::WriteTimeout
@@ -392,7 +392,7 @@ impl Exchange {
             | Fault::WriteRate
                 if self.settings.core.log_timeouts =>
             {
-                crate::log::Level::Notice
+                Level::Notice
             }
             _ => verdict.level,
         };
@@ -408,8 +408,8 @@ impl Exchange {
     }
 
     /// Writes a line about this request to the error log.
-    pub fn log(&self, level: crate::log::Level, message: &str) {
-        let is_hushed = self.quiet && level < crate::log::Level::Warning;
+    pub fn log(&self, level: Level, message: &str) {
+        let is_hushed = self.quiet && level < Level::Warning;
         if is_hushed || !self.services.log.wants(level) {
             return;
         }
@@ -423,6 +423,19 @@ impl Exchange {
             id: Some(self.id()),
         };
         self.services.log.line(level, self.services.clock.unix_s(), message, about);
+    }
+
+    /// Says now and then that the client asks for a WebSocket, and that `directive`, which is off,
+    /// would let it through.
+    #[cold]
+    pub fn complain_of_upgrade(&self, directive: &str) {
+        let now_s = (self.services.clock.mono_ms() / 1000) as u32;
+        if self.request.fields.list_contains(Known::Upgrade, "websocket")
+            && self.services.refused_upgrades.is_due(now_s)
+        {
+            let message = format!("the client asks for a WebSocket, and {directive} is off here");
+            self.log(Level::Notice, &message);
+        }
     }
 
     /// Answers with an error status; the page is filled in at the end of the pipeline.

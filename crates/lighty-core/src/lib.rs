@@ -16,6 +16,7 @@ pub mod backtracking;
 pub mod board;
 pub mod body;
 pub mod cidr;
+pub mod complaint;
 pub mod counters;
 pub mod directives;
 pub mod environment;
@@ -52,6 +53,7 @@ pub mod variables;
 pub use body::{
     Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel, Untold,
 };
+pub use complaint::Complaint;
 pub use counters::Counters;
 pub use environment::Environment;
 pub use error_output::{ErrorOutput, ProgramRate};

@@ -13,6 +13,7 @@ use lighty_io::stat_cache::StatCache;
 
 use tokio::sync::Mutex;
 
+use crate::complaint::Complaint;
 use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::limits;
@@ -29,6 +30,8 @@ pub struct Services {
     pub log: Log,
     pub counters: Counters,
     pub request_ids: RequestIds,
+    /// That clients ask for a WebSocket where none may pass.
+    pub(crate) refused_upgrades: Complaint,
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
@@ -73,6 +76,7 @@ impl Services {
             log,
             counters: Counters::default(),
             request_ids: RequestIds::new(seed()),
+            refused_upgrades: Complaint::default(),
             modules,
             snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),

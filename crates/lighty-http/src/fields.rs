@@ -182,7 +182,7 @@ impl Fields {
         for value in values.filter(|value| !value.is_empty()) {
             if joined.is_empty() {
                 joined = Cow::Borrowed(value);
-            } else if !has_one || *joined != *value {
+            } else if !has_one || !joined.eq_ignore_ascii_case(value) {
                 let joined = joined.to_mut();
                 joined.extend_from_slice(separator);
                 joined.extend_from_slice(value);

@@ -135,6 +135,9 @@ async fn answer(
         Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
     })?;
     let upgrade = own.upgrade && ex.request.upgrade;
+    if ex.request.upgrade && !upgrade {
+        ex.complain_of_upgrade("cgi.upgrade");
+    }
     let mut program = program::describe(ex, interpreter, upgrade);
     let (keeper, channel) = Keeper::start(&mut program, place, own, ex, upgrade).await?;
     let mut talk = Talk::new(ex, channel, keeper, own.limits);

@@ -364,6 +364,9 @@ impl Serving<'_> {
         if let Some(version) = self.upstream.spec.proxy_protocol {
             greeting::push(self.ex, version, out);
         }
+        if self.ex.request.upgrade && !self.route.request.upgrade {
+            self.ex.complain_of_upgrade("proxy-core.upgrade");
+        }
         let errand = crate::errand::Errand {
             ex: self.ex,
             words,

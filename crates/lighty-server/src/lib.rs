@@ -10,7 +10,6 @@
 pub mod boot;
 pub mod check;
 mod clear_text;
-mod complaint;
 mod conn;
 mod counts;
 pub mod hearing;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
-use lighty_core::{Exchange, Fault, Services, Settings, limits};
+use lighty_core::{Complaint, Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
 use lighty_io::forbidden;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
@@ -23,7 +23,6 @@ use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
-use crate::complaint::Complaint;
 use crate::conn::{Busy, h1, input::Input};
 use crate::hearing::Ear;
 use crate::mending::Mends;
@@ -76,6 +75,9 @@ pub struct Worker {
     /// That connections are as many as may be, and that descriptors have run out.
     crowded: Complaint,
     short_of_descriptors: Complaint,
+    /// That clients speak TLS, or HTTP/2, to a port that speaks HTTP/1 in the clear.
+    pub tls_clients: Complaint,
+    pub http2_clients: Complaint,
     stopping: Cell<bool>,
     /// Called when `stopping` is set.
     stop: Notify,
@@ -115,6 +117,8 @@ impl Worker {
             crowding: Cell::new(0),
             crowded: Complaint::default(),
             short_of_descriptors: Complaint::default(),
+            tls_clients: Complaint::default(),
+            http2_clients: Complaint::default(),
             stopping: Cell::new(false),
             stop: Notify::new(),
             paces: RefCell::default(),

@@ -14,7 +14,9 @@ mod scan;
 pub mod trailer;
 mod whole;
 
-pub use answer::{AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, parse_response};
+pub use answer::{
+    AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, other_protocol, parse_response,
+};
 pub use client::{RequestLine, encode_request, encode_request_fields};
 pub use fault::RequestFault;
 pub use request::{BodyFraming, Head, Limits, RequestHead, parse_request};

@@ -381,3 +381,36 @@ fn parse_options_change_what_they_say() {
     client.send("GET /ten HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().body, b"0123456789");
 }
+
+#[test]
+fn a_client_that_speaks_another_protocol_is_named_now_and_then() {
+    let server = lighty!().config("server.max-worker = 1").start();
+    for (greeting, words) in [
+        (&b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], "the client speaks TLS"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the client speaks HTTP/2"),
+    ] {
+        for _ in 0..20 {
+            let mut client = server.connect();
+            client.send(greeting);
+            assert!(client.response().status >= 400);
+        }
+        server.await_log(words);
+        let said = server.log().matches(words).count();
+        assert!(said < 20, "{said}\n{}", server.log());
+    }
+}
+
+#[test]
+fn bytes_that_utf8_never_has_are_taken_where_that_is_off() {
+    for (config, status) in [
+        ("", "400"),
+        ("server.http-parseopts = ( \"url-invalid-utf8-reject\" => \"disable\" )", "200"),
+    ] {
+        let server = lighty!().file("a.txt", "a").config(config).start();
+        for target in [&b"/a.txt?\xFF"[..], b"/a.txt?%FF", b"/a.txt?\xC0\x80"] {
+            let mut client = server.connect();
+            client.send([b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+            assert_eq!(client.response().status.to_string(), status, "{target:?}");
+        }
+    }
+}

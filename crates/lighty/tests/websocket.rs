@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use lighty_testkit::backend::Backend;
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 use lighty_testkit::real::websocket::WebSocketServer;
@@ -234,4 +235,20 @@ fn a_graceful_stop_waits_for_tunnels_no_longer_than_their_limit() {
     socket.expect_end();
     let (status, took) = server.await_exit(Duration::from_secs(5));
     assert!(status.success() && took < Duration::from_secs(3), "{status}, {took:?}");
+}
+
+#[test]
+fn a_websocket_where_upgrade_is_off_is_named_now_and_then() {
+    let backend = Backend::answering("plain");
+    let server = lighty!().in_front_of(&backend.name()).config("server.max-worker = 1").start();
+    let words = "the client asks for a WebSocket, and proxy-core.upgrade is off here";
+    assert_eq!(server.get("/").status, 200);
+    assert!(!server.log().contains(words));
+    for _ in 0..20 {
+        let mut client = server.connect();
+        client.send(handshake("/", ""));
+        assert_eq!(client.response().status, 200);
+    }
+    server.await_log(words);
+    assert!(server.log().matches(words).count() < 20, "{}", server.log());
 }

@@ -15,7 +15,8 @@ use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
 use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
 use lighty_wire::fastcgi::{self, Begin, Decoder, Event, ParamsWriter, Role};
 use lighty_wire::http1::{
-    AnswerHead, AnswerLimits, BodyFraming, Head, RequestLine, encode_request, parse_response,
+    AnswerFault, AnswerHead, AnswerLimits, BodyFraming, Head, RequestLine, encode_request,
+    other_protocol, parse_response,
 };
 use lighty_wire::proxy_protocol::{self, Command, Header};
 
@@ -252,7 +253,8 @@ impl Talk {
         let mut head = AnswerHead::new();
         loop {
             let parsed = parse_response(&self.heard, Some(Method::Get), &limits, &mut head);
-            match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
+            let refused = |fault: AnswerFault| other_protocol(&self.heard).unwrap_or(fault.words());
+            match parsed.map_err(|fault| CheckFault::Protocol(refused(fault).into()))? {
                 Head::Partial => self.hear().await?,
                 Head::Complete { consumed } if head.is_interim() => {
                     self.heard.drain(..consumed);

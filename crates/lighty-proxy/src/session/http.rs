@@ -4,8 +4,8 @@ use lighty_core::Fault;
 use lighty_http::{Fields, Known, Method, Version};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::Head;
-use lighty_wire::http1::answer::parse_response;
 use lighty_wire::http1::answer::{AnswerFault, AnswerFraming, AnswerHead, AnswerLimits};
+use lighty_wire::http1::answer::{other_protocol, parse_response};
 use lighty_wire::http1::chunked::push_last_chunk;
 use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHUNK};
 use lighty_wire::http1::client::{RequestLine, encode_request};
@@ -110,7 +110,8 @@ impl Session for HttpSession {
 
     fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
         let head = &mut self.head;
-        let parsed = parse_response(input, self.asked, &self.limits, head).map_err(blame)?;
+        let parsed = parse_response(input, self.asked, &self.limits, head)
+            .map_err(|fault| blame(fault, input))?;
         let Head::Complete { consumed } = parsed else {
             return Ok(Step { consumed: 0, event: Event::More });
         };
@@ -201,8 +202,9 @@ fn connection_fields<'a>(
     connection.into_iter().chain(upgrade.map(|value| (Known::Upgrade, value)))
 }
 
-fn blame(fault: AnswerFault) -> SessionFault {
-    let words = fault.words();
+#[cold]
+fn blame(fault: AnswerFault, input: &[u8]) -> SessionFault {
+    let words = other_protocol(input).unwrap_or(fault.words());
     match fault {
         AnswerFault::HeadTooLarge | AnswerFault::TooManyFields => {
             SessionFault { fault: Fault::BackendHeadTooLarge, words: words.into() }

@@ -469,12 +469,31 @@ async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: Reques
             Level::Info,
             &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
         );
+        name_protocol(ex, busy.input.borrow().pending(), worker);
         trace::refused_head(ex, busy.input.borrow().pending());
         ex.fail_status(fault.status());
         last_word(busy, conn, worker).await;
         After::Linger
     })
     .await
+}
+
+/// Says now and then that a client speaks a protocol that this port does not.
+fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
+    let (complaint, message) = match pending {
+        // RFC 8446 section 5.1: a record of type handshake.
+        [0x16, 0x03, ..] => {
+            (&worker.tls_clients, "the client speaks TLS: this port speaks HTTP/1 in the clear")
+        }
+        // RFC 9113 section 3.4.
+        _ if pending.starts_with(b"PRI * HTTP/2.0\r\n") => {
+            (&worker.http2_clients, "the client speaks HTTP/2: this port speaks HTTP/1")
+        }
+        _ => return,
+    };
+    if complaint.is_due(worker.now_s()) {
+        ex.log(Level::Notice, message);
+    }
 }
 
 /// What had come of a head that never became a request, for the log.

@@ -275,6 +275,20 @@ fn check_shape(line: &[u8]) -> Result<(), AnswerFault> {
     Ok(())
 }
 
+/// Which protocol a backend speaks whose answer is refused, if its first bytes tell: for the log.
+#[must_use]
+pub fn other_protocol(answer: &[u8]) -> Option<&'static str> {
+    match answer {
+        // RFC 8446 section 5.1: a record of type alert or handshake.
+        [0x15 | 0x16, 0x03, ..] => Some("the backend speaks TLS, and is spoken to in the clear"),
+        // RFC 9113 sections 3.4 and 6.5: SETTINGS of stream 0 come first.
+        [0, _, _, 4, _, 0, 0, 0, 0, ..] | [b'P', b'R', b'I', b' ', b'*', b' ', ..] => {
+            Some("the backend speaks HTTP/2, and is spoken to in HTTP/1")
+        }
+        _ => None,
+    }
+}
+
 /// What a line says, which has a line feed at its end.
 fn without_end<'a>(line: &'a [u8], limits: &AnswerLimits) -> Result<&'a [u8], AnswerFault> {
     match line.strip_suffix(b"\r\n") {

@@ -44,6 +44,24 @@ fn in_all_cuts(input: &[u8], limits: &AnswerLimits) -> Outcome {
 }
 
 #[test]
+fn another_protocol_is_named() {
+    for (answer, word) in [
+        (&b"\x15\x03\x01\0\x02\x02\x46"[..], Some("TLS")),
+        (b"\x16\x03\x03\0\x7a", Some("TLS")),
+        (b"\0\0\x12\x04\0\0\0\0\0\0\x03", Some("HTTP/2")),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some("HTTP/2")),
+        (b"\0\0\x12\x05\0\0\0\0\0\0\x03", None),
+        (b"\x15\x04", None),
+        (b"SSH-2.0-x\r\n", None),
+        (b"", None),
+    ] {
+        let named = other_protocol(answer);
+        assert_eq!(named.is_some(), word.is_some(), "{}", answer.escape_ascii());
+        assert!(named.zip(word).is_none_or(|(named, word)| named.contains(word)), "{named:?}");
+    }
+}
+
+#[test]
 fn everything_has_its_place() {
     let text = b"HTTP/1.0 207 Many  Things\r\nsERVER: a\r\nX-Z: \t1 \r\nServer: b\r\n\
                  connection: keep-alive\r\ncontent-length: 7\r\n\r\nbody";

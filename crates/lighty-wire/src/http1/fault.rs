@@ -71,6 +71,10 @@ request_faults! {
     HostMissing = BAD_REQUEST, "host-missing", "an HTTP/1.1 request without Host";
     HostRepeated = BAD_REQUEST, "host-repeated", "more than one Host";
     HostMalformed = BAD_REQUEST, "host-malformed", "Host is neither a name nor an address";
+    ContentTypeConflict = BAD_REQUEST, "content-type-conflict",
+        "two different Content-Type values";
+    IfModifiedSinceConflict = BAD_REQUEST, "if-modified-since-conflict",
+        "two different If-Modified-Since values";
     ContentLengthMalformed = BAD_REQUEST, "content-length-malformed",
         "Content-Length is not a number";
     ContentLengthRepeated = BAD_REQUEST, "content-length-repeated",

@@ -244,13 +244,16 @@ pub fn parse_request(
         }
     };
     out.clear();
-    parse_lines(&buf[span.start..span.end], limits, out)?;
+    parse_lines(&buf[span.start..span.end], limits, opts, out)?;
     understand(opts, out)?;
     Ok(Head::Complete { consumed: span.end })
 }
 
 /// What request line and fields, once split, mean together.
 fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
+    if out.fields.contains_any(&[Known::ContentType, Known::IfModifiedSince]) {
+        check_singletons(&out.fields)?;
+    }
     if is_bare(out) {
         out.keep_alive = out.version == Version::Http11;
         return read_target(opts, out);
@@ -261,6 +264,23 @@ fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFaul
     read_expectation(out)
 }
 
+/// Fields that have one value (RFC 9110 section 5.3): a proxy, a program and this server might each
+/// take another of two. Repetitions do no harm, nor do empty lines.
+fn check_singletons(fields: &Fields) -> Result<(), RequestFault> {
+    for (name, fault) in [
+        (Known::ContentType, RequestFault::ContentTypeConflict),
+        (Known::IfModifiedSince, RequestFault::IfModifiedSinceConflict),
+    ] {
+        let mut values = fields.get_all(name).filter(|value| !value.is_empty());
+        if let Some(first) = values.next()
+            && !values.all(|value| value.eq_ignore_ascii_case(first))
+        {
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+
 /// Whether no field says anything of a body or of the connection, and no body is missed.
 fn is_bare(out: &RequestHead) -> bool {
     use Known as K;
@@ -268,10 +288,17 @@ fn is_bare(out: &RequestHead) -> bool {
     out.method == Some(Method::Get) && !out.fields.contains_any(&telling)
 }
 
-fn parse_lines(head: &[u8], limits: &Limits, out: &mut RequestHead) -> Result<(), RequestFault> {
+fn parse_lines(
+    head: &[u8],
+    limits: &Limits,
+    opts: &ParseOpts,
+    out: &mut RequestHead,
+) -> Result<(), RequestFault> {
     read_request_line(head, out);
     let known = in_known_version(head);
     let head = known.as_deref().unwrap_or(head);
+    let ascii = with_ascii_target(head, opts, out);
+    let head = ascii.as_deref().unwrap_or(head);
     let mut table = [const { MaybeUninit::uninit() }; FIELDS_CAP];
     let fields_max = FIELDS_CAP.min(limits.fields_max as usize);
     let mut request = httparse::Request::new(&mut []);
@@ -298,6 +325,23 @@ fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
     let mut known = head.to_vec();
     known[end - 1] = b'1';
     Some(known)
+}
+
+/// `httparse` refuses a target that is not UTF-8, where `normalise` has rules for each byte of it. The
+/// same head with a target of ASCII, where it is such a one: `out` keeps the line as it came.
+fn with_ascii_target(head: &[u8], opts: &ParseOpts, out: &RequestHead) -> Option<Vec<u8>> {
+    let is_judged = opts.url_normalize || !opts.url_invalid_utf8_reject;
+    if !is_judged || core::str::from_utf8(out.target_raw()).is_ok() {
+        return None;
+    }
+    let mut ascii = head.to_vec();
+    let start = out.method_len + 1;
+    for byte in &mut ascii[start..start + out.raw_target_len] {
+        if !byte.is_ascii() {
+            *byte = b'a';
+        }
+    }
+    Some(ascii)
 }
 
 /// Keeps the line for the log, even if the request turns out to be illegal.

@@ -59,6 +59,55 @@ fn pipelined_heads_come_one_by_one() {
 }
 
 #[test]
+fn fields_of_one_value_may_be_repeated_and_not_differ() {
+    let run = |method: &str, name: &str, values: &[&str]| {
+        let lines: String = values.iter().flat_map(|value| [name, ": ", value, "\r\n"]).collect();
+        let head = [method, " / HTTP/1.1\r\nHost: a\r\n", &lines, "\r\n"].concat();
+        let mut out = RequestHead::new();
+        parse_request(head.as_bytes(), &Limits::default(), &ParseOpts::default(), &mut out)
+    };
+    for (name, fault) in [
+        ("content-type", RequestFault::ContentTypeConflict),
+        ("If-Modified-Since", RequestFault::IfModifiedSinceConflict),
+    ] {
+        for equal in [&["a", "a"][..], &["a", "A "], &["", "a"], &["a", "", "a"], &["", ""]] {
+            assert!(run("GET", name, equal).is_ok(), "{name} {equal:?}");
+        }
+        for method in ["GET", "HEAD", "PUT"] {
+            for values in [&["a", "b"][..], &["a", "a", "b"], &["", "a", "b"]] {
+                assert_eq!(run(method, name, values), Err(fault), "{method} {values:?}");
+            }
+        }
+    }
+    assert!(run("GET", "If-None-Match", &["a", "b"]).is_ok());
+}
+
+#[test]
+fn bytes_of_a_target_are_judged_one_by_one() {
+    let run = |target: &[u8], opts: &ParseOpts| {
+        let head = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+        let mut out = RequestHead::new();
+        parse_request(&head, &Limits::default(), opts, &mut out)
+            .map(|_| (out.target_raw().to_vec(), out.target.clone()))
+    };
+    let strict = ParseOpts::default();
+    let lenient = ParseOpts { url_invalid_utf8_reject: false, ..strict };
+    let taken = |raw: &[u8], target: &str| Ok((raw.to_vec(), target.as_bytes().to_vec()));
+    assert_eq!(run(b"/\xFF?\xC0", &lenient), taken(b"/\xFF?\xC0", "/%FF?%C0"));
+    assert_eq!(run(b"/\x80", &strict), taken(b"/\x80", "/%80"));
+    for target in [&b"/\xFF"[..], b"/\x80?\xC0", b"http://a/\xF5"] {
+        let fault = lighty_http::uri::UriFault::InvalidUtf8;
+        assert_eq!(run(target, &strict), Err(RequestFault::Target(fault)), "{target:?}");
+    }
+    let raw = ParseOpts { url_normalize: false, ..strict };
+    assert_eq!(run(b"/\xFF", &raw), Err(RequestFault::RequestLine));
+    for target in [&b"/\xFF\x7F"[..], b"/\xFF x"] {
+        assert!(run(target, &lenient).is_err(), "{target:?}");
+    }
+    assert_eq!(run(b"http://\xFF/", &lenient), Err(RequestFault::HostMalformed));
+}
+
+#[test]
 fn a_refused_line_is_there_for_the_log() {
     let mut out = RequestHead::new();
     let head = b"GET / HTTP/1.1\r\nBad name: x\r\n\r\n";

@@ -179,3 +179,16 @@ fn a_slow_body_has_its_whole_limit_for_each_piece() {
     let server = front(&backend, "proxy-core.read-timeout = \"1500ms\"");
     assert_eq!(server.get("/x").text(), "hello");
 }
+
+#[test]
+fn a_backend_that_speaks_another_protocol_is_named() {
+    for (greeting, words) in [
+        (&b"\x15\x03\x01\0\x02\x02\x46"[..], "the backend speaks TLS"),
+        (b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "the backend speaks HTTP/2"),
+    ] {
+        let backend = Backend::after_request(move |peer| {
+            peer.send(greeting);
+        });
+        assert_status(&front(&backend, ""), 502, &[words]);
+    }
+}

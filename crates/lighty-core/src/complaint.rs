@@ -1,4 +1,4 @@
-//! What would be said again for every connection, and is said now and then.
+//! What would be said again for every connection or request, and is said now and then.
 
 use std::cell::Cell;
 
@@ -7,13 +7,14 @@ const EVERY_S: u32 = 10;
 
 /// One thing to complain of.
 #[derive(Default)]
-pub(crate) struct Complaint {
+pub struct Complaint {
     said_s: Cell<Option<u32>>,
 }
 
 impl Complaint {
     /// Whether it is to be said now, in seconds of a clock that never goes back; then it has been.
-    pub(crate) fn is_due(&self, now_s: u32) -> bool {
+    #[must_use]
+    pub fn is_due(&self, now_s: u32) -> bool {
         let is_due = self.said_s.get().is_none_or(|said_s| now_s.saturating_sub(said_s) >= EVERY_S);
         if is_due {
             self.said_s.set(Some(now_s));

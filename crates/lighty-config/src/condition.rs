@@ -336,8 +336,18 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
             return Err(BadCondition::new(message, Some(help)));
         }
     };
-    Ok(Matcher::Net { address, bits })
+    // Clients are known by canonical addresses: a network of mapped ones is one of IPv4.
+    match address {
+        IpAddr::V6(ip) if bits >= MAPPED_BITS => match ip.to_ipv4_mapped() {
+            Some(ip) => Ok(Matcher::Net { address: ip.into(), bits: bits - MAPPED_BITS }),
+            None => Ok(Matcher::Net { address, bits }),
+        },
+        _ => Ok(Matcher::Net { address, bits }),
+    }
 }
+
+/// Bits of `::ffff:0:0/96`, the network of IPv4 addresses that are mapped into IPv6.
+const MAPPED_BITS: u8 = 96;
 
 fn in_net(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
     match (ip, net) {
@@ -442,6 +452,9 @@ mod tests {
         assert!(ip("[2001:DB8::1]", "2001:db8:0::1"));
         assert!(ip("10.0.0.0/8", "::ffff:10.1.2.3"), "a mapped address is an IPv4 address");
         assert!(!ip("0.0.0.0/0", "::1"));
+        assert!(ip("::ffff:10.0.0.0/104", "10.1.2.3"), "a mapped network is one of IPv4");
+        assert!(!ip("::ffff:10.0.0.0/104", "11.1.2.3"));
+        assert!(ip("::ffff:10.0.0.1", "10.0.0.1"));
     }
 
     #[test]

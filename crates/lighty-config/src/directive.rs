@@ -433,11 +433,21 @@ pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
     found.ok_or_else(|| {
         let list: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
         let reject = Reject::new(format!("must be one of {}", list.join(", ")));
-        match value.as_str().and_then(|text| nearest(text, words.iter())) {
+        let near = |text| nearest(text, words.iter()).or_else(|| abbreviated(text, words));
+        match value.as_str().and_then(near) {
             Some(word) => reject.help(format!("did you mean \"{word}\"?")),
             None => reject,
         }
     })
+}
+
+/// The word that a text begins, hyphens and case aside: `leastconn` for `least-connection`.
+#[cold]
+fn abbreviated(text: &str, words: &[&str]) -> Option<String> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
+    let short = plain(text);
+    let begun = |word: &&&str| short.len() >= 4 && plain(word).starts_with(&short);
+    words.iter().find(begun).map(|word| (*word).to_owned())
 }
 
 /// A list of texts.

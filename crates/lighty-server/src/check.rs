@@ -2,6 +2,7 @@
 //! `-tt`, which opens what the configuration names and binds nothing; and the probes behind `-V`.
 
 mod machine;
+mod modules;
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings.extend(clear_text::check(config));
     findings.extend(lighty_proxy::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
+    findings.extend(modules::check(config));
     findings
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn build_info() -> String {
         "unix sockets",
         "inherited sockets (LISTEN_FDS, LISTEN_FDNAMES)",
         "large file support",
+        "PCRE support",
         "inotify stat cache",
     ] {
         let _ = writeln!(text, "\t+ {feature}");

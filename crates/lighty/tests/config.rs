@@ -652,3 +652,84 @@ fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
     let (code, _, _) = setup.run(&["proxy", "--from", "127.0.0.1:1"]);
     assert_eq!(code, 2, "a proxy needs a backend");
 }
+
+#[test]
+fn modules_are_known_lacking_or_near_one() {
+    let setup = lighty!().config(
+        "server.modules = ( \"mod_access\", \"mod_fastcgi\", \"mod_magnet\", \"mod_alais\" )",
+    );
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("mod_magnet is a module of lighttpd that is not available"), "{err}");
+    assert!(err.contains("did you mean \"mod_alias\"?"), "{err}");
+    assert!(!err.contains("mod_access") || !err.contains("\"mod_access\", which"), "{err}");
+    let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+    assert_eq!(code, 1, "{err}");
+}
+
+#[test]
+fn a_module_that_works_without_being_listed_is_a_note() {
+    let rule = "url.access-deny = ( \"~\" )";
+    let words = "url.access-deny takes effect though server.modules does not name mod_access";
+    let setup = lighty!().config(&format!("server.modules = ( \"mod_alias\" )\n{rule}"));
+    let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains(words), "{err}");
+    for modules in ["", "server.modules = ( \"mod_access\" )\n"] {
+        let setup = lighty!().config(&format!("{modules}{rule}"));
+        let (_, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert!(!err.contains("takes effect though"), "{err}");
+    }
+}
+
+#[test]
+fn old_and_missing_names_are_known_and_say_what_to_use() {
+    for (line, words) in [
+        ("ssl.dh-file = \"x\"", "(TLS)"),
+        ("ssl.honor-cipher-order = \"enable\"", "(TLS)"),
+        ("geoip.db-filename = \"x\"", "$HTTP"),
+        ("mysql-vhost.db = \"x\"", "include_shell"),
+        ("vhostdb.backend = \"mysql\"", "include_shell"),
+        ("maxminddb.db = \"x\"", "$HTTP"),
+        ("auth.backend.ldap.hostname = \"x\"", "htpasswd"),
+        ("auth.backend.pam.opts = ( )", "htpasswd"),
+    ] {
+        let (_, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert!(err.contains("is a lighttpd 1.4/1.5 directive"), "{line}: {err}");
+        assert!(err.contains(words), "{line}: {err}");
+    }
+}
+
+#[test]
+fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
+    for (line, words) in [
+        ("proxy-core.balancer = \"leastconn\"", "did you mean \"least-connection\"?"),
+        (
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )",
+            "TLS to backends is not available",
+        ),
+    ] {
+        let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 1, "{line}: {err}");
+        assert!(err.contains(words), "{line}: {err}");
+    }
+    let top = "proxy-core.upgrade = \"enable\"\nproxy-core.protocol = \"fastcgi\"\n\
+               proxy-core.backends = ( \"127.0.0.1:1\" )\n";
+    let (_, _, err) = lighty!().config(top).run(&["-t", "-f", "@CONF@"]);
+    assert!(err.contains("can carry an upgrade"), "{err}");
+    let below = "$HTTP[\"url\"] =^ \"/ws\" { proxy-core.protocol = \"http\"\n\
+                 proxy-core.backends = ( \"127.0.0.1:2\" ) }";
+    let (_, _, err) = lighty!().config(&format!("{top}{below}")).run(&["-t", "-f", "@CONF@"]);
+    assert!(!err.contains("can carry an upgrade"), "{err}");
+    let deaf = "$HTTP[\"url\"] =^ \"/a\" { proxy-core.upgrade = \"enable\"\n\
+                proxy-core.protocol = \"scgi\"\nproxy-core.backends = ( \"127.0.0.1:3\" ) }";
+    let config = format!("{top}{below}\n{deaf}");
+    let (_, _, err) = lighty!().config(&config).run(&["-t", "-f", "@CONF@"]);
+    assert!(err.contains("can carry an upgrade"), "{err}");
+}
+
+#[test]
+fn the_build_says_that_it_has_pcre() {
+    let (_, out, _) = lighty!().run(&["-V"]);
+    assert!(out.contains("+ PCRE support"), "{out}");
+}

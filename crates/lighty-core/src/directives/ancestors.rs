@@ -2,32 +2,55 @@
 //! lighttpd itself gave up.
 
 /// What does the work meanwhile of a module that is not available yet.
-pub const INSTEAD: &[(&str, &str)] = &[(
-    "mod_wstunnel",
-    "a backend that speaks WebSocket needs proxy-core.protocol = \"http\" and proxy-core.upgrade = \
-     \"enable\"; before one that does not, put a program that does, such as websockify",
-)];
+pub const INSTEAD: &[(&str, &str)] = &[
+    (
+        "mod_wstunnel",
+        "a backend that speaks WebSocket needs proxy-core.protocol = \"http\" and \
+         proxy-core.upgrade = \"enable\"; before one that does not, put a program that does, such \
+         as websockify",
+    ),
+    (
+        "mod_authn_ldap",
+        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
+         the directory (\"mode\" => \"authorizer\" in fastcgi.server)",
+    ),
+    (
+        "mod_authn_pam",
+        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
+         PAM (\"mode\" => \"authorizer\" in fastcgi.server)",
+    ),
+    ("mod_maxminddb", MAXMINDDB),
+    ("mod_geoip", MAXMINDDB),
+    ("mod_vhostdb", VHOSTS),
+    ("mod_mysql_vhost", VHOSTS),
+    ("mod_sql_vhost_core", VHOSTS),
+];
+
+const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remoteip\"] == \
+                         \"192.0.2.0/24\", or look the country up in the application";
+const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes from the database, \
+                      or let evhost.path-pattern or simple-vhost.server-root find them by name";
 
 /// Directives that are not available yet, with what they belong to.
 pub const PLANNED: &[(&str, &str)] = &[
-    ("auth.backend.ldap.url", "mod_auth"),
-    ("auth.backend.ldap.base-dn", "mod_auth"),
-    ("auth.backend.ldap.filter", "mod_auth"),
-    ("auth.backend.ldap.ca-file", "mod_auth"),
-    ("auth.backend.ldap.cert", "mod_auth"),
-    ("auth.backend.ldap.key", "mod_auth"),
-    ("auth.backend.ldap.bind-dn", "mod_auth"),
-    ("auth.backend.ldap.bind-pw", "mod_auth"),
-    ("auth.backend.ldap.starttls", "mod_auth"),
-    ("auth.backend.ldap.allow-empty-pw", "mod_auth"),
-    ("auth.backend.ldap.hostname", "mod_auth"),
-    ("auth.backend.ldap.groupmember", "mod_auth"),
-    ("auth.backend.ldap.timeout", "mod_auth"),
+    ("auth.backend.ldap.url", "mod_authn_ldap"),
+    ("auth.backend.ldap.base-dn", "mod_authn_ldap"),
+    ("auth.backend.ldap.filter", "mod_authn_ldap"),
+    ("auth.backend.ldap.ca-file", "mod_authn_ldap"),
+    ("auth.backend.ldap.cert", "mod_authn_ldap"),
+    ("auth.backend.ldap.key", "mod_authn_ldap"),
+    ("auth.backend.ldap.bind-dn", "mod_authn_ldap"),
+    ("auth.backend.ldap.bind-pw", "mod_authn_ldap"),
+    ("auth.backend.ldap.starttls", "mod_authn_ldap"),
+    ("auth.backend.ldap.allow-empty-pw", "mod_authn_ldap"),
+    ("auth.backend.ldap.hostname", "mod_authn_ldap"),
+    ("auth.backend.ldap.groupmember", "mod_authn_ldap"),
+    ("auth.backend.ldap.timeout", "mod_authn_ldap"),
     ("auth.backend.dbi", "mod_auth"),
     ("auth.backend.gssapi.keytab", "mod_auth"),
     ("auth.backend.gssapi.principal", "mod_auth"),
     ("auth.backend.gssapi.store-creds", "mod_auth"),
-    ("auth.backend.pam.opts", "mod_auth"),
+    ("auth.backend.pam.opts", "mod_authn_pam"),
     ("auth.backend.sasl.opts", "mod_auth"),
     ("magnet.attract-raw-url-to", "mod_magnet"),
     ("magnet.attract-physical-path-to", "mod_magnet"),
@@ -58,6 +81,15 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("sql-vhost.port", "mod_sql_vhost_core"),
     ("sql-vhost.cache-ttl", "mod_sql_vhost_core"),
     ("sql-vhost.debug", "mod_sql_vhost_core"),
+    ("mysql-vhost.db", "mod_mysql_vhost"),
+    ("mysql-vhost.user", "mod_mysql_vhost"),
+    ("mysql-vhost.pass", "mod_mysql_vhost"),
+    ("mysql-vhost.sock", "mod_mysql_vhost"),
+    ("mysql-vhost.sql", "mod_mysql_vhost"),
+    ("mysql-vhost.hostname", "mod_mysql_vhost"),
+    ("mysql-vhost.port", "mod_mysql_vhost"),
+    ("geoip.db-filename", "mod_geoip"),
+    ("geoip.memory-cache", "mod_geoip"),
     ("vhostdb.backend", "mod_vhostdb"),
     ("vhostdb.cache", "mod_vhostdb"),
     ("vhostdb.dbi", "mod_vhostdb"),
@@ -76,6 +108,11 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("ssl.ca-crl-file", "TLS"),
     ("ssl.cipher-list", "TLS"),
     ("ssl.use-sslv2", "TLS"),
+    ("ssl.use-sslv3", "TLS"),
+    ("ssl.dh-file", "TLS"),
+    ("ssl.ec-curve", "TLS"),
+    ("ssl.honor-cipher-order", "TLS"),
+    ("ssl.empty-fragments", "TLS"),
     ("ssl.openssl.ssl-conf-cmd", "TLS"),
     ("ssl.stek-file", "TLS"),
     ("ssl.disable-client-renegotiation", "TLS"),

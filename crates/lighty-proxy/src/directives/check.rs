@@ -42,7 +42,13 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
             Some(doubt) => (Level::Warning, doubt),
             None => (Level::Error, flaw),
         });
-    let doubts = assemble::doubts(parts).into_iter().map(|doubt| (Level::Warning, doubt));
+    let says_itself =
+        block != 0 && blocks[block].settings.iter().any(|s| s.name == "proxy-core.upgrade");
+    let is_for_others = !says_itself && carries_upgrades(config);
+    let doubts = assemble::doubts(parts).into_iter();
+    let doubts = doubts
+        .filter(|doubt| doubt.directive != "proxy-core.upgrade" || !is_for_others)
+        .map(|doubt| (Level::Warning, doubt));
     for (level, flaw) in flaws.chain(doubts) {
         let Some(place) = set.iter().rev().find(|setting| setting.name == flaw.directive) else {
             continue;
@@ -53,6 +59,13 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
             findings.push(Diagnostic::new(level, "value", span, text).help(flaw.help));
         }
     }
+}
+
+/// Whether some block speaks HTTP: what the top level says of upgrades is for that one.
+fn carries_upgrades(config: &Config<Settings>) -> bool {
+    all(config).any(|setting| {
+        setting.name == "proxy-core.protocol" && setting.value.value.as_str() == Some("http")
+    })
 }
 
 /// A missing protocol is no more than a doubt where some other condition has one: it may hold

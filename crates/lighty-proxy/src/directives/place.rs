@@ -41,6 +41,13 @@ impl Place {
         }
         if let Some((scheme, rest)) = text.split_once("://") {
             let rest = rest.trim_end_matches('/');
+            if scheme.eq_ignore_ascii_case("https") {
+                let text = format!("has \"{text}\": TLS to backends is not available");
+                return Err(Reject::new(text).help(format!(
+                    "let the backend listen without TLS, or put a program that adds TLS, such \
+                     as stunnel, between, and write its address in place of \"{rest}\""
+                )));
+            }
             let reject = Reject::new(format!("has \"{text}\", which is a URL"));
             return Err(reject.help(format!(
                 "write \"{rest}\"; what is spoken (\"{scheme}\") is said by proxy-core.protocol"

@@ -1,0 +1,127 @@
+//! What `server.modules` names, against what there is and what the directives need.
+
+use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
+use lighty_core::{Settings, directives};
+
+use crate::modules::{BUILT_IN, directives as rows};
+
+/// Names of lighttpd whose work one of [`BUILT_IN`], or the core, does.
+const COVERED: &[&str] = &[
+    "mod_ajp13",
+    "mod_authn_file",
+    "mod_fastcgi",
+    "mod_proxy",
+    "mod_proxy_backend_ajp13",
+    "mod_proxy_backend_fastcgi",
+    "mod_proxy_backend_http",
+    "mod_proxy_backend_scgi",
+    "mod_scgi",
+    "mod_sockproxy",
+];
+
+/// Names of lighttpd 1.4 and 1.5 that this version has nothing for.
+const LACKING: &[&str] = &[
+    "mod_authn_dbi",
+    "mod_authn_gssapi",
+    "mod_authn_ldap",
+    "mod_authn_mysql",
+    "mod_authn_pam",
+    "mod_authn_sasl",
+    "mod_cml",
+    "mod_geoip",
+    "mod_gnutls",
+    "mod_h2",
+    "mod_magnet",
+    "mod_maxminddb",
+    "mod_mbedtls",
+    "mod_mcpage",
+    "mod_mysql_vhost",
+    "mod_nss",
+    "mod_openssl",
+    "mod_postgresql_vhost",
+    "mod_rrdtool",
+    "mod_sql_vhost_core",
+    "mod_trigger_b4_dl",
+    "mod_vhostdb",
+    "mod_vhostdb_dbi",
+    "mod_vhostdb_ldap",
+    "mod_vhostdb_mysql",
+    "mod_vhostdb_pgsql",
+    "mod_wolfssl",
+    "mod_wstunnel",
+];
+
+/// Modules that lighttpd loads without being told to.
+const ALWAYS: &[&str] =
+    &["core", "mod_chunked", "mod_dirlisting", "mod_indexfile", "mod_proxy_core", "mod_staticfile"];
+
+/// What is wrong with the names, and which modules work without being named.
+pub(super) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let mut findings = names(config);
+    findings.extend(unnamed(config));
+    findings
+}
+
+fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let Some(list) = config.value("server.modules") else { return Vec::new() };
+    let items: Vec<_> = match list.value.as_list() {
+        Some(items) => items.iter().map(|(_, item)| (&item.value, item.span)).collect(),
+        None => vec![(&list.value, list.span)],
+    };
+    let find = |(value, span): (&Value, Span)| {
+        let name = value.as_str()?;
+        if BUILT_IN.contains(&name) || COVERED.contains(&name) {
+            return None;
+        }
+        if LACKING.contains(&name) {
+            let instead = directives::INSTEAD.iter().find(|(module, _)| *module == name);
+            let help = instead.map(|(_, help)| (*help).to_owned());
+            let text =
+                format!("{name} is a module of lighttpd that is not available in this version");
+            let found = Diagnostic::new(Level::Warning, "not-yet", span, text);
+            return Some(found.maybe_help(help));
+        }
+        let known = BUILT_IN.iter().chain(COVERED).chain(LACKING).copied();
+        let near = Reject::new("").did_you_mean(name, known);
+        let text = format!("server.modules has \"{name}\", which is not a known module");
+        let found = Diagnostic::new(Level::Warning, "unknown-directive", span, text);
+        Some(found.maybe_help(near.help))
+    };
+    items.into_iter().filter_map(find).collect()
+}
+
+/// A note for each module that has work to do and is not in the list that the file sets.
+fn unnamed(config: &Config<Settings>) -> Vec<Diagnostic> {
+    if config.value("server.modules").is_none() {
+        return Vec::new();
+    }
+    let named = &config.global().server.modules;
+    let rows = rows();
+    let mut told: Vec<&str> = Vec::new();
+    let mut notes = Vec::new();
+    for setting in config.blocks().iter().flat_map(|block| &block.settings) {
+        let Some(row) = rows.iter().find(|row| row.name == setting.name) else { continue };
+        let module = row.module;
+        let is_named = named.iter().any(|name| stands_for(name, module));
+        if ALWAYS.contains(&module) || is_named || told.contains(&module) {
+            continue;
+        }
+        told.push(module);
+        let text = format!(
+            "{} takes effect though server.modules does not name {module}",
+            setting.written
+        );
+        let note = Diagnostic::new(Level::Note, "module", setting.key_span, text);
+        notes.push(note.help("lighttpd ignores it there; remove it if it is to do nothing"));
+    }
+    notes
+}
+
+/// Whether naming one module loads the other: successors do what their predecessors did.
+fn stands_for(name: &str, module: &str) -> bool {
+    name == module
+        || matches!(
+            (name, module),
+            ("mod_compress", "mod_deflate") | ("mod_deflate", "mod_compress")
+        )
+}

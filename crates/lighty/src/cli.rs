@@ -44,7 +44,7 @@ pub(crate) struct Cli {
     #[arg(short = 'm', value_name = "DIR", hide = true)]
     pub(crate) module_dir: Option<PathBuf>,
 
-    /// Treat unknown directives and other warnings as errors
+    /// Make errors of directives without effect, and of what the machine lacks
     #[arg(long, global = true)]
     pub(crate) strict: bool,
 

@@ -20,7 +20,7 @@ command -v curl >/dev/null || packages+=(curl)
 command -v chromedriver >/dev/null || packages+=(chromium chromium-driver)
 # A name server, to resolve backends by.
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
-# The ancestor, which some tests run side by side with lighty; without it they are skipped.
+# lighttpd, which tests run side by side with lighty; without it they are skipped.
 command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
 # Real backends to proxy to. The tests start their own; no service is wanted.
 backend() {
@@ -35,6 +35,8 @@ backend javac default-jdk-headless
 [ -d /usr/share/tomcat10/lib ] || packages+=(tomcat10-common)
 backend nginx nginx
 backend apache2 apache2-bin
+# Counts system calls.
+backend strace strace
 # Files of users.
 backend htpasswd apache2-utils
 # Clients that change files.

@@ -54,6 +54,32 @@ pub fn settle() {
     }
 }
 
+/// Unmaps the program's code, of which the start has run much that never runs again. It stays in the
+/// page cache; what runs on is mapped again at its next step. Does nothing without `/proc`.
+pub fn unmap_startup_code() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
+    for (start, length) in code_of(&maps, &program) {
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the range is a private mapping of the program's file that is never written to, so
+        // each of its pages holds what the file holds and comes back with that when it is needed.
+        // A kernel that refuses leaves it mapped.
+        let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxDontNeed) };
+    }
+}
+
+/// Start and length of the mappings of a program that are run and not written to.
+fn code_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
+    let mapping = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let is_code = rest.starts_with("r-xp ") && rest.ends_with(program.to_str()?);
+        let (start, end) = range.split_once('-').filter(|_| is_code)?;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        Some((start, usize::from_str_radix(end, 16).ok()?.checked_sub(start)?))
+    };
+    maps.lines().filter_map(mapping).collect()
+}
+
 /// Bytes that the process may have, if its control group or one around it has a limit (of version 1
 /// or 2). Asked of the kernel once.
 pub fn limit() -> Option<u64> {
@@ -100,6 +126,26 @@ fn limit_of_group(line: &str, mount: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_is_what_is_run_and_not_written_to() {
+        let maps = "1000-3000 r--p 00000000 fe:00 1  /usr/sbin/lighty\n\
+                    3000-8000 r-xp 00002000 fe:00 1  /usr/sbin/lighty\n\
+                    8000-9000 rw-p 00007000 fe:00 1  /usr/sbin/lighty\n\
+                    a000-b000 r-xp 00000000 fe:00 2  /usr/lib/libc.so.6\n\
+                    c000-d000 rwxp 00000000 00:00 0\n";
+        assert_eq!(code_of(maps, Path::new("/usr/sbin/lighty")), [(0x3000, 0x5000)]);
+        assert_eq!(code_of("", Path::new("/usr/sbin/lighty")), []);
+    }
+
+    #[test]
+    fn a_program_runs_on_whose_code_was_unmapped() {
+        unmap_startup_code();
+        assert_eq!((1..=100).sum::<u32>(), 5050);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
+        let program = std::env::current_exe().expect("a path");
+        assert!(!code_of(&maps, &program).is_empty(), "there was something to unmap");
+    }
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let mount = tempfile::tempdir().expect("a directory");

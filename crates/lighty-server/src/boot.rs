@@ -328,6 +328,7 @@ fn launch(
     }
     drop(ready_tx);
     let engine = await_workers(&ready, workers, say)?;
+    memory::unmap_startup_code();
     say(
         Level::Notice,
         &format!(

@@ -63,6 +63,23 @@ fn answers(address: SocketAddr) -> bool {
     client.try_send("OPTIONS * HTTP/1.0\r\n\r\n").is_ok() && client.try_response(false).is_ok()
 }
 
+/// Whether a process has a socket that listens at a port: another case's server may have taken it,
+/// and would answer. What cannot be looked at is believed.
+fn holds(pid: u32, port: u16) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+    let own: Vec<PathBuf> =
+        descriptors.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    let local = format!(":{port:04X}");
+    tables.iter().flatten().flat_map(|table| table.lines()).any(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let listens = columns.get(1).is_some_and(|address| address.ends_with(&local))
+            && columns.get(3) == Some(&"0A");
+        let inode = columns.get(9).map(|inode| PathBuf::from(format!("socket:[{inode}]")));
+        listens && inode.is_some_and(|inode| own.contains(&inode))
+    })
+}
+
 /// A port that nobody had a moment ago.
 fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -99,6 +116,9 @@ impl Side {
         });
         if !listens {
             return Err(server.log());
+        }
+        if !holds(server.pid(), ports[0]) {
+            return Err("Address already in use: a server of another case answers".to_owned());
         }
         Ok(Self { server: Some(server), which, ports, directory })
     }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::Read;
 
 use lighty_testkit::response::Response;
 
@@ -238,24 +237,9 @@ fn challenge(value: &str) -> String {
     format!("{scheme} {}", parts.join(", "))
 }
 
-/// The body as text, its content coding and the texts between parts taken away.
+/// The body as text, the texts between parts taken away.
 fn body(answer: &Response) -> String {
-    let mut bytes = answer.body.clone();
-    let coding: Vec<&str> = answer.all("Content-Encoding").collect();
-    let mut plain = Vec::new();
-    let unpacked = match coding.first().copied() {
-        Some("gzip" | "x-gzip") => flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain),
-        Some("deflate") => flate2::read::ZlibDecoder::new(&bytes[..]).read_to_end(&mut plain),
-        Some("br") => brotli::Decompressor::new(&bytes[..], 4096).read_to_end(&mut plain),
-        Some("zstd") => zstd::stream::copy_decode(&bytes[..], &mut plain).map(|()| 0),
-        _ => Ok(0),
-    };
-    match unpacked {
-        Ok(_) if !plain.is_empty() => bytes = plain,
-        Ok(_) => {}
-        Err(error) => return format!("not {coding:?}: {error}"),
-    }
-    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    let mut text = String::from_utf8_lossy(&answer.body).into_owned();
     let kinds: Vec<&str> = answer.all("Content-Type").collect();
     if let Some((_, boundary)) = kinds.first().and_then(|kind| kind.split_once("boundary=")) {
         text = text.replace(boundary.trim_matches('"'), "@BOUNDARY@");

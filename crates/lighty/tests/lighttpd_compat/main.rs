@@ -5,9 +5,11 @@
 //!
 //! Configurations are data (`cases/`, see [`case`]), or put together at random ([`random`]).
 //! `LIGHTY_COMPAT_CASE=words` asks only those whose name holds the words; `LIGHTY_COMPAT_PAIRS`
-//! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which.
+//! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which;
+//! `LIGHTY_COMPAT_CONFIGURATION` asks those of one random configuration alone.
 
 mod case;
+mod coding;
 mod compare;
 mod echo;
 mod known;

@@ -11,6 +11,7 @@ use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
 
 use crate::case::{Ask, Case, Entry, PROGRAMS};
+use crate::coding::decoded;
 use crate::echo;
 
 /// How long an answer may take. Only a machine that others keep busy comes near it.
@@ -166,7 +167,8 @@ impl Side {
         }
     }
 
-    /// An answer in which ports, directories and names of the server read the same for both.
+    /// An answer without content coding, in which ports, directories and names of the server read
+    /// the same for both.
     fn without_own(&self, mut answer: Response) -> Response {
         let own = |text: &str| {
             let mut text = text.replace(&self.directory, "@DIR@");
@@ -178,6 +180,7 @@ impl Side {
         for (_, value) in &mut answer.fields {
             *value = own(value);
         }
+        answer.body = decoded(&answer);
         if let Ok(text) = std::str::from_utf8(&answer.body) {
             answer.body = own(text).into_bytes();
         }

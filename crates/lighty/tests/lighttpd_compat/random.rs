@@ -1,7 +1,7 @@
 //! Configurations put together from fragments, and requests from a grammar: what nobody thought of.
 //!
 //! Everything follows from a seed and the number of the configuration, so a failure is replayed by
-//! `LIGHTY_COMPAT_SEED`; it is made smaller before it is shown.
+//! `LIGHTY_COMPAT_SEED` and `LIGHTY_COMPAT_CONFIGURATION`; the first of each kind is made smaller.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -438,62 +438,101 @@ fn given<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// What is asked, and what came of it so far.
+struct Run<'a> {
+    lighttpd: &'a Path,
+    seed: u64,
+    asked: AtomicUsize,
+    failures: Mutex<Vec<Failure>>,
+}
+
+/// A request that is answered otherwise.
+struct Failure {
+    /// Method and first finding: most of one kind have one cause.
+    kind: String,
+    /// Of the first of its kind.
+    text: String,
+    replay: String,
+}
+
 /// Asks as many requests as are wanted; what was found, in words.
 pub(crate) fn run(lighttpd: &Path) -> String {
-    let seed = given("LIGHTY_COMPAT_SEED").unwrap_or(SEED);
     let pairs = given("LIGHTY_COMPAT_PAIRS").unwrap_or(PAIRS);
-    let next = AtomicUsize::new(0);
-    let asked = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::<(String, String)>::new());
+    let (first, end) = match given::<usize>("LIGHTY_COMPAT_CONFIGURATION") {
+        Some(number) => (number, number + 1),
+        None => (0, pairs.div_ceil(ASKS)),
+    };
+    let run = Run {
+        lighttpd,
+        seed: given("LIGHTY_COMPAT_SEED").unwrap_or(SEED),
+        asked: AtomicUsize::new(0),
+        failures: Mutex::new(Vec::new()),
+    };
+    let next = AtomicUsize::new(first);
     let work = || {
         let known = Known::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number * ASKS >= pairs {
+            if number >= end {
                 return;
             }
-            let mut dice = Dice::new(seed, number);
-            let parts = parts(&mut dice);
-            let made = case(&parts);
-            let pair = Pair::start(&made, lighttpd);
-            for _ in 0..ASKS {
-                let wish = wish(&mut dice);
-                let found = findings(&made, &pair, &wish, &known);
-                asked.fetch_add(1, Ordering::Relaxed);
-                if found.is_empty() {
-                    continue;
-                }
-                let kind = format!("{} {}", wish.method, found[0].what);
-                {
-                    let mut failures = failures.lock().expect("nobody panics with it");
-                    let again = failures.iter().any(|(known, _)| *known == kind);
-                    failures.push((kind, String::new()));
-                    if again || failures.iter().filter(|(_, t)| !t.is_empty()).count() >= SHOWN_MAX
-                    {
-                        continue;
-                    }
-                }
-                let text = describe(number, &parts, &wish, lighttpd, &known);
-                failures.lock().expect("nobody panics with it").push((String::new(), text));
-            }
+            run.ask_configuration(number, &known);
         }
     };
     std::thread::scope(|scope| {
         scope.spawn(work);
         scope.spawn(work);
     });
-    let failures = failures.into_inner().expect("nobody panicked with it");
-    let count = failures.iter().filter(|(kind, _)| !kind.is_empty()).count();
-    let asked = asked.into_inner();
-    eprintln!(
-        "{asked} requests, {} configurations, seed {seed}: {count} differ",
-        asked.div_ceil(ASKS)
-    );
-    if count == 0 {
-        return String::new();
+    run.report(end - first)
+}
+
+impl Run<'_> {
+    fn ask_configuration(&self, number: usize, known: &Known) {
+        let mut dice = Dice::new(self.seed, number);
+        let parts = parts(&mut dice);
+        let made = case(&parts);
+        let pair = Pair::start(&made, self.lighttpd);
+        for _ in 0..ASKS {
+            let wish = wish(&mut dice);
+            let found = findings(&made, &pair, &wish, known);
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let Some(first) = found.first() else { continue };
+            let kind = format!("{} {}", wish.method, first.what);
+            let is_shown = {
+                let failures = self.failures.lock().expect("nobody panics with it");
+                let shown = failures.iter().filter(|failure| !failure.text.is_empty()).count();
+                shown < SHOWN_MAX && failures.iter().all(|failure| failure.kind != kind)
+            };
+            let text = match is_shown {
+                true => describe(number, &parts, &wish, self.lighttpd, known),
+                false => String::new(),
+            };
+            let replay = format!(
+                "{kind}: LIGHTY_COMPAT_SEED={} LIGHTY_COMPAT_CONFIGURATION={number} \
+                 cargo test -p lighty --test lighttpd_compat -- random",
+                self.seed
+            );
+            eprintln!("{text}{replay}");
+            let mut failures = self.failures.lock().expect("nobody panics with it");
+            failures.push(Failure { kind, text, replay });
+        }
     }
-    let shown: String = failures.into_iter().map(|(_, text)| text).collect();
-    format!("{shown}{count} of {asked} requests differ; LIGHTY_COMPAT_SEED={seed} replays them")
+
+    /// What is to be read where something differs.
+    fn report(self, configurations: usize) -> String {
+        let failures = self.failures.into_inner().expect("nobody panicked with it");
+        let (asked, seed) = (self.asked.into_inner(), self.seed);
+        let count = failures.len();
+        eprintln!("{asked} requests, {configurations} configurations, seed {seed}: {count} differ");
+        if count == 0 {
+            return String::new();
+        }
+        let mut report: String = failures.iter().map(|failure| failure.text.as_str()).collect();
+        for failure in &failures {
+            let _ = writeln!(report, "{}", failure.replay);
+        }
+        report + &format!("{count} of {asked} requests differ")
+    }
 }
 
 fn describe(number: usize, parts: &[Part], wish: &Wish, lighttpd: &Path, known: &Known) -> String {

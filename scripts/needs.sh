@@ -22,6 +22,7 @@ command -v chromedriver >/dev/null || packages+=(chromium chromium-driver)
 PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 # lighttpd, which tests run side by side with lighty; without it they are skipped.
 command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
+[ -e /usr/lib/lighttpd/mod_webdav.so ] || packages+=(lighttpd-mod-webdav)
 # Real backends to proxy to. The tests start their own; no service is wanted.
 backend() {
     local program=$1

@@ -190,9 +190,9 @@ fn answer_options(ex: &mut Exchange, own: &DavSettings) {
     response.fields.push(b"DAV", class.as_bytes());
     response.fields.push(b"MS-Author-Via", b"DAV");
     let allow = match own.readonly {
-        true => "GET, HEAD, OPTIONS, PROPFIND".to_owned(),
+        true => "GET, HEAD, POST, OPTIONS, PROPFIND".to_owned(),
         false => format!(
-            "GET, HEAD, OPTIONS, PROPFIND, PROPPATCH, MKCOL, PUT, DELETE, COPY, MOVE{locks}"
+            "GET, HEAD, POST, OPTIONS, PROPFIND, PROPPATCH, MKCOL, PUT, DELETE, COPY, MOVE{locks}"
         ),
     };
     response.fields.push_known(Known::Allow, allow);

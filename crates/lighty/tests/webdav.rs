@@ -364,7 +364,7 @@ fn bodies_that_are_not_what_they_should_be_are_refused() {
         assert_eq!(answer.status, 400, "{body}");
     }
     assert_eq!(request(&server, "PROPPATCH", "/a.txt", "", "").status, 400);
-    assert_eq!(request(&server, "LOCK", "/a.txt", "", "<x/>").status, 400);
+    assert_eq!(request(&server, "LOCK", "/a.txt", "", "<x/>").status, 422);
     assert_eq!(request(&server, "LOCK", "/a.txt", "", "").status, 400);
     assert_eq!(status(&server, "PROPFIND", "/a.txt", "Depth: 2\r\n"), 400);
     assert_eq!(status(&server, "UNLOCK", "/a.txt", "Lock-Token: x\r\n"), 400);

@@ -35,7 +35,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let document = read_xml(ex).await?;
     let tokens = check_if(ex, &spot, Some(&store)).await?;
     let Some(document) = document else { return refresh(ex, &spot, &store, tokens).await };
-    let (exclusive, owner) = lock_info(&document).ok_or(Status::BAD_REQUEST)?;
+    let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
     if owner.len() > OWNER_BYTES_MAX {
         let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
         return Err(Refusal::Fault(Fault::DavXml, words));
@@ -54,7 +54,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
         token: new_token()?,
         path: spot.place.path.clone(),
         url: listed(&spot.url, meta.map_or(FileKind::File, |meta| meta.kind)),
-        infinite: infinite && !meta.is_some_and(|meta| meta.kind == FileKind::File),
+        infinite: infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory),
         exclusive,
         owner,
         user: ex.request.remote_user.clone(),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use lighty_core::{Body, Exchange, Fault};
+use lighty_http::uri::encode_path;
 use lighty_http::{Known, Status};
 use lighty_io::file::tree::Extent;
 use lighty_io::file::{FileKind, Follow, Meta};
@@ -57,6 +58,12 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     ex.response.restart(Status::MULTI_STATUS);
     ex.response.answered = true;
     ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
+    if is_collection && !spot.slash {
+        // RFC 4918 section 5.2: hrefs are relative to the URL with the slash.
+        let mut location = Vec::new();
+        encode_path(&listed(&spot.url, meta.kind), &mut location);
+        ex.response.fields.set(Known::ContentLocation, location);
+    }
     ex.response.body = body;
     Ok(())
 }

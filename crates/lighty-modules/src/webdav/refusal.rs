@@ -22,7 +22,11 @@ pub(super) enum Refusal {
 impl Refusal {
     /// A status and the condition that failed (RFC 4918 section 16).
     pub(super) fn condition(status: Status, condition: &str, paths: &[Vec<u8>]) -> Self {
-        Self::Xml(status, multistatus::error(condition, paths))
+        let mut paths = paths.to_vec();
+        // A lock may stand in the way of a resource and of its collection.
+        paths.sort();
+        paths.dedup();
+        Self::Xml(status, multistatus::error(condition, &paths))
     }
 
     /// Answers with it.

@@ -5,6 +5,8 @@ use std::fmt;
 
 use lighty_testkit::response::Response;
 
+use crate::multistatus;
+
 /// One thing in which two answers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
@@ -210,12 +212,21 @@ fn value(answer: &Response, name: &str) -> String {
     let all = all.join(" + ");
     match name {
         "www-authenticate" => challenge(&all),
+        "allow" | "dav" => sorted(&all),
         // A lifetime that is counted from now may be a second older.
         "cache-control" => rounded(&all),
         // Parts are parted by a text of each server's own.
         "content-type" if all.contains("boundary=") => "multipart".to_owned(),
+        "content-type" => all.replace("; ", ";").replace('"', ""),
         _ => all,
     }
+}
+
+/// A list whose order says nothing.
+fn sorted(value: &str) -> String {
+    let mut items: Vec<&str> = value.split(',').map(str::trim).collect();
+    items.sort_unstable();
+    items.join(", ")
 }
 
 fn rounded(value: &str) -> String {
@@ -245,7 +256,9 @@ fn body(answer: &Response) -> String {
         text = text.replace(boundary.trim_matches('"'), "@BOUNDARY@");
         text = text.replace("\r\n--@BOUNDARY@", "--@BOUNDARY@");
     }
-    text
+    let is_xml = kinds.first().is_some_and(|kind| kind.contains("xml"));
+    let told = is_xml.then(|| multistatus::told(&text)).flatten();
+    told.unwrap_or(text)
 }
 
 /// What a listing leads to, in its order.

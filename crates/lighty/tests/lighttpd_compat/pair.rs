@@ -1,5 +1,6 @@
 //! lighttpd and lighty with the same files and the same configuration, side by side.
 
+use std::cell::RefCell;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub(crate) struct Side {
     which: Which,
     ports: [u16; 2],
     directory: String,
+    /// The last lock that was given: `@TOKEN@` in requests and answers.
+    token: RefCell<String>,
 }
 
 /// Both. A server that does not start is known by what it said instead.
@@ -55,7 +58,17 @@ impl Pair {
             lighty: Side::start(case, Which::Lighty, binary(env!("CARGO_BIN_EXE_lighty"))),
         }
     }
+
+    /// The module for the want of which lighttpd did not start.
+    pub(crate) fn missing_module(&self) -> Option<&'static str> {
+        let log = self.lighttpd.as_ref().err()?;
+        let failed = |name: &&str| log.contains("dlopen() failed") && log.contains(*name);
+        PACKAGED_APART.into_iter().find(failed)
+    }
 }
+
+/// Modules of lighttpd that are packages of their own, so that they may not be there.
+const PACKAGED_APART: [&str; 1] = ["mod_webdav"];
 
 /// Whether somebody listens and answers: lighttpd listens before it knows that it will not run.
 fn answers(address: SocketAddr) -> bool {
@@ -121,7 +134,8 @@ impl Side {
         if !holds(server.pid(), ports[0]) {
             return Err("Address already in use: a server of another case answers".to_owned());
         }
-        Ok(Self { server: Some(server), which, ports, directory })
+        let token = RefCell::default();
+        Ok(Self { server: Some(server), which, ports, directory, token })
     }
 
     fn server(&self) -> &Server {
@@ -162,7 +176,10 @@ impl Side {
             return bytes.to_vec();
         }
         match std::str::from_utf8(bytes) {
-            Ok(text) => fill(text, &self.ports, &self.directory).into_bytes(),
+            Ok(text) => {
+                let text = text.replace("@TOKEN@", &self.token.borrow());
+                fill(&text, &self.ports, &self.directory).into_bytes()
+            }
             Err(_) => bytes.to_vec(),
         }
     }
@@ -170,8 +187,15 @@ impl Side {
     /// An answer without content coding, in which ports, directories and names of the server read
     /// the same for both.
     fn without_own(&self, mut answer: Response) -> Response {
+        if let Some(token) = answer.all("Lock-Token").next() {
+            *self.token.borrow_mut() = token.trim_matches(['<', '>']).to_owned();
+        }
+        let token = self.token.borrow().clone();
         let own = |text: &str| {
             let mut text = text.replace(&self.directory, "@DIR@");
+            if !token.is_empty() {
+                text = text.replace(&token, "@TOKEN@");
+            }
             for (port, name) in self.ports.iter().zip(["@PT1@", "@PT2@"]) {
                 text = text.replace(&port.to_string(), name);
             }

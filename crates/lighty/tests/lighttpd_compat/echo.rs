@@ -1,5 +1,5 @@
 //! Backends within the test's own process: each answers with what it saw, variable by variable,
-//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI and SCGI.
+//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI and uwsgi.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -13,6 +13,7 @@ enum Speaks {
     Http,
     FastCgi,
     Scgi,
+    Uwsgi,
 }
 
 /// A request as it came: what was said of it, and its body.
@@ -23,10 +24,11 @@ struct Seen {
     body: Vec<u8>,
 }
 
-/// Ports of the backends: HTTP, FastCGI, SCGI.
-pub(crate) fn ports() -> [u16; 3] {
-    static PORTS: OnceLock<[u16; 3]> = OnceLock::new();
-    *PORTS.get_or_init(|| [Speaks::Http, Speaks::FastCgi, Speaks::Scgi].map(listen))
+/// Ports of the backends: HTTP, FastCGI, SCGI, uwsgi.
+pub(crate) fn ports() -> [u16; 4] {
+    static PORTS: OnceLock<[u16; 4]> = OnceLock::new();
+    let all = [Speaks::Http, Speaks::FastCgi, Speaks::Scgi, Speaks::Uwsgi];
+    *PORTS.get_or_init(|| all.map(listen))
 }
 
 fn listen(speaks: Speaks) -> u16 {
@@ -49,8 +51,11 @@ fn converse(speaks: Speaks, mut stream: TcpStream) -> std::io::Result<()> {
             stream.write_all(head.as_bytes())?;
             stream.write_all(&body)
         }
-        Speaks::Scgi => {
-            let seen = read_scgi(&mut stream)?;
+        Speaks::Scgi | Speaks::Uwsgi => {
+            let seen = match speaks {
+                Speaks::Uwsgi => read_uwsgi(&mut stream)?,
+                _ => read_scgi(&mut stream)?,
+            };
             let (head, body) = seen.answer(true);
             stream.write_all(head.as_bytes())?;
             stream.write_all(&body)
@@ -201,6 +206,30 @@ fn read_scgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         seen.variables.insert(text(name), text(value));
     }
+    with_body(stream, seen)
+}
+
+fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head)?;
+    let mut rest = vec![0; usize::from(u16::from_le_bytes([head[1], head[2]]))];
+    stream.read_exact(&mut rest)?;
+    let mut rest = &rest[..];
+    let mut text = || -> Option<String> {
+        let (length, behind) = rest.split_first_chunk::<2>()?;
+        let (text, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+        rest = behind;
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    let mut seen = Seen::default();
+    while let (Some(name), Some(value)) = (text(), text()) {
+        seen.variables.insert(name, value);
+    }
+    with_body(stream, seen)
+}
+
+/// A request whose variables say how long its body is.
+fn with_body(stream: &mut TcpStream, mut seen: Seen) -> std::io::Result<Seen> {
     seen.query = seen.variables.get("QUERY_STRING").cloned().unwrap_or_default();
     let length = seen.variables.get("CONTENT_LENGTH").and_then(|text| text.parse().ok());
     seen.body = vec![0; length.unwrap_or(0)];

@@ -40,7 +40,7 @@ macro_rules! features {
 }
 
 features! {
-    conditions files hosts index language manual14 matching packages pages programs programs2 urls urls2
+    conditions files gateways hosts index language manual14 matching packages pages programs programs2 urls urls2
     webdav wire
 }
 

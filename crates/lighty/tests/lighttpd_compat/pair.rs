@@ -225,7 +225,7 @@ impl Drop for Side {
 
 /// What stands for ports and directories, in configurations, files and requests.
 fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
-    let [http, fastcgi, scgi] = echo::ports();
+    let [http, fastcgi, scgi, uwsgi] = echo::ports();
     let mut text = text.replace("@DIR@", directory);
     let numbers = [
         ("@PORT@", ports[0]),
@@ -233,6 +233,7 @@ fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
         ("@HTTP_PORT@", http),
         ("@FASTCGI_PORT@", fastcgi),
         ("@SCGI_PORT@", scgi),
+        ("@UWSGI_PORT@", uwsgi),
     ];
     for (name, port) in numbers {
         text = text.replace(name, &port.to_string());

@@ -12,6 +12,8 @@ use lighty_io::stat_cache::Entry;
 pub struct Physical {
     /// Absolute path of the document root, without a trailing slash.
     pub docroot: Vec<u8>,
+    /// Document root of the site, where an alias or a user's directory took its place; else empty.
+    pub site: Vec<u8>,
     /// Path beneath it, without a leading slash; empty for the root itself.
     pub rel: Vec<u8>,
     /// Part of the URL path behind a file's name (`/index.php/a/b` has `/a/b`).
@@ -28,11 +30,20 @@ impl Physical {
     /// Forgets the path, keeps the buffers.
     pub fn clear(&mut self) {
         self.docroot.clear();
+        self.site.clear();
         self.rel.clear();
         self.path_info.clear();
         self.root = None;
         self.entry = None;
         self.presumed = false;
+    }
+
+    /// Leads to a directory beside the site: its document root stays known.
+    pub fn lead_to(&mut self, docroot: Vec<u8>) {
+        let before = std::mem::replace(&mut self.docroot, docroot);
+        if self.site.is_empty() {
+            self.site = before;
+        }
     }
 
     /// Makes the directory around the document root the document root; the whole path stays.

@@ -22,7 +22,7 @@ mod look_up;
 
 pub use errors::keep_owed;
 pub use judge::judge_script;
-pub use look_up::{is_file, is_file_known, look_up_path};
+pub use look_up::{hold_root, is_file, is_file_known, look_up_path};
 
 use errors::{
     call_error_handler, fill_error_page, keep_error_status, restore_method, wants_error_handler,

@@ -64,7 +64,7 @@ impl Module for Alias {
         let Some((path, rest)) = found else { return Step::Next };
         match join(path.as_bytes(), rest) {
             Some((docroot, rel)) => {
-                ex.physical.docroot = docroot;
+                ex.physical.lead_to(docroot);
                 ex.physical.rel = rel;
                 Step::Next
             }

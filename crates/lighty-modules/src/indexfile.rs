@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
+use lighty_core::{Exchange, Fault, Physical, Settings, module_settings, pipeline};
 use lighty_io::file::FileKind;
+use lighty_io::stat_cache::Entry;
 
 /// Index file names, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +43,9 @@ impl Module for IndexFile {
             .doc(
                 "Names of index files. A URL that ends in `/` is answered with the first of them \
                  that exists in the directory. A name that begins with `/` is taken from the \
-                 document root, so one page can stand in for every directory that has none; a \
-                 script learns from `PATH_TRANSLATED_DIRINDEX` which directory that is.",
+                 site's document root, also beneath an alias, so one page can stand in for every \
+                 directory that has none; a script learns from `PATH_TRANSLATED_DIRINDEX` which \
+                 directory that is.",
             )
             .example("index-file.names = ( \"index.html\", \"index.htm\" )")
             .alias("server.indexfiles"),
@@ -69,21 +71,22 @@ fn probe_ready(ex: &mut Exchange) -> Option<Step<'static>> {
     use lighty_io::stat_cache::Lookup;
     let names = Arc::clone(&ex.settings.module::<IndexFiles>().names);
     let name = names.first()?;
-    let depth = enter(ex, name);
-    let root = ex.physical.root.as_ref()?;
+    let before = enter(ex, name);
     let follow = ex.settings.core.follow_symlink;
     let noatime = ex.settings.server.use_noatime;
-    let found = match ex.services.stat_cache.lookup(root, &ex.physical.rel, follow, noatime) {
-        Lookup::Ready(Ok(entry)) if entry.meta().kind == FileKind::File => Some(entry),
+    let (physical, cache) = (&ex.physical, &ex.services.stat_cache);
+    let looked = physical.root.as_ref().map(|r| cache.lookup(r, &physical.rel, follow, noatime));
+    let found = match looked {
+        Some(Lookup::Ready(Ok(entry))) if entry.meta().kind == FileKind::File => Some(entry),
         _ => None,
     };
     match found {
         Some(entry) => {
-            settle(ex, name, &depth, entry);
+            settle(ex, name, before, entry);
             Some(Step::Next)
         }
         None => {
-            leave(ex, depth);
+            leave(ex, before);
             None
         }
     }
@@ -94,60 +97,72 @@ async fn probe(ex: &mut Exchange) -> Step<'static> {
     let names = Arc::clone(&ex.settings.module::<IndexFiles>().names);
     for name in names.iter() {
         let before = enter(ex, name);
-        match pipeline::look_up_path(ex).await {
+        match look_up(ex).await {
             Ok(entry) if entry.meta().kind == FileKind::File => {
-                settle(ex, name, &before, entry);
+                settle(ex, name, before, entry);
                 return Step::Next;
             }
-            Err(error) => match Fault::of_file_error(&error) {
-                Fault::NotFound | Fault::NameTooLong => {}
-                fault => {
-                    ex.fail_saying(fault, name);
-                    return Step::Answered;
-                }
-            },
-            Ok(_) => {}
+            Err(Fault::NotFound | Fault::NameTooLong) | Ok(_) => {}
+            Err(fault) => {
+                ex.fail_saying(fault, name);
+                return Step::Answered;
+            }
         }
         leave(ex, before);
     }
     Step::Next
 }
 
-/// The part of `rel` that `enter` replaced.
-struct Before {
-    rel: Option<Vec<u8>>,
-    length: usize,
+async fn look_up(ex: &mut Exchange) -> Result<Rc<Entry>, Fault> {
+    if ex.physical.root.is_none() {
+        pipeline::hold_root(ex).await?;
+    }
+    pipeline::look_up_path(ex).await.map_err(|error| Fault::of_file_error(&error))
 }
 
-/// Points the physical path at an index file.
+/// What `enter` replaced.
+enum Before {
+    /// The path was as long as this.
+    Length(usize),
+    /// It was this.
+    Directory(Box<Physical>),
+}
+
+/// Points the physical path at an index file: one of the directory, or one of the site.
 fn enter(ex: &mut Exchange, name: &str) -> Before {
-    match name.strip_prefix('/') {
-        Some(absolute) => {
-            let rel = std::mem::replace(&mut ex.physical.rel, absolute.as_bytes().to_vec());
-            Before { rel: Some(rel), length: 0 }
+    let Some(absolute) = name.strip_prefix('/') else {
+        let rel = &mut ex.physical.rel;
+        let length = rel.len();
+        // An alias may name the directory without a slash at its end.
+        if !rel.is_empty() && !rel.ends_with(b"/") {
+            rel.push(b'/');
         }
-        None => {
-            let length = ex.physical.rel.len();
-            ex.physical.rel.extend_from_slice(name.as_bytes());
-            Before { rel: None, length }
-        }
-    }
+        rel.extend_from_slice(name.as_bytes());
+        return Before::Length(length);
+    };
+    let own = &ex.physical;
+    let (docroot, root) = match &own.site[..] {
+        b"" => (own.docroot.clone(), own.root.clone()),
+        site => (site.to_vec(), ex.services.root(site)),
+    };
+    let rel = absolute.as_bytes().to_vec();
+    let front = Physical { docroot, rel, root, ..Physical::default() };
+    Before::Directory(Box::new(std::mem::replace(&mut ex.physical, front)))
 }
 
 fn leave(ex: &mut Exchange, before: Before) {
-    match before.rel {
-        Some(rel) => ex.physical.rel = rel,
-        None => ex.physical.rel.truncate(before.length),
+    match before {
+        Before::Directory(before) => ex.physical = *before,
+        Before::Length(length) => ex.physical.rel.truncate(length),
     }
 }
 
 /// The request now is for the index file; its URL path says so too, for scripts and rules. A page
 /// that stands in for the index of many directories is told which one was asked for.
-fn settle(ex: &mut Exchange, name: &str, before: &Before, entry: Rc<lighty_io::stat_cache::Entry>) {
+fn settle(ex: &mut Exchange, name: &str, before: Before, entry: Rc<Entry>) {
     ex.physical.entry = Some(entry);
-    if let Some(rel) = &before.rel {
-        let directory = [&*ex.physical.docroot, b"/", rel].concat();
-        ex.environment.set(b"PATH_TRANSLATED_DIRINDEX", &directory);
+    if let Before::Directory(before) = before {
+        ex.environment.set(b"PATH_TRANSLATED_DIRINDEX", &before.path());
     }
     ex.take_index(name);
 }

@@ -149,6 +149,8 @@ impl Userdir {
             _ => Step::Next,
         };
         if ex.physical.docroot != before {
+            let chosen = std::mem::replace(&mut ex.physical.docroot, before);
+            ex.physical.lead_to(chosen);
             ex.physical.rel = rest;
             if settings.core.force_lowercase_filenames {
                 ex.physical.rel.make_ascii_lowercase();

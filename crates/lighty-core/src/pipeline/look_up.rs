@@ -33,7 +33,10 @@ pub async fn is_file(ex: &mut Exchange) -> bool {
 }
 
 /// Opens the document root, unless it is held already.
-async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
+///
+/// # Errors
+/// Why it cannot be opened.
+pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     let root = match ex.services.root(&ex.physical.docroot) {
         Some(root) => root,
         None => open_root(ex).await?,

@@ -150,6 +150,11 @@ impl<'a, S> Compiler<'a, S> {
                 let help = table.get_instead(module).map(str::to_owned);
                 Diagnostic::new(lenient, "not-yet", span, text).maybe_help(help)
             }
+            Lookup::Gone(module) => {
+                let text = format!("{key} belonged to {module}, which lighttpd gave up");
+                let help = table.get_instead(module).map(str::to_owned);
+                Diagnostic::new(lenient, "gone", span, text).maybe_help(help)
+            }
             Lookup::Removed(instead) => {
                 let text = format!("{key} does not exist any more");
                 let help = (!instead.is_empty()).then(|| format!("write {instead}"));

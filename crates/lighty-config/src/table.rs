@@ -14,6 +14,8 @@ pub enum Lookup<'a, S> {
     Row(&'a Directive<S>),
     /// Known, but not in this version; with what it belongs to.
     Planned(&'static str),
+    /// Its module was given up; with that.
+    Gone(&'static str),
     /// Gone for good; with what to write instead.
     Removed(&'static str),
     /// Never heard of.
@@ -26,7 +28,8 @@ pub struct Table<S> {
     rows: BTreeMap<&'static str, Directive<S>>,
     aliases: HashMap<&'static str, &'static str>,
     planned: HashMap<&'static str, &'static str>,
-    /// By what such names belong to: what does its work meanwhile.
+    gone: HashMap<&'static str, &'static str>,
+    /// By what planned and gone names belong to: what does its work.
     instead: HashMap<&'static str, &'static str>,
     removed: HashMap<&'static str, &'static str>,
     /// Compiles patterns that cannot be matched in linear time; without it they are refused.
@@ -41,6 +44,7 @@ impl<S> Default for Table<S> {
             rows: BTreeMap::new(),
             aliases: HashMap::new(),
             planned: HashMap::new(),
+            gone: HashMap::new(),
             instead: HashMap::new(),
             removed: HashMap::new(),
             backtracking: None,
@@ -110,6 +114,12 @@ impl<S> Table<S> {
         self.instead.get(module).copied()
     }
 
+    /// Adds names that went with their module, each with that.
+    pub fn gone(mut self, names: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
+        self.gone.extend(names);
+        self
+    }
+
     /// Adds names that stop the start (2.1), each with what to write instead.
     pub fn removed(
         mut self,
@@ -129,6 +139,9 @@ impl<S> Table<S> {
         }
         if let Some(instead) = self.removed.get(name) {
             return Lookup::Removed(instead);
+        }
+        if let Some(module) = self.gone.get(name) {
+            return Lookup::Gone(module);
         }
         self.planned.get(name).map_or(Lookup::Unknown, |module| Lookup::Planned(module))
     }

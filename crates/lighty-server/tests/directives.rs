@@ -9,6 +9,7 @@ fn table() -> Table<Settings> {
         .rows(modules::directives())
         .planned(directives::PLANNED.iter().copied())
         .instead(directives::INSTEAD.iter().copied())
+        .gone(directives::GONE.iter().copied())
         .removed(directives::REMOVED.iter().copied())
 }
 
@@ -50,7 +51,7 @@ fn every_example_is_a_valid_configuration() {
 #[test]
 fn no_planned_name_is_available_already() {
     let table = table();
-    for (name, _) in directives::PLANNED.iter().chain(directives::REMOVED) {
+    for (name, _) in directives::PLANNED.iter().chain(directives::GONE).chain(directives::REMOVED) {
         assert!(table.get(name).is_none(), "{name} is both available and not");
     }
 }

@@ -133,6 +133,7 @@ pub(crate) fn table() -> Table<Settings> {
         .backtracking(lighty_core::backtracking::compile)
         .planned(directives::PLANNED.iter().copied())
         .instead(directives::INSTEAD.iter().copied())
+        .gone(directives::GONE.iter().copied())
         .removed(directives::REMOVED.iter().copied())
 }
 
@@ -157,7 +158,7 @@ fn load_text(cli: &Cli, name: &str, text: &str) -> Result<(Config<Settings>, Sou
 
 /// Warnings that strictness makes errors of: a directive that does nothing here, and what the
 /// machine lacks.
-const STRICT: [&str; 3] = ["unknown-directive", "not-yet", "machine"];
+const STRICT: [&str; 4] = ["unknown-directive", "not-yet", "gone", "machine"];
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
     // What strictness makes an error of keeps nothing else from being looked at.

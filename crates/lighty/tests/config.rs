@@ -297,8 +297,45 @@ fn words_of_a_list_are_checked_and_suggested() {
     let (code, _, err) = lighty!().config(&flags("server.h2protoo")).run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0);
     assert!(err.contains("did you mean \"server.h2proto\"?"), "{err}");
-    let (_, _, err) = lighty!().config(&flags("server.h2proto")).run(&["-t", "-f", "@CONF@"]);
-    assert!(!err.contains("h2proto"), "{err}");
+}
+
+#[test]
+fn no_switch_of_lighttpd_is_without_effect_in_silence() {
+    for (key, value, level, words) in [
+        ("server.h2proto", "enable", "note", "HTTP/2 is not available"),
+        ("request.trailer-whitelist", "X-Checksum", "warning", "never merged into the header"),
+        ("auth.delay-invalid-creds", "disable", "warning", "the directive auth.delay-invalid"),
+        ("proxy.force-http10", "enable", "warning", "proxy.header"),
+        ("server.discard-backend-1xx", "enable", "note", "interim answers"),
+    ] {
+        let flags = format!("server.feature-flags = ( \"{key}\" => \"{value}\" )");
+        let (code, _, err) = lighty!().config(&flags).run(&["-t", "--strict", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{key}: {err}");
+        assert!(err.contains(&format!("{level}: ")) && err.contains(words), "{key}: {err}");
+        assert!(err.contains(key) && err.contains('^'), "{key}: {err}");
+    }
+    for met in ["\"server.h2proto\" => \"disable\"", "\"auth.delay-invalid-creds\" => \"enable\""] {
+        let flags = format!("server.feature-flags = ( {met} )");
+        let (code, _, err) = lighty!().config(&flags).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!((code, err.as_str()), (0, ""), "{met} is what happens");
+    }
+}
+
+#[test]
+fn what_lighttpd_gave_up_is_said_to_be_gone() {
+    let lines = "server.modules = ( \"mod_cml\" )\ncml.extension = \".cml\"\n\
+                 cml.memcache-hosts = ( \"127.0.0.1:11211\" )\ncml.power-magnet = \"/x.cml\"";
+    let setup = lighty!().config(lines);
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{err}");
+    for words in
+        ["cml.extension", "cml.memcache-hosts", "cml.power-magnet", "mod_cml", "mod_magnet"]
+    {
+        assert!(err.contains(words), "{words}: {err}");
+    }
+    assert_eq!(err.matches("lighttpd gave up").count(), 4, "{err}");
+    assert!(!err.contains("not a known") && !err.contains(" yet"), "{err}");
+    assert_eq!(setup.run(&["-t", "--strict", "-f", "@CONF@"]).0, 1);
 }
 
 #[test]

@@ -24,6 +24,23 @@ pub const INSTEAD: &[(&str, &str)] = &[
     ("mod_vhostdb", VHOSTS),
     ("mod_mysql_vhost", VHOSTS),
     ("mod_sql_vhost_core", VHOSTS),
+    (
+        "mod_cml",
+        "it asked a Lua script whether a page made before still serves; lighttpd has mod_magnet for \
+         that, which this version has not: let the application decide, and send the page with \
+         X-Sendfile",
+    ),
+];
+
+/// Modules that lighttpd gave up itself, and that will not come.
+pub const GONE_MODULES: &[&str] = &["mod_cml"];
+
+/// Directives that went with their module, without a successor of the same meaning.
+pub const GONE: &[(&str, &str)] = &[
+    ("cml.extension", "mod_cml"),
+    ("cml.memcache-hosts", "mod_cml"),
+    ("cml.memcache-namespace", "mod_cml"),
+    ("cml.power-magnet", "mod_cml"),
 ];
 
 const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remoteip\"] == \

@@ -6,6 +6,7 @@ use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Setter, Value, p
 
 use lighty_http::uri::ParseOpts;
 
+use super::feature_flags;
 use crate::settings::Settings;
 use crate::throttle::Bucket;
 
@@ -224,15 +225,18 @@ fn protocol() -> Vec<Row> {
                  strict whatever is set here.",
             )
             .example("server.http-parseopts = ( \"url-path-2f-reject\" => \"enable\" )"),
-        Row::raw("server.feature-flags", Kind::Map, feature_flags)
+        Row::raw("server.feature-flags", Kind::Map, feature_flags::compile)
             .scope(Scope::Server)
             .default("()")
             .since("1.4")
             .doc(
                 "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` \
                  (seconds; 0 waits for the last answer), `server.absolute-dir-redirect`, \
-                 `server.http-pathinfo`, `http10.range`. The others of lighttpd are ignored; \
-                 names that it does not have either are warned of.",
+                 `server.http-pathinfo`, `http10.range`. The others of lighttpd have no effect, and \
+                 a note says why where they ask for something else than what happens; names that \
+                 it does not have either are warned of. `request.trailer-whitelist`, which has \
+                 trailer fields of requests merged into the header, is warned of too: trailer \
+                 fields go to HTTP backends behind the body, as they came.",
             )
             .example("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 30 )"),
     ]
@@ -259,82 +263,6 @@ fn parse_options(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
             set_parse_option(&mut s.server.parse, key, *on);
         }
     }))
-}
-
-fn feature_flags(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings>, Reject> {
-    let pairs =
-        value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;
-    let mut graceful_s = None;
-    let mut absolute = None;
-    let mut pathinfo = None;
-    let mut old_ranges = None;
-    for (key, item) in pairs {
-        let flag = || {
-            item.value.as_bool().ok_or_else(|| {
-                Reject::new(format!("must have \"enable\" or \"disable\" for \"{key}\""))
-                    .at(item.span)
-            })
-        };
-        match key {
-            "server.graceful-shutdown-timeout" => {
-                let wanted = item.value.as_int().and_then(|v| u32::try_from(v).ok());
-                graceful_s = Some(wanted.ok_or_else(|| {
-                    Reject::new(format!("must have seconds for \"{key}\"")).at(item.span)
-                })?);
-            }
-            "server.absolute-dir-redirect" => absolute = Some(flag()?),
-            "server.http-pathinfo" => pathinfo = Some(flag()?),
-            "http10.range" => old_ranges = Some(flag()?),
-            _ if is_ancestors_flag(key) => {}
-            _ => {
-                let known = READ_FLAGS.iter().chain(ANCESTORS_FLAGS).copied();
-                let unknown = Reject::new(format!("has \"{key}\", which has no effect"));
-                ctx.warn(unknown.did_you_mean(key, known).at(item.span));
-            }
-        }
-    }
-    Ok(Arc::new(move |s: &mut Settings| {
-        s.server.graceful_shutdown_timeout_s =
-            graceful_s.unwrap_or(s.server.graceful_shutdown_timeout_s);
-        s.server.absolute_dir_redirect = absolute.unwrap_or(s.server.absolute_dir_redirect);
-        s.core.pathinfo = pathinfo.unwrap_or(s.core.pathinfo);
-        s.server.http10_range = old_ranges.unwrap_or(s.server.http10_range);
-    }))
-}
-
-/// Flags that are read.
-const READ_FLAGS: &[&str] = &[
-    "server.graceful-shutdown-timeout",
-    "server.absolute-dir-redirect",
-    "server.http-pathinfo",
-    "http10.range",
-];
-
-/// Flags of lighttpd 1.4 that mean nothing here.
-const ANCESTORS_FLAGS: &[&str] = &[
-    "server.h2proto",
-    "server.h2c",
-    "server.graceful-restart-bg",
-    "server.graceful-unconfig-sock",
-    "server.clock-jump-restart",
-    "server.pcre_jit",
-    "server.errorlog-utf8",
-    "server.errorlog-high-precision",
-    "server.metrics-high-precision",
-    "server.network-mptcp",
-    "request.trailer-whitelist",
-    "chunkqueue.splice",
-    "auth.delay-invalid-creds",
-    "auth.http-goaway-invalid-creds",
-    "cgi.tempfile-accum",
-    "proxy.force-http10",
-    "ssl.session-cache",
-    "ssl.refresh-certs",
-    "ssl.refresh-crls",
-];
-
-fn is_ancestors_flag(key: &str) -> bool {
-    ANCESTORS_FLAGS.contains(&key) || key.starts_with("server.discard-backend-")
 }
 
 /// Keys of `server.http-parseopts`.

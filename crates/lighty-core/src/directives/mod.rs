@@ -2,7 +2,7 @@
 //!
 //! `process` has what is set once; `connections` what limits connections and requests; `files`
 //! what concerns files, media types and validators; `bodies` how they pass
-//! between client and backend; `debug` the tracing switches; `tls` what lighttpd
+//! between client and backend; `debug` the tracing switches; `feature_flags` `server.feature-flags`; `tls` what lighttpd
 //! switches TLS on with; `ancestors` the names that lighttpd knows and this version does not have,
 //! or that are gone for good.
 
@@ -10,6 +10,7 @@ mod ancestors;
 mod bodies;
 mod connections;
 mod debug;
+mod feature_flags;
 mod files;
 mod process;
 mod tls;
@@ -18,7 +19,7 @@ use lighty_config::Directive;
 
 use crate::settings::Settings;
 
-pub use ancestors::{INSTEAD, PLANNED, REMOVED};
+pub use ancestors::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
 
 /// Every directive of the core.
 pub fn all() -> Vec<Directive<Settings>> {

@@ -27,7 +27,6 @@ const LACKING: &[&str] = &[
     "mod_authn_mysql",
     "mod_authn_pam",
     "mod_authn_sasl",
-    "mod_cml",
     "mod_geoip",
     "mod_gnutls",
     "mod_h2",
@@ -73,12 +72,18 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
         if BUILT_IN.contains(&name) || COVERED.contains(&name) {
             return None;
         }
-        if LACKING.contains(&name) {
+        let is_gone = directives::GONE_MODULES.contains(&name);
+        if is_gone || LACKING.contains(&name) {
             let instead = directives::INSTEAD.iter().find(|(module, _)| *module == name);
             let help = instead.map(|(_, help)| (*help).to_owned());
-            let text =
-                format!("{name} is a module of lighttpd that is not available in this version");
-            let found = Diagnostic::new(Level::Warning, "not-yet", span, text);
+            let (code, text) = match is_gone {
+                true => ("gone", format!("{name} is a module that lighttpd gave up")),
+                false => (
+                    "not-yet",
+                    format!("{name} is a module of lighttpd that is not available in this version"),
+                ),
+            };
+            let found = Diagnostic::new(Level::Warning, code, span, text);
             return Some(found.maybe_help(help));
         }
         let known = BUILT_IN.iter().chain(COVERED).chain(LACKING).copied();

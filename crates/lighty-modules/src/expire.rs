@@ -57,7 +57,8 @@ impl Module for Expire {
                  weeks`, `modification 1 months 3 days`. `access` (or `now`) counts from the \
                  request, `modification` from the file's last change; `plus` may be left out; \
                  units are `years` (365 days), `months` (30 days), `weeks`, `days`, `hours`, \
-                 `minutes`, `seconds`. The first prefix that matches wins. Answers with status \
+                 `minutes` or `min`, `seconds` or `sec`, with a space before them or not: \
+                 `access plus 2min30sec`. The first prefix that matches wins. Answers with status \
                  200, 206 or 304 to GET and HEAD get `Cache-Control: max-age` and `Expires`, \
                  unless they have a `Cache-Control` already.",
             )
@@ -126,56 +127,107 @@ fn parse_terms(value: &Value) -> Result<Terms, Reject> {
     let spans = value.as_list().unwrap_or_default();
     let term = |((prefix, text), (_, item)): (&(Arc<str>, Arc<str>), &lighty_config::Item)| {
         let prefix = prefix.strip_suffix('*').unwrap_or(prefix);
-        let term = parse_term(text).map_err(|why| {
-            Reject::new(format!("has {text:?}: {why}"))
-                .help("write for example \"access plus 2 weeks 1 days\"")
-                .at(item.span)
-        })?;
+        let term = parse_term(text).map_err(|bad| bad.reject(text).at(item.span))?;
         Ok((Box::from(prefix), term))
     };
     pairs.iter().zip(spans).map(term).collect()
 }
 
-fn parse_term(text: &str) -> Result<Term, &'static str> {
-    let mut words = text.split_ascii_whitespace().peekable();
-    let since_change = match words.next() {
-        Some("access" | "now") => false,
-        Some("modification") => true,
-        _ => return Err("must begin with access, now or modification"),
+/// What is wrong with a term.
+#[derive(Debug, PartialEq, Eq)]
+enum BadTerm<'a> {
+    Says(&'static str),
+    Unit(&'a str),
+}
+
+impl BadTerm<'_> {
+    fn reject(&self, text: &str) -> Reject {
+        let example = "write for example \"access plus 2 weeks 1 days\"";
+        match self {
+            Self::Says(why) => Reject::new(format!("has {text:?}: {why}")).help(example),
+            Self::Unit(unit) => {
+                let known = "has a unit that is none of years, months, weeks, days, hours, \
+                             minutes (min), seconds (sec)";
+                let reject = Reject::new(format!("has {text:?}: {known}")).help(example);
+                match SHORT.iter().find(|(short, _)| *short == unit.to_ascii_lowercase()) {
+                    Some((_, unit)) => reject.help(format!("did you mean \"{unit}\"?")),
+                    None => reject.did_you_mean(unit, UNITS.iter().map(|(name, _)| *name)),
+                }
+            }
+        }
+    }
+}
+
+fn parse_term(text: &str) -> Result<Term, BadTerm<'_>> {
+    let (first, rest) = split_word(text, |c| c.is_ascii_alphabetic());
+    let since_change = match first {
+        "access" | "now" => false,
+        "modification" => true,
+        _ => return Err(BadTerm::Says("must begin with access, now or modification")),
     };
-    words.next_if(|word| *word == "plus");
-    if words.peek().is_none() {
-        return Err("says no time");
+    let mut rest = match split_word(rest, |c| c.is_ascii_alphabetic()) {
+        ("plus", rest) => rest,
+        _ => rest,
+    };
+    if rest.trim_ascii().is_empty() {
+        return Err(BadTerm::Says("says no time"));
     }
     let mut seconds = 0i64;
-    while let Some(number) = words.next() {
-        let number: i64 = number.parse().ok().filter(|n| *n >= 0).ok_or("has no number here")?;
-        let unit = unit_seconds(words.next().unwrap_or_default())?;
+    while !rest.trim_ascii().is_empty() {
+        let (digits, behind) = split_word(rest, |c| c.is_ascii_digit());
+        let number: i64 = digits.parse().map_err(|_| BadTerm::Says("has no number here"))?;
+        let (unit, behind) =
+            split_word(behind, |c| !c.is_ascii_digit() && !c.is_ascii_whitespace());
+        let unit = unit_seconds(unit).ok_or(BadTerm::Unit(unit))?;
+        rest = behind;
         seconds =
             number.checked_mul(unit).and_then(|more| seconds.checked_add(more)).unwrap_or(i64::MAX);
     }
     if seconds > TERM_SECONDS_MAX {
-        return Err("is more than 68 years");
+        return Err(BadTerm::Says("is more than 68 years"));
     }
     Ok(Term { since_change, seconds })
 }
 
-fn unit_seconds(unit: &str) -> Result<i64, &'static str> {
-    const DAY: i64 = 24 * 60 * 60;
-    Ok(match unit.strip_suffix('s').unwrap_or(unit) {
-        "year" => 365 * DAY,
-        "month" => 30 * DAY,
-        "week" => 7 * DAY,
-        "day" => DAY,
-        "hour" => 60 * 60,
-        "minute" => 60,
-        "second" => 1,
-        _ => {
-            return Err(
-                "has a unit that is none of years, months, weeks, days, hours, minutes, seconds",
-            );
-        }
-    })
+/// The letters, or digits, that come next, and the rest.
+fn split_word(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
+    let text = text.trim_ascii_start();
+    text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
+}
+
+/// Seconds in a day.
+const DAY: i64 = 24 * 60 * 60;
+
+/// Units and their seconds; an `s` at the end may be missing, or be there.
+const UNITS: &[(&str, i64)] = &[
+    ("years", 365 * DAY),
+    ("months", 30 * DAY),
+    ("weeks", 7 * DAY),
+    ("days", DAY),
+    ("hours", 60 * 60),
+    ("minutes", 60),
+    ("min", 60),
+    ("seconds", 1),
+    ("sec", 1),
+];
+
+/// Short forms that are none here, and the unit that is meant.
+const SHORT: &[(&str, &str)] = &[
+    ("y", "years"),
+    ("yr", "years"),
+    ("mo", "months"),
+    ("w", "weeks"),
+    ("d", "days"),
+    ("h", "hours"),
+    ("hr", "hours"),
+    ("hrs", "hours"),
+    ("m", "minutes"),
+    ("s", "seconds"),
+];
+
+fn unit_seconds(unit: &str) -> Option<i64> {
+    let one = |unit: &str| unit.strip_suffix('s').unwrap_or(unit).to_owned();
+    UNITS.iter().find(|(name, _)| one(name) == one(unit)).map(|(_, seconds)| *seconds)
 }
 
 #[cfg(test)]
@@ -190,6 +242,9 @@ mod tests {
         assert_eq!(of("modification  plus 1 months"), Ok((true, 2_592_000)));
         assert_eq!(of("access 1 years"), Ok((false, 31_536_000)));
         assert_eq!(of("access 0 seconds"), Ok((false, 0)));
+        assert_eq!(of("access plus 2 min"), Ok((false, 120)));
+        assert_eq!(of("access plus 2min1sec"), Ok((false, 121)));
+        assert_eq!(of("access plus 1hour 2 mins 3secs"), Ok((false, 3_723)));
     }
 
     #[test]
@@ -202,6 +257,13 @@ mod tests {
             "access 2",
             "access weeks 2",
             "access 1 eons",
+            "access 1 s",
+            "access 1",
+            "access 1 2 days",
+            "accessplus 1 days",
+            "access 1days,2hours",
+            "access 1,5 days",
+            "access \u{a0}1 days",
             "access -1 days",
             "access 99999999999999999999 days",
             "access 9223372036854775807 years",
@@ -210,6 +272,21 @@ mod tests {
         }
         assert!(parse_term("access 2147483648 seconds").is_ok());
         assert!(parse_term("access 2147483649 seconds").is_err());
+    }
+
+    #[test]
+    fn a_slip_in_a_unit_is_told_what_it_may_mean() {
+        let help = |text| parse_term(text).map_err(|bad| bad.reject(text).help).expect_err(text);
+        for (text, unit) in [
+            ("access plus 2 mintues", "minutes"),
+            ("access plus 2 h", "hours"),
+            ("access plus 2 m", "minutes"),
+            ("access plus 2 Hours", "hours"),
+            ("access plus 2 secnods", "seconds"),
+        ] {
+            assert_eq!(help(text), Some(format!("did you mean \"{unit}\"?")), "{text}");
+        }
+        assert!(help("access plus 1 fortnights").is_some_and(|help| help.contains("for example")));
     }
 
     #[test]

@@ -257,6 +257,10 @@ fn parse_options(value: &Value, _: &CompileCtx) -> Result<Setter<Settings>, Reje
         }
         changes.push((key.to_owned(), on));
     }
+    let is_on = |option: &str| changes.iter().any(|(key, on)| key == option && *on);
+    if let Some((one, other)) = PARSE_CONFLICTS.iter().find(|(a, b)| is_on(a) && is_on(b)) {
+        return Err(Reject::new(format!("has both \"{one}\" and \"{other}\": one of them alone")));
+    }
     Ok(Arc::new(move |s: &mut Settings| {
         s.server.parse = ParseOpts::default();
         for (key, on) in &changes {
@@ -283,6 +287,12 @@ const PARSE_OPTIONS: &[&str] = &[
     "url-path-dotseg-reject",
     "url-query-20-plus",
     "url-invalid-utf8-reject",
+];
+
+/// Options that contradict each other.
+const PARSE_CONFLICTS: [(&str, &str); 2] = [
+    ("url-path-2f-decode", "url-path-2f-reject"),
+    ("url-path-dotseg-remove", "url-path-dotseg-reject"),
 ];
 
 /// Sets the option of a key; `false` where there is none of that name.

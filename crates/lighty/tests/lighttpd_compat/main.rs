@@ -40,8 +40,8 @@ macro_rules! features {
 }
 
 features! {
-    aliases conditions files gateways hosts index language manual14 matching packages pages programs
-    programs2 urls urls2 webdav wire
+    aliases conditions distribution files gateways hosts index language manual14
+    matching options packages pages programs programs2 urls urls2 webdav wire
 }
 
 /// Asks everything that a data file has, and fails with all that was found.

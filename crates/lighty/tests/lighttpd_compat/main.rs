@@ -40,7 +40,7 @@ macro_rules! features {
 }
 
 features! {
-    aliases conditions distribution files gateways hosts index language manual14
+    aliases applications conditions distribution files gateways hosts index language manual14
     matching options packages pages programs programs2 urls urls2 webdav wire
 }
 

@@ -287,6 +287,38 @@ fn a_burst_waits_for_no_child_that_an_idle_connection_holds() {
     }
 }
 
+/// As 1.5 was set up: a pool far larger than what `spawn-fcgi -C` starts, and a program that names
+/// the file to send. Every client has a connection of its own.
+#[test]
+fn a_pool_larger_than_the_children_answers_everyone() {
+    const CLIENTS: usize = 20;
+    const EACH: usize = 15;
+    let named = "<?php header('X-LIGHTTPD-send-file: ' . dirname(__FILE__) . '/page.txt');";
+    for (children, pool, script) in [(2, 16, "<?php echo 'a page';"), (1, 20, named)] {
+        let Some(cgi) = PhpCgi::tcp(children) else { return };
+        let server = lighty!()
+            .config(&format!(
+                "$HTTP[\"url\"] =~ \"\\.php$\" {{\n\
+                 proxy-core.balancer = \"static\"\nproxy-core.protocol = \"fastcgi\"\n\
+                 proxy-core.backends = ( \"{}\" )\nproxy-core.allow-x-sendfile = \"enable\"\n\
+                 proxy-core.max-pool-size = {pool}\n}}",
+                cgi.listen().address()
+            ))
+            .file("page.txt", "a page")
+            .file("a.php", script)
+            .start();
+        let began = Instant::now();
+        let answered = many(CLIENTS, EACH, |_| {
+            let response = server.get("/a.php");
+            (response.status, response.text()) == (200, "a page")
+        });
+        assert_eq!(answered, CLIENTS * EACH, "{children}: {}", server.log());
+        // A connection may rest for thirty seconds, and no request waits for it.
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(15), "{children} children, {pool}: {took:?}");
+    }
+}
+
 /// PHP is told the address that its client came to. That costs one call for each connection.
 #[test]
 fn where_a_client_came_to_is_asked_once() {

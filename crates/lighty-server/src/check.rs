@@ -1,6 +1,8 @@
 //! What is checked of a configuration beside each directive by itself; the deep check behind
-//! `-tt`, which opens what the configuration names and binds nothing; and the probes behind `-V`.
+//! `-tt`, which opens what the configuration names and binds nothing; the probes behind `-V`; and
+//! which other server a file that cannot be read was written for.
 
+mod foreign;
 mod machine;
 mod modules;
 
@@ -14,6 +16,8 @@ use lighty_io::send::NetworkBackend;
 use lighty_proxy::settings::ProxySettings;
 
 use crate::{clear_text, listeners};
+
+pub use foreign::name_foreign;
 
 /// What only several directives together show to be wrong, or what only this machine can tell: the
 /// addresses of listeners, which conditions know from then on.

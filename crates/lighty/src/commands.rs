@@ -175,6 +175,7 @@ fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), 
         diagnostics.make_strict(&STRICT);
     }
     diagnostics.sort();
+    let diagnostics = check::name_foreign(diagnostics, &sources);
     report_diagnostics(cli, &diagnostics, &sources);
     match config {
         Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
@@ -254,6 +255,7 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
 fn formatted(name: &str, text: &str) -> Result<String, Failure> {
     lighty_config::format(name, text).map_err(|(diagnostics, sources)| {
         let color = std::io::stderr().is_terminal();
+        let diagnostics = check::name_foreign(diagnostics, &sources);
         eprint!("{}", diagnostics.render(&sources, Style { color }));
         Failure::Reported
     })

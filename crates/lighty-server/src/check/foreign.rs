@@ -1,0 +1,282 @@
+//! Configurations of other servers: a file that is none of lighttpd's language is known by what it
+//! says, so that one sentence tells what is wrong with it.
+
+use std::collections::BTreeSet;
+
+use lighty_config::{Diagnostic, Diagnostics, FileId, Level, Source, Sources, Span};
+
+/// Different words of another server's language that a file must have. Its name counts for one.
+const TELLTALES_MIN: usize = 2;
+
+/// Where the manual says what to write instead.
+const HELP: &str = "the manual's page \"Coming from another server\" (other-servers.md) says what \
+                    to write instead";
+
+/// A language that a file may be written in by mistake.
+struct Language {
+    /// What a file of it is called, with its article.
+    what: &'static str,
+    /// How such files are often named.
+    names: &'static [&'static str],
+    /// The word that gives a statement away.
+    telltale: fn(&Statement<'_>) -> Option<String>,
+}
+
+const LANGUAGES: [Language; 4] = [
+    Language { what: "an nginx configuration", names: &["nginx.conf"], telltale: nginx },
+    Language { what: "a Caddyfile", names: &["Caddyfile"], telltale: caddy },
+    Language { what: "an HAProxy configuration", names: &["haproxy.cfg"], telltale: haproxy },
+    Language {
+        what: "an Apache configuration",
+        names: &[".htaccess", "apache2.conf", "httpd.conf"],
+        telltale: apache,
+    },
+];
+
+/// A piece of a file up to what ends it.
+struct Statement<'a> {
+    words: Vec<&'a str>,
+    /// `;`, `{`, `}`, or the end of the line.
+    end: char,
+    /// Nothing but comments stands before it.
+    is_first: bool,
+    span: Span,
+}
+
+/// Puts one error in the place of all errors of a file that is written in another server's
+/// language. A file that can be read as lighttpd's never is.
+#[must_use]
+pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
+    let is_syntax = |found: &&Diagnostic| {
+        found.level == Level::Error && matches!(found.code, "syntax" | "unclosed")
+    };
+    let wrong: BTreeSet<FileId> =
+        findings.iter().filter(is_syntax).filter_map(|found| Some(found.span?.file)).collect();
+    let foreign: Vec<Diagnostic> =
+        wrong.iter().filter_map(|file| recognise(*file, sources.get(*file))).collect();
+    if foreign.is_empty() {
+        return findings;
+    }
+    let files: Vec<_> = foreign.iter().filter_map(|found| Some(found.span?.file)).collect();
+    let mut named = Diagnostics::default();
+    foreign.into_iter().for_each(|found| named.push(found));
+    let elsewhere = |found: &&Diagnostic| found.span.is_none_or(|span| !files.contains(&span.file));
+    findings.iter().filter(elsewhere).for_each(|found| named.push(found.clone()));
+    named.sort();
+    named
+}
+
+/// The error that names the language of a file, if it is that of another server.
+fn recognise(file: FileId, source: &Source) -> Option<Diagnostic> {
+    if source.text.lines().any(is_lighttpds) {
+        return None;
+    }
+    let statements = statements(file, &source.text);
+    let name = source.path.as_deref().and_then(|path| path.file_name()?.to_str()).unwrap_or("");
+    let weigh = |language: &Language| {
+        let mut telltales = BTreeSet::new();
+        let mut first = None;
+        for statement in &statements {
+            if let Some(word) = (language.telltale)(statement) {
+                first = first.or(Some(statement.span));
+                telltales.insert(word);
+            }
+        }
+        let by_name = usize::from(language.names.contains(&name));
+        (telltales.len() + by_name, first, language.what)
+    };
+    let found = LANGUAGES.iter().map(weigh).max_by_key(|(weight, ..)| *weight);
+    let (_, span, what) = found.filter(|(weight, ..)| *weight >= TELLTALES_MIN)?;
+    let text = format!("this is {what}: lighty reads lighttpd's language");
+    Some(Diagnostic::error("foreign", span?, text).help(HELP))
+}
+
+/// Whether a line assigns a directive of lighttpd, or begins a condition.
+fn is_lighttpds(line: &str) -> bool {
+    let line = line.trim_start();
+    let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let end = line.find(|c| !is_key(c)).unwrap_or(line.len());
+    let (key, rest) = line.split_at(end);
+    let rest = rest.trim_start();
+    let assigns = ["=", "+=", ":="].iter().any(|operator| rest.starts_with(operator));
+    let condition = ["$HTTP[", "$SERVER[", "$REQUEST_HEADER["];
+    key.contains('.') && assigns || condition.iter().any(|begin| line.starts_with(begin))
+}
+
+fn statements(file: FileId, text: &str) -> Vec<Statement<'_>> {
+    let mut list = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let comment = line.find('#').filter(|at| *at == 0 || line[..*at].ends_with([' ', '\t']));
+        let code = &line[..comment.unwrap_or(line.len())];
+        let mut begin = 0;
+        while begin < code.len() {
+            let found = code[begin..].find([';', '{', '}']);
+            let end = found.map_or(code.len(), |length| begin + length);
+            let piece = &code[begin..end];
+            let words: Vec<&str> = piece.split_whitespace().collect();
+            let terminator = code[end..].chars().next().unwrap_or('\n');
+            if let Some(word) = words.first() {
+                let start = at + begin + piece.find(word).unwrap_or(0);
+                let length = piece.trim().len();
+                let span = Span { file, start: start as u32, end: (start + length) as u32 };
+                list.push(Statement { words, end: terminator, is_first: list.is_empty(), span });
+            }
+            begin = end + 1;
+        }
+        at += line.len();
+    }
+    list
+}
+
+/// The first word, where it is one of those.
+fn one_of(statement: &Statement<'_>, words: &[&str]) -> Option<String> {
+    let first = *statement.words.first()?;
+    words.contains(&first).then(|| first.to_owned())
+}
+
+const NGINX_BLOCKS: &[&str] =
+    &["events", "http", "location", "map", "server", "stream", "types", "upstream"];
+const NGINX_LINES: &[&str] = &[
+    "access_log",
+    "add_header",
+    "alias",
+    "autoindex",
+    "client_max_body_size",
+    "default_type",
+    "error_log",
+    "error_page",
+    "expires",
+    "fastcgi_param",
+    "fastcgi_pass",
+    "gzip",
+    "include",
+    "index",
+    "keepalive_timeout",
+    "listen",
+    "log_format",
+    "pid",
+    "proxy_pass",
+    "proxy_set_header",
+    "return",
+    "rewrite",
+    "root",
+    "sendfile",
+    "server_name",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_protocols",
+    "try_files",
+    "user",
+    "uwsgi_pass",
+    "worker_connections",
+    "worker_processes",
+];
+
+fn nginx(statement: &Statement<'_>) -> Option<String> {
+    match statement.end {
+        '{' => one_of(statement, NGINX_BLOCKS),
+        ';' => one_of(statement, NGINX_LINES).filter(|_| statement.words.len() > 1),
+        _ => None,
+    }
+}
+
+const CADDY: &[&str] = &[
+    "basic_auth",
+    "basicauth",
+    "encode",
+    "file_server",
+    "handle",
+    "handle_path",
+    "header",
+    "php_fastcgi",
+    "redir",
+    "respond",
+    "reverse_proxy",
+    "root",
+    "tls",
+    "try_files",
+];
+
+fn caddy(statement: &Statement<'_>) -> Option<String> {
+    let begins_site = statement.end == '{' || statement.end == '\n' && statement.is_first;
+    if begins_site && statement.words.iter().all(|word| is_site(word)) {
+        return Some("site".to_owned());
+    }
+    one_of(statement, CADDY).filter(|_| matches!(statement.end, '\n' | '{'))
+}
+
+/// Whether a word is an address as Caddy's sites have it: `example.com`, `:80`, `localhost`.
+fn is_site(word: &str) -> bool {
+    let word = word.trim_end_matches(',');
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '*');
+    word.chars().all(allowed) && (word.contains(['.', ':']) || word == "localhost")
+}
+
+const HAPROXY: &[&str] = &[
+    "acl",
+    "balance",
+    "bind",
+    "default_backend",
+    "errorfile",
+    "http-request",
+    "http-response",
+    "maxconn",
+    "mode",
+    "option",
+    "server",
+    "stats",
+    "timeout",
+    "use_backend",
+];
+
+fn haproxy(statement: &Statement<'_>) -> Option<String> {
+    if statement.end != '\n' {
+        return None;
+    }
+    match statement.words[..] {
+        [section @ ("global" | "defaults")] => Some(section.to_owned()),
+        [section @ ("frontend" | "backend" | "listen" | "defaults"), _] => Some(section.to_owned()),
+        [_, _, ..] => one_of(statement, HAPROXY),
+        _ => None,
+    }
+}
+
+const APACHE: &[&str] = &[
+    "addtype",
+    "allowoverride",
+    "authtype",
+    "customlog",
+    "deny",
+    "directoryindex",
+    "documentroot",
+    "errordocument",
+    "errorlog",
+    "includeoptional",
+    "listen",
+    "loadmodule",
+    "options",
+    "proxypass",
+    "redirect",
+    "redirectmatch",
+    "require",
+    "rewritebase",
+    "rewritecond",
+    "rewriteengine",
+    "rewriterule",
+    "serveradmin",
+    "serveralias",
+    "servername",
+    "setenvif",
+];
+
+/// Apache's words are the same in capitals and not.
+fn apache(statement: &Statement<'_>) -> Option<String> {
+    if matches!(statement.end, ';') {
+        return None;
+    }
+    let word = statement.words.first()?.to_ascii_lowercase();
+    let sections = ["<virtualhost", "<directory", "<location", "<files", "<ifmodule", "<limit"];
+    let is_section = sections.iter().any(|section| word.starts_with(section));
+    (is_section || APACHE.contains(&&*word) && statement.words.len() > 1).then_some(word)
+}

@@ -37,6 +37,7 @@ impl Known {
                 line.split(';').map(str::trim).all(|term| match term.split_once(' ') {
                     Some(("request", text)) => request.contains(text),
                     Some(("config", text)) => case.config.contains(text),
+                    Some(("order", modules)) => stand_in_order(&case.modules, modules),
                     Some(("answer", text)) => {
                         status.map(|s| s.to_string()).as_deref() == Some(text)
                     }
@@ -46,4 +47,11 @@ impl Known {
             !lines.clone().any(explains)
         });
     }
+}
+
+/// Whether both of two modules are listed, the first one before the second.
+fn stand_in_order(listed: &[String], two: &str) -> bool {
+    let place = |name: &str| listed.iter().position(|module| module == name);
+    let Some((first, second)) = two.split_once(' ') else { return false };
+    matches!((place(first), place(second)), (Some(first), Some(second)) if first < second)
 }

@@ -21,7 +21,7 @@ mod judge;
 mod look_up;
 
 pub use errors::keep_owed;
-pub use judge::judge_script;
+pub use judge::{judge_anew, judge_script};
 pub use look_up::{hold_root, is_file, is_file_known, look_up_path};
 
 use errors::{

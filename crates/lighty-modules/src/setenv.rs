@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Settings, module_settings};
+use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::Fields;
 
 /// What is added to what is there, and what replaces it.
@@ -58,7 +58,7 @@ impl Module for Setenv {
         vec![
             row("setenv.add-request-header", parse_fields, |s, v| s.add_request = v)
                 .doc(
-                    "Fields that are added to the request, for conditions that are asked later, \
+                    "Fields that are added to the request, for conditions on `$REQUEST_HEADER`, \
                      scripts and backends. What the client sent in a field of that name stays \
                      before it.",
                 )
@@ -110,7 +110,15 @@ impl Module for Setenv {
         for (name, value) in own.set_environment.iter() {
             ex.environment.set(name.as_bytes(), value.as_bytes());
         }
-        Step::Next
+        if own.add_request.is_empty() && own.set_request.is_empty() {
+            return Step::Next;
+        }
+        let before = Rc::clone(&ex.settings);
+        ex.resolve_settings();
+        match Rc::ptr_eq(&before, &ex.settings) {
+            true => Step::Next,
+            false => Step::Wait(Box::pin(judge(ex))),
+        }
     }
 
     fn response_head(&self, ex: &mut Exchange) {
@@ -120,6 +128,14 @@ impl Module for Setenv {
             ex.response.fields.push(name.as_bytes(), value.as_bytes());
         }
         set_fields(&mut ex.response.fields, &own.set_response);
+    }
+}
+
+/// Asks for leave under the settings of the changed fields.
+async fn judge(ex: &mut Exchange) -> Step<'static> {
+    match pipeline::judge_anew(ex).await {
+        true => Step::Next,
+        false => Step::Answered,
     }
 }
 

@@ -49,9 +49,9 @@ pub const BUILT_IN: &[&str] = &[
     "mod_redirect",
     "mod_access",
     "mod_auth",
+    "mod_setenv",
     "mod_status",
     "mod_uploadprogress",
-    "mod_setenv",
     "mod_simple_vhost",
     "mod_evhost",
     "mod_alias",
@@ -104,9 +104,9 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows.extend(Redirect::directives());
     rows.extend(Access::directives());
     rows.extend(Auth::directives());
+    rows.extend(Setenv::directives());
     rows.extend(Status::directives());
     rows.extend(UploadProgress::directives());
-    rows.extend(Setenv::directives());
     rows.extend(SimpleVhost::directives());
     rows.extend(Evhost::directives());
     rows.extend(Alias::directives());
@@ -141,9 +141,10 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Access),
         asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
         asked.if_set(EvasiveUser),
+        // Before whoever answers: conditions may see what it changes, and refuse the request.
+        asked.if_set(Setenv),
         asked.if_set(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
-        asked.if_set(Setenv),
         asked.for_one(SimpleVhost),
         asked.for_one(Evhost),
         asked.for_one(Alias),

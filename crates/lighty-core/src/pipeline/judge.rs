@@ -35,6 +35,12 @@ pub(super) async fn judge(ex: &mut Exchange) -> Option<Pass> {
     Box::pin(run(Phase::Place, |m, ex| m.place(ex), ex)).await
 }
 
+/// Whether a request may go on under settings that came to hold after it was judged; else the
+/// answer stands.
+pub async fn judge_anew(ex: &mut Exchange) -> bool {
+    judge(ex).await.is_none()
+}
+
 /// Judges what is served by its own name, once that is known; keeps its settings for [`handle`].
 pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     settle(ex);

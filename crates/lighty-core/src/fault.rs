@@ -422,7 +422,7 @@ impl Fault {
             }
             Fault::SendfileRefused => row(
                 Operator,
-                502,
+                403,
                 Level::Error,
                 Keep,
                 "the backend named a file to send that it may not (x-sendfile-docroot)",

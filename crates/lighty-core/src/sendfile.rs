@@ -16,6 +16,7 @@ use crate::module::{FileFate, Step};
 pub use parts::FilePart;
 
 const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
+const FOR_THE_SERVER: &[u8] = b"X-LIGHTTPD-";
 const SEND_PARTS: &[u8] = b"X-Sendfile2";
 
 /// What an answer asks for.
@@ -67,6 +68,21 @@ pub fn send(
     ex.physical.docroot = place.root;
     ex.physical.rel = place.rel;
     Ok(Step::SendFile(fate))
+}
+
+/// Takes out what is for the server alone, whether it was listened to or not: `X-Sendfile` and all
+/// `X-LIGHTTPD-` fields, which tell of its files.
+pub fn take_out(fields: &mut Fields) {
+    fields.remove(Known::XSendfile);
+    let is_ours = |name: &&[u8]| {
+        name.get(..FOR_THE_SERVER.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(FOR_THE_SERVER))
+    };
+    let ours: Vec<Vec<u8>> =
+        fields.iter().map(|(name, _)| name).filter(is_ours).map(<[u8]>::to_vec).collect();
+    for name in ours {
+        fields.remove_named(&name);
+    }
 }
 
 /// Makes parts of files the body of the answer whose head stands in the response: that head knows
@@ -215,6 +231,16 @@ mod tests {
             assert_eq!(found(named, &["/srv/files"]), None, "{named}");
         }
         assert_eq!(found("/srv/files/a", &[]), None);
+    }
+
+    #[test]
+    fn what_is_for_the_server_is_taken_out() {
+        let mut fields = Fields::new();
+        let names = ["x-sendfile", "X-A", "X-Lighttpd-KBytes-per-second", "X-LIGHTTPD-send-file"];
+        names.iter().chain(&names).for_each(|name| fields.push(name.as_bytes(), b"1"));
+        take_out(&mut fields);
+        let left: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        assert_eq!(left, [b"X-A", b"X-A"]);
     }
 
     #[test]

@@ -150,7 +150,7 @@ async fn answer(
     if head.status.code() < 200 {
         return Err(Failure::new(Fault::BackendMalformed, "a Status below 200"));
     }
-    if own.local_redir && head.is_local_redirect {
+    if own.local_redir && head.is_local_redirect && talk.pending().is_empty() {
         return redirect(ex, talk, &head);
     }
     if own.x_sendfile
@@ -234,6 +234,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     let response = &mut ex.response;
     response.status = head.status;
     std::mem::swap(&mut response.fields, &mut head.fields);
+    sendfile::take_out(&mut response.fields);
     response.answered = true;
     if ex.request.is_head() || bodiless {
         response.described_length = head.content_length;

@@ -61,7 +61,7 @@ impl Module for Deflate {
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(settings.module::<DeflateSettings>().enabled)
+        self.hooks().only_if(settings.module::<DeflateSettings>().compresses())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -110,7 +110,7 @@ fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
 /// Whether such an answer is encoded for whoever wants it.
 fn may_be_encoded(ex: &Exchange, own: &DeflateSettings) -> bool {
     // Mostly the type decides, and it is the cheapest to ask.
-    (own.types.is_empty() || has_type(ex, own)) && !is_bound(&ex.response.fields)
+    (own.takes_every_type() || has_type(ex, own)) && !is_bound(&ex.response.fields)
 }
 
 /// Whether an answer with these fields has to stay as it is.

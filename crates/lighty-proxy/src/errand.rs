@@ -97,6 +97,7 @@ impl Words {
         self.take_target(ex, route)?;
         check_destination(ex, route).map_err(mapped_out)?;
         self.forward(ex, &route.request.forwarded);
+        self.join_cookies(&ex.request.fields);
         self.rewrite_fields(ex, route)?;
         if route.upstream.protocol.is_like_cgi() {
             self.script.take(ex, route)?;
@@ -219,6 +220,13 @@ impl Words {
         if let Some(element) = forwarded_element(ex, rules) {
             let chain = chained(&request.fields, Known::Forwarded, &element);
             self.extra.push_known(Known::Forwarded, chain.as_deref().unwrap_or(&element));
+        }
+    }
+
+    /// A server of HTTP/1 expects one `Cookie` (RFC 6265 section 5.4), and many read only one.
+    fn join_cookies(&mut self, fields: &Fields) {
+        if fields.get_all(Known::Cookie).nth(1).is_some() {
+            self.extra.push_known(Known::Cookie, fields.joined(b"Cookie"));
         }
     }
 

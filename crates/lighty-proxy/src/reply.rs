@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_config::Undecided;
 use lighty_core::pipeline::keep_owed;
-use lighty_core::{Exchange, Response, Step, Tunnel};
+use lighty_core::{Exchange, Response, Step, Tunnel, sendfile};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status, Version};
 use lighty_io::clock::Clock;
@@ -72,6 +72,7 @@ pub(crate) fn intercept(ex: &mut Exchange) {
 /// itself.
 fn take_fields(fields: &Fields, response: &mut Response) {
     append_end_to_end(fields, &mut response.fields);
+    sendfile::take_out(&mut response.fields);
     let mut lengths = fields.get_all(Known::ContentLength);
     let Some(value) = lengths.next() else { return };
     response.described_length = lighty_http::decimal::parse(value);

@@ -14,8 +14,6 @@ pub(crate) enum Turn {
     File(sendfile::Named),
     /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
     Accelerate { target: Vec<u8> },
-    /// A URL of ours (RFC 3875 section 6.2.2).
-    Redirect { target: Vec<u8> },
     /// The same request again, in other words: `X-Rewrite-URI`, `-Host`, `-Backend`.
     Rewrite(Rewrite),
 }
@@ -38,10 +36,6 @@ const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 /// What an answer asks for, as far as it is listened to.
 pub(crate) fn asked(answer: &Answer, rules: &ResponseRules) -> Option<Turn> {
     let fields = &answer.fields;
-    if answer.local_redirect {
-        let target = fields.get(Known::Location).unwrap_or_default().to_vec();
-        return Some(Turn::Redirect { target });
-    }
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
     let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();
     sent().or_else(rewritten)
@@ -81,10 +75,7 @@ impl Turn {
             }
             Turn::Accelerate { target } => {
                 carry(ex, |known, _| known.is_some_and(|name| ACCELERATED.contains(&name)));
-                go_to(ex, &target, "X-Accel-Redirect", Fault::SendfileRefused)
-            }
-            Turn::Redirect { target } => {
-                go_to(ex, &target, "local redirect", Fault::BackendMalformed)
+                go_to(ex, &target)
             }
             Turn::Rewrite(rewrite) => rewrite.begin(ex),
         }
@@ -101,13 +92,11 @@ const ACCELERATED: [Known; 5] = [
 ];
 
 /// Begins again with another URL; what was sent with the request was for the backend.
-fn go_to(
-    ex: &mut Exchange,
-    target: &[u8],
-    by: &str,
-    fault: Fault,
-) -> Result<Step<'static>, Refused> {
-    let refused = || (fault, format!("{by}: {}", target.escape_ascii()));
+fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, Refused> {
+    let refused = || {
+        let words = format!("X-Accel-Redirect: {}", target.escape_ascii());
+        (Fault::BackendMalformed, words)
+    };
     if target.first() != Some(&b'/') || target.starts_with(b"//") {
         return Err(refused());
     }

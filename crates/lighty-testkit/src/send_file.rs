@@ -24,7 +24,7 @@ pub fn stays_inside(root: &str, get: impl Fn(&str) -> Response) {
         "inside".to_owned(),
     ] {
         let refused = get(&file);
-        assert_eq!(refused.status, 502, "{file}: {refused:?}");
+        assert_eq!(refused.status, 403, "{file}: {refused:?}");
         assert!(!refused.text().contains("secret"), "{file}");
         assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
     }

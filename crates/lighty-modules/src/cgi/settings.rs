@@ -146,9 +146,9 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether a `Location` that is a path, without a `Status`, is followed by the \
-                 server: the client is answered with what is there (RFC 3875 section 6.2.2). \
-                 Otherwise it is a redirection like any other.",
+                "Whether a `Location` that is a path, without any other field or a body, is \
+                 followed by the server: the client is answered with what is there (RFC 3875 \
+                 section 6.2.2). Otherwise it is a redirection like any other.",
             )
             .example("cgi.local-redir = \"enable\""),
         row(Directive::bool("cgi.upgrade", |s, on| own(s).upgrade = on))
@@ -191,7 +191,7 @@ fn what_it_has_sent() -> Vec<Directive<Settings>> {
                  with ranges and conditions, and with the other fields of the program. `X-Sendfile2` \
                  names parts of files, 256 at most: `/srv/a 0-99, /srv/b 200-`; they are sent one \
                  after the other as the program's answer, with its status and fields. Only files \
-                 beneath `cgi.x-sendfile-docroot` are sent; others are answered 502.",
+                 beneath `cgi.x-sendfile-docroot` are sent; others are answered 403.",
             )
             .example("cgi.x-sendfile = \"enable\""),
         row(Directive::parsed(

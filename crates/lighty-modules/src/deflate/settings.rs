@@ -11,8 +11,9 @@ use super::params::{self, Params};
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct DeflateSettings {
-    pub(super) enabled: bool,
-    /// Beginnings of media types; empty: all of them.
+    /// `deflate.enabled`, where it is written.
+    pub(super) enabled: Option<bool>,
+    /// Beginnings of media types.
     pub(super) types: lighty_config::Strings,
     pub(super) allowed: Arc<[Coding]>,
     pub(super) params: Params,
@@ -33,7 +34,7 @@ pub(super) struct DeflateSettings {
 impl Default for DeflateSettings {
     fn default() -> Self {
         Self {
-            enabled: true,
+            enabled: None,
             types: Arc::from([]),
             allowed: Arc::from(Coding::ALL),
             params: Params::default(),
@@ -51,6 +52,18 @@ impl Default for DeflateSettings {
     }
 }
 module_settings!(DeflateSettings);
+
+impl DeflateSettings {
+    /// Whether anything is compressed: 1.4 wants to be told types, 1.5 to be told that it should.
+    pub(super) fn compresses(&self) -> bool {
+        self.enabled.unwrap_or(!self.types.is_empty())
+    }
+
+    /// Whether types do not matter: 1.5, told to compress and not told which types, takes all.
+    pub(super) fn takes_every_type(&self) -> bool {
+        self.types.is_empty() && self.enabled == Some(true)
+    }
+}
 
 type Row = Directive<Settings>;
 
@@ -70,13 +83,15 @@ pub(super) fn rows() -> Vec<Row> {
 /// What is compressed.
 fn what() -> Vec<Row> {
     vec![
-        Row::bool("deflate.enabled", |s, on| own(s).enabled = on)
-            .default("enable")
+        Row::bool("deflate.enabled", |s, on| own(s).enabled = Some(on))
+            .default_prose("`enable` where `deflate.mimetypes` names types")
             .since("1.5")
             .doc(
                 "Whether answers are compressed for clients that accept it. Any answer may be: \
                  files, listings, error pages, what backends send. Not those with a \
-                 `Content-Encoding` or `Cache-Control: no-transform`, and not parts (206).",
+                 `Content-Encoding` or `Cache-Control: no-transform`, and not parts (206). Where \
+                 this says `enable` and `deflate.mimetypes` nothing, every type is compressed, \
+                 as 1.5 does, pictures and archives too, which is seldom wanted.",
             )
             .example("$HTTP[\"url\"] =~ \"^/raw/\" { deflate.enabled = \"disable\" }"),
         Row::strings("deflate.mimetypes", |s, types| own(s).types = types)
@@ -85,7 +100,8 @@ fn what() -> Vec<Row> {
             .alias("compress.filetype")
             .doc(
                 "Beginnings of the media types that are compressed (`text/` and `text/*` mean \
-                 the same). Empty: every type, pictures and archives too, which is seldom wanted.",
+                 the same). Empty: nothing is compressed, as in 1.4, unless `deflate.enabled` \
+                 says `enable`.",
             )
             .example(
                 "deflate.mimetypes = ( \"text/\", \"application/javascript\", \"image/svg+xml\" )",

@@ -126,7 +126,6 @@ impl GatewaySession {
         }
         answer.status = self.head.status;
         std::mem::swap(&mut answer.fields, &mut self.head.fields);
-        answer.local_redirect = self.head.is_local_redirect;
         let length = self.head.content_length;
         if self.asked_head || !self.head.status.allows_content() {
             tell_length(length, &mut answer.fields);

@@ -57,9 +57,6 @@ pub(crate) struct Answer {
     pub length: Option<u64>,
     /// The backend agreed to speak another protocol: what follows is a tunnel.
     pub upgrade: bool,
-    /// A path of ours that is to be answered instead (`Location: /path` without a status, RFC 3875
-    /// section 6.2.2).
-    pub local_redirect: bool,
 }
 
 impl Answer {
@@ -69,7 +66,6 @@ impl Answer {
         self.fields.clear();
         self.length = None;
         self.upgrade = false;
-        self.local_redirect = false;
     }
 }
 

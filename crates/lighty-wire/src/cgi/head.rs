@@ -46,7 +46,7 @@ pub struct CgiHead {
     pub content_length: Option<u64>,
     /// The program writes its body in chunks, as if it spoke to the client itself.
     pub is_chunked: bool,
-    /// `Location` without a status names a path of this server (RFC 3875 section 6.2.2): the
+    /// `Location`, and nothing else, names a path of this server (RFC 3875 section 6.2.2): the
     /// program means the server to answer with that instead. Whether to comply is for the caller to
     /// decide; the status is 302 all the same.
     pub is_local_redirect: bool,
@@ -171,7 +171,12 @@ impl CgiHead {
             && !location.is_empty()
         {
             // `//host/path` names another server.
-            self.is_local_redirect = location.starts_with(b"/") && !location.starts_with(b"//");
+            let is_path = location.starts_with(b"/") && !location.starts_with(b"//");
+            let is_alone = self.fields.len() == 1
+                && self.content_length.is_none()
+                && !self.is_chunked
+                && self.upgrade.is_none();
+            self.is_local_redirect = is_path && is_alone;
             self.status = Status::FOUND;
         }
         if self.is_chunked {

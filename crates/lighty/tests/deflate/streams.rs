@@ -87,7 +87,9 @@ fn next_chunk(client: &mut Client) -> Vec<u8> {
 
 #[test]
 fn a_client_that_takes_nothing_costs_little() {
-    let server = lighty!().config("deflate.allowed-encodings = ( \"gzip\" )").start();
+    let server = lighty!()
+        .config("deflate.enabled = \"enable\"\ndeflate.allowed-encodings = ( \"gzip\" )")
+        .start();
     // What does not compress, so that as much comes out as goes in.
     let noise: Vec<u8> = pattern(0, 16 << 20);
     std::fs::write(server.root("noise.bin"), noise).expect("a file");

@@ -45,7 +45,7 @@ pub struct Counted {
 /// An error handler that speaks for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorHandler {
-    /// A script of `server.error-handler-404` says which status the client gets.
+    /// It is that of `server.error-handler-404`: a file of it is answered with 200.
     pub chooses_status: bool,
     /// The method of the client: the handler may have been asked with another one.
     pub asked: Option<Method>,
@@ -67,6 +67,8 @@ pub struct Exchange {
     pub error_status: Option<Status>,
     /// Which error handler that is, if it is one.
     pub error_handler: Option<ErrorHandler>,
+    /// The answer is a file that has the status of the error.
+    pub stands_for_error: bool,
     /// Fields of a handler that let a file or another URL of ours stand for its answer: they join
     /// that answer, if it is a good one.
     pub carried: Fields,
@@ -159,6 +161,7 @@ impl Exchange {
             services,
             error_status: None,
             error_handler: None,
+            stands_for_error: false,
             carried: Fields::default(),
             wanted_backend: Vec::new(),
             restarts: 0,
@@ -204,6 +207,7 @@ impl Exchange {
         self.physical.clear();
         self.error_status = None;
         self.error_handler = None;
+        self.stands_for_error = false;
         self.carried.clear();
         self.wanted_backend.clear();
         self.restarts = 0;

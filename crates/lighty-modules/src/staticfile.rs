@@ -264,8 +264,9 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
     let size = entry.meta().size;
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    let stands_for_error = ex.error_handler.is_none_or(|handler| !handler.chooses_status);
-    if ex.error_status.is_some() && stands_for_error {
+    let keeps_status = ex.error_handler.is_none_or(|handler| !handler.chooses_status);
+    ex.stands_for_error = ex.error_status.is_some() && keeps_status;
+    if ex.stands_for_error {
         ex.response.fields.push_known(Known::ContentType, &facts.media_type);
         ex.response.body = whole(entry, size);
         return;

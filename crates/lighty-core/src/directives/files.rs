@@ -75,8 +75,10 @@ fn errors() -> Vec<Row> {
             .default("")
             .since("1.4")
             .doc(
-                "URL that answers every request that failed (4xx, 5xx), with GET; the status \
-                 stays. A handler that fails itself is not asked for that: the error gets its \
+                "URL that answers every request that failed (4xx, 5xx), with GET. A file there has \
+                 the status of the error. A script chooses the status, 200 if it names none (with \
+                 `server.error-intercept` the error's stays for that); it finds the error's in \
+                 `REDIRECT_STATUS`. A handler that fails itself is not asked for that: the error gets its \
                  page as if there were no handler. Where this is set, \
                  `server.error-handler-404` is not asked. What \
                  could not be read as a request at all gets the page of \

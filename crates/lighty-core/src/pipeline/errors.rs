@@ -76,18 +76,20 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     true
 }
 
-/// `server.error-handler` keeps the status of the error; `server.error-handler-404` lets the handler
-/// choose, and a file is 200, as in lighttpd. A handler that fails itself leaves the error as if there
-/// were none; that of a handler that may choose is its choice.
+/// As in lighttpd, a file as `server.error-handler` has the status of the error, and whoever makes a
+/// page chooses it, unless `server.error-intercept` is set; as `server.error-handler-404` a file is
+/// 200. A handler that fails itself leaves the error as if there were none; that of a handler that
+/// may choose is its choice.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.error_status else { return };
     let chooses = ex.error_handler.is_some_and(|handler| handler.chooses_status);
     let status = ex.response.status;
     let has_failed =
         ex.error_handler.is_some() && status.code() >= 400 && ex.response.body_is_default();
+    let intercepts = || !chooses && status.code() < 300 && ex.settings.core.error_intercept;
     if has_failed && (!chooses || is_missing(status)) {
         ex.fail_status(original);
-    } else if status.code() >= 300 || chooses {
+    } else if !ex.stands_for_error && !intercepts() {
         return;
     }
     ex.response.status = original;

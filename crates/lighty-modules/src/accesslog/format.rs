@@ -33,10 +33,8 @@ pub(super) enum Part {
     },
     RequestLine,
     Status,
-    /// `%b` (`-` for none) and `%B` (`0` for none).
-    BodyBytes {
-        dash: bool,
-    },
+    /// `%b` and `%B`.
+    BodyBytes,
     RequestField(FieldName),
     ResponseField(FieldName),
     Cookie(Box<[u8]>),
@@ -297,8 +295,7 @@ fn plain(letter: char) -> Option<Part> {
         'u' => Part::User,
         'r' => Part::RequestLine,
         's' => Part::Status,
-        'b' => Part::BodyBytes { dash: true },
-        'B' => Part::BodyBytes { dash: false },
+        'b' | 'B' => Part::BodyBytes,
         'D' => Part::Elapsed(Unit::Micros),
         'T' => Part::Elapsed(Unit::Seconds),
         'f' => Part::FileName,

@@ -129,7 +129,7 @@ can forge a line or end a quote.
 | `%t` | when the answer was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
 | `%r` | the request line as it came; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
 | `%s`, `%>s` | status |
-| `%b`, `%B` | bytes of the body sent; for none `-` or `0` |
+| `%b`, `%B` | bytes of the body sent |
 | `%I`, `%O` | bytes received and sent, heads included, also of a head that was refused |
 | `%{Name}i`, `%{Name}o` | a field of the request, of the answer |
 | `%{name}C` | a cookie |

@@ -119,7 +119,7 @@ fn a_head_that_could_not_be_read_is_logged_too() {
     record.bytes_out = 0;
     record.head_out = 0;
     record.connection = Connection::Aborted;
-    assert_eq!(shown("%V|%r|%m|%U|%s|%b|%B|%f|%X", &record), "-|-|-|-|408|-|0|-|X");
+    assert_eq!(shown("%V|%r|%m|%U|%s|%b|%B|%f|%X", &record), "-|-|-|-|408|0|0|-|X");
 }
 
 #[test]

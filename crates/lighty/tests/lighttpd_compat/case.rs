@@ -11,6 +11,8 @@
 //! link PATH -> TARGET                     a symbolic link
 //! dir PATH                                a directory
 //! mode 0600 PATH                          rights of one of them
+//! log /PATH                               a log with a line for each request, alike for both;
+//!                                         `=> differs` behind a request is about its line then
 //! refused                                 neither server starts with it
 //! => differs ID                           both servers answer some request otherwise, and why
 //!                                         that stays is a row of the differences
@@ -74,6 +76,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) modules: Vec<String>,
     pub(crate) entries: Vec<Entry>,
+    pub(crate) log: Option<String>,
     pub(crate) refused: bool,
     pub(crate) mark: Mark,
     pub(crate) config: String,
@@ -124,6 +127,7 @@ impl Case {
             "modules" => self.modules.extend(rest.split_whitespace().map(str::to_owned)),
             "refused" => self.refused = true,
             "=>" => self.mark = mark(rest)?,
+            "log" => self.log = Some(rest.strip_prefix('/')?.to_owned()),
             "dir" => self.entries.push(Entry::Dir(rest.to_owned())),
             "file" => {
                 let (path, text) = rest.split_once(" =")?;

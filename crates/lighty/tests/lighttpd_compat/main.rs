@@ -40,7 +40,7 @@ macro_rules! features {
 }
 
 features! {
-    aliases applications conditions distribution files gateways hosts index language manual14
+    aliases applications conditions distribution files gateways hosts index language logs manual14
     matching options packages pages programs programs2 urls urls2 webdav wire
 }
 
@@ -86,14 +86,20 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
         let (a, b) = (theirs.ask(ask), ours.ask(ask));
         answered |= a.iter().flatten().any(|answer| answer.status != 404);
         let mut findings = compare(&a, &b, ask.to_head, ask.loose);
-        if ask.mark == Mark::Alike {
+        // Where there is a log, what is known beforehand is known of its line.
+        let mark = if case.log.is_some() { &Mark::Alike } else { &ask.mark };
+        if *mark == Mark::Alike {
             known.remove_from(&mut findings, case, ask, &a);
         }
         if case.mark != Mark::Alike {
             differed |= !findings.is_empty();
             continue;
         }
-        judge(&ask.mark, &findings, &format!("{head}\n{}", shown(ask)), &mut report);
+        judge(mark, &findings, &format!("{head}\n{}", shown(ask)), &mut report);
+    }
+    if let Some(log) = &case.log {
+        let lines = [theirs, ours].map(|side| side.lines_of(log, case.asks.len()));
+        compare_logs(case, &lines, &head, &mut report);
     }
     if case.mark != Mark::Alike && !differed {
         judge(&case.mark, &[], &head, &mut report);
@@ -106,6 +112,26 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
             writeln!(report, "  lighttpd wrote:\n{}  lighty wrote:\n{}", theirs.log(), ours.log());
     }
     report
+}
+
+/// Holds the lines of two logs against each other, one for each request.
+fn compare_logs(
+    case: &Case,
+    [lighttpd, lighty]: &[Vec<String>; 2],
+    head: &str,
+    report: &mut String,
+) {
+    let counts = [lighttpd.len(), lighty.len()];
+    if counts != [case.asks.len(); 2] {
+        let _ = writeln!(report, "{head}\n  lines of the log: lighttpd, lighty {counts:?}");
+        return;
+    }
+    for (ask, (lighttpd, lighty)) in case.asks.iter().zip(lighttpd.iter().zip(lighty)) {
+        let (lighttpd, lighty) = (lighttpd.clone(), lighty.clone());
+        let finding = Finding { what: "line of the log".into(), lighttpd, lighty };
+        let differs = (finding.lighttpd != finding.lighty).then_some(finding);
+        judge(&ask.mark, differs.as_slice(), &format!("{head}\n{}", shown(ask)), report);
+    }
 }
 
 /// Holds what was found against what is known.

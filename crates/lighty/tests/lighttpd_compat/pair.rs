@@ -10,6 +10,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::wait_until;
+use rustix::process::Signal;
 
 use crate::case::{Ask, Case, Entry, PROGRAMS};
 use crate::coding::decoded;
@@ -184,29 +185,51 @@ impl Side {
         }
     }
 
+    /// The lines of one of its logs, all but those of the questions whether it runs, as soon as
+    /// there are as many of them.
+    pub(crate) fn lines_of(&self, log: &str, count: usize) -> Vec<String> {
+        let path = Path::new(&self.directory).join(log);
+        let mut lines = Vec::new();
+        if self.which == Which::Lighttpd {
+            // It keeps lines back for seconds, unless it is told to open its logs anew.
+            self.server().signal(Signal::HUP);
+        }
+        wait_until(Duration::from_secs(30), || {
+            let text = std::fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            let asked = whole.filter(|line| !line.contains("OPTIONS *"));
+            lines = asked.map(|line| self.own(line.trim_end())).collect();
+            lines.len() >= count
+        });
+        lines
+    }
+
+    /// A text in which ports, directories and locks of the server read the same for both.
+    fn own(&self, text: &str) -> String {
+        let mut text = text.replace(&self.directory, "@DIR@");
+        let token = self.token.borrow();
+        if !token.is_empty() {
+            text = text.replace(&*token, "@TOKEN@");
+        }
+        for (port, name) in self.ports.iter().zip(["@PT1@", "@PT2@"]) {
+            text = text.replace(&port.to_string(), name);
+        }
+        text
+    }
+
     /// An answer without content coding, in which ports, directories and names of the server read
     /// the same for both.
     fn without_own(&self, mut answer: Response) -> Response {
         if let Some(token) = answer.all("Lock-Token").next() {
             *self.token.borrow_mut() = token.trim_matches(['<', '>']).to_owned();
         }
-        let token = self.token.borrow().clone();
-        let own = |text: &str| {
-            let mut text = text.replace(&self.directory, "@DIR@");
-            if !token.is_empty() {
-                text = text.replace(&token, "@TOKEN@");
-            }
-            for (port, name) in self.ports.iter().zip(["@PT1@", "@PT2@"]) {
-                text = text.replace(&port.to_string(), name);
-            }
-            text
-        };
         for (_, value) in &mut answer.fields {
-            *value = own(value);
+            *value = self.own(value);
         }
         answer.body = decoded(&answer);
         if let Ok(text) = std::str::from_utf8(&answer.body) {
-            answer.body = own(text).into_bytes();
+            answer.body = self.own(text).into_bytes();
         }
         answer
     }

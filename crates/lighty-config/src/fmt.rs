@@ -9,13 +9,26 @@ use crate::diag::Diagnostics;
 use crate::lex::{Lexeme, Lexer, Token};
 use crate::parse::parse;
 use crate::source::Sources;
+use crate::typographic;
 
 /// A key that is longer than this does not push the `=>` of its neighbours to the right.
 const ALIGNED_KEY_MAX: usize = 40;
 
 /// Formats a configuration text. A text with syntax errors is not touched: the errors are
 /// returned with the [`Sources`] that they point into.
+///
+/// Typographic quotes, dashes and arrows that stand outside of strings and comments become plain.
 pub fn format(name: &str, text: &str) -> Result<String, (Diagnostics, Sources)> {
+    let slips = typographic::slips(text);
+    if slips.is_empty() {
+        return format_plain(name, text);
+    }
+    let mended = format_plain(name, &typographic::mended(text, &slips));
+    // What else is wrong is shown in the text as it was written.
+    mended.or_else(|_| format_plain(name, text))
+}
+
+fn format_plain(name: &str, text: &str) -> Result<String, (Diagnostics, Sources)> {
     let mut sources = Sources::default();
     let file = sources.add(name, None, text.to_owned());
     let mut findings = Diagnostics::default();

@@ -135,6 +135,11 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Goes on at a later byte.
+    pub(crate) fn go_to(&mut self, at: usize) {
+        self.at = self.at.max(at);
+    }
+
     fn rest(&self) -> &'a [u8] {
         &self.text.as_bytes()[self.at..]
     }

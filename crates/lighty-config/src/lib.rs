@@ -27,8 +27,8 @@
 //! it does not understand it reports, with the place and a suggestion, and goes on to report
 //! the rest.
 //!
-//! Read in this order: `source` and `diag` (places and findings), `lex`, `ast`, `parse` (text to
-//! tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
+//! Read in this order: `source` and `diag` (places and findings), `lex`, `typographic` (characters
+//! that stand for plain ones), `ast`, `parse` (text to tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
 //! `pattern`, `condition`, `compile` (blocks meet the table), `config`, `screen` and `evaluate` (what a
 //! request asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
@@ -57,6 +57,7 @@ mod snapshot;
 mod source;
 mod suggest;
 mod table;
+mod typographic;
 mod value;
 
 pub use condition::{Facts, Field, Op};

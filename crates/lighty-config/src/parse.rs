@@ -10,15 +10,25 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::lex::{Lexeme, Lexer, Token, unquote};
 use crate::limits::NESTING_MAX;
 use crate::source::{FileId, Sources, Span, Spanned};
+use crate::typographic;
 
 /// Parses a file; what is wrong goes to `diagnostics`, the rest is returned.
 pub(crate) fn parse(sources: &Sources, file: FileId, diagnostics: &mut Diagnostics) -> Vec<Stmt> {
     let source = sources.get(file);
-    let mut lexer = Lexer::new(&source.text, file);
+    let slips = typographic::slips(&source.text);
+    typographic::report(&slips, file).for_each(|found| diagnostics.push(found));
+    let text = typographic::padded(&source.text, &slips);
+    let mut lexer = Lexer::new(&text, file);
     let now = lexer.next();
     let cursor = Cursor { lexer, now, last: now.span, parens: 0, line_start: true, long: None };
-    let mut parser =
-        Parser { cursor, text: &source.text, lossy: source.lossy, depth: 0, diagnostics };
+    let mut parser = Parser {
+        cursor,
+        text: &text,
+        written: &source.text,
+        lossy: source.lossy,
+        depth: 0,
+        diagnostics,
+    };
     parser.statements(None)
 }
 
@@ -62,6 +72,8 @@ impl Cursor<'_> {
 struct Parser<'a, 'd> {
     cursor: Cursor<'a>,
     text: &'a str,
+    /// As it stands in the file, where characters had to be made plain.
+    written: &'a str,
     lossy: bool,
     depth: usize,
     diagnostics: &'d mut Diagnostics,
@@ -129,7 +141,9 @@ impl<'a> Parser<'a, '_> {
     }
 
     fn assignment(&mut self) -> Parsed<Stmt> {
-        let key = Spanned::new(self.word().to_owned(), self.span());
+        let span = self.span();
+        let written = &self.written[span.start as usize..span.end as usize];
+        let key = Spanned::new(typographic::with_plain_dashes(written), span);
         self.check_text(self.span());
         self.cursor.bump();
         let op = match self.token() {

@@ -770,3 +770,53 @@ fn the_build_says_that_it_has_pcre() {
     let (_, out, _) = lighty!().run(&["-V"]);
     assert!(out.contains("+ PCRE support"), "{out}");
 }
+
+/// A configuration as a web page gives it: quotes, dashes, arrows and spaces that are none.
+const PASTED: &str = "# “as is” – really\nserver.tag = “it’s # “\nserver.dir–listing = «enable»\n\
+    $HTTP[‘host’] == “a.example” {\n    setenv.add-response-header\u{a0}= ( “X” ⇒ \"“y”\" )\n}\n";
+
+#[test]
+fn typographic_characters_are_named_with_their_place() {
+    let setup = lighty!().config(PASTED);
+    let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 1, "{err}");
+    for words in [
+        "`“` (left double quotation mark, U+201C): text stands between plain quotes",
+        "`–` (en dash, U+2013): the plain `-` belongs here",
+        "`«` (guillemet, U+00AB)",
+        "`‘` (left single quotation mark, U+2018)",
+        "`⇒` (arrow, U+21D2): write `=>`",
+        "`lighty fmt` mends them",
+    ] {
+        assert!(err.contains(words), "{words}:\n{err}");
+    }
+    // One for each, and none for what follows from them, comments or proper strings.
+    assert_eq!(err.matches("error: ").count(), 7, "{err}");
+    assert_eq!(err.matches("[typography]").count(), 7, "{err}");
+    assert!(!err.contains("[unknown-directive]"), "{err}");
+    let caret = err.lines().skip_while(|line| !line.contains("server.tag")).nth(1);
+    assert!(caret.is_some_and(|line| line.ends_with("|              ^")), "{err}");
+}
+
+#[test]
+fn formatting_mends_typographic_characters_outside_of_strings() {
+    let setup = lighty!();
+    let path = setup.directory().join("pasted.conf");
+    write_file(&path, PASTED);
+    let name = path.to_str().expect("UTF-8");
+    assert_eq!(setup.run(&["fmt", "--check", name]).0, 1);
+    let (code, _, err) = setup.run(&["fmt", name]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let text = std::fs::read_to_string(&path).expect("the file");
+    let wanted = "# “as is” – really\nserver.tag = \"it’s # \"\nserver.dir-listing = \"enable\"\n\
+                  $HTTP[\"host\"] == \"a.example\" {\n    setenv.add-response-header = ( \"X\" => \
+                  \"“y”\" )\n}\n";
+    assert_eq!(text, wanted);
+    let (code, _, err) = setup.run(&["-t", "--strict", "-f", name]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    // What cannot be mended stays as it is, with its errors where they were written.
+    write_file(&path, "server.tag = “x”\nserver.port = (\n");
+    let (code, _, err) = setup.run(&["fmt", name]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("pasted.conf:1:14") && err.contains("pasted.conf:2:15"), "{err}");
+}

@@ -18,17 +18,8 @@ pub(crate) fn parse(sources: &Sources, file: FileId, diagnostics: &mut Diagnosti
     let slips = typographic::slips(&source.text);
     typographic::report(&slips, file).for_each(|found| diagnostics.push(found));
     let text = typographic::padded(&source.text, &slips);
-    let mut lexer = Lexer::new(&text, file);
-    let now = lexer.next();
-    let cursor = Cursor { lexer, now, last: now.span, parens: 0, line_start: true, long: None };
-    let mut parser = Parser {
-        cursor,
-        text: &text,
-        written: &source.text,
-        lossy: source.lossy,
-        depth: 0,
-        diagnostics,
-    };
+    let cursor = Cursor::new(Lexer::new(&text, file), &source.text);
+    let mut parser = Parser { cursor, text: &text, lossy: source.lossy, depth: 0, diagnostics };
     parser.statements(None)
 }
 
@@ -46,6 +37,8 @@ type Parsed<T> = Result<T, Fail>;
 #[derive(Clone)]
 struct Cursor<'a> {
     lexer: Lexer<'a>,
+    /// The text as it stands in the file, where characters had to be made plain for the lexer.
+    written: &'a str,
     now: Lexeme,
     /// The token before.
     last: Span,
@@ -57,23 +50,43 @@ struct Cursor<'a> {
     long: Option<Span>,
 }
 
-impl Cursor<'_> {
+impl<'a> Cursor<'a> {
+    fn new(mut lexer: Lexer<'a>, written: &'a str) -> Self {
+        let Lexeme { token, span } = lexer.next();
+        let now = Lexeme { token, span: whole(span, written) };
+        Cursor { lexer, written, now, last: now.span, parens: 0, line_start: true, long: None }
+    }
+
     fn bump(&mut self) {
         self.last = self.now.span;
         self.line_start = self.now.token == Token::Newline;
-        self.now = self.lexer.next();
+        self.now = self.next();
         while self.parens > 0 && self.now.token == Token::Newline {
             self.line_start = true;
-            self.now = self.lexer.next();
+            self.now = self.next();
         }
     }
+
+    fn next(&mut self) -> Lexeme {
+        let Lexeme { token, span } = self.lexer.next();
+        Lexeme { token, span: whole(span, self.written) }
+    }
+}
+
+/// A place with whole characters of what is written.
+fn whole(mut span: Span, written: &str) -> Span {
+    while !written.is_char_boundary(span.start as usize) {
+        span.start -= 1;
+    }
+    while !written.is_char_boundary(span.end as usize) {
+        span.end += 1;
+    }
+    span
 }
 
 struct Parser<'a, 'd> {
     cursor: Cursor<'a>,
     text: &'a str,
-    /// As it stands in the file, where characters had to be made plain.
-    written: &'a str,
     lossy: bool,
     depth: usize,
     diagnostics: &'d mut Diagnostics,
@@ -142,7 +155,7 @@ impl<'a> Parser<'a, '_> {
 
     fn assignment(&mut self) -> Parsed<Stmt> {
         let span = self.span();
-        let written = &self.written[span.start as usize..span.end as usize];
+        let written = &self.cursor.written[span.start as usize..span.end as usize];
         let key = Spanned::new(typographic::with_plain_dashes(written), span);
         self.check_text(self.span());
         self.cursor.bump();
@@ -440,6 +453,7 @@ impl<'a> Parser<'a, '_> {
         if is_value {
             let last = self.cursor.last;
             let gap = Span { start: last.end.saturating_sub(1), ..last };
+            let gap = whole(gap, self.cursor.written);
             self.report(Diagnostic::error("syntax", gap, "a comma is missing after this"));
         } else {
             if self.token() == Token::Assign {
@@ -656,7 +670,8 @@ impl<'a> Parser<'a, '_> {
 
     fn word(&self) -> &'a str {
         let span = self.span();
-        &self.text[span.start as usize..span.end as usize]
+        // Where a character had to be made plain, spaces fill its place.
+        self.text[span.start as usize..span.end as usize].trim_matches(' ')
     }
 
     fn peek(&self) -> Token {

@@ -790,6 +790,12 @@ fn typographic_characters_are_named_with_their_place() {
     ] {
         assert!(err.contains(words), "{words}:\n{err}");
     }
+    let pasted = setup.directory().join("value.conf");
+    write_file(&pasted, "server.port = “eighty”\nserver.tag = ( “a”, “b” «c” )\n");
+    let (code, _, value) = setup.run(&["-t", "-f", pasted.to_str().expect("UTF-8")]);
+    assert_eq!(code, 1, "{value}");
+    assert!(value.contains("1:15: error: server.port must be a number, not \"eighty\""), "{value}");
+    assert!(value.contains("value.conf:2:23: error: a comma is missing after this"), "{value}");
     // One for each, and none for what follows from them, comments or proper strings.
     assert_eq!(err.matches("error: ").count(), 7, "{err}");
     assert_eq!(err.matches("[typography]").count(), 7, "{err}");

@@ -40,7 +40,7 @@ fn pools() -> Vec<Row> {
             .since("lighty 0.1")
             .doc(
                 "Seconds that a connection to a backend is kept without a request; or text with a \
-                 unit (`\"500ms\"`, `\"2min\"`), as with every time here. It should be less than \
+                 unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less than \
                  the backend's own limit.",
             )
             .example("proxy-core.max-idle-time = 4"),

@@ -59,9 +59,11 @@ pub trait BodyStream {
     /// cleanly towards the client.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
 
-    /// Polled while the client has no room: what else the source has to do, such as passing on what
-    /// the same client still sends. Nothing of the body is produced here.
-    fn poll_meanwhile(&mut self, _cx: &mut Context<'_>) {}
+    /// Polled while the client has no room: passes on what the same client still sends. A client
+    /// that sends its whole body before it reads would wait for ever otherwise. Produces nothing of
+    /// the response. Returns `false` once the source takes no more of the request: what is left of it
+    /// is dropped then. A source with another one behind it passes the call on.
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool;
 
     /// Total length in bytes, where the source knows it.
     fn known_length(&self) -> Option<u64> {
@@ -86,6 +88,10 @@ pub struct Untold;
 impl BodyStream for Untold {
     fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
         Poll::Ready(None)
+    }
+
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
     }
 }
 

@@ -98,6 +98,10 @@ impl BodyStream for Pieces {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
 
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
+
     fn known_length(&self) -> Option<u64> {
         Some(self.0.len_bytes())
     }
@@ -196,6 +200,10 @@ struct Filtered {
 impl BodyStream for Filtered {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
         self.filter.poll_next(&mut self.source, cx)
+    }
+
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
+        self.source.stream.poll_meanwhile(cx)
     }
 
     fn known_length(&self) -> Option<u64> {

@@ -51,6 +51,10 @@ impl BodyStream for Slow {
         Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from_static(first)))))
     }
 
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
+
     fn known_length(&self) -> Option<u64> {
         self.says
     }

@@ -17,11 +17,11 @@ use lighty_io::pool::ThreadPool;
 use lighty_io::spool::{Spool, SpoolOptions};
 use tokio::task::AbortHandle;
 
-use crate::body::BodyStream;
+use crate::body::{Body, BodyStream};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::log::{About, Level, Log};
-use crate::settings::Settings;
+use crate::settings::{Settings, StreamBody};
 
 /// Bytes of a body that are held in memory; what comes behind them goes to disk.
 pub const MEMORY_BYTES_MAX: usize = 64 * 1024;
@@ -33,13 +33,16 @@ pub fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {
     Rc::new(SpoolOptions { dirs, held_bytes_max })
 }
 
-/// A body that may be read before its client wants it: it needs nothing of the client any more.
+/// A body that may be read before its client wants it.
 pub trait Ahead: BodyStream {
     /// Who has to wait where nothing more can be held, for the log.
     const WAITER: &'static str;
 
     /// The next piece, in memory; `None` at the proper end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
+
+    /// Whether it still takes what the client sends.
+    fn takes_request(&self) -> bool;
 }
 
 /// Bytes of a file that are handed out as one piece.
@@ -65,8 +68,18 @@ struct Basin {
     /// Bytes of the disk that were handed out.
     taken_bytes: u64,
     end: Option<End>,
+    /// The source still takes what the client sends.
+    takes_request: bool,
     reader: Option<Waker>,
     filler: Option<Waker>,
+}
+
+/// How long a response is read ahead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    /// While its source takes the request.
+    Request,
 }
 
 /// How the backend's answer ended.
@@ -76,14 +89,26 @@ enum End {
 }
 
 impl SpooledAnswer {
-    /// Begins to read ahead.
-    pub fn start(ex: &Exchange, source: impl Ahead + 'static) -> Self {
+    /// The body of a response, read ahead as `stream` says. Where that is no reason to, it is read
+    /// ahead while its source takes the request: a client that sends its whole body before it reads
+    /// would wait for ever for a source that waits for its response to be read.
+    pub fn body(ex: &Exchange, source: impl Ahead + 'static, stream: StreamBody) -> Body {
+        let extent = match stream {
+            StreamBody::Spool => Extent::Whole,
+            _ if source.takes_request() => Extent::Request,
+            _ => return Body::Stream(Box::new(source)),
+        };
+        Body::Stream(Box::new(Self::start(ex, source, extent)))
+    }
+
+    fn start(ex: &Exchange, source: impl Ahead + 'static, extent: Extent) -> Self {
         let length = source.known_length();
         let options = options(&ex.settings, ex.settings.core.spool_bytes_max);
         let disk = Spool::new(options, ThreadPool::global().clone());
-        let basin = Rc::new(RefCell::new(Basin::new(disk)));
+        let basin = Rc::new(RefCell::new(Basin::new(disk, source.takes_request())));
         let filler = Filler {
             source,
+            extent,
             basin: Rc::clone(&basin),
             log: ex.services.log.clone(),
             clock: ex.services.clock.clone(),
@@ -121,6 +146,15 @@ impl BodyStream for SpooledAnswer {
         }
     }
 
+    // The task that reads ahead passes the request on.
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut basin = self.basin.borrow_mut();
+        if basin.takes_request {
+            basin.reader = Some(cx.waker().clone());
+        }
+        basin.takes_request
+    }
+
     fn known_length(&self) -> Option<u64> {
         self.length
     }
@@ -135,13 +169,14 @@ impl BodyStream for SpooledAnswer {
 }
 
 impl Basin {
-    fn new(disk: Spool) -> Self {
+    fn new(disk: Spool, takes_request: bool) -> Self {
         Self {
             memory: VecDeque::new(),
             memory_bytes: 0,
             disk: Some(disk),
             taken_bytes: 0,
             end: None,
+            takes_request,
             reader: None,
             filler: None,
         }
@@ -188,6 +223,13 @@ impl Basin {
         self.wake_reader();
     }
 
+    /// Whether the source still takes what the client sends.
+    fn note_request(&mut self, is_taken: bool) {
+        if std::mem::replace(&mut self.takes_request, is_taken) != is_taken {
+            self.wake_reader();
+        }
+    }
+
     fn wake_reader(&mut self) {
         self.reader.take().into_iter().for_each(Waker::wake);
     }
@@ -205,6 +247,7 @@ impl Basin {
 /// Fills the basin.
 struct Filler<S> {
     source: S,
+    extent: Extent,
     basin: Rc<RefCell<Basin>>,
     log: Log,
     clock: lighty_io::clock::Clock,
@@ -216,6 +259,7 @@ impl<S> Drop for Filler<S> {
     /// Whoever reads must not wait for one that is gone.
     fn drop(&mut self) {
         let mut basin = self.basin.borrow_mut();
+        basin.note_request(false);
         if basin.end.is_none() && !self.has_ended {
             let words = "reading an answer ahead broke off";
             let fault = (Fault::Internal, words.to_owned());
@@ -229,7 +273,10 @@ impl<S: Ahead> Filler<S> {
     async fn run(mut self) {
         let end = loop {
             panics::point("spool");
-            match std::future::poll_fn(|cx| self.source.poll_piece(cx)).await {
+            if self.extent == Extent::Request && !self.source.takes_request() {
+                std::future::poll_fn(|cx| self.poll_empty(cx)).await;
+            }
+            match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
                 Some(Ok(bytes)) => self.store(bytes).await,
                 Some(Err(error)) => break End::Cut(error, self.source.fault()),
                 None => break End::Whole(self.source.trailers().cloned()),
@@ -239,6 +286,20 @@ impl<S: Ahead> Filler<S> {
         let mut basin = self.basin.borrow_mut();
         basin.end = Some(end);
         basin.wake_reader();
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let piece = self.source.poll_piece(cx);
+        self.basin.borrow_mut().note_request(self.source.takes_request());
+        piece
+    }
+
+    /// Ready once all that is held was taken; the request goes on.
+    fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_taken = self.source.poll_meanwhile(cx);
+        let mut basin = self.basin.borrow_mut();
+        basin.note_request(is_taken);
+        basin.poll_empty(cx)
     }
 
     async fn store(&mut self, mut bytes: Bytes) {
@@ -260,7 +321,7 @@ impl<S: Ahead> Filler<S> {
         if let Err(error) = stored {
             self.complain(&error.to_string());
             // What is left of the piece is the last that is taken from the backend for now.
-            std::future::poll_fn(|cx| self.basin.borrow_mut().poll_empty(cx)).await;
+            std::future::poll_fn(|cx| self.poll_empty(cx)).await;
             self.basin.borrow_mut().push(bytes);
         }
     }

@@ -19,7 +19,6 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
 use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::settings::StreamBody;
 use lighty_core::{Body, Exchange, Fault, Settings, Untold, sendfile};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
@@ -243,13 +242,9 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
         }
         talk.read_to_nowhere();
     } else {
-        let reads_ahead = ex.settings.core.stream_response_body == StreamBody::Spool;
-        let is_detached = talk.is_detached();
         let output = Output::new(talk, &head);
-        ex.response.body = match reads_ahead && is_detached {
-            true => Body::Stream(Box::new(SpooledAnswer::start(ex, output))),
-            false => Body::Stream(Box::new(output)),
-        };
+        let stream = ex.settings.core.stream_response_body;
+        ex.response.body = SpooledAnswer::body(ex, output, stream);
     }
     Step::Answered
 }

@@ -160,11 +160,6 @@ impl Download {
         }
     }
 
-    /// Whether the request's client has nothing more to do with it than to take the answer.
-    pub(crate) fn is_detached(&self) -> bool {
-        self.carriage.as_ref().is_none_or(|carriage| carriage.upload.is_received())
-    }
-
     /// The answer is complete: the connection goes to the pool if it can carry another.
     fn conclude(&mut self) {
         let Some(carriage) = self.carriage.take() else { return };
@@ -307,6 +302,12 @@ fn of_body(cause: BodyFault) -> SessionFault {
 impl Ahead for Download {
     const WAITER: &'static str = "a backend";
 
+    fn takes_request(&self) -> bool {
+        self.carriage.as_ref().is_some_and(|carriage| {
+            !carriage.upload.is_received() && !carriage.courier.deaf && self.body_fault.is_none()
+        })
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         ready!(self.poll_turn(cx));
         loop {
@@ -331,13 +332,14 @@ impl BodyStream for Download {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
-    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) {
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
         if let Some(Carriage { courier, connection, upload }) = &mut self.carriage {
             let pushed = courier.push(&connection.stream, upload, &self.link, cx);
             if let Err(fault) = pushed {
                 self.body_fault.get_or_insert(fault);
             }
         }
+        self.takes_request()
     }
 
     fn known_length(&self) -> Option<u64> {

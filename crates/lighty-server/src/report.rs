@@ -80,7 +80,7 @@ fn doing(waits: Waits) -> Doing {
         Waits::Head => Doing::Head,
         Waits::Body => Doing::Body,
         Waits::Handler => Doing::Handler,
-        Waits::Write => Doing::Write,
+        Waits::Write | Waits::Duplex => Doing::Write,
     }
 }
 

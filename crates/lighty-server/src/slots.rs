@@ -27,6 +27,8 @@ pub enum Waits {
     Handler,
     /// For the client to take more of the answer.
     Write,
+    /// For the client to take more of the answer, or to send more of its body: who answers reads on.
+    Duplex,
 }
 
 /// Time limits of what a connection does now; seconds, bytes per second, 0 = none.
@@ -99,6 +101,30 @@ impl Slot {
         self.progress.set(0);
         self.seen_progress.set(0);
         self.seen_s.set(now_s);
+    }
+
+    /// More of the request's body is waited for.
+    pub fn wait_for_body(&self, now_s: u32) {
+        match self.waits.get() {
+            Waits::Body | Waits::Duplex => {}
+            // What moves either way counts for both.
+            Waits::Write => self.waits.set(Waits::Duplex),
+            Waits::Idle | Waits::Head | Waits::Handler => self.wait_for(Waits::Body, now_s),
+        }
+    }
+
+    /// Nothing more of the body is waited for at the moment.
+    pub fn stop_waiting_for_body(&self, now_s: u32) {
+        match self.waits.get() {
+            Waits::Body => self.wait_for(Waits::Handler, now_s),
+            Waits::Duplex => self.waits.set(Waits::Write),
+            Waits::Idle | Waits::Head | Waits::Handler | Waits::Write => {}
+        }
+    }
+
+    /// Whether it has begun to answer.
+    pub fn is_writing(&self) -> bool {
+        matches!(self.waits.get(), Waits::Write | Waits::Duplex)
     }
 
     /// Sets the limits that hold from now on.
@@ -214,6 +240,10 @@ impl Slot {
                 .or_else(|| self.too_slow(waited, limits.min_read_rate, Fault::ReadRate)),
             Waits::Write => self
                 .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
+                .or_else(|| self.too_slow(waited, limits.min_write_rate, Fault::WriteRate)),
+            Waits::Duplex => self
+                .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
+                .or_else(|| self.too_slow(waited, limits.min_read_rate, Fault::ReadRate))
                 .or_else(|| self.too_slow(waited, limits.min_write_rate, Fault::WriteRate)),
         }
     }
@@ -461,5 +491,25 @@ mod tests {
                 assert_eq!(slots.reap(2, now_s), 1, "the other one, where nothing else is left");
             }
         });
+    }
+
+    #[tokio::test]
+    async fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let slot = Slots::default().enter(Stream::from(one).kick_handle(), "".into(), 0);
+        slot.limit(Limits { write_idle_s: 5, min_read_rate: 100, ..Limits::default() });
+        let overdue_after = |seconds: u32, bytes_each: u64| {
+            slot.wait_for(Waits::Write, 0);
+            slot.wait_for_body(0);
+            (1..=seconds).find_map(|now_s| {
+                slot.progress.set(slot.progress.get() + bytes_each);
+                slot.overdue(now_s).map(|fault| (now_s, fault))
+            })
+        };
+        assert_eq!(overdue_after(60, 0), Some((5, Fault::WriteTimeout)));
+        assert_eq!(overdue_after(60, 99), Some((RATE_GRACE_S, Fault::ReadRate)));
+        assert_eq!(overdue_after(60, 100), None);
+        slot.stop_waiting_for_body(60);
+        assert_eq!(slot.waits(), Waits::Write, "the limits of writing go on");
     }
 }

@@ -89,6 +89,10 @@ impl BodyStream for Pieces {
         self.0 -= 1;
         Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from_static(b"piece")))))
     }
+
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
 }
 
 struct Collapse;

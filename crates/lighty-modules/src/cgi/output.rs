@@ -127,6 +127,10 @@ impl Output {
 impl Ahead for Output {
     const WAITER: &'static str = "a program";
 
+    fn takes_request(&self) -> bool {
+        self.talk.takes_body()
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
             match self.take() {
@@ -153,6 +157,11 @@ impl Ahead for Output {
 impl BodyStream for Output {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
+    }
+
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
+        self.talk.push_body(cx);
+        self.takes_request()
     }
 
     fn known_length(&self) -> Option<u64> {

@@ -86,6 +86,8 @@ enum Turn {
 pub(super) struct Talk {
     channel: Channel,
     body: RequestBody,
+    /// Why the body could not be read, until that is reported.
+    body_fault: Option<BodyFault>,
     /// A piece of the body that the program is to read.
     piece: Bytes,
     input_open: bool,
@@ -115,6 +117,7 @@ impl Talk {
         let clock = ex.services.clock.clone();
         Self {
             body: std::mem::take(&mut ex.body),
+            body_fault: None,
             piece: Bytes::new(),
             input_open: true,
             may_upgrade: matches!(channel, Channel::Socket(_)),
@@ -161,6 +164,9 @@ impl Talk {
 
     /// Polling form of [`Talk::more`].
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Trouble>> {
+        if let Some(fault) = self.body_fault.take() {
+            return Poll::Ready(Err(Trouble::Body(fault)));
+        }
         let turn = self.poll_body(cx).map_err(Trouble::Body)?;
         if self.buffer.len() < self.end + READ_BYTES {
             self.buffer.resize(self.end + READ_BYTES, 0);
@@ -196,9 +202,17 @@ impl Talk {
         self.in_body = true;
     }
 
-    /// Whether the client has nothing more to do with the request than to take the answer.
-    pub(super) fn is_detached(&self) -> bool {
-        !self.input_open
+    /// Whether the program still takes what the client sends.
+    pub(super) fn takes_body(&self) -> bool {
+        self.input_open
+    }
+
+    /// Carries the body on while nothing is read of the program; what goes wrong is told by the
+    /// next reading.
+    pub(super) fn push_body(&mut self, cx: &mut Context<'_>) {
+        if self.body_fault.is_none() {
+            self.body_fault = self.poll_body(cx).err();
+        }
     }
 
     /// Carries the body on as far as it goes now.

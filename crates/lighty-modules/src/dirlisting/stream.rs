@@ -140,6 +140,10 @@ impl BodyStream for Listing {
         }
         Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from(out)))))
     }
+
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
 }
 
 impl Reader {

@@ -295,4 +295,8 @@ impl BodyStream for Walking {
             }
         }
     }
+
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
 }

@@ -11,7 +11,6 @@ use super::{Failure, Serving};
 use crate::courier::Courier;
 use crate::download::{Carriage, Download};
 use crate::pool::Connection;
-use crate::settings::StreamBody;
 use crate::turn::{self, Turn};
 use crate::upload::Upload;
 use crate::{reply, sticky};
@@ -61,14 +60,10 @@ impl Serving<'_> {
             reply::intercept(self.ex);
             return Ok(Step::Answered);
         }
-        let reads_ahead = self.route.response.stream == StreamBody::Spool;
         self.ex.response.body = match download.take_whole(WHOLE_BYTES_MAX) {
             Some(_) if untold => Body::Stream(Box::new(Untold)),
             Some(whole) => Body::Memory(whole),
-            None if reads_ahead && download.is_detached() => {
-                Body::Stream(Box::new(SpooledAnswer::start(self.ex, download)))
-            }
-            None => Body::Stream(Box::new(download)),
+            None => SpooledAnswer::body(self.ex, download, self.route.response.stream),
         };
         self.ex.response.answered = true;
         Ok(Step::Answered)

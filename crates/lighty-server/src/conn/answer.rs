@@ -16,6 +16,7 @@ use lighty_io::transport::Stream;
 use lighty_wire::http1::response as encode;
 
 use super::Busy;
+use super::meanwhile::meanwhile;
 use crate::slots::{Slot, Waits};
 use crate::worker::Worker;
 
@@ -55,8 +56,13 @@ pub(crate) async fn send_rest(
 ) -> std::io::Result<()> {
     match rest {
         Rest::Nothing => Ok(()),
-        Rest::Queue => send_queue(busy, stream, slot, worker).await,
-        Rest::Throttled => send_throttled(busy, stream, slot, worker).await,
+        Rest::Queue => {
+            meanwhile(None, Rc::clone(&busy.input), send_queue(busy, stream, slot, worker)).await
+        }
+        Rest::Throttled => {
+            let input = Rc::clone(&busy.input);
+            meanwhile(None, input, send_throttled(busy, stream, slot, worker)).await
+        }
         Rest::Tunnel(tunnel) => hand_over(busy, stream, slot, worker, tunnel).await,
         Rest::Stream(source, framing) => {
             let sent = send_stream(busy, stream, slot, worker, source, framing).await;
@@ -198,30 +204,14 @@ async fn send_queue(
     slot: &Slot,
     worker: &Worker,
 ) -> std::io::Result<()> {
+    let received = busy.input.borrow().received;
     let result = worker.sender.send(stream, &mut busy.queue, UNLIMITED, &slot.progress).await;
-    // What else moved meanwhile may have begun the progress anew.
-    busy.exchange.bytes_sent += result.as_ref().map_or_else(|_| slot.progress.get(), |sent| *sent);
+    busy.exchange.bytes_sent += result.as_ref().map_or_else(
+        // What came in meanwhile counts as progress, too.
+        |_| slot.progress.get().saturating_sub(busy.input.borrow().received - received),
+        |sent| *sent,
+    );
     result.map(|_| ())
-}
-
-/// The same, while a source does what else it has to do: a client that sends on before it reads
-/// would wait for us, and we for it.
-async fn send_queue_meanwhile(
-    busy: &mut Busy,
-    stream: &Stream,
-    slot: &Slot,
-    worker: &Worker,
-    source: &mut dyn lighty_core::BodyStream,
-) -> std::io::Result<()> {
-    let mut sending = std::pin::pin!(send_queue(busy, stream, slot, worker));
-    std::future::poll_fn(|cx| {
-        let sent = sending.as_mut().poll(cx);
-        if sent.is_pending() {
-            source.poll_meanwhile(cx);
-        }
-        sent
-    })
-    .await
 }
 
 fn is_throttled(ex: &Exchange) -> bool {
@@ -294,7 +284,12 @@ async fn send_stream(
 ) -> std::io::Result<()> {
     let throttled = is_throttled(&busy.exchange);
     if !send_out(busy, stream)? {
-        send_queue(busy, stream, slot, worker).await?;
+        meanwhile(
+            Some(&mut *source),
+            Rc::clone(&busy.input),
+            send_queue(busy, stream, slot, worker),
+        )
+        .await?;
     }
     let mut produced = 0u64;
     let announced = source.known_length();
@@ -310,9 +305,16 @@ async fn send_stream(
         produced += push_framed(busy, chunk, framing);
         busy.out.clear();
         if throttled {
-            Box::pin(send_throttled(busy, stream, slot, worker)).await?;
+            let input = Rc::clone(&busy.input);
+            let sending = Box::pin(send_throttled(busy, stream, slot, worker));
+            meanwhile(Some(&mut *source), input, sending).await?;
         } else if !send_now(busy, stream, &worker.sender)? {
-            send_queue_meanwhile(busy, stream, slot, worker, &mut *source).await?;
+            meanwhile(
+                Some(&mut *source),
+                Rc::clone(&busy.input),
+                send_queue(busy, stream, slot, worker),
+            )
+            .await?;
         }
     }
     if announced.is_some_and(|length| length != produced) {

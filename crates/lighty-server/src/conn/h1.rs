@@ -141,7 +141,7 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
 /// begun.
 #[cold]
 async fn recover(mut busy: Box<Busy>, conn: &Conn, worker: &Rc<Worker>, panicked: Panicked) {
-    let has_begun = busy.exchange.bytes_sent > 0 || conn.slot.waits() == Waits::Write;
+    let has_begun = busy.exchange.bytes_sent > 0 || conn.slot.is_writing();
     let recovering = panics::catch(async {
         busy.queue.clear();
         busy.exchange.response.tunnel = None;

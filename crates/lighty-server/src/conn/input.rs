@@ -14,7 +14,7 @@ use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 
-use crate::slots::{Slot, Waits};
+use crate::slots::Slot;
 
 /// Bytes a buffer begins with: a usual request fits.
 const BUFFER_BYTES: usize = 4096;
@@ -191,8 +191,8 @@ impl Input {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         self.send_continue();
-        if let Some(slot) = self.slot.as_ref().filter(|s| s.waits() != Waits::Body) {
-            slot.wait_for(Waits::Body, self.now_s());
+        if let Some(slot) = &self.slot {
+            slot.wait_for_body(self.now_s());
         }
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
@@ -324,8 +324,8 @@ impl ClientLink for Input {
     }
 
     fn rests(&mut self) {
-        if let Some(slot) = self.slot.as_ref().filter(|slot| slot.waits() == Waits::Body) {
-            slot.wait_for(Waits::Handler, self.now_s());
+        if let Some(slot) = &self.slot {
+            slot.stop_waiting_for_body(self.now_s());
         }
     }
 }
@@ -364,7 +364,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::slots::Slots;
+    use crate::slots::{Slots, Waits};
 
     #[tokio::test]
     async fn a_body_is_waited_for_from_the_moment_it_is_asked_for() {

@@ -5,6 +5,7 @@
 pub(crate) mod answer;
 pub(crate) mod h1;
 pub(crate) mod input;
+mod meanwhile;
 pub(crate) mod preface;
 
 use std::cell::RefCell;

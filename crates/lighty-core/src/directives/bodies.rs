@@ -25,7 +25,9 @@ pub(super) fn rows() -> Vec<Row> {
                  it can be had, what the client has not taken being kept in memory and then in \
                  `server.upload-dirs`, so that the backend is soon free again and the program \
                  ends; 1 and 2: as it comes, with some 100 KB in between at most, and a client \
-                 that reads slowly slows the backend. lighttpd does the latter with 2; what 0 does here it does with 1, \
+                 that reads slowly slows the backend. Who still takes the request is read ahead in \
+                 any case: a client that sends its whole body before it reads waits for nobody. \
+                 lighttpd does the latter with 2; what 0 does here it does with 1, \
                  and with 0 it sends nothing before it has the whole answer, which helps nobody. \
                  lighttpd's own default is 0.",
             )

@@ -100,6 +100,9 @@ pub struct Exchange {
     pub rewriting: Rewriting,
     /// The request's fields were changed as the configuration asks; once is enough.
     pub fields_changed: bool,
+    /// The settings of the URL that was asked for, where the request began again under another one:
+    /// the fields of `setenv` are theirs.
+    pub asked_settings: Option<Rc<Settings>>,
     /// Its way to a backend, if it was proxied.
     pub upstream: Option<Box<UpstreamTrace>>,
     /// The client's address is what trusted proxies say of it, if they say anything.
@@ -177,6 +180,7 @@ impl Exchange {
             environment: Environment::default(),
             rewriting: Rewriting::default(),
             fields_changed: false,
+            asked_settings: None,
             upstream: None,
             client_known: false,
             counted: Counted::default(),
@@ -221,6 +225,7 @@ impl Exchange {
         self.environment.clear();
         self.rewriting = Rewriting::default();
         self.fields_changed = false;
+        self.asked_settings = None;
         self.upstream = None;
         self.client_known = false;
         self.counted = Counted::default();

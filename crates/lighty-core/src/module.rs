@@ -234,6 +234,11 @@ impl Part {
         Part(self.0 & !others.0)
     }
 
+    /// They and others.
+    pub(crate) fn with(self, others: Part) -> Part {
+        Part(self.0 | others.0)
+    }
+
     fn first(self) -> Option<usize> {
         (!self.is_empty()).then(|| self.0.trailing_zeros() as usize)
     }

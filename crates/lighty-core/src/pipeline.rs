@@ -130,6 +130,9 @@ pub async fn complete(ex: &mut Exchange) {
 
 fn pass_head(ex: &mut Exchange) {
     let mut part = ex.services.modules.part(Phase::ResponseHead, &ex.settings);
+    if let Some(asked) = &ex.asked_settings {
+        part = part.with(ex.services.modules.part(Phase::ResponseHead, asked));
+    }
     if part.is_empty() {
         return;
     }
@@ -180,6 +183,9 @@ pub fn finish(ex: &Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
+    if ex.fields_changed && ex.asked_settings.is_none() {
+        ex.asked_settings = Some(Rc::clone(&ex.settings));
+    }
     let close = ex.response.close;
     ex.response.clear();
     ex.response.close = close;

@@ -70,7 +70,10 @@ impl Module for Setenv {
                 )
                 .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
             row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
-                .doc("Fields that are added to every answer, whatever its status.")
+                .doc(
+                    "Fields that are added to every answer, whatever its status. A page that an \
+                     error handler makes has those of the URL that was asked for.",
+                )
                 .example(
                     "setenv.add-response-header = ( \"X-Content-Type-Options\" => \"nosniff\" )",
                 ),
@@ -122,7 +125,7 @@ impl Module for Setenv {
     }
 
     fn response_head(&self, ex: &mut Exchange) {
-        let settings = Rc::clone(&ex.settings);
+        let settings = Rc::clone(ex.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
             ex.response.fields.push(name.as_bytes(), value.as_bytes());

@@ -508,9 +508,9 @@ impl Run<'_> {
                 false => String::new(),
             };
             let replay = format!(
-                "{kind}: LIGHTY_COMPAT_SEED={} LIGHTY_COMPAT_CONFIGURATION={number} \
+                "{} {kind}: LIGHTY_COMPAT_SEED={} LIGHTY_COMPAT_CONFIGURATION={number} \
                  cargo test -p lighty --test lighttpd_compat -- random",
-                self.seed
+                wish.target, self.seed
             );
             eprintln!("{text}{replay}");
             let mut failures = self.failures.lock().expect("nobody panics with it");
@@ -540,6 +540,9 @@ fn describe(number: usize, parts: &[Part], wish: &Wish, lighttpd: &Path, known: 
     let case = case(&parts);
     let found = findings(&case, &Pair::start(&case, lighttpd), &wish, known);
     let mut text = format!("--- random configuration {number}\n");
+    if found.is_empty() {
+        text.push_str("  is answered alike when it is asked once more\n");
+    }
     for line in case.config.lines() {
         let _ = writeln!(text, "  | {line}");
     }

@@ -89,8 +89,9 @@ impl Module for Userdir {
             row(Directive::string("userdir.basepath", |s, v| own(s).basepath = v))
                 .default("")
                 .doc(
-                    "Directory that holds the homes, each named as its user. Empty: the user \
-                     database says where the home is.",
+                    "Directory that holds the homes, each named as its user, in lower case where \
+                     `server.force-lowercase-filenames` is on. Empty: the user database says where \
+                     the home is.",
                 )
                 .example("userdir.basepath = \"/home\""),
             row(Directive::bool("userdir.letterhomes", |s, v| own(s).letterhomes = v))
@@ -115,10 +116,15 @@ impl Module for Userdir {
             return Step::Next;
         }
         let Some((user, rest)) = split_user(&ex.request.path) else { return Step::Next };
-        if !own.may_have_one(user) {
+        let (mut user, rest) = (user.to_vec(), rest.to_vec());
+        // The name is that of a directory then; the user database has names as they are.
+        if settings.core.force_lowercase_filenames && !own.basepath.is_empty() {
+            user.make_ascii_lowercase();
+        }
+        if !own.may_have_one(&user) {
             return Step::Next;
         }
-        Step::Wait(Box::pin(self.enter(user.to_vec(), rest.to_vec(), ex)))
+        Step::Wait(Box::pin(self.enter(user, rest, ex)))
     }
 }
 

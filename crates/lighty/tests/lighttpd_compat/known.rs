@@ -41,12 +41,19 @@ impl Known {
                     Some(("answer", text)) => {
                         status.map(|s| s.to_string()).as_deref() == Some(text)
                     }
-                    _ => term == finding.what,
+                    _ => is_seen(term, &finding.what),
                 })
             };
             !lines.clone().any(explains)
         });
     }
+}
+
+/// Whether a term means what is seen: word by word, `*` for any.
+fn is_seen(term: &str, what: &str) -> bool {
+    let mut seen = what.split(' ');
+    term.split(' ').all(|word| seen.next().is_some_and(|other| word == "*" || word == other))
+        && seen.next().is_none()
 }
 
 /// Whether both of two modules are listed, the first one before the second.

@@ -326,7 +326,9 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
                 std::os::unix::fs::symlink(target, path).expect("a symbolic link");
             }
             Entry::Dir(path) => {
-                std::fs::create_dir_all(place(setup, path)).expect("a directory");
+                let path = place(setup, path);
+                std::fs::create_dir_all(&path).expect("a directory");
+                made.push(path);
             }
             Entry::Mode(path, mode) => {
                 let rights = std::fs::Permissions::from_mode(*mode);
@@ -335,8 +337,11 @@ fn lay_out(case: &Case, setup: &Setup, ports: &[u16; 2], directory: &str) {
         }
     }
     for path in made {
-        let file = std::fs::File::open(&path).expect("a file of the case");
-        file.set_modified(long_ago).expect("a time of change");
+        let inside = path.ancestors().take_while(|above| *above != setup.directory());
+        for above in inside {
+            let file = std::fs::File::open(above).expect("a file of the case");
+            file.set_modified(long_ago).expect("a time of change");
+        }
         let runs = std::fs::read(&path).is_ok_and(|text| text.starts_with(b"#!"));
         if runs {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))

@@ -144,13 +144,11 @@ async fn judge(ex: &mut Exchange) -> Step<'static> {
 
 /// Behind what the field holds, so that it stays one line: RFC 9110 section 5.3.
 fn append_field(fields: &mut Fields, name: &str, value: &str) {
-    match fields.get_named(name.as_bytes()).filter(|old| !old.is_empty()) {
-        Some(old) => {
-            let joined = [old, b", ", value.as_bytes()].concat();
-            fields.set_named(name.as_bytes(), &joined);
-        }
-        None => fields.set_named(name.as_bytes(), value.as_bytes()),
-    }
+    let old = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
+    let mut lines: Vec<&[u8]> = old.map(|(_, line)| line).filter(|line| !line.is_empty()).collect();
+    lines.push(value.as_bytes());
+    let joined = lines.join(&b", "[..]);
+    fields.set_named(name.as_bytes(), &joined);
 }
 
 fn set_fields(fields: &mut Fields, pairs: &Pairs) {
@@ -213,6 +211,11 @@ mod tests {
         append_field(&mut fields, "X-A", "1");
         append_field(&mut fields, "x-a", "2");
         assert_eq!(fields.get_named(b"X-A"), Some(&b"1, 2"[..]));
+        fields.push(b"X-C", b"5");
+        fields.push(b"X-C", b"6");
+        append_field(&mut fields, "x-c", "7");
+        assert_eq!(fields.get_named(b"X-C"), Some(&b"5, 6, 7"[..]));
+        fields.remove_named(b"X-C");
         let pairs: Pairs = [("X-A", "3"), ("X-B", "4")].map(|(a, b)| (a.into(), b.into())).into();
         set_fields(&mut fields, &pairs);
         assert_eq!(fields.get_named(b"x-a"), Some(&b"3"[..]));

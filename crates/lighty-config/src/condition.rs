@@ -248,7 +248,7 @@ impl Matcher {
     /// Whether the comparison holds; the negation of `!=` and `!~` is the caller's.
     pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> Result<bool, Undecided> {
         Ok(match self {
-            Matcher::Host { name, port } => host_matches(name, port.as_deref(), value, facts),
+            Matcher::Host { name, port } => host_matches(name, port.as_deref(), value),
             Matcher::Exact(text) => text == value,
             Matcher::Prefix { text, fold } => {
                 value.as_bytes().get(..text.len()).is_some_and(|head| same(head, text, *fold))
@@ -290,21 +290,11 @@ fn host(text: &str) -> Matcher {
     Matcher::Host { name: name.to_ascii_lowercase(), port: port.map(str::to_owned) }
 }
 
-/// A pattern without a port matches any port. A pattern with one is compared with the port of
-/// the request, or with that of the listener if the client did not send one, as in 1.4.
-fn host_matches(name: &str, port: Option<&str>, value: &str, facts: &dyn Facts) -> bool {
+/// Ports are compared where both have one, as in 1.4.
+fn host_matches(name: &str, port: Option<&str>, value: &str) -> bool {
     let (value_name, value_port) = split_port(value);
-    if !value_name.eq_ignore_ascii_case(name) {
-        return false;
-    }
-    match (port, value_port) {
-        (None, _) => true,
-        (Some(port), Some(value_port)) => port == value_port,
-        (Some(port), None) => {
-            let socket = facts.get(&Field::Socket);
-            socket.as_deref().and_then(|socket| split_port(socket).1) == Some(port)
-        }
-    }
+    let is_port = || port.is_none_or(|port| value_port.is_none_or(|of_value| of_value == port));
+    value_name.eq_ignore_ascii_case(name) && is_port()
 }
 
 /// `name:port` in two; the colons of `[::1]` are not mistaken for one before a port.
@@ -419,14 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_compared_without_its_port_unless_one_is_written() {
+    fn ports_of_hosts_are_compared_where_both_have_one() {
         let host = |pattern, value| matches(Field::Host, Op::Eq, pattern, value);
         assert!(host("example.com", "example.com"));
         assert!(host("Example.COM", "eXample.com:81"));
         assert!(host("example.com:81", "example.com:81"));
         assert!(!host("example.com:81", "example.com:82"));
-        assert!(host("example.com:8080", "example.com"), "then the listener's port counts");
-        assert!(!host("example.com:81", "example.com"));
+        assert!(host("example.com:81", "example.com"));
         assert!(host("[::1]", "[::1]:80"));
         assert!(!host("[::1]:81", "[::1]:80"));
         assert!(!host("example.com", "example.com.evil"));

@@ -70,6 +70,14 @@ pub fn parts(authority: &[u8]) -> (&[u8], Option<u16>) {
     split_port(authority).unwrap_or((authority, None))
 }
 
+/// An authority without the port that its scheme has anyway (RFC 3986 section 6.2.3).
+#[must_use]
+pub fn without_default_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
+    let (host, port) = parts(authority);
+    let default = if scheme == "https" { 443 } else { 80 };
+    if port == Some(default) { host } else { authority }
+}
+
 fn split_port(value: &[u8]) -> Result<(&[u8], Option<u16>), HostFault> {
     match memrchr(b':', value) {
         Some(at) if value.last() != Some(&b']') => {
@@ -171,6 +179,23 @@ mod tests {
         assert_eq!(as_directory(b"[::1]:80"), Some(&b"[::1]"[..]));
         for none in ["", ":80", "..", ".a", "a/b", "../b", "a\\b", "a\0"] {
             assert_eq!(as_directory(none.as_bytes()), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn the_port_of_the_scheme_is_taken_off() {
+        for (authority, scheme, left) in [
+            ("a.example:80", "http", "a.example"),
+            ("a.example:443", "https", "a.example"),
+            ("[::1]:80", "http", "[::1]"),
+            ("a.example:443", "http", "a.example:443"),
+            ("a.example:80", "https", "a.example:80"),
+            ("a.example:8080", "http", "a.example:8080"),
+            ("[::80]", "http", "[::80]"),
+            ("", "http", ""),
+        ] {
+            let found = without_default_port(authority.as_bytes(), scheme);
+            assert_eq!(found, left.as_bytes(), "{authority} {scheme}");
         }
     }
 

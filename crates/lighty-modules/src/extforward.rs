@@ -342,6 +342,8 @@ fn take_host(ex: &mut Exchange, value: &[u8]) {
     if let Some(port) = port {
         name.extend_from_slice(format!(":{port}").as_bytes());
     }
+    let kept = host::without_default_port(&name, ex.request.scheme).len();
+    name.truncate(kept);
     ex.request.fields.set(Known::Host, &name);
     ex.request.authority = name;
 }

@@ -9,7 +9,7 @@ use lighty_core::board::Board;
 use lighty_core::log::{Level, Log};
 use lighty_core::places::Places;
 use lighty_core::{Exchange, Services, Settings, pipeline};
-use lighty_http::{Fields, Known, Method};
+use lighty_http::{Fields, Known, Method, host};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::log_writer::{LogTarget, LogWriter};
@@ -72,7 +72,7 @@ fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
     request.scheme = asked.scheme;
     request.target_raw = asked.target.into();
     request.line = format!("{} {} HTTP/1.1", asked.method, asked.target).into();
-    request.authority = asked.host.into();
+    request.authority = host::without_default_port(asked.host.as_bytes(), asked.scheme).into();
     request.fields = asked.fields.clone();
     if !request.fields.contains(Known::Host) && !asked.host.is_empty() {
         request.fields.push_known(Known::Host, asked.host);

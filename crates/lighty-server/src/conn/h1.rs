@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
-use lighty_http::{Method, Version};
+use lighty_http::{Known, Method, Version, host};
 use lighty_io::panics::{self, Panicked};
 use lighty_io::transport::{Idle, LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
@@ -323,13 +323,22 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);
     std::mem::swap(&mut request.target, &mut head.target);
-    request.authority.extend_from_slice(head.authority());
+    take_host(request, head.authority(), conn.scheme);
     take_peer(request, conn);
     if !Rc::ptr_eq(&request.local_socket, &conn.door.name) {
         request.local_socket = Rc::clone(&conn.door.name);
     }
     request.local_port = conn.door.port;
     request.upgrade = head.upgrade;
+}
+
+/// The host as it is compared, logged and told to programs: one spelling of it, as in lighttpd.
+fn take_host(request: &mut Request, authority: &[u8], scheme: &str) {
+    let authority = host::without_default_port(authority, scheme);
+    request.authority.extend_from_slice(authority);
+    if request.fields.get(Known::Host).is_some_and(|sent| sent != authority) {
+        request.fields.set(Known::Host, authority);
+    }
 }
 
 /// The client's address, and its text, which is made once per connection.

@@ -126,6 +126,7 @@ impl Session for AjpSession {
             server_port: port.unwrap_or(request.local_port),
             is_tls: request.scheme == "https",
             remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
+            auth_type: errand.ex.environment.get(b"AUTH_TYPE"),
             secret: self.secret.as_deref().map(str::as_bytes),
             body,
             ..ajp13::Request::default()

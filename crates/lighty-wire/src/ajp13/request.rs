@@ -41,6 +41,8 @@ pub struct Request<'a> {
     pub tls_cipher: Option<&'a [u8]>,
     /// Who was authenticated. A container that trusts this server believes it.
     pub remote_user: Option<&'a [u8]>,
+    /// By which scheme: `Basic`.
+    pub auth_type: Option<&'a [u8]>,
     /// The container's name among its like, for sticky sessions.
     pub jvm_route: Option<&'a [u8]>,
     /// What the container demands before it believes anything. Tomcat 9.0.31 and later want one.
@@ -138,6 +140,7 @@ fn push_fields<'f>(
 fn push_attributes(request: &Request<'_>, packet: &mut Writer<'_>) -> Result<(), EncodeFault> {
     push_attribute(codes::SECRET, request.secret, packet)?;
     push_attribute(codes::REMOTE_USER, request.remote_user, packet)?;
+    push_attribute(codes::AUTH_TYPE, request.auth_type, packet)?;
     push_attribute(codes::QUERY_STRING, request.query, packet)?;
     push_attribute(codes::JVM_ROUTE, request.jvm_route, packet)?;
     push_attribute(codes::TLS_CIPHER, request.tls_cipher, packet)?;

@@ -101,6 +101,7 @@ fn all_facts_arrive() {
         tls_protocol: Some(b"TLSv1.3"),
         tls_cipher: Some(b"TLS_AES_128_GCM_SHA256"),
         remote_user: Some(b"alice"),
+        auth_type: Some(b"Basic"),
         jvm_route: Some(b"node1"),
         secret: Some(b"s3cret"),
         attributes: &[(b"X", b"y")],
@@ -120,6 +121,7 @@ fn all_facts_arrive() {
         [
             coded(0x0C, b"s3cret"),
             coded(0x03, b"alice"),
+            coded(0x04, b"Basic"),
             coded(0x05, b""),
             coded(0x06, b"node1"),
             coded(0x08, b"TLS_AES_128_GCM_SHA256"),

@@ -1,11 +1,13 @@
 //! Backends within the test's own process: each answers with what it saw, variable by variable,
-//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI and uwsgi.
+//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI, uwsgi and AJP13.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::thread;
+
+use crate::ajp;
 
 /// Which protocol a backend speaks.
 #[derive(Clone, Copy)]
@@ -14,20 +16,21 @@ enum Speaks {
     FastCgi,
     Scgi,
     Uwsgi,
+    Ajp,
 }
 
 /// A request as it came: what was said of it, and its body.
 #[derive(Default)]
-struct Seen {
-    variables: BTreeMap<String, String>,
-    query: String,
-    body: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) query: String,
+    pub(crate) body: Vec<u8>,
 }
 
-/// Ports of the backends: HTTP, FastCGI, SCGI, uwsgi.
-pub(crate) fn ports() -> [u16; 4] {
-    static PORTS: OnceLock<[u16; 4]> = OnceLock::new();
-    let all = [Speaks::Http, Speaks::FastCgi, Speaks::Scgi, Speaks::Uwsgi];
+/// Ports of the backends: HTTP, FastCGI, SCGI, uwsgi, AJP13.
+pub(crate) fn ports() -> [u16; 5] {
+    static PORTS: OnceLock<[u16; 5]> = OnceLock::new();
+    let all = [Speaks::Http, Speaks::FastCgi, Speaks::Scgi, Speaks::Uwsgi, Speaks::Ajp];
     *PORTS.get_or_init(|| all.map(listen))
 }
 
@@ -45,6 +48,7 @@ fn listen(speaks: Speaks) -> u16 {
 
 fn converse(speaks: Speaks, mut stream: TcpStream) -> std::io::Result<()> {
     match speaks {
+        Speaks::Ajp => ajp::converse(&mut stream),
         Speaks::Http => {
             let seen = read_http(&mut stream)?;
             let (head, body) = seen.answer(false);
@@ -90,7 +94,7 @@ const LEFT_OUT: [&str; 7] = [
 
 impl Seen {
     /// Head and body; `cgi` where the status is a field.
-    fn answer(&self, cgi: bool) -> (String, Vec<u8>) {
+    pub(crate) fn answer(&self, cgi: bool) -> (String, Vec<u8>) {
         if let Some((_, said)) = self.query.split_once("say=") {
             let said = decoded(said);
             let at = said.windows(2).position(|two| two == b"\n\n").map_or(said.len(), |at| at + 2);

@@ -8,6 +8,7 @@
 //! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which;
 //! `LIGHTY_COMPAT_CONFIGURATION` asks those of one random configuration alone.
 
+mod ajp;
 mod case;
 mod coding;
 mod compare;

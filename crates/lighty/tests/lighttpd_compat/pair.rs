@@ -248,7 +248,7 @@ impl Drop for Side {
 
 /// What stands for ports and directories, in configurations, files and requests.
 fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
-    let [http, fastcgi, scgi, uwsgi] = echo::ports();
+    let [http, fastcgi, scgi, uwsgi, ajp] = echo::ports();
     let mut text = text.replace("@DIR@", directory);
     let numbers = [
         ("@PORT@", ports[0]),
@@ -257,6 +257,7 @@ fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
         ("@FASTCGI_PORT@", fastcgi),
         ("@SCGI_PORT@", scgi),
         ("@UWSGI_PORT@", uwsgi),
+        ("@AJP_PORT@", ajp),
     ];
     for (name, port) in numbers {
         text = text.replace(name, &port.to_string());

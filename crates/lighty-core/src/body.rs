@@ -137,8 +137,10 @@ pub enum BodyFault {
     TooLarge,
     /// It was stored and cannot be read again.
     Lost,
-    /// `server.max-read-idle` or `server.min-read-rate` ran out.
-    TimedOut(&'static str),
+    /// `server.max-read-idle` ran out.
+    ReadTimeout,
+    /// Slower than `server.min-read-rate`.
+    ReadRate,
 }
 
 /// Where a connection's codec delivers a request's body.

@@ -293,8 +293,8 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
 /// What became of an answer whose request's body ended early.
 fn of_body(cause: BodyFault) -> SessionFault {
     let words = match cause {
-        BodyFault::Malformed(words) | BodyFault::TimedOut(words) => words,
-        BodyFault::Disconnected | BodyFault::TooLarge | BodyFault::Lost => "request body",
+        BodyFault::Malformed(words) => words,
+        _ => Fault::of_body(cause).verdict().words,
     };
     SessionFault { fault: Fault::of_body(cause), words: words.into() }
 }

@@ -205,8 +205,8 @@ impl Input {
             return Poll::Ready(Ok(()));
         }
         let fault = match self.slot.as_ref().and_then(|s| s.kicked()) {
-            Some(Fault::ReadTimeout) => BodyFault::TimedOut("server.max-read-idle"),
-            Some(Fault::ReadRate) => BodyFault::TimedOut("server.min-read-rate"),
+            Some(Fault::ReadTimeout) => BodyFault::ReadTimeout,
+            Some(Fault::ReadRate) => BodyFault::ReadRate,
             _ => BodyFault::Disconnected,
         };
         Poll::Ready(Err(fault))

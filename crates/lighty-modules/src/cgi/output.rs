@@ -14,8 +14,8 @@ use lighty_core::{BodyStream, Fault, Tunnel};
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
 use lighty_io::transport::Stream;
-use lighty_wire::cgi::CgiHead;
-use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
+use lighty_wire::cgi::{CgiHead, Left};
+use lighty_wire::http1::chunked::ChunkFault;
 
 use super::keeper::Keeper;
 use super::talk::{Talk, Trouble};
@@ -31,52 +31,26 @@ pub(super) struct Output {
     ended: bool,
 }
 
-/// What of an answer is still to come.
-enum Left {
-    /// What there is until the program ends.
-    Rest,
-    /// So many bytes.
-    Length(u64),
-    /// Chunks up to the last one.
-    Chunks(Box<ChunkedDecoder>),
-}
-
-impl Left {
-    /// Whether an answer that ends now is complete.
-    fn is_nothing(&self) -> bool {
-        match self {
-            Left::Rest | Left::Length(0) => true,
-            Left::Length(_) => false,
-            Left::Chunks(decoder) => decoder.is_done(),
-        }
-    }
-}
-
 impl Output {
     pub(super) fn new(mut talk: Talk, head: &CgiHead) -> Self {
         talk.begin_body();
-        let length = head.content_length;
-        let left = match length {
-            Some(length) => Left::Length(length),
-            None if head.is_chunked => Left::Chunks(Box::new(ChunkedDecoder::of_answer())),
-            None => Left::Rest,
-        };
+        let (left, length) = (Left::of(head), head.content_length);
         Self { talk, left, length, fault: None, closed: false, ended: false }
     }
 
     /// What was read, up to the announced end; what a program writes beyond it is dropped.
     fn take(&mut self) -> Result<Option<Bytes>, ChunkFault> {
-        let bytes = match &mut self.left {
-            Left::Rest => self.talk.take_pending(),
-            Left::Length(left) => {
-                let mut bytes = self.talk.take_pending();
-                bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= bytes.len() as u64;
-                bytes
+        let mut raw = self.talk.take_pending();
+        let mut data = BytesMut::new();
+        while !raw.is_empty() {
+            let (consumed, body) = self.left.take(&raw)?;
+            if consumed == raw.len() && data.is_empty() {
+                return Ok(Some(raw.slice(body)).filter(|bytes| !bytes.is_empty()));
             }
-            Left::Chunks(decoder) => take_chunked(decoder, self.talk.take_pending())?,
-        };
-        Ok((!bytes.is_empty()).then_some(bytes))
+            data.extend_from_slice(&raw[body]);
+            raw.advance(consumed);
+        }
+        Ok((!data.is_empty()).then(|| data.freeze()))
     }
 
     fn end(&mut self) {
@@ -172,17 +146,6 @@ impl BodyStream for Output {
         let (fault, words) = self.fault.as_ref()?;
         Some((*fault, words.to_string()))
     }
-}
-
-/// The data of the chunks in what was read.
-fn take_chunked(decoder: &mut ChunkedDecoder, mut raw: Bytes) -> Result<Bytes, ChunkFault> {
-    let mut data = BytesMut::new();
-    while !raw.is_empty() && !decoder.is_done() {
-        let found = decoder.feed(&raw)?;
-        data.extend_from_slice(&raw[found.data]);
-        raw.advance(found.consumed);
-    }
-    Ok(data.freeze())
 }
 
 /// A client and a program that speak with one another.

@@ -1,15 +1,13 @@
 //! FastCGI, SCGI and uwsgi: the same variables in, the same kind of head out; what differs is how
 //! they are wrapped.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use lighty_core::{Fault, variables};
 use lighty_http::{Fields, Method, Status};
-use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Params, Purpose, parse_head};
+use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
 use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
-use lighty_wire::http1::chunked::ChunkedDecoder;
+use lighty_wire::http1::chunked::ChunkFault;
 use lighty_wire::http1::{BodyFraming, Head};
 use lighty_wire::scgi::{self, ScgiFault};
 use lighty_wire::uwsgi;
@@ -43,50 +41,6 @@ pub(super) struct GatewaySession {
     said: Vec<u8>,
     request_ended: bool,
     is_done: bool,
-}
-
-/// What of the answer's body is still to come.
-enum Left {
-    /// What there is until the answer ends.
-    Rest,
-    /// So many bytes.
-    Length(u64),
-    /// Chunks up to the last one.
-    Chunks(Box<ChunkedDecoder>),
-}
-
-impl Left {
-    /// Whether an answer that ends now is complete.
-    fn is_nothing(&self) -> bool {
-        match self {
-            Left::Rest | Left::Length(0) => true,
-            Left::Length(_) => false,
-            Left::Chunks(decoder) => decoder.is_done(),
-        }
-    }
-
-    /// Whether the body is complete though the answer may not be.
-    fn is_whole(&self) -> bool {
-        !matches!(self, Left::Rest) && self.is_nothing()
-    }
-
-    /// Deals with the front of the output: how many bytes are dealt with, and which of them are
-    /// body. What comes behind the announced end is dropped.
-    fn take(&mut self, output: &[u8]) -> Result<(usize, Range<usize>), SessionFault> {
-        Ok(match self {
-            Left::Rest => (output.len(), 0..output.len()),
-            Left::Length(left) => {
-                let counted = output.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= counted as u64;
-                (output.len(), 0..counted)
-            }
-            Left::Chunks(decoder) if decoder.is_done() => (output.len(), 0..0),
-            Left::Chunks(decoder) => {
-                let found = decoder.feed(output).map_err(|fault| malformed(fault.words()))?;
-                (found.consumed, found.data)
-            }
-        })
-    }
 }
 
 impl GatewaySession {
@@ -133,11 +87,7 @@ impl GatewaySession {
             return Ok(());
         }
         answer.length = length;
-        self.left = match length {
-            Some(length) => Left::Length(length),
-            None if self.head.is_chunked => Left::Chunks(Box::new(ChunkedDecoder::of_answer())),
-            None => Left::Rest,
-        };
+        self.left = Left::of(&self.head);
         Ok(())
     }
 
@@ -146,7 +96,7 @@ impl GatewaySession {
         let mut rest = Bytes::from(output);
         let mut early = Vec::new();
         while !rest.is_empty() {
-            let (consumed, body) = self.left.take(&rest)?;
+            let (consumed, body) = self.left.take(&rest).map_err(no_chunk)?;
             if consumed == rest.len() && early.is_empty() {
                 self.early = rest.slice(body);
                 return Ok(());
@@ -209,7 +159,7 @@ impl GatewaySession {
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
             if self.unwrapped > 0 && at < input.len() {
                 let end = input.len().min(at + self.unwrapped);
-                let (consumed, body) = self.left.take(&input[at..end])?;
+                let (consumed, body) = self.left.take(&input[at..end]).map_err(no_chunk)?;
                 let start = at;
                 at += consumed;
                 self.unwrapped -= consumed;
@@ -346,7 +296,7 @@ impl Session for GatewaySession {
             self.is_done = true;
             return Ok(Step { consumed: 0, event: Event::Done });
         }
-        let (consumed, body) = self.left.take(input)?;
+        let (consumed, body) = self.left.take(input).map_err(no_chunk)?;
         let event = if body.is_empty() { Event::More } else { Event::Data(body) };
         Ok(Step { consumed, event })
     }
@@ -366,6 +316,10 @@ impl Session for GatewaySession {
             Wrapping::Scgi | Wrapping::Uwsgi(_) => false,
         }
     }
+}
+
+fn no_chunk(fault: ChunkFault) -> SessionFault {
+    malformed(fault.words())
 }
 
 /// Fields that the program is not told of are told to the error log.

@@ -166,6 +166,7 @@ pub(crate) enum Matcher {
     Host {
         name: String,
         port: Option<String>,
+        ports: Ports,
     },
     Exact(String),
     Prefix {
@@ -181,6 +182,15 @@ pub(crate) enum Matcher {
         bits: u8,
     },
     Pattern(TextPattern),
+}
+
+/// How ports of hosts are compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ports {
+    /// Where both sides have one, as `==` and `!=` of 1.4 do.
+    WhereBothHaveOne,
+    /// Always: a pattern sees the whole text.
+    Always,
 }
 
 /// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
@@ -224,7 +234,8 @@ impl Matcher {
             Op::Match | Op::NotMatch => TextPattern::compile(&text, means).map(Matcher::Pattern),
             Op::Prefix => Ok(Matcher::Prefix { text: text.into_owned(), fold }),
             Op::Suffix => Ok(Matcher::Suffix { text: text.into_owned(), fold }),
-            Op::Eq | Op::Ne if fold => Ok(host(&text)),
+            Op::Eq | Op::Ne if fold && is_regex => Ok(host(&text, Ports::Always)),
+            Op::Eq | Op::Ne if fold => Ok(host(&text, Ports::WhereBothHaveOne)),
             Op::Eq | Op::Ne if *field == Field::RemoteIp && !is_regex => net(&text),
             Op::Eq | Op::Ne => Ok(Matcher::Exact(text.into_owned())),
         }
@@ -248,7 +259,9 @@ impl Matcher {
     /// Whether the comparison holds; the negation of `!=` and `!~` is the caller's.
     pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> Result<bool, Undecided> {
         Ok(match self {
-            Matcher::Host { name, port } => host_matches(name, port.as_deref(), value),
+            Matcher::Host { name, port, ports } => {
+                host_matches(name, port.as_deref(), *ports, value)
+            }
             Matcher::Exact(text) => text == value,
             Matcher::Prefix { text, fold } => {
                 value.as_bytes().get(..text.len()).is_some_and(|head| same(head, text, *fold))
@@ -285,15 +298,17 @@ fn same(value: &[u8], text: &str, fold: bool) -> bool {
     if fold { value.eq_ignore_ascii_case(text.as_bytes()) } else { value == text.as_bytes() }
 }
 
-fn host(text: &str) -> Matcher {
+fn host(text: &str, ports: Ports) -> Matcher {
     let (name, port) = split_port(text);
-    Matcher::Host { name: name.to_ascii_lowercase(), port: port.map(str::to_owned) }
+    Matcher::Host { name: name.to_ascii_lowercase(), port: port.map(str::to_owned), ports }
 }
 
-/// Ports are compared where both have one, as in 1.4.
-fn host_matches(name: &str, port: Option<&str>, value: &str) -> bool {
+fn host_matches(name: &str, port: Option<&str>, ports: Ports, value: &str) -> bool {
     let (value_name, value_port) = split_port(value);
-    let is_port = || port.is_none_or(|port| value_port.is_none_or(|of_value| of_value == port));
+    let is_port = || match ports {
+        Ports::Always => port == value_port,
+        Ports::WhereBothHaveOne => port.zip(value_port).is_none_or(|(port, of)| port == of),
+    };
     value_name.eq_ignore_ascii_case(name) && is_port()
 }
 
@@ -419,7 +434,9 @@ mod tests {
         assert!(host("[::1]", "[::1]:80"));
         assert!(!host("[::1]:81", "[::1]:80"));
         assert!(!host("example.com", "example.com.evil"));
-        assert!(matches(Field::Host, Op::Match, "^www\\.example\\.com$", "www.example.com:80"));
+        let pattern = |value| matches(Field::Host, Op::Match, "^www\\.example\\.com$", value);
+        assert!(pattern("www.example.com"));
+        assert!(!pattern("www.example.com:81"), "a pattern sees the port");
         assert!(matches(Field::Host, Op::Suffix, ".example.com", "WWW.Example.com"));
         assert!(!matches(Field::Url, Op::Eq, "/A", "/a"), "all else is case sensitive");
     }

@@ -15,7 +15,7 @@ pub struct Request {
     pub scheme: &'static str,
     /// The request line as it came.
     pub line: Vec<u8>,
-    /// The request target as it came.
+    /// Path and query as they came: `REQUEST_URI`.
     pub target_raw: Vec<u8>,
     /// The normalised target: path, still percent-encoded, with query; what rewriting changes.
     pub target: Vec<u8>,

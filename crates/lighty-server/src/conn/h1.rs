@@ -318,7 +318,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     request.method = head.method;
     request.version = head.version;
     request.scheme = conn.scheme;
-    request.target_raw.extend_from_slice(head.target_raw());
+    request.target_raw.extend_from_slice(head.path_and_query_raw());
     head.swap_line(&mut request.line);
     request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);

@@ -163,6 +163,18 @@ impl RequestHead {
         &self.line[start..start + self.raw_target_len]
     }
 
+    /// Path and query as they came, without the scheme and the host of an absolute target; what is
+    /// normalised where the client wrote no path.
+    #[must_use]
+    pub fn path_and_query_raw(&self) -> &[u8] {
+        let raw = self.target_raw();
+        match split_target(raw, false) {
+            Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
+            Ok(Form::Absolute { .. }) if !self.target.is_empty() => &self.target,
+            _ => raw,
+        }
+    }
+
     /// The host with the port that the client named, if any: `example.org:8080`.
     #[must_use]
     pub fn authority(&self) -> &[u8] {

@@ -19,9 +19,9 @@ const QUESTIONS_MAX: usize = 16;
 /// Connections that one worker tells of in full; the rest is only counted.
 pub const TOLD_CONNECTIONS_MAX: usize = 1000;
 
-/// What a connection is doing.
+/// What a connection is doing, and so what its time limits are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum ConnState {
     /// Waits for a request.
     Idle,
     /// Its request is being read.
@@ -30,34 +30,42 @@ pub enum Doing {
     Body,
     /// Its request is being answered.
     Handler,
-    /// Its answer is being sent.
+    /// Its response is being sent.
     Write,
+    /// The same, while more of the request's body is read: told as [`ConnState::Write`].
+    Duplex,
 }
 
-impl Doing {
-    /// All, in the order of a request's life.
-    pub const ALL: [Doing; 5] =
-        [Doing::Idle, Doing::Head, Doing::Body, Doing::Handler, Doing::Write];
+impl ConnState {
+    /// Those that are told of, in the order of a request's life.
+    pub const ALL: [ConnState; 5] =
+        [ConnState::Idle, ConnState::Head, ConnState::Body, ConnState::Handler, ConnState::Write];
+
+    /// Its place in [`ConnState::ALL`].
+    pub fn place(self) -> usize {
+        let told = if self == ConnState::Duplex { ConnState::Write } else { self };
+        Self::ALL.iter().position(|known| *known == told).unwrap_or(0)
+    }
 
     /// The letter on a score board (lighttpd 1.5, mod_status).
     pub fn letter(self) -> char {
         match self {
-            Doing::Idle => '_',
-            Doing::Head => 'r',
-            Doing::Body => 'R',
-            Doing::Handler => 'h',
-            Doing::Write => 'W',
+            ConnState::Idle => '_',
+            ConnState::Head => 'r',
+            ConnState::Body => 'R',
+            ConnState::Handler => 'h',
+            ConnState::Write | ConnState::Duplex => 'W',
         }
     }
 
     /// The same in words.
     pub fn words(self) -> &'static str {
         match self {
-            Doing::Idle => "idle",
-            Doing::Head => "read head",
-            Doing::Body => "read body",
-            Doing::Handler => "handle request",
-            Doing::Write => "write answer",
+            ConnState::Idle => "idle",
+            ConnState::Head => "read head",
+            ConnState::Body => "read body",
+            ConnState::Handler => "handle request",
+            ConnState::Write | ConnState::Duplex => "write answer",
         }
     }
 }
@@ -65,7 +73,7 @@ impl Doing {
 /// One connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    pub doing: Doing,
+    pub doing: ConnState,
     /// For how many seconds.
     pub for_s: u32,
     /// The client's address.
@@ -97,8 +105,8 @@ pub struct Report {
     /// Name of the file engine, and why it is this one.
     pub engine: (String, String),
     pub network_backend: String,
-    /// Open connections by what they do, in the order of [`Doing::ALL`].
-    pub doing: [u64; Doing::ALL.len()],
+    /// Open connections by what they do, in the order of [`ConnState::ALL`].
+    pub doing: [u64; ConnState::ALL.len()],
     /// Some or all of them.
     pub connections: Vec<Connection>,
     /// Figures under names of their own; those of all workers are summed.

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use lighty_core::board::{Connection, Doing, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
+use lighty_core::board::{ConnState, Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
 use lighty_io::panics;
 
-use crate::slots::{Slot, Waits};
+use crate::slots::Slot;
 use crate::worker::Worker;
 
 /// Seconds over which a pace is measured (lighttpd's Traffic5s).
@@ -64,31 +64,20 @@ pub(crate) fn report(index: usize, worker: &Worker) -> Report {
     };
     let now_s = worker.now_s();
     worker.slots.for_each(|slot| {
-        let doing = doing(slot.waits());
-        let place = Doing::ALL.iter().position(|known| *known == doing).unwrap_or(0);
-        report.doing[place] += 1;
+        let state = slot.state();
+        report.doing[state.place()] += 1;
         if report.connections.len() < TOLD_CONNECTIONS_MAX {
-            report.connections.push(connection(slot, doing, now_s));
+            report.connections.push(connection(slot, state, now_s));
         }
     });
     report
 }
 
-fn doing(waits: Waits) -> Doing {
-    match waits {
-        Waits::Idle => Doing::Idle,
-        Waits::Head => Doing::Head,
-        Waits::Body => Doing::Body,
-        Waits::Handler => Doing::Handler,
-        Waits::Write | Waits::Duplex => Doing::Write,
-    }
-}
-
-fn connection(slot: &Slot, doing: Doing, now_s: u32) -> Connection {
+fn connection(slot: &Slot, state: ConnState, now_s: u32) -> Connection {
     let asked = slot.asked();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Connection {
-        doing,
+        doing: state,
         for_s: now_s.saturating_sub(slot.since_s()),
         client: slot.client().into(),
         method: asked.as_ref().map_or("", |asked| asked.method),

@@ -9,27 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::Fault;
+use lighty_core::board::ConnState;
 use lighty_core::throttle::Bucket;
 use lighty_io::transport::{Kick, KickHow};
 
 use crate::worker::Worker;
-
-/// What a connection waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waits {
-    /// For a request to begin.
-    Idle,
-    /// For the rest of a request head.
-    Head,
-    /// For more of a request body.
-    Body,
-    /// For its handler, the disk, a backend: nothing that the client is to blame for.
-    Handler,
-    /// For the client to take more of the answer.
-    Write,
-    /// For the client to take more of the answer, or to send more of its body: who answers reads on.
-    Duplex,
-}
 
 /// Time limits of what a connection does now; seconds, bytes per second, 0 = none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,7 +46,7 @@ const RATE_GRACE_S: u32 = 10;
 /// One connection's entry.
 pub struct Slot {
     kick: Kick,
-    waits: Cell<Waits>,
+    state: Cell<ConnState>,
     since_s: Cell<u32>,
     limits: Cell<Limits>,
     /// The variant of the settings that they come from.
@@ -95,8 +79,8 @@ pub struct Asked {
 
 impl Slot {
     /// Says what the connection waits for from now on.
-    pub fn wait_for(&self, waits: Waits, now_s: u32) {
-        self.waits.set(waits);
+    pub fn wait_for(&self, state: ConnState, now_s: u32) {
+        self.state.set(state);
         self.since_s.set(now_s);
         self.progress.set(0);
         self.seen_progress.set(0);
@@ -105,26 +89,28 @@ impl Slot {
 
     /// More of the request's body is waited for.
     pub fn wait_for_body(&self, now_s: u32) {
-        match self.waits.get() {
-            Waits::Body | Waits::Duplex => {}
+        match self.state.get() {
+            ConnState::Body | ConnState::Duplex => {}
             // What moves either way counts for both.
-            Waits::Write => self.waits.set(Waits::Duplex),
-            Waits::Idle | Waits::Head | Waits::Handler => self.wait_for(Waits::Body, now_s),
+            ConnState::Write => self.state.set(ConnState::Duplex),
+            ConnState::Idle | ConnState::Head | ConnState::Handler => {
+                self.wait_for(ConnState::Body, now_s)
+            }
         }
     }
 
     /// Nothing more of the body is waited for at the moment.
     pub fn stop_waiting_for_body(&self, now_s: u32) {
-        match self.waits.get() {
-            Waits::Body => self.wait_for(Waits::Handler, now_s),
-            Waits::Duplex => self.waits.set(Waits::Write),
-            Waits::Idle | Waits::Head | Waits::Handler | Waits::Write => {}
+        match self.state.get() {
+            ConnState::Body => self.wait_for(ConnState::Handler, now_s),
+            ConnState::Duplex => self.state.set(ConnState::Write),
+            ConnState::Idle | ConnState::Head | ConnState::Handler | ConnState::Write => {}
         }
     }
 
     /// Whether it has begun to answer.
     pub fn is_writing(&self) -> bool {
-        matches!(self.waits.get(), Waits::Write | Waits::Duplex)
+        matches!(self.state.get(), ConnState::Write | ConnState::Duplex)
     }
 
     /// Sets the limits that hold from now on.
@@ -178,8 +164,8 @@ impl Slot {
     }
 
     /// What it waits for.
-    pub fn waits(&self) -> Waits {
-        self.waits.get()
+    pub fn state(&self) -> ConnState {
+        self.state.get()
     }
 
     /// Why the sweep ended it, if it did.
@@ -196,7 +182,7 @@ impl Slot {
     /// about to ask, and does not expect to be sent away: a moment is waited for that.
     pub fn close_soon(&self, now_s: u32) {
         self.closing.set(true);
-        if self.waits.get() != Waits::Idle {
+        if self.state.get() != ConnState::Idle {
             return;
         }
         if self.fresh.get() {
@@ -221,7 +207,7 @@ impl Slot {
 
     /// Whether the rest of its head lets others wait.
     fn is_slow(&self, now_s: u32) -> bool {
-        self.waits.get() == Waits::Head
+        self.state.get() == ConnState::Head
             && self.kicked.get().is_none()
             && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
@@ -231,17 +217,17 @@ impl Slot {
         let limits = self.limits.get();
         let waited = now_s.saturating_sub(self.since_s.get());
         let over = |limit: u32| limit > 0 && waited >= limit;
-        match self.waits.get() {
-            Waits::Handler => None,
-            Waits::Idle => over(limits.idle_s).then_some(Fault::ClientGone),
-            Waits::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
-            Waits::Body => self
+        match self.state.get() {
+            ConnState::Handler => None,
+            ConnState::Idle => over(limits.idle_s).then_some(Fault::ClientGone),
+            ConnState::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
+            ConnState::Body => self
                 .stalled(now_s, limits.read_idle_s, Fault::ReadTimeout)
                 .or_else(|| self.too_slow(waited, limits.min_read_rate, Fault::ReadRate)),
-            Waits::Write => self
+            ConnState::Write => self
                 .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
                 .or_else(|| self.too_slow(waited, limits.min_write_rate, Fault::WriteRate)),
-            Waits::Duplex => self
+            ConnState::Duplex => self
                 .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
                 .or_else(|| self.too_slow(waited, limits.min_read_rate, Fault::ReadRate))
                 .or_else(|| self.too_slow(waited, limits.min_write_rate, Fault::WriteRate)),
@@ -319,7 +305,7 @@ impl Slots {
     pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<Slot> {
         let slot = Rc::new(Slot {
             kick,
-            waits: Cell::new(Waits::Idle),
+            state: Cell::new(ConnState::Idle),
             since_s: Cell::new(now_s),
             limits: Cell::new(Limits::default()),
             variant: Cell::new(None),
@@ -357,7 +343,7 @@ impl Slots {
     /// A connection waits for a request from now on.
     pub fn wait_idle(&self, slot: &Slot, now_s: u32) {
         slot.idle_order.set(self.next_idle_order());
-        slot.wait_for(Waits::Idle, now_s);
+        slot.wait_for(ConnState::Idle, now_s);
     }
 
     fn next_idle_order(&self) -> u64 {
@@ -372,7 +358,7 @@ impl Slots {
     /// Open connections that wait for a request.
     pub fn idle(&self) -> usize {
         let table = self.table.borrow();
-        table.iter().flatten().filter(|s| s.waits.get() == Waits::Idle).count()
+        table.iter().flatten().filter(|s| s.state.get() == ConnState::Idle).count()
     }
 
     /// Calls `see` with each open connection.
@@ -381,10 +367,10 @@ impl Slots {
     }
 
     /// Once a second: ends connections whose wait exceeded its limit. Calls `report` for each.
-    pub fn sweep(&self, now_s: u32, mut report: impl FnMut(Waits, Fault)) {
+    pub fn sweep(&self, now_s: u32, mut report: impl FnMut(ConnState, Fault)) {
         for slot in self.table.borrow().iter().flatten() {
             if let Some(fault) = slot.overdue(now_s) {
-                report(slot.waits.get(), fault);
+                report(slot.state.get(), fault);
                 slot.kick_out(fault);
             }
         }
@@ -397,7 +383,7 @@ impl Slots {
         let mut idle: Vec<&Rc<Slot>> = table
             .iter()
             .flatten()
-            .filter(|s| s.waits.get() == Waits::Idle && !s.closing.get())
+            .filter(|s| s.state.get() == ConnState::Idle && !s.closing.get())
             .collect();
         if idle.is_empty() {
             return self.reap_half_heads(count, now_s);
@@ -460,12 +446,12 @@ mod tests {
             let slots = Slots::default();
             let first = slots.enter(one.kick_handle(), "".into(), 10);
             let second = slots.enter(other.kick_handle(), "".into(), 10);
-            second.wait_for(Waits::Head, 11);
-            first.wait_for(Waits::Head, 10);
+            second.wait_for(ConnState::Head, 11);
+            first.wait_for(ConnState::Head, 10);
             assert_eq!(slots.reap(2, 11), 0, "both may still be on their way");
             assert_eq!(slots.reap(2, 12), 1);
             assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
-            first.wait_for(Waits::Idle, 12);
+            first.wait_for(ConnState::Idle, 12);
             assert_eq!(slots.reap(2, 20), 1, "an idle one goes before");
             assert_eq!(second.kicked(), None);
             assert_eq!(slots.reap(2, 20), 1);
@@ -499,7 +485,7 @@ mod tests {
         let slot = Slots::default().enter(Stream::from(one).kick_handle(), "".into(), 0);
         slot.limit(Limits { write_idle_s: 5, min_read_rate: 100, ..Limits::default() });
         let overdue_after = |seconds: u32, bytes_each: u64| {
-            slot.wait_for(Waits::Write, 0);
+            slot.wait_for(ConnState::Write, 0);
             slot.wait_for_body(0);
             (1..=seconds).find_map(|now_s| {
                 slot.progress.set(slot.progress.get() + bytes_each);
@@ -510,6 +496,6 @@ mod tests {
         assert_eq!(overdue_after(60, 99), Some((RATE_GRACE_S, Fault::ReadRate)));
         assert_eq!(overdue_after(60, 100), None);
         slot.stop_waiting_for_body(60);
-        assert_eq!(slot.waits(), Waits::Write, "the limits of writing go on");
+        assert_eq!(slot.state(), ConnState::Write, "the limits of writing go on");
     }
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_core::board::ConnState;
 use lighty_core::log::{About, Level};
 use lighty_core::{Complaint, Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
@@ -27,7 +28,7 @@ use crate::conn::{Busy, h1, input::Input};
 use crate::hearing::Ear;
 use crate::mending::Mends;
 use crate::report::Paces;
-use crate::slots::{Presence, Slot, Slots, Waits};
+use crate::slots::{Presence, Slot, Slots};
 
 /// How often it is looked anew who can make room, while nobody can.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
@@ -293,7 +294,7 @@ impl Worker {
             slot.close_soon(self.now_s());
         }
         if let Some(raw) = &door.raw {
-            slot.wait_for(Waits::Handler, self.now_s());
+            slot.wait_for(ConnState::Handler, self.now_s());
             let caller = Caller { stream: Rc::new(stream), peer };
             let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
             let worker = Rc::clone(self);

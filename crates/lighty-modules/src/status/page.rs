@@ -1,6 +1,6 @@
 //! What the server is doing, for people.
 
-use lighty_core::board::{Backend, BackendPool, Connection, Doing, Report};
+use lighty_core::board::{Backend, BackendPool, ConnState, Connection, Report};
 use lighty_http::{date, html};
 
 use super::Facts;
@@ -172,7 +172,7 @@ fn backend(backend: &Backend) -> String {
 }
 
 fn legend(facts: &Facts) -> String {
-    let items = Doing::ALL.iter().enumerate().map(|(index, doing)| {
+    let items = ConnState::ALL.iter().enumerate().map(|(index, doing)| {
         let count = facts.sum(|report| report.doing[index]);
         format!("<li><code>{}</code> {}: {count}</li>", doing.letter(), doing.words())
     });
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn what_clients_say_is_text() {
         let connection = Connection {
-            doing: Doing::Handler,
+            doing: ConnState::Handler,
             for_s: 0,
             client: "::1".into(),
             method: "GET",

@@ -147,11 +147,11 @@ fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lighty_core::board::{Backend, Doing, Pace};
+    use lighty_core::board::{Backend, ConnState, Pace};
 
     fn facts() -> Facts {
         let connection = Connection {
-            doing: Doing::Write,
+            doing: ConnState::Write,
             for_s: 3,
             client: "127.0.0.1".into(),
             method: "GET",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
+use lighty_core::board::ConnState;
 use lighty_core::throttle::Bucket;
 use lighty_core::{Body, Exchange, Fault, Response, Tunnel, trace};
 use lighty_http::{Fields, Known, Version, decimal};
@@ -17,7 +18,7 @@ use lighty_wire::http1::response as encode;
 
 use super::Busy;
 use super::meanwhile::meanwhile;
-use crate::slots::{Slot, Waits};
+use crate::slots::Slot;
 use crate::worker::Worker;
 
 /// Bodies up to this size are copied behind the head and leave with it in one call.
@@ -107,13 +108,13 @@ pub(crate) fn send_at_once(
     if !append_small(busy, inline_max)
         && let Some(source) = enqueue(busy)
     {
-        slot.wait_for(Waits::Write, worker.now_s());
+        slot.wait_for(ConnState::Write, worker.now_s());
         return Ok(Rest::Stream(source, framing));
     }
     if !throttled && send_out(busy, stream)? && send_now(busy, stream, &worker.sender)? {
         return Ok(Rest::Nothing);
     }
-    slot.wait_for(Waits::Write, worker.now_s());
+    slot.wait_for(ConnState::Write, worker.now_s());
     Ok(if throttled { Rest::Throttled } else { Rest::Queue })
 }
 
@@ -162,7 +163,7 @@ async fn hand_over(
     if !send_out(busy, stream)? {
         send_queue(busy, stream, slot, worker).await?;
     }
-    slot.wait_for(Waits::Handler, worker.now_s());
+    slot.wait_for(ConnState::Handler, worker.now_s());
     let early = busy.input.borrow_mut().take_pending();
     tokio::select! {
         sent = tunnel.run(Rc::clone(stream), early) => busy.exchange.bytes_sent += sent?,
@@ -238,7 +239,7 @@ async fn send_throttled(
     }
     while !busy.queue.is_empty() {
         // Being slowed down is not the client's slowness.
-        slot.wait_for(Waits::Write, worker.now_s());
+        slot.wait_for(ConnState::Write, worker.now_s());
         match take_tokens(&buckets, busy.queue.len_bytes(), clock.mono_ms()) {
             Err(wait_ms) => {
                 tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
@@ -294,9 +295,9 @@ async fn send_stream(
     let mut produced = 0u64;
     let announced = source.known_length();
     loop {
-        slot.wait_for(Waits::Handler, worker.now_s());
+        slot.wait_for(ConnState::Handler, worker.now_s());
         let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-        slot.wait_for(Waits::Write, worker.now_s());
+        slot.wait_for(ConnState::Write, worker.now_s());
         let chunk = match next {
             None => break,
             Some(Ok(chunk)) => chunk,

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use lighty_core::board::ConnState;
 use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
@@ -13,7 +14,7 @@ use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_req
 
 use super::answer::{Blamed, Rest};
 use super::{Busy, answer, preface};
-use crate::slots::{Limits, Presence, Slot, Waits};
+use crate::slots::{Limits, Presence, Slot};
 use crate::worker::{Door, Worker};
 
 /// One accepted connection.
@@ -178,7 +179,7 @@ async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut 
         }
         *ordinal += 1;
         in_a_row += 1;
-        conn.slot.wait_for(Waits::Handler, worker.now_s());
+        conn.slot.wait_for(ConnState::Handler, worker.now_s());
         conn.slot.is_asked();
         begin(busy, conn, worker, *ordinal);
         pipeline::respond(&mut busy.exchange).await;
@@ -245,10 +246,10 @@ fn poll_head(cx: &mut Context<'_>, busy: &mut Busy, conn: &Conn, worker: &Worker
 
 /// A part of a head has come.
 fn wait_for_head(conn: &Conn, worker: &Worker) {
-    if conn.slot.waits() != Waits::Head {
+    if conn.slot.state() != ConnState::Head {
         let head_s = worker.global().server.max_head_time_s;
         conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
-        conn.slot.wait_for(Waits::Head, worker.now_s());
+        conn.slot.wait_for(ConnState::Head, worker.now_s());
     }
 }
 

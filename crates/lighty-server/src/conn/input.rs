@@ -364,7 +364,8 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::slots::{Slots, Waits};
+    use crate::slots::Slots;
+    use lighty_core::board::ConnState;
 
     #[tokio::test]
     async fn a_body_is_waited_for_from_the_moment_it_is_asked_for() {
@@ -376,11 +377,11 @@ mod tests {
         let slot = Slots::default().enter(stream.kick_handle(), "".into(), begun_s);
         input.attach(&stream, &slot);
         input.begin_body(BodyFraming::Length(5), false, 0);
-        slot.wait_for(Waits::Handler, begun_s);
+        slot.wait_for(ConnState::Handler, begun_s);
         // The request waits for its turn somewhere, and only then somebody wants its body.
         clock.advance(Duration::from_secs(100));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(input.poll_piece(&mut cx).is_pending());
-        assert_eq!((slot.waits(), slot.since_s()), (Waits::Body, begun_s + 100));
+        assert_eq!((slot.state(), slot.since_s()), (ConnState::Body, begun_s + 100));
     }
 }

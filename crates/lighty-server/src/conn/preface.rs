@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use lighty_core::board::ConnState;
 use lighty_core::log::About;
 use lighty_core::{Level, limits};
 use lighty_io::transport::Peer;
@@ -10,7 +11,7 @@ use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX}
 
 use super::Busy;
 use super::h1::{Conn, take_peer};
-use crate::slots::{Limits, Waits};
+use crate::slots::Limits;
 use crate::worker::Worker;
 
 /// Reads the header, if one is expected, and takes what it says into `conn`; `false`: the
@@ -31,7 +32,7 @@ pub(crate) async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> b
     }
     let head_s = worker.global().server.max_head_time_s;
     conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
-    conn.slot.wait_for(Waits::Head, worker.now_s());
+    conn.slot.wait_for(ConnState::Head, worker.now_s());
     let taken = wait(conn, busy, own.takes_certificates()).await;
     if let Err(why) = &taken {
         let late = conn.slot.kicked().map(|_| "server.max-head-time ran out");

@@ -33,8 +33,8 @@ use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
 use crate::counts;
-use crate::hearing::Hearing;
 use crate::listeners::{self, Bound};
+use crate::live_listeners::LiveListeners;
 use crate::modules::Shared;
 use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
@@ -121,9 +121,9 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
     };
     upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
-    let crew = Crew { workers, fds, log: log.clone(), shared };
-    let fleet = launch(&config, &server, bound, crew, &say);
-    let mut fleet = fleet.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    let worker_setup = WorkerSetup { workers, fds, log: log.clone(), shared };
+    let running = launch(&config, &server, bound, worker_setup, &say);
+    let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let reopen = || {
         logs.errors.reopen();
         logs.access.reopen();
@@ -132,10 +132,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
         counts::panics().iter().for_each(|line| say(Level::Error, line));
     };
-    let ended = wait_for_end(ears, &mut fleet, &server, &say, reopen, report);
+    let ended = wait_for_end(ears, &mut running, &server, &say, reopen, report);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
-    drop(fleet.files);
+    drop(running.files);
     counts::panics().iter().for_each(|line| say(Level::Error, line));
     end_logs(&logs, &say);
     ended
@@ -267,7 +267,7 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
 }
 
 /// How many workers there will be, and what they share.
-struct Crew {
+struct WorkerSetup {
     workers: usize,
     /// Descriptors of the process.
     fds: u64,
@@ -276,11 +276,11 @@ struct Crew {
 }
 
 /// The running workers.
-struct Fleet {
+struct Workers {
     orders: watch::Sender<Order>,
     done: mpsc::Receiver<usize>,
     workers: usize,
-    hearing: Hearing,
+    live_listeners: LiveListeners,
     files: Vec<lighty_io::listen::SocketFile>,
 }
 
@@ -288,15 +288,15 @@ fn launch(
     config: &Arc<Config<Settings>>,
     server: &ServerSettings,
     bound: Vec<Bound>,
-    crew: Crew,
+    worker_setup: WorkerSetup,
     say: &dyn Fn(Level, &str),
-) -> Result<Fleet, BootError> {
-    let Crew { workers, fds, log, shared } = crew;
+) -> Result<Workers, BootError> {
+    let WorkerSetup { workers, fds, log, shared } = worker_setup;
     let connections = match server.max_connections {
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
     };
-    let hearing = Hearing::default();
+    let live_listeners = LiveListeners::default();
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
@@ -319,7 +319,7 @@ fn launch(
             roots_max: document_roots(fds, workers),
             log: log.clone(),
             shared: shared.clone(),
-            hearing: hearing.clone(),
+            live_listeners: live_listeners.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),
@@ -339,7 +339,7 @@ fn launch(
             server.network_backend,
         ),
     );
-    Ok(Fleet { orders, done, workers, hearing, files })
+    Ok(Workers { orders, done, workers, live_listeners, files })
 }
 
 /// Waits until all workers serve, and says which engine opens their files.
@@ -401,14 +401,14 @@ fn document_roots(fds: u64, workers: usize) -> usize {
 /// The main thread's loop over signals.
 fn wait_for_end(
     ears: Ears,
-    fleet: &mut Fleet,
+    running: &mut Workers,
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
     reopen: impl Fn(),
     report: impl Fn(),
 ) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
-    let hearing = fleet.hearing.clone();
+    let live_listeners = running.live_listeners.clone();
     let patience = match server.graceful_shutdown_timeout_s {
         0 => Duration::MAX,
         limit_s => Duration::from_secs(limit_s.into()),
@@ -417,33 +417,33 @@ fn wait_for_end(
         loop {
             let signal = tokio::select! {
                 signal = signals.next() => signal,
-                worker = hearing.loses() => {
+                worker = live_listeners.loses() => {
                     let why = format!("worker {worker} has ended by a panic");
-                    return give_up(fleet, patience, &mut signals, say, why).await;
+                    return give_up(running, patience, &mut signals, say, why).await;
                 }
-                () = hearing.ends() => {
+                () = live_listeners.ends() => {
                     let why = "no listener accepts connections any more".to_owned();
-                    return give_up(fleet, patience, &mut signals, say, why).await;
+                    return give_up(running, patience, &mut signals, say, why).await;
                 }
             };
             match signal {
                 Signal::Stop => {
-                    stop(fleet, Command::Stop);
+                    stop(running, Command::Stop);
                     return Ok(());
                 }
                 Signal::GracefulStop => {
                     say(Level::Notice, "graceful stop: waiting for answers under way");
-                    graceful(fleet, patience, &mut signals).await;
+                    graceful(running, patience, &mut signals).await;
                     return Ok(());
                 }
                 Signal::ReopenLogs => {
                     reopen();
-                    fleet.orders.send_modify(|order| order.reopened += 1);
+                    running.orders.send_modify(|order| order.reopened += 1);
                     say(Level::Notice, "logs were opened again");
                 }
                 Signal::Report => {
                     report();
-                    fleet.orders.send_modify(|order| order.reported += 1);
+                    running.orders.send_modify(|order| order.reported += 1);
                 }
                 Signal::Reload => {
                     say(Level::Warning, "USR1: reloading the configuration needs a restart");
@@ -456,37 +456,37 @@ fn wait_for_end(
 /// Ends the process, which cannot do its work any more, in order: what watches over it sees how it
 /// ended, and starts another.
 async fn give_up(
-    fleet: &mut Fleet,
+    running: &mut Workers,
     patience: Duration,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
     why: String,
 ) -> Result<(), BootError> {
     say(Level::Error, &format!("{why}: stopping"));
-    graceful(fleet, patience.min(DEAF_PATIENCE), signals).await;
+    graceful(running, patience.min(DEAF_PATIENCE), signals).await;
     Err(BootError(why))
 }
 
-fn stop(fleet: &Fleet, command: Command) {
-    fleet.orders.send_modify(|order| order.command = command);
+fn stop(running: &Workers, command: Command) {
+    running.orders.send_modify(|order| order.command = command);
     let deadline = std::time::Instant::now() + STOP_PATIENCE;
-    for _ in 0..fleet.workers {
+    for _ in 0..running.workers {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
-        if fleet.done.recv_timeout(left).is_err() {
+        if running.done.recv_timeout(left).is_err() {
             break;
         }
     }
 }
 
 /// Waits until every worker has drained, the time is up, or a second signal says now.
-async fn graceful(fleet: &mut Fleet, patience: Duration, signals: &mut Signals) {
+async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signals) {
     // Whoever finds the file of a unix socket expects to be served.
-    fleet.files.clear();
-    fleet.orders.send_modify(|order| order.command = Command::Drain);
+    running.files.clear();
+    running.orders.send_modify(|order| order.command = Command::Drain);
     let started = std::time::Instant::now();
-    let mut left = fleet.workers;
+    let mut left = running.workers;
     loop {
-        while fleet.done.try_recv().is_ok() {
+        while running.done.try_recv().is_ok() {
             left -= 1;
         }
         let late = started.elapsed() >= patience;
@@ -499,11 +499,11 @@ async fn graceful(fleet: &mut Fleet, patience: Duration, signals: &mut Signals) 
             signal = signals.next() => matches!(signal, Signal::Stop | Signal::GracefulStop),
         };
         if again || late {
-            fleet.orders.send_modify(|order| order.command = Command::Stop);
+            running.orders.send_modify(|order| order.command = Command::Stop);
             let deadline = std::time::Instant::now() + STOP_PATIENCE;
             while left > 0 && std::time::Instant::now() < deadline {
                 let wait = deadline.saturating_duration_since(std::time::Instant::now());
-                if fleet.done.recv_timeout(wait).is_ok() {
+                if running.done.recv_timeout(wait).is_ok() {
                     left -= 1;
                 }
             }

@@ -48,7 +48,7 @@ fn requests(worker: &Worker) -> String {
          timed out, {} reaped, {} pauses in accepting",
         c.requests.get(),
         c.connections.get(),
-        worker.slots.open(),
+        worker.conns.open(),
         c.bytes_in.get(),
         c.bytes_out.get(),
         c.refused.get(),

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use lighty_core::board::{ConnState, Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
 use lighty_io::panics;
 
-use crate::slots::Slot;
+use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
 
 /// Seconds over which a pace is measured (lighttpd's Traffic5s).
@@ -63,27 +63,27 @@ pub(crate) fn report(index: usize, worker: &Worker) -> Report {
         ..Report::default()
     };
     let now_s = worker.now_s();
-    worker.slots.for_each(|slot| {
-        let state = slot.state();
+    worker.conns.for_each(|entry| {
+        let state = entry.state();
         report.doing[state.place()] += 1;
         if report.connections.len() < TOLD_CONNECTIONS_MAX {
-            report.connections.push(connection(slot, state, now_s));
+            report.connections.push(connection(entry, state, now_s));
         }
     });
     report
 }
 
-fn connection(slot: &Slot, state: ConnState, now_s: u32) -> Connection {
-    let asked = slot.asked();
+fn connection(entry: &ConnEntry, state: ConnState, now_s: u32) -> Connection {
+    let asked = entry.asked();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Connection {
         doing: state,
-        for_s: now_s.saturating_sub(slot.since_s()),
-        client: slot.client().into(),
+        for_s: now_s.saturating_sub(entry.since_s()),
+        client: entry.client().into(),
         method: asked.as_ref().map_or("", |asked| asked.method),
         host: asked.as_ref().map_or_else(String::new, |asked| text(&asked.host)),
         target: asked.as_ref().map_or_else(String::new, |asked| text(&asked.target)),
-        bytes: slot.progress.get(),
+        bytes: entry.progress.get(),
     }
 }
 
@@ -96,7 +96,7 @@ fn figures(worker: &Worker) -> Vec<(String, u64)> {
     let figures = [
         ("server.requests", counters.requests.get()),
         ("server.connections", counters.connections.get()),
-        ("server.connections.open", worker.slots.open() as u64),
+        ("server.connections.open", worker.conns.open() as u64),
         ("server.bytes-in", counters.bytes_in.get()),
         ("server.bytes-out", counters.bytes_out.get()),
         ("server.refused", counters.refused.get()),

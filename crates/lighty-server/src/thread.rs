@@ -21,11 +21,11 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::counts;
-use crate::hearing::Hearing;
 use crate::listeners;
+use crate::live_listeners::LiveListeners;
 use crate::modules;
 use crate::report;
-use crate::worker::{Door, RawDoor, Worker};
+use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
 /// What the main thread wants of the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Setup {
     pub roots_max: usize,
     pub log: Log,
     pub shared: modules::Shared,
-    pub hearing: Hearing,
+    pub live_listeners: LiveListeners,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -95,10 +95,10 @@ fn main(setup: Setup) {
         .build_local(LocalOptions::default());
     match built {
         Ok(runtime) => {
-            let (ready, hearing) = (setup.ready.clone(), setup.hearing.clone());
+            let (ready, live_listeners) = (setup.ready.clone(), setup.live_listeners.clone());
             if let Err(panicked) = runtime.block_on(panics::catch(serve(setup))) {
                 let _ = ready.send(Ready::Failed(format!("it panicked at {}", panicked.0)));
-                hearing.lose(index);
+                live_listeners.lose(index);
             }
             runtime.shutdown_background();
         }
@@ -194,9 +194,13 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         };
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
         let raw = raw_door(setup, &worker, &name, &mut raw_local);
-        let door = Rc::new(Door { name: name.into(), port, scheme: "http", raw });
-        let ear = setup.hearing.ear();
-        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(listener, door, ear)));
+        let listener_info = Rc::new(ListenerInfo { name: name.into(), port, scheme: "http", raw });
+        let guard = setup.live_listeners.guard();
+        tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
+            listener,
+            listener_info,
+            guard,
+        )));
     }
     let swept = Rc::clone(&worker);
     panics::keep("sweep", move || Rc::clone(&swept).sweep());
@@ -213,14 +217,14 @@ fn raw_door(
     worker: &Worker,
     name: &str,
     local: &mut Option<Rc<Local>>,
-) -> Option<RawDoor> {
+) -> Option<TcpProxy> {
     let route = raw::route(&listeners::settings_at(&setup.config, name))?;
     let local = local.get_or_insert_with(|| {
         let services = &worker.services;
         let registry = Arc::clone(&setup.shared.upstreams);
         Local::start(services.clock.clone(), services.log.clone(), registry)
     });
-    Some(RawDoor { local: Rc::clone(local), route })
+    Some(TcpProxy { local: Rc::clone(local), route })
 }
 
 fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {

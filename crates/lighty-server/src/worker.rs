@@ -24,11 +24,11 @@ use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
-use crate::conn::{Busy, h1, input::Input};
-use crate::hearing::Ear;
-use crate::mending::Mends;
+use crate::conn::{H1Exchange, h1, input::Input};
+use crate::conn_table::{ConnEntry, ConnTable, Presence};
+use crate::listener_recovery::ListenerRecovery;
+use crate::live_listeners::ListenerGuard;
 use crate::report::Paces;
-use crate::slots::{Presence, Slot, Slots};
 
 /// How often it is looked anew who can make room, while nobody can.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ const ROOM_LOOK: Duration = Duration::from_millis(250);
 const ACCEPT_PANICS_MAX: u32 = 5;
 
 /// What a connection needs to know of the listener it came through.
-pub struct Door {
+pub struct ListenerInfo {
     /// The listener's address as in `$SERVER["socket"]`.
     pub name: Rc<str>,
     /// Its port, 0 for a unix socket.
@@ -46,11 +46,11 @@ pub struct Door {
     /// `http` or `https`.
     pub scheme: &'static str,
     /// Where its connections go as they are, if they are no requests (`sockproxy.server`).
-    pub raw: Option<RawDoor>,
+    pub raw: Option<TcpProxy>,
 }
 
 /// What carries the connections of a listener to a backend.
-pub struct RawDoor {
+pub struct TcpProxy {
     pub local: Rc<Local>,
     pub route: Arc<Route>,
 }
@@ -59,14 +59,14 @@ pub struct RawDoor {
 pub struct Worker {
     pub services: Rc<Services>,
     pub sender: Sender,
-    pub slots: Slots,
+    pub conns: ConnTable,
     /// Rules and limits for request heads.
     pub rules: Rules,
     /// Whether any connection may begin with a header of the PROXY protocol.
     pub wants_preface: bool,
     global: Rc<Settings>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
-    idle_busies: RefCell<Vec<Box<Busy>>>,
+    idle_busies: RefCell<Vec<Box<H1Exchange>>>,
     connections_max: usize,
     date: RefCell<(i64, [u8; 29])>,
     /// Called when a connection has left, or, while listeners wait for that, has become idle.
@@ -109,7 +109,7 @@ impl Worker {
             is_watched,
             services,
             sender,
-            slots: Slots::default(),
+            conns: ConnTable::default(),
             global: Rc::new(global),
             idle_busies: RefCell::default(),
             connections_max: connections_max.max(1),
@@ -152,12 +152,12 @@ impl Worker {
     }
 
     /// What a connection needs while busy: from the pool, or new.
-    pub fn take_busy(&self) -> Box<Busy> {
+    pub fn acquire(&self) -> Box<H1Exchange> {
         self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
             let input = Rc::new(RefCell::new(Input::new(self.services.clock.clone())));
             let mut exchange = Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global));
             exchange.link = Some(Rc::clone(&input) as _);
-            Box::new(Busy {
+            Box::new(H1Exchange {
                 input,
                 head: Default::default(),
                 exchange,
@@ -168,73 +168,79 @@ impl Worker {
     }
 
     /// Back to the pool, which holds no more than a limit.
-    pub fn give_back(&self, mut busy: Box<Busy>) {
+    pub fn give_back(&self, mut h1: Box<H1Exchange>) {
         let mut idle = self.idle_busies.borrow_mut();
         if idle.len() < limits::IDLE_EXCHANGES_MAX {
-            if busy.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
-                busy.out = Vec::new();
+            if h1.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
+                h1.out = Vec::new();
             }
-            idle.push(busy);
+            idle.push(h1);
         }
     }
 
     /// A connection waits for a request from now on: it can make room.
-    pub fn idle(&self, slot: &Slot) {
-        self.slots.wait_idle(slot, self.now_s());
+    pub fn idle(&self, entry: &ConnEntry) {
+        self.conns.wait_idle(entry, self.now_s());
         if self.crowding.get() > 0 {
             self.room.notify_waiters();
         }
     }
 
     /// A connection has ended.
-    pub fn leave(&self, slot: &Slot) {
-        self.slots.leave(slot);
+    pub fn leave(&self, entry: &ConnEntry) {
+        self.conns.leave(entry);
         self.room.notify_waiters();
     }
 
     /// Accepts connections until the worker stops, and then those who had begun to connect.
-    /// `ear` counts the listener for as long as it listens.
-    pub async fn accept(self: Rc<Self>, listener: Listener, door: Rc<Door>, ear: Ear) {
+    /// `guard` counts the listener for as long as it listens.
+    pub async fn accept(
+        self: Rc<Self>,
+        listener: Listener,
+        listener_info: Rc<ListenerInfo>,
+        guard: ListenerGuard,
+    ) {
         let (mut listener, mut in_vain) = (Some(listener), 0);
         loop {
-            let accepting = self.accept_until_the_end(&mut listener, &door, &mut in_vain);
+            let accepting = self.accept_until_the_end(&mut listener, &listener_info, &mut in_vain);
             let Err(panicked) = panics::catch(accepting).await else { break };
             in_vain += 1;
             if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
                 let words = &panicked.0;
-                let text = format!("nobody is accepted on {} any more: {words}", door.name);
+                let text =
+                    format!("nobody is accepted on {} any more: {words}", listener_info.name);
                 self.log(Level::Error, &text);
                 break;
             }
             panics::rest("accept", &panicked).await;
         }
-        drop(ear);
+        drop(guard);
     }
 
     /// `in_vain` is set to zero by each connection that is let in.
     async fn accept_until_the_end(
         self: &Rc<Self>,
         listening: &mut Option<Listener>,
-        door: &Rc<Door>,
+        listener_info: &Rc<ListenerInfo>,
         in_vain: &mut u32,
     ) {
         let mut end = None;
-        let mut mends = Mends::default();
+        let mut recovery = ListenerRecovery::default();
         while let Some(listener) = listening {
             let Some(accepted) = self.next_connection(listener, &mut end).await else { break };
             match accepted {
                 Ok((stream, peer)) => {
-                    mends.start_anew();
+                    recovery.start_anew();
                     self.make_room().await;
                     panics::point("accept");
-                    self.admit(stream, peer, door);
+                    self.admit(stream, peer, listener_info);
                     *in_vain = 0;
                 }
                 Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
                 Err(AcceptError::Broken(_)) if self.stopping.get() => break,
                 Err(AcceptError::Broken(error)) => {
                     if let Some(broken) = listening.take() {
-                        *listening = mends.mend(self, &door.name, broken, &error).await;
+                        *listening = recovery.mend(self, &listener_info.name, broken, &error).await;
                     }
                 }
             }
@@ -282,24 +288,24 @@ impl Worker {
         }
     }
 
-    fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, door: &Rc<Door>) {
+    fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, listener_info: &Rc<ListenerInfo>) {
         self.services.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
             Peer::Unix => "".into(),
         };
-        let slot = self.slots.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
-        let slot = Presence::new(slot, self);
+        let entry = self.conns.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
+        let entry = Presence::new(entry, self);
         if self.stopping.get() {
-            slot.close_soon(self.now_s());
+            entry.close_soon(self.now_s());
         }
-        if let Some(raw) = &door.raw {
-            slot.wait_for(ConnState::Handler, self.now_s());
+        if let Some(raw) = &listener_info.raw {
+            entry.wait_for(ConnState::Handler, self.now_s());
             let caller = Caller { stream: Rc::new(stream), peer };
             let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
             let worker = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                let _present = slot;
+                let _present = entry;
                 panics::point("raw tunnel");
                 tokio::select! {
                     bytes = carry(local, route, caller) => worker.services.counters.bytes_out.add(bytes),
@@ -312,10 +318,10 @@ impl Worker {
             stream: Rc::new(stream),
             peer,
             peer_text,
-            slot,
-            scheme: door.scheme,
+            entry,
+            scheme: listener_info.scheme,
             certified: None,
-            door: Rc::clone(door),
+            listener_info: Rc::clone(listener_info),
         };
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
@@ -325,10 +331,10 @@ impl Worker {
     /// behind it in the listen backlog.
     async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
-        while self.slots.open() >= self.connections_max + reaped && !self.stopping.get() {
+        while self.conns.open() >= self.connections_max + reaped && !self.stopping.get() {
             // Those accepted just now look idle until they have been given a turn to read.
             tokio::task::yield_now().await;
-            if self.slots.open() < self.connections_max + reaped {
+            if self.conns.open() < self.connections_max + reaped {
                 break;
             }
             let closed = self.room.notified();
@@ -349,7 +355,7 @@ impl Worker {
     }
 
     fn reap(&self) -> usize {
-        let reaped = self.slots.reap(self.connections_max / 32 + 1, self.now_s());
+        let reaped = self.conns.reap(self.connections_max / 32 + 1, self.now_s());
         self.services.counters.reaped.add(reaped as u64);
         reaped
     }
@@ -385,7 +391,7 @@ impl Worker {
             forbidden::take_news().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
-            self.slots.sweep(self.now_s(), |_, fault| {
+            self.conns.sweep(self.now_s(), |_, fault| {
                 if fault != Fault::ClientGone {
                     self.services.counters.timed_out.add(1);
                 }
@@ -398,12 +404,12 @@ impl Worker {
         self.stopping.set(true);
         self.stop.notify_waiters();
         self.room.notify_waiters();
-        self.slots.close_when_idle(self.now_s());
+        self.conns.close_when_idle(self.now_s());
     }
 
     /// Resolves when all connections are gone.
     pub async fn drain(&self) {
-        while self.slots.open() > 0 {
+        while self.conns.open() > 0 {
             self.room.notified().await;
         }
     }

@@ -98,12 +98,12 @@ fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
         assert_eq!((response.status, response.body.len()), (200, length));
     };
     (0..WARM_UP).for_each(|_| ask());
-    let mut burst = || {
+    let mut serve_pipelined = || {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         (0..BURST).for_each(|_| ask());
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
-    (0..COUNTED / BURST).map(|_| burst()).collect()
+    (0..COUNTED / BURST).map(|_| serve_pipelined()).collect()
 }
 
 #[test]

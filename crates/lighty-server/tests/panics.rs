@@ -27,8 +27,8 @@ use lighty_io::pool::{PoolLimits, ThreadPool};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::transport::Stream;
-use lighty_server::hearing::Hearing;
-use lighty_server::worker::{Door, Worker};
+use lighty_server::live_listeners::LiveListeners;
+use lighty_server::worker::{ListenerInfo, Worker};
 use lighty_server::{boot, modules};
 use lighty_testkit::client::Client;
 
@@ -128,16 +128,20 @@ fn start(log: PathBuf) -> Bombed {
             let (worker, socket) = worker(&log);
             let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
             let listener = socket.into_listener().expect("a listener");
-            let door = Door { name: "test".into(), port: bound.port(), scheme: "http", raw: None };
-            let ear = Hearing::default().ear();
-            let accepting =
-                tokio::task::spawn_local(Rc::clone(&worker).accept(listener, Rc::new(door), ear));
+            let listener_info =
+                ListenerInfo { name: "test".into(), port: bound.port(), scheme: "http", raw: None };
+            let guard = LiveListeners::default().guard();
+            let accepting = tokio::task::spawn_local(Rc::clone(&worker).accept(
+                listener,
+                Rc::new(listener_info),
+                guard,
+            ));
             address.send(bound).expect("the test waits");
             stops.recv().await;
             worker.stop();
             accepting.await.expect("no panic");
             worker.drain().await;
-            tell.send(worker.slots.open()).expect("the test waits");
+            tell.send(worker.conns.open()).expect("the test waits");
         });
     });
     Bombed { address: known.recv().expect("an address"), stop, stopped }

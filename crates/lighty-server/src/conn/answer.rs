@@ -16,9 +16,9 @@ use lighty_io::send::{SendState, Sender};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response as encode;
 
-use super::Busy;
+use super::H1Exchange;
 use super::meanwhile::meanwhile;
-use crate::slots::Slot;
+use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
 
 /// Bodies up to this size are copied behind the head and leave with it in one call.
@@ -36,37 +36,37 @@ pub(crate) enum Framing {
     Close,
 }
 
-/// Sends the answer in `busy.exchange`. An error means that the connection is to be cut.
+/// Sends the answer in `h1.exchange`. An error means that the connection is to be cut.
 pub(crate) async fn send(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Rc<Stream>,
-    slot: &Rc<Slot>,
+    entry: &Rc<ConnEntry>,
     worker: &Rc<Worker>,
 ) -> std::io::Result<()> {
-    let rest = send_at_once(busy, stream, slot, worker)?;
-    send_rest(rest, busy, stream, slot, worker).await
+    let rest = send_at_once(h1, stream, entry, worker)?;
+    send_rest(rest, h1, stream, entry, worker).await
 }
 
 /// Sends what [`send_at_once`] had to leave.
 pub(crate) async fn send_rest(
     rest: Rest,
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Rc<Stream>,
-    slot: &Rc<Slot>,
+    entry: &Rc<ConnEntry>,
     worker: &Rc<Worker>,
 ) -> std::io::Result<()> {
     match rest {
         Rest::Nothing => Ok(()),
         Rest::Queue => {
-            meanwhile(None, Rc::clone(&busy.input), send_queue(busy, stream, slot, worker)).await
+            meanwhile(None, Rc::clone(&h1.input), send_queue(h1, stream, entry, worker)).await
         }
         Rest::Throttled => {
-            let input = Rc::clone(&busy.input);
-            meanwhile(None, input, send_throttled(busy, stream, slot, worker)).await
+            let input = Rc::clone(&h1.input);
+            meanwhile(None, input, send_throttled(h1, stream, entry, worker)).await
         }
-        Rest::Tunnel(tunnel) => hand_over(busy, stream, slot, worker, tunnel).await,
+        Rest::Tunnel(tunnel) => hand_over(h1, stream, entry, worker, tunnel).await,
         Rest::Stream(source, framing) => {
-            let sent = send_stream(busy, stream, slot, worker, source, framing).await;
+            let sent = send_stream(h1, stream, entry, worker, source, framing).await;
             if sent.is_err() && framing == Framing::Close {
                 // A close in order would be the body's proper end.
                 stream.reset_on_close();
@@ -91,37 +91,37 @@ pub(crate) enum Rest {
 
 /// Frames the answer, and sends what goes out without waiting.
 pub(crate) fn send_at_once(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Stream,
-    slot: &Slot,
+    entry: &ConnEntry,
     worker: &Worker,
 ) -> std::io::Result<Rest> {
-    let framing = encode_head(busy, worker);
-    if let Some(tunnel) = busy.exchange.response.tunnel.take() {
+    let framing = encode_head(h1, worker);
+    if let Some(tunnel) = h1.exchange.response.tunnel.take() {
         return Ok(Rest::Tunnel(tunnel));
     }
     if framing == Framing::None {
-        busy.exchange.response.body = Body::Empty;
+        h1.exchange.response.body = Body::Empty;
     }
-    let throttled = is_throttled(&busy.exchange);
+    let throttled = is_throttled(&h1.exchange);
     let inline_max = if throttled { 0 } else { INLINE_BODY_BYTES_MAX };
-    if !append_small(busy, inline_max)
-        && let Some(source) = enqueue(busy)
+    if !append_small(h1, inline_max)
+        && let Some(source) = enqueue(h1)
     {
-        slot.wait_for(ConnState::Write, worker.now_s());
+        entry.wait_for(ConnState::Write, worker.now_s());
         return Ok(Rest::Stream(source, framing));
     }
-    if !throttled && send_out(busy, stream)? && send_now(busy, stream, &worker.sender)? {
+    if !throttled && send_out(h1, stream)? && send_now(h1, stream, &worker.sender)? {
         return Ok(Rest::Nothing);
     }
-    slot.wait_for(ConnState::Write, worker.now_s());
+    entry.wait_for(ConnState::Write, worker.now_s());
     Ok(if throttled { Rest::Throttled } else { Rest::Queue })
 }
 
 /// Puts a body of up to so many bytes behind the head, where it is at hand; `false`: there is a body
 /// that is not there yet.
-fn append_small(busy: &mut Busy, bytes_max: usize) -> bool {
-    let bytes = match &busy.exchange.response.body {
+fn append_small(h1: &mut H1Exchange, bytes_max: usize) -> bool {
+    let bytes = match &h1.exchange.response.body {
         Body::Empty => return true,
         Body::Memory(bytes) => Some(bytes),
         Body::Cached(entry) => entry.small(),
@@ -129,7 +129,7 @@ fn append_small(busy: &mut Busy, bytes_max: usize) -> bool {
     };
     match bytes.filter(|bytes| bytes.len() <= bytes_max) {
         Some(bytes) => {
-            busy.out.extend_from_slice(bytes);
+            h1.out.extend_from_slice(bytes);
             true
         }
         None => false,
@@ -137,15 +137,15 @@ fn append_small(busy: &mut Busy, bytes_max: usize) -> bool {
 }
 
 /// Puts a body into the queue; one that is yet to come is given back.
-fn enqueue(busy: &mut Busy) -> Option<Box<dyn lighty_core::BodyStream>> {
-    match std::mem::take(&mut busy.exchange.response.body) {
+fn enqueue(h1: &mut H1Exchange) -> Option<Box<dyn lighty_core::BodyStream>> {
+    match std::mem::take(&mut h1.exchange.response.body) {
         Body::Empty => {}
-        Body::Memory(bytes) => busy.queue.push_bytes(bytes),
-        Body::Cached(entry) => busy.queue.push_bytes(entry.small().cloned().unwrap_or_default()),
+        Body::Memory(bytes) => h1.queue.push_bytes(bytes),
+        Body::Cached(entry) => h1.queue.push_bytes(entry.small().cloned().unwrap_or_default()),
         Body::File { file, offset, length } => {
-            busy.queue.push_file(FileRange { file, offset, length });
+            h1.queue.push_file(FileRange { file, offset, length });
         }
-        Body::Chunks(mut chunks) => busy.queue.append(&mut chunks),
+        Body::Chunks(mut chunks) => h1.queue.append(&mut chunks),
         Body::Stream(source) => return Some(source),
     }
     None
@@ -153,20 +153,20 @@ fn enqueue(busy: &mut Busy) -> Option<Box<dyn lighty_core::BodyStream>> {
 
 /// Sends a 101 and gives the connection to what follows it; afterwards it is over.
 async fn hand_over(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Rc<Stream>,
-    slot: &Slot,
+    entry: &ConnEntry,
     worker: &Worker,
     tunnel: Box<dyn Tunnel>,
 ) -> std::io::Result<()> {
-    busy.exchange.keep_alive = false;
-    if !send_out(busy, stream)? {
-        send_queue(busy, stream, slot, worker).await?;
+    h1.exchange.keep_alive = false;
+    if !send_out(h1, stream)? {
+        send_queue(h1, stream, entry, worker).await?;
     }
-    slot.wait_for(ConnState::Handler, worker.now_s());
-    let early = busy.input.borrow_mut().take_pending();
+    entry.wait_for(ConnState::Handler, worker.now_s());
+    let early = h1.input.borrow_mut().take_pending();
     tokio::select! {
-        sent = tunnel.run(Rc::clone(stream), early) => busy.exchange.bytes_sent += sent?,
+        sent = tunnel.run(Rc::clone(stream), early) => h1.exchange.bytes_sent += sent?,
         () = worker.ends_tunnels() => {}
     }
     Ok(())
@@ -174,42 +174,42 @@ async fn hand_over(
 
 /// Writes the head; `false` when the socket took only a part, which then stands first in the
 /// queue.
-fn send_out(busy: &mut Busy, stream: &Stream) -> std::io::Result<bool> {
-    let sent = match stream.try_write(&busy.out) {
+fn send_out(h1: &mut H1Exchange, stream: &Stream) -> std::io::Result<bool> {
+    let sent = match stream.try_write(&h1.out) {
         Ok(count) => count,
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
         Err(error) => return Err(error),
     };
-    busy.exchange.bytes_sent += sent as u64;
-    if sent == busy.out.len() {
+    h1.exchange.bytes_sent += sent as u64;
+    if sent == h1.out.len() {
         return Ok(true);
     }
-    let rest = Bytes::copy_from_slice(&busy.out[sent..]);
-    busy.queue.push_front(Chunk::Memory(rest));
+    let rest = Bytes::copy_from_slice(&h1.out[sent..]);
+    h1.queue.push_front(Chunk::Memory(rest));
     Ok(false)
 }
 
 /// Sends what goes out without waiting; `true` when nothing is left.
-fn send_now(busy: &mut Busy, stream: &Stream, sender: &Sender) -> std::io::Result<bool> {
-    if busy.queue.is_empty() {
+fn send_now(h1: &mut H1Exchange, stream: &Stream, sender: &Sender) -> std::io::Result<bool> {
+    if h1.queue.is_empty() {
         return Ok(true);
     }
-    let sent = sender.try_send(stream, &mut busy.queue, UNLIMITED)?;
-    busy.exchange.bytes_sent += sent.bytes;
+    let sent = sender.try_send(stream, &mut h1.queue, UNLIMITED)?;
+    h1.exchange.bytes_sent += sent.bytes;
     Ok(sent.state == SendState::Done)
 }
 
 async fn send_queue(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Stream,
-    slot: &Slot,
+    entry: &ConnEntry,
     worker: &Worker,
 ) -> std::io::Result<()> {
-    let received = busy.input.borrow().received;
-    let result = worker.sender.send(stream, &mut busy.queue, UNLIMITED, &slot.progress).await;
-    busy.exchange.bytes_sent += result.as_ref().map_or_else(
+    let received = h1.input.borrow().received;
+    let result = worker.sender.send(stream, &mut h1.queue, UNLIMITED, &entry.progress).await;
+    h1.exchange.bytes_sent += result.as_ref().map_or_else(
         // What came in meanwhile counts as progress, too.
-        |_| slot.progress.get().saturating_sub(busy.input.borrow().received - received),
+        |_| entry.progress.get().saturating_sub(h1.input.borrow().received - received),
         |sent| *sent,
     );
     result.map(|_| ())
@@ -222,33 +222,33 @@ fn is_throttled(ex: &Exchange) -> bool {
 
 /// Sends under `server.kbytes-per-second`, `connection.kbytes-per-second` and `limit.bandwidth`.
 async fn send_throttled(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Stream,
-    slot: &Slot,
+    entry: &ConnEntry,
     worker: &Worker,
 ) -> std::io::Result<()> {
-    let core = busy.exchange.settings.core.clone();
+    let core = h1.exchange.settings.core.clone();
     let clock = &worker.services.clock;
     let own = (core.connection_kbytes_per_second > 0)
-        .then(|| slot.bucket(core.connection_kbytes_per_second, clock.mono_ms()));
-    let keyed = busy.exchange.key_bucket.clone();
+        .then(|| entry.bucket(core.connection_kbytes_per_second, clock.mono_ms()));
+    let keyed = h1.exchange.key_bucket.clone();
     let buckets: Vec<Arc<Bucket>> =
         core.shared_bucket.into_iter().chain(own).chain(keyed).collect();
-    if !send_out(busy, stream)? {
+    if !send_out(h1, stream)? {
         stream.writable().await?;
     }
-    while !busy.queue.is_empty() {
+    while !h1.queue.is_empty() {
         // Being slowed down is not the client's slowness.
-        slot.wait_for(ConnState::Write, worker.now_s());
-        match take_tokens(&buckets, busy.queue.len_bytes(), clock.mono_ms()) {
+        entry.wait_for(ConnState::Write, worker.now_s());
+        match take_tokens(&buckets, h1.queue.len_bytes(), clock.mono_ms()) {
             Err(wait_ms) => {
                 tokio::time::sleep(std::time::Duration::from_millis(wait_ms)).await;
                 clock.refresh();
             }
             Ok(budget) => {
                 let sender = &worker.sender;
-                let sent = sender.send(stream, &mut busy.queue, budget, &slot.progress).await?;
-                busy.exchange.bytes_sent += sent;
+                let sent = sender.send(stream, &mut h1.queue, budget, &entry.progress).await?;
+                h1.exchange.bytes_sent += sent;
                 buckets.iter().for_each(|bucket| bucket.give_back(budget - sent.min(budget)));
             }
         }
@@ -276,44 +276,40 @@ fn take_tokens(buckets: &[Arc<Bucket>], wanted: u64, now_ms: u64) -> Result<u64,
 
 /// Sends a body that is produced while it is sent, one piece at a time.
 async fn send_stream(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     stream: &Rc<Stream>,
-    slot: &Rc<Slot>,
+    entry: &Rc<ConnEntry>,
     worker: &Rc<Worker>,
     mut source: Box<dyn lighty_core::BodyStream>,
     framing: Framing,
 ) -> std::io::Result<()> {
-    let throttled = is_throttled(&busy.exchange);
-    if !send_out(busy, stream)? {
-        meanwhile(
-            Some(&mut *source),
-            Rc::clone(&busy.input),
-            send_queue(busy, stream, slot, worker),
-        )
-        .await?;
+    let throttled = is_throttled(&h1.exchange);
+    if !send_out(h1, stream)? {
+        meanwhile(Some(&mut *source), Rc::clone(&h1.input), send_queue(h1, stream, entry, worker))
+            .await?;
     }
     let mut produced = 0u64;
     let announced = source.known_length();
     loop {
-        slot.wait_for(ConnState::Handler, worker.now_s());
+        entry.wait_for(ConnState::Handler, worker.now_s());
         let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-        slot.wait_for(ConnState::Write, worker.now_s());
+        entry.wait_for(ConnState::Write, worker.now_s());
         let chunk = match next {
             None => break,
             Some(Ok(chunk)) => chunk,
             Some(Err(error)) => return Err(blame_source(&*source, error)),
         };
-        produced += push_framed(busy, chunk, framing);
-        busy.out.clear();
+        produced += push_framed(h1, chunk, framing);
+        h1.out.clear();
         if throttled {
-            let input = Rc::clone(&busy.input);
-            let sending = Box::pin(send_throttled(busy, stream, slot, worker));
+            let input = Rc::clone(&h1.input);
+            let sending = Box::pin(send_throttled(h1, stream, entry, worker));
             meanwhile(Some(&mut *source), input, sending).await?;
-        } else if !send_now(busy, stream, &worker.sender)? {
+        } else if !send_now(h1, stream, &worker.sender)? {
             meanwhile(
                 Some(&mut *source),
-                Rc::clone(&busy.input),
-                send_queue(busy, stream, slot, worker),
+                Rc::clone(&h1.input),
+                send_queue(h1, stream, entry, worker),
             )
             .await?;
         }
@@ -322,9 +318,9 @@ async fn send_stream(
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
     if framing == Framing::Chunked {
-        busy.queue.push_bytes(last_chunk(&busy.exchange, &*source));
-        if !send_now(busy, stream, &worker.sender)? {
-            send_queue(busy, stream, slot, worker).await?;
+        h1.queue.push_bytes(last_chunk(&h1.exchange, &*source));
+        if !send_now(h1, stream, &worker.sender)? {
+            send_queue(h1, stream, entry, worker).await?;
         }
     }
     Ok(())
@@ -370,7 +366,7 @@ fn last_chunk(ex: &Exchange, source: &dyn lighty_core::BodyStream) -> Bytes {
 
 /// Queues a piece with its chunk framing; returns the piece's length.
 fn push_framed(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     chunk: Chunk<Rc<lighty_io::file::OpenFile>>,
     framing: Framing,
 ) -> u64 {
@@ -379,29 +375,29 @@ fn push_framed(
         return 0;
     }
     if framing == Framing::Chunked {
-        busy.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
+        h1.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
     }
-    busy.queue.push(chunk);
+    h1.queue.push(chunk);
     if framing == Framing::Chunked {
-        busy.queue.push_bytes(Bytes::from_static(b"\r\n"));
+        h1.queue.push_bytes(Bytes::from_static(b"\r\n"));
     }
     length
 }
 
-/// Decides the framing and writes the head into `busy.out`.
-fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
+/// Decides the framing and writes the head into `h1.out`.
+fn encode_head(h1: &mut H1Exchange, worker: &Worker) -> Framing {
     // The answer, or else the error page that says it had none.
     for _ in 0..2 {
-        let framing = frame(&mut busy.exchange, &mut busy.out);
-        busy.out.clear();
-        let ex = &mut busy.exchange;
+        let framing = frame(&mut h1.exchange, &mut h1.out);
+        h1.out.clear();
+        let ex = &mut h1.exchange;
         let (status, fields) = (ex.response.status, &ex.response.fields);
         let date = worker.date();
         let version = ex.request.version;
-        match encode::encode_head(version, status, fields, Some(&date), &mut busy.out) {
+        match encode::encode_head(version, status, fields, Some(&date), &mut h1.out) {
             Ok(()) => {
-                ex.head_sent = busy.out.len() as u64;
-                trace::response_head(ex, &busy.out);
+                ex.head_sent = h1.out.len() as u64;
+                trace::response_head(ex, &h1.out);
                 return framing;
             }
             // What the configuration says was checked when it was read: text of the request got in.
@@ -416,17 +412,17 @@ fn encode_head(busy: &mut Busy, worker: &Worker) -> Framing {
             }
         }
     }
-    encode_bare_head(busy)
+    encode_bare_head(h1)
 }
 
 /// What is left to say when a field that stands in every answer cannot be written.
-fn encode_bare_head(busy: &mut Busy) -> Framing {
-    busy.out.clear();
-    busy.out.extend_from_slice(
+fn encode_bare_head(h1: &mut H1Exchange) -> Framing {
+    h1.out.clear();
+    h1.out.extend_from_slice(
         b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     );
-    busy.exchange.keep_alive = false;
-    busy.exchange.head_sent = busy.out.len() as u64;
+    h1.exchange.keep_alive = false;
+    h1.exchange.head_sent = h1.out.len() as u64;
     Framing::None
 }
 

@@ -13,9 +13,9 @@ use lighty_io::transport::{Idle, LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
 use super::answer::{Blamed, Rest};
-use super::{Busy, answer, preface};
-use crate::slots::{Limits, Presence, Slot};
-use crate::worker::{Door, Worker};
+use super::{H1Exchange, answer, proxy_header};
+use crate::conn_table::{ConnEntry, Limits, Presence};
+use crate::worker::{ListenerInfo, Worker};
 
 /// One accepted connection.
 pub(crate) struct Conn {
@@ -23,8 +23,8 @@ pub(crate) struct Conn {
     pub peer: Peer,
     /// Text of the client's address; made once, for conditions and logs.
     pub peer_text: Rc<str>,
-    pub slot: Presence,
-    pub door: Rc<Door>,
+    pub entry: Presence,
+    pub listener_info: Rc<ListenerInfo>,
     /// `http` or `https`, at the client's end.
     pub scheme: &'static str,
     /// Name in a certificate of the client that a trusted proxy has verified.
@@ -55,36 +55,36 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
         loop {
             wait_idle(&conn, &worker, ordinal);
             let readable = wait_readable(&conn.stream).await;
-            if readable.is_err() || conn.slot.kicked().is_some() {
+            if readable.is_err() || conn.entry.kicked().is_some() {
                 log_idle_end(&conn, &worker, ordinal);
                 break;
             }
-            let mut busy = worker.take_busy();
-            busy.input.borrow_mut().attach(&conn.stream, &conn.slot);
+            let mut h1 = worker.acquire();
+            h1.input.borrow_mut().attach(&conn.stream, &conn.entry);
             if !prefaced {
-                let reading = Box::pin(preface::read(&mut conn, &mut busy, &worker));
+                let reading = Box::pin(proxy_header::read(&mut conn, &mut h1, &worker));
                 prefaced = panics::catch(reading).await.unwrap_or(false);
             }
             let after = match prefaced {
-                true => panics::catch(burst(&mut busy, &conn, &worker, &mut ordinal)).await,
+                true => panics::catch(serve_pipelined(&mut h1, &conn, &worker, &mut ordinal)).await,
                 false => Ok(After::Close),
             };
             let after = match after {
                 Ok(after) => after,
                 Err(panicked) => {
                     // What it holds may be in the middle of anything: it is not used again.
-                    Box::pin(recover(busy, &conn, &worker, panicked)).await;
+                    Box::pin(recover(h1, &conn, &worker, panicked)).await;
                     break;
                 }
             };
-            busy.input.borrow_mut().detach();
-            worker.give_back(busy);
+            h1.input.borrow_mut().detach();
+            worker.give_back(h1);
             match after {
                 // Where the server stops, what has come meanwhile is still read, and answered.
                 After::Idle => {}
                 After::Linger => {
                     // It still counts, and is among those that make room.
-                    worker.idle(&conn.slot);
+                    worker.idle(&conn.entry);
                     if let Some(stream) = Rc::into_inner(conn.stream) {
                         // Whatever comes of it, the connection is over.
                         let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
@@ -115,18 +115,18 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     if ordinal == 0 {
         let core = &worker.global().core;
         let (idle_s, log_idle) = (core.max_connection_idle_s, core.log_timeouts);
-        conn.slot.limit(Limits { idle_s, log_idle, ..conn.slot.limits() });
+        conn.entry.limit(Limits { idle_s, log_idle, ..conn.entry.limits() });
     }
-    worker.idle(&conn.slot);
-    if conn.slot.is_closing() {
-        conn.slot.close_soon(worker.now_s());
+    worker.idle(&conn.entry);
+    if conn.entry.is_closing() {
+        conn.entry.close_soon(worker.now_s());
     }
 }
 
 /// `debug.log-timeouts`: an idle connection that ends is nothing unusual, so only on request.
 fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
-    let limits = conn.slot.limits();
-    if !limits.log_idle || conn.slot.kicked() != Some(Fault::ClientGone) {
+    let limits = conn.entry.limits();
+    if !limits.log_idle || conn.entry.kicked() != Some(Fault::ClientGone) {
         return;
     }
     let limit = match ordinal {
@@ -141,59 +141,64 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
 /// A request made its task panic: 500, and the connection is over; cut short where an answer had
 /// begun.
 #[cold]
-async fn recover(mut busy: Box<Busy>, conn: &Conn, worker: &Rc<Worker>, panicked: Panicked) {
-    let has_begun = busy.exchange.bytes_sent > 0 || conn.slot.is_writing();
+async fn recover(mut h1: Box<H1Exchange>, conn: &Conn, worker: &Rc<Worker>, panicked: Panicked) {
+    let has_begun = h1.exchange.bytes_sent > 0 || conn.entry.is_writing();
     let recovering = panics::catch(async {
-        busy.queue.clear();
-        busy.exchange.response.tunnel = None;
+        h1.queue.clear();
+        h1.exchange.response.tunnel = None;
         if has_begun {
             // A close in order could be taken for the body's end.
             conn.stream.reset_on_close();
             worker.services.counters.cut.add(1);
-            busy.exchange.fault = Some(Fault::Internal);
-            busy.exchange.log_fault(Fault::Internal, &panicked.0);
-            conclude(&mut busy, worker);
+            h1.exchange.fault = Some(Fault::Internal);
+            h1.exchange.log_fault(Fault::Internal, &panicked.0);
+            conclude(&mut h1, worker);
         } else {
-            busy.exchange.fail_saying(Fault::Internal, &panicked.0);
-            last_word(&mut busy, conn, worker).await;
+            h1.exchange.fail_saying(Fault::Internal, &panicked.0);
+            last_word(&mut h1, conn, worker).await;
         }
     });
     if recovering.await.is_err() {
         conn.stream.reset_on_close();
     }
-    busy.input.borrow_mut().detach();
+    h1.input.borrow_mut().detach();
 }
 
 /// Answers requests until none is pending.
-async fn burst(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, ordinal: &mut u32) -> After {
+async fn serve_pipelined(
+    h1: &mut H1Exchange,
+    conn: &Conn,
+    worker: &Rc<Worker>,
+    ordinal: &mut u32,
+) -> After {
     let mut in_a_row = 0;
     loop {
-        busy.head.begin();
-        let read = std::future::poll_fn(|cx| poll_head(cx, busy, conn, worker)).await;
+        h1.head.begin();
+        let read = std::future::poll_fn(|cx| poll_head(cx, h1, conn, worker)).await;
         match read {
             Read::Request => {}
             Read::Nothing => return After::Idle,
             Read::Gone => return After::Close,
-            Read::Refused(fault) => return refuse(busy, conn, worker, fault).await,
-            Read::TimedOut => return time_out(busy, conn, worker).await,
+            Read::Refused(fault) => return refuse(h1, conn, worker, fault).await,
+            Read::TimedOut => return time_out(h1, conn, worker).await,
         }
         *ordinal += 1;
         in_a_row += 1;
-        conn.slot.wait_for(ConnState::Handler, worker.now_s());
-        conn.slot.is_asked();
-        begin(busy, conn, worker, *ordinal);
-        pipeline::respond(&mut busy.exchange).await;
-        settle(busy, conn);
-        let after = match answer::send_at_once(busy, &conn.stream, &conn.slot, worker) {
-            Ok(Rest::Nothing) if !busy.input.borrow().is_body_unread() => {
-                finish(busy, conn, worker, Ok(()))
+        conn.entry.wait_for(ConnState::Handler, worker.now_s());
+        conn.entry.mark_request_received();
+        begin(h1, conn, worker, *ordinal);
+        pipeline::respond(&mut h1.exchange).await;
+        settle(h1, conn);
+        let after = match answer::send_at_once(h1, &conn.stream, &conn.entry, worker) {
+            Ok(Rest::Nothing) if !h1.input.borrow().is_body_unread() => {
+                finish(h1, conn, worker, Ok(()))
             }
-            rest => Box::pin(answer_and_drain(busy, conn, worker, rest)).await,
+            rest => Box::pin(answer_and_drain(h1, conn, worker, rest)).await,
         };
         if after != After::Idle {
             return after;
         }
-        if busy.input.borrow().pending().is_empty() {
+        if h1.input.borrow().pending().is_empty() {
             return After::Idle;
         }
         if in_a_row >= limits::PIPELINE_BURST_MAX {
@@ -214,16 +219,21 @@ enum Read {
     TimedOut,
 }
 
-fn poll_head(cx: &mut Context<'_>, busy: &mut Busy, conn: &Conn, worker: &Worker) -> Poll<Read> {
+fn poll_head(
+    cx: &mut Context<'_>,
+    h1: &mut H1Exchange,
+    conn: &Conn,
+    worker: &Worker,
+) -> Poll<Read> {
     loop {
-        let mut input = busy.input.borrow_mut();
+        let mut input = h1.input.borrow_mut();
         let pending = input.pending();
         if !pending.is_empty() {
             let rules = &worker.rules;
-            match parse_request(pending, &rules.limits, &rules.options, &mut busy.head) {
+            match parse_request(pending, &rules.limits, &rules.options, &mut h1.head) {
                 Ok(Head::Complete { consumed }) => {
                     input.consume(consumed);
-                    busy.exchange.request.head_bytes = consumed as u64;
+                    h1.exchange.request.head_bytes = consumed as u64;
                     return Poll::Ready(Read::Request);
                 }
                 Ok(Head::Partial) => {}
@@ -236,7 +246,7 @@ fn poll_head(cx: &mut Context<'_>, busy: &mut Busy, conn: &Conn, worker: &Worker
             Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(1..)) => {}
-            Poll::Ready(Ok(0)) if conn.slot.kicked() == Some(Fault::HeadTimeout) => {
+            Poll::Ready(Ok(0)) if conn.entry.kicked() == Some(Fault::HeadTimeout) => {
                 return Poll::Ready(Read::TimedOut);
             }
             Poll::Ready(_) => return Poll::Ready(Read::Gone),
@@ -246,26 +256,26 @@ fn poll_head(cx: &mut Context<'_>, busy: &mut Busy, conn: &Conn, worker: &Worker
 
 /// A part of a head has come.
 fn wait_for_head(conn: &Conn, worker: &Worker) {
-    if conn.slot.state() != ConnState::Head {
+    if conn.entry.state() != ConnState::Head {
         let head_s = worker.global().server.max_head_time_s;
-        conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
-        conn.slot.wait_for(ConnState::Head, worker.now_s());
+        conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
+        conn.entry.wait_for(ConnState::Head, worker.now_s());
     }
 }
 
 /// Turns the parsed head into a request.
-fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
-    let ex = &mut busy.exchange;
-    take_head(ex, &mut busy.head, conn);
+fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
+    let ex = &mut h1.exchange;
+    take_head(ex, &mut h1.head, conn);
     if worker.is_watched {
         let request = &ex.request;
         let method = request.method.map_or("", |method| method.as_str());
-        conn.slot.note(method, &request.authority, &request.target_raw);
+        conn.entry.note(method, &request.authority, &request.target_raw);
     }
     ex.ordinal = ordinal;
     ex.started_us = worker.services.clock.mono_us();
-    ex.keep_alive = busy.head.keep_alive && !conn.slot.is_closing();
-    if busy.head.has_plain_path() {
+    ex.keep_alive = h1.head.keep_alive && !conn.entry.is_closing();
+    if h1.head.has_plain_path() {
         ex.request.path.clear();
         ex.request.path.extend_from_slice(&ex.request.target[..ex.request.path_end]);
     } else {
@@ -284,24 +294,24 @@ fn begin(busy: &mut Busy, conn: &Conn, worker: &Worker, ordinal: u32) {
         // What follows may have been meant for the tunnel that was refused (RFC 9110 section 9.3.6).
         ex.keep_alive = false;
     }
-    if conn.slot.is_new_to(ex.settings.variant.number()) {
-        limit(&conn.slot, core);
+    if conn.entry.is_new_to(ex.settings.variant.number()) {
+        limit(&conn.entry, core);
     }
-    let mut input = busy.input.borrow_mut();
-    input.begin_body(busy.head.framing, busy.head.expect_continue, core.max_request_bytes);
-    let announced = match busy.head.framing {
+    let mut input = h1.input.borrow_mut();
+    input.begin_body(h1.head.framing, h1.head.expect_continue, core.max_request_bytes);
+    let announced = match h1.head.framing {
         BodyFraming::None => return,
         BodyFraming::Length(length) => Some(length),
         BodyFraming::Chunked => None,
     };
     drop(input);
-    let source = Rc::clone(&busy.input);
+    let source = Rc::clone(&h1.input);
     ex.body = RequestBody::incoming(source, announced);
 }
 
 /// The limits of a request's settings hold from now on.
-fn limit(slot: &Slot, core: &CoreSettings) {
-    slot.limit(Limits {
+fn limit(entry: &ConnEntry, core: &CoreSettings) {
+    entry.limit(Limits {
         idle_s: core.max_keep_alive_idle_s,
         log_idle: core.log_timeouts,
         read_idle_s: core.max_read_idle_s,
@@ -309,7 +319,7 @@ fn limit(slot: &Slot, core: &CoreSettings) {
         half_closed_idle_s: core.max_half_closed_idle_s,
         min_read_rate: core.min_read_rate,
         min_write_rate: core.min_write_rate,
-        ..slot.limits()
+        ..entry.limits()
     });
 }
 
@@ -326,10 +336,10 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     std::mem::swap(&mut request.target, &mut head.target);
     take_host(request, head.authority(), conn.scheme);
     take_peer(request, conn);
-    if !Rc::ptr_eq(&request.local_socket, &conn.door.name) {
-        request.local_socket = Rc::clone(&conn.door.name);
+    if !Rc::ptr_eq(&request.local_socket, &conn.listener_info.name) {
+        request.local_socket = Rc::clone(&conn.listener_info.name);
     }
-    request.local_port = conn.door.port;
+    request.local_port = conn.listener_info.port;
     request.upgrade = head.upgrade;
 }
 
@@ -362,72 +372,70 @@ fn take_certificate(ex: &mut Exchange, name: &[u8]) {
 }
 
 /// Decides whether the connection can be used again after the answer.
-fn settle(busy: &mut Busy, conn: &Conn) {
-    let is_too_much = busy.input.borrow().is_body_unread() && !can_drain(busy);
-    if is_too_much || conn.slot.is_closing() {
-        busy.exchange.keep_alive = false;
+fn settle(h1: &mut H1Exchange, conn: &Conn) {
+    let is_too_much = h1.input.borrow().is_body_unread() && !can_drain(h1);
+    if is_too_much || conn.entry.is_closing() {
+        h1.exchange.keep_alive = false;
     }
 }
 
 /// Sends the rest of an answer, and deals with what is unread of the request's body.
 async fn answer_and_drain(
-    busy: &mut Busy,
+    h1: &mut H1Exchange,
     conn: &Conn,
     worker: &Rc<Worker>,
     rest: std::io::Result<Rest>,
 ) -> After {
     let sent = match rest {
-        Ok(rest) => answer::send_rest(rest, busy, &conn.stream, &conn.slot, worker).await,
+        Ok(rest) => answer::send_rest(rest, h1, &conn.stream, &conn.entry, worker).await,
         Err(error) => Err(error),
     };
-    let keep = sent.is_ok() && busy.exchange.keep_alive;
+    let keep = sent.is_ok() && h1.exchange.keep_alive;
     let is_whole = sent.is_ok();
-    let after = finish(busy, conn, worker, sent);
-    if !busy.input.borrow().is_body_unread() || !is_whole {
+    let after = finish(h1, conn, worker, sent);
+    if !h1.input.borrow().is_body_unread() || !is_whole {
         return after;
     }
-    match keep && drain(busy).await {
+    match keep && drain(h1).await {
         true => After::Idle,
         false => After::Linger,
     }
 }
 
 /// The answer is out, or was cut short: counts, logs, forgets.
-fn finish(busy: &mut Busy, conn: &Conn, worker: &Worker, sent: std::io::Result<()>) -> After {
-    busy.exchange.completed = sent.is_ok();
+fn finish(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, sent: std::io::Result<()>) -> After {
+    h1.exchange.completed = sent.is_ok();
     if let Err(error) = &sent {
-        cut(busy, conn, worker, error);
+        cut(h1, conn, worker, error);
     }
-    conclude(busy, worker);
-    let keep = sent.is_ok() && busy.exchange.keep_alive;
-    busy.exchange.clear();
-    busy.queue.clear();
+    conclude(h1, worker);
+    let keep = sent.is_ok() && h1.exchange.keep_alive;
+    h1.exchange.clear();
+    h1.queue.clear();
     match keep {
         true => After::Idle,
-        false if sent.is_ok() && may_send_more(busy, conn) => After::Linger,
+        false if sent.is_ok() && may_send_more(h1, conn) => After::Linger,
         false => After::Close,
     }
 }
 
 /// Whether requests may be on their way behind the last one that is answered: closed with bytes
 /// unread, the connection would be reset, and the answer with it (RFC 9112 section 9.6).
-fn may_send_more(busy: &Busy, conn: &Conn) -> bool {
-    let means_to = busy.head.keep_alive && !conn.slot.is_closing();
-    means_to
-        || !busy.input.borrow().pending().is_empty()
-        || conn.stream.probe() == Idle::Unsolicited
+fn may_send_more(h1: &H1Exchange, conn: &Conn) -> bool {
+    let means_to = h1.head.keep_alive && !conn.entry.is_closing();
+    means_to || !h1.input.borrow().pending().is_empty() || conn.stream.probe() == Idle::Unsolicited
 }
 
 /// Whether the rest of a body that nobody read may be short enough to be dropped.
-fn can_drain(busy: &Busy) -> bool {
-    let input = busy.input.borrow();
+fn can_drain(h1: &H1Exchange) -> bool {
+    let input = h1.input.borrow();
     !input.owes_continue() && input.may_be_dropped()
 }
 
 /// Drops the rest of a body; `false`: it is too long for that, or malformed, or does not come.
-async fn drain(busy: &mut Busy) -> bool {
+async fn drain(h1: &mut H1Exchange) -> bool {
     Box::pin(async {
-        let mut rest = RequestBody::incoming(Rc::clone(&busy.input) as _, None);
+        let mut rest = RequestBody::incoming(Rc::clone(&h1.input) as _, None);
         while let Some(piece) = rest.next().await {
             if piece.is_err() || rest.received() > limits::DRAIN_BYTES_MAX {
                 return false;
@@ -439,13 +447,13 @@ async fn drain(busy: &mut Busy) -> bool {
 }
 
 /// The answer could not be completed.
-fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
+fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.services.counters.cut.add(1);
     let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
     let known = blamed
         .map(|blamed| blamed.fault)
-        .or(busy.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
-    let fault = conn.slot.kicked().or(known).unwrap_or_else(|| match error.kind() {
+        .or(h1.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
+    let fault = conn.entry.kicked().or(known).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         std::io::ErrorKind::BrokenPipe
         | std::io::ErrorKind::ConnectionReset
@@ -453,36 +461,41 @@ fn cut(busy: &mut Busy, conn: &Conn, worker: &Worker, error: &std::io::Error) {
         | std::io::ErrorKind::NotConnected => Fault::ClientGone,
         _ => Fault::DiskError,
     });
-    busy.exchange.fault = Some(fault);
-    busy.exchange.log_fault(fault, &error.to_string());
+    h1.exchange.fault = Some(fault);
+    h1.exchange.log_fault(fault, &error.to_string());
 }
 
 /// Counts and logs an answered request.
-fn conclude(busy: &mut Busy, worker: &Worker) {
+fn conclude(h1: &mut H1Exchange, worker: &Worker) {
     let counters = &worker.services.counters;
     counters.requests.add(1);
-    counters.bytes_out.add(busy.exchange.bytes_sent);
-    counters.bytes_in.add(std::mem::take(&mut busy.input.borrow_mut().received));
-    pipeline::finish(&busy.exchange);
+    counters.bytes_out.add(h1.exchange.bytes_sent);
+    counters.bytes_in.add(std::mem::take(&mut h1.input.borrow_mut().received));
+    pipeline::finish(&h1.exchange);
 }
 
 /// Answers a head that cannot be accepted, and closes: what follows it cannot be trusted.
-async fn refuse(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>, fault: RequestFault) -> After {
+async fn refuse(
+    h1: &mut H1Exchange,
+    conn: &Conn,
+    worker: &Rc<Worker>,
+    fault: RequestFault,
+) -> After {
     worker.services.counters.refused.add(1);
     Box::pin(async {
-        let ex = &mut busy.exchange;
-        take_head(ex, &mut busy.head, conn);
-        note_received(&mut ex.request, busy.input.borrow().pending());
+        let ex = &mut h1.exchange;
+        take_head(ex, &mut h1.head, conn);
+        note_received(&mut ex.request, h1.input.borrow().pending());
         ex.request.version = version_of(&ex.request.line);
         ex.settings = worker.global_rc();
         ex.log(
             Level::Info,
             &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
         );
-        name_protocol(ex, busy.input.borrow().pending(), worker);
-        trace::refused_head(ex, busy.input.borrow().pending());
+        name_protocol(ex, h1.input.borrow().pending(), worker);
+        trace::refused_head(ex, h1.input.borrow().pending());
         ex.fail_status(fault.status());
-        last_word(busy, conn, worker).await;
+        last_word(h1, conn, worker).await;
         After::Linger
     })
     .await
@@ -523,26 +536,26 @@ fn version_of(line: &[u8]) -> Version {
 }
 
 /// The head did not arrive in time.
-async fn time_out(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) -> After {
+async fn time_out(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) -> After {
     Box::pin(async {
-        let ex = &mut busy.exchange;
+        let ex = &mut h1.exchange;
         ex.settings = worker.global_rc();
         take_peer(&mut ex.request, conn);
-        note_received(&mut ex.request, busy.input.borrow().pending());
+        note_received(&mut ex.request, h1.input.borrow().pending());
         ex.fail(Fault::HeadTimeout);
-        last_word(busy, conn, worker).await;
+        last_word(h1, conn, worker).await;
         After::Close
     })
     .await
 }
 
 /// Sends the error answer that ends the connection, and logs it.
-async fn last_word(busy: &mut Busy, conn: &Conn, worker: &Rc<Worker>) {
-    busy.exchange.keep_alive = false;
-    pipeline::complete(&mut busy.exchange).await;
-    let sent = answer::send(busy, &conn.stream, &conn.slot, worker).await;
-    busy.exchange.completed = sent.is_ok();
-    conclude(busy, worker);
-    busy.exchange.clear();
-    busy.queue.clear();
+async fn last_word(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) {
+    h1.exchange.keep_alive = false;
+    pipeline::complete(&mut h1.exchange).await;
+    let sent = answer::send(h1, &conn.stream, &conn.entry, worker).await;
+    h1.exchange.completed = sent.is_ok();
+    conclude(h1, worker);
+    h1.exchange.clear();
+    h1.queue.clear();
 }

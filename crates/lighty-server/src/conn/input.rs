@@ -14,7 +14,7 @@ use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 
-use crate::slots::Slot;
+use crate::conn_table::ConnEntry;
 
 /// Bytes a buffer begins with: a usual request fits.
 const BUFFER_BYTES: usize = 4096;
@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub struct Input {
     clock: Clock,
     stream: Option<Rc<Stream>>,
-    slot: Option<Rc<Slot>>,
+    entry: Option<Rc<ConnEntry>>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -57,7 +57,7 @@ impl Input {
         Self {
             clock,
             stream: None,
-            slot: None,
+            entry: None,
             buffer: Vec::new(),
             start: 0,
             end: 0,
@@ -77,9 +77,9 @@ impl Input {
     }
 
     /// Serves a connection that has become readable.
-    pub fn attach(&mut self, stream: &Rc<Stream>, slot: &Rc<Slot>) {
+    pub fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
         self.stream = Some(Rc::clone(stream));
-        self.slot = Some(Rc::clone(slot));
+        self.entry = Some(Rc::clone(entry));
         self.start = 0;
         self.end = 0;
         self.received = 0;
@@ -93,7 +93,7 @@ impl Input {
     pub fn detach(&mut self) {
         self.gone = None;
         self.stream = None;
-        self.slot = None;
+        self.entry = None;
         if self.buffer.len() > limits::KEPT_BUFFER_BYTES_MAX {
             self.buffer = Vec::new();
         }
@@ -191,20 +191,20 @@ impl Input {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         self.send_continue();
-        if let Some(slot) = &self.slot {
-            slot.wait_for_body(self.now_s());
+        if let Some(entry) = &self.entry {
+            entry.wait_for_body(self.now_s());
         }
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
             Err(_) => return Poll::Ready(Err(BodyFault::Disconnected)),
         };
-        if let Some(slot) = &self.slot {
-            slot.progress.set(slot.progress.get() + count as u64);
+        if let Some(entry) = &self.entry {
+            entry.progress.set(entry.progress.get() + count as u64);
         }
         if count > 0 {
             return Poll::Ready(Ok(()));
         }
-        let fault = match self.slot.as_ref().and_then(|s| s.kicked()) {
+        let fault = match self.entry.as_ref().and_then(|s| s.kicked()) {
             Some(Fault::ReadTimeout) => BodyFault::ReadTimeout,
             Some(Fault::ReadRate) => BodyFault::ReadRate,
             _ => BodyFault::Disconnected,
@@ -303,7 +303,7 @@ impl ClientLink for Input {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(stream) = &self.stream else { return Poll::Ready(Fault::ClientGone) };
         let gone = self.gone.get_or_insert_with(|| {
-            let limit_s = self.slot.as_ref().map_or(0, |slot| slot.limits().half_closed_idle_s);
+            let limit_s = self.entry.as_ref().map_or(0, |entry| entry.limits().half_closed_idle_s);
             Gone::Awaited(Box::pin(wait_until_gone(Rc::clone(stream), limit_s)))
         });
         // A page, and the program in it, may both ask.
@@ -324,8 +324,8 @@ impl ClientLink for Input {
     }
 
     fn rests(&mut self) {
-        if let Some(slot) = &self.slot {
-            slot.stop_waiting_for_body(self.now_s());
+        if let Some(entry) = &self.entry {
+            entry.stop_waiting_for_body(self.now_s());
         }
     }
 }
@@ -364,7 +364,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::slots::Slots;
+    use crate::conn_table::ConnTable;
     use lighty_core::board::ConnState;
 
     #[tokio::test]
@@ -374,14 +374,14 @@ mod tests {
         let clock = Clock::manual(0);
         let mut input = Input::new(clock.clone());
         let begun_s = input.now_s();
-        let slot = Slots::default().enter(stream.kick_handle(), "".into(), begun_s);
-        input.attach(&stream, &slot);
+        let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
+        input.attach(&stream, &entry);
         input.begin_body(BodyFraming::Length(5), false, 0);
-        slot.wait_for(ConnState::Handler, begun_s);
+        entry.wait_for(ConnState::Handler, begun_s);
         // The request waits for its turn somewhere, and only then somebody wants its body.
         clock.advance(Duration::from_secs(100));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(input.poll_piece(&mut cx).is_pending());
-        assert_eq!((slot.state(), slot.since_s()), (ConnState::Body, begun_s + 100));
+        assert_eq!((entry.state(), entry.since_s()), (ConnState::Body, begun_s + 100));
     }
 }

@@ -1,12 +1,13 @@
 //! A connection's life: idle without a buffer, busy with one, closed.
 //!
-//! `h1` is the loop over requests, `preface` what may come before them, `input` reads heads and bodies, `answer` frames and sends.
+//! `h1` is the loop over requests, `proxy_header` what may come before them, `input` reads heads and
+//! bodies, `answer` frames and sends.
 
 pub(crate) mod answer;
 pub(crate) mod h1;
 pub(crate) mod input;
 mod meanwhile;
-pub(crate) mod preface;
+pub(crate) mod proxy_header;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ use lighty_wire::http1::RequestHead;
 
 /// Everything that a connection needs while it is busy. Pooled per worker: an idle connection
 /// holds none of it.
-pub struct Busy {
+pub struct H1Exchange {
     /// Reads from the client; shared with the request body that a handler reads.
     pub input: Rc<RefCell<input::Input>>,
     /// The parsed head, before it becomes a request.

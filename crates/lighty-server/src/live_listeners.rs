@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Counts the listeners of all workers that accept connections. Clones count together.
 #[derive(Clone, Default)]
-pub struct Hearing(Arc<Shared>);
+pub struct LiveListeners(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -20,13 +20,13 @@ struct Shared {
 }
 
 /// A listener that accepts connections for as long as this is held.
-pub struct Ear(Hearing);
+pub struct ListenerGuard(LiveListeners);
 
-impl Hearing {
+impl LiveListeners {
     /// One more listener.
-    pub fn ear(&self) -> Ear {
+    pub fn guard(&self) -> ListenerGuard {
         self.0.ears.fetch_add(1, Ordering::Relaxed);
-        Ear(self.clone())
+        ListenerGuard(self.clone())
     }
 
     /// A worker has ended though nobody told it to.
@@ -47,7 +47,7 @@ impl Hearing {
     }
 }
 
-impl Drop for Ear {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
         let shared = &self.0.0;
         if shared.ears.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -62,9 +62,9 @@ mod tests {
 
     #[tokio::test]
     async fn it_ends_with_the_last_ear() {
-        let hearing = Hearing::default();
-        let (one, two) = (hearing.ear(), hearing.ear());
-        let mut ends = Box::pin(hearing.ends());
+        let live_listeners = LiveListeners::default();
+        let (one, two) = (live_listeners.guard(), live_listeners.guard());
+        let mut ends = Box::pin(live_listeners.ends());
         drop(two);
         tokio::select! {
             biased;

@@ -2,7 +2,7 @@
 //!
 //! No timer is armed per request: a connection writes down what it waits for and since when, and
 //! the sweep, once a second, ends those that waited too long. Ending is a `shutdown` of the
-//! socket: the connection's own task wakes, finds the reason in its slot, and answers or closes.
+//! socket: the connection's own task wakes, finds the reason in its entry, and answers or closes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -44,7 +44,7 @@ const HALF_HEAD_S: u32 = 2;
 const RATE_GRACE_S: u32 = 10;
 
 /// One connection's entry.
-pub struct Slot {
+pub struct ConnEntry {
     kick: Kick,
     state: Cell<ConnState>,
     since_s: Cell<u32>,
@@ -77,7 +77,7 @@ pub struct Asked {
     pub target: Vec<u8>,
 }
 
-impl Slot {
+impl ConnEntry {
     /// Says what the connection waits for from now on.
     pub fn wait_for(&self, state: ConnState, now_s: u32) {
         self.state.set(state);
@@ -174,7 +174,7 @@ impl Slot {
     }
 
     /// A request has come.
-    pub fn is_asked(&self) {
+    pub fn mark_request_received(&self) {
         self.fresh.set(false);
     }
 
@@ -266,44 +266,44 @@ impl Slot {
 /// A connection's place in its worker's table: dropping it gives the place up, however the
 /// connection ends.
 pub(crate) struct Presence {
-    slot: Rc<Slot>,
+    entry: Rc<ConnEntry>,
     worker: Rc<Worker>,
 }
 
 impl Presence {
-    /// For a slot that was just entered.
-    pub(crate) fn new(slot: Rc<Slot>, worker: &Rc<Worker>) -> Self {
-        Self { slot, worker: Rc::clone(worker) }
+    /// For an entry that was just entered.
+    pub(crate) fn new(entry: Rc<ConnEntry>, worker: &Rc<Worker>) -> Self {
+        Self { entry, worker: Rc::clone(worker) }
     }
 }
 
 impl std::ops::Deref for Presence {
-    type Target = Rc<Slot>;
+    type Target = Rc<ConnEntry>;
 
-    fn deref(&self) -> &Rc<Slot> {
-        &self.slot
+    fn deref(&self) -> &Rc<ConnEntry> {
+        &self.entry
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.worker.leave(&self.slot);
+        self.worker.leave(&self.entry);
     }
 }
 
 /// The table of a worker's connections.
 #[derive(Default)]
-pub struct Slots {
-    table: RefCell<Vec<Option<Rc<Slot>>>>,
+pub struct ConnTable {
+    table: RefCell<Vec<Option<Rc<ConnEntry>>>>,
     free: RefCell<Vec<usize>>,
     open: Cell<usize>,
     idle_order: Cell<u64>,
 }
 
-impl Slots {
+impl ConnTable {
     /// Enters a connection.
-    pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<Slot> {
-        let slot = Rc::new(Slot {
+    pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<ConnEntry> {
+        let entry = Rc::new(ConnEntry {
             kick,
             state: Cell::new(ConnState::Idle),
             since_s: Cell::new(now_s),
@@ -326,24 +326,24 @@ impl Slots {
             table.push(None);
             table.len() - 1
         });
-        slot.index.set(index);
-        table[index] = Some(Rc::clone(&slot));
+        entry.index.set(index);
+        table[index] = Some(Rc::clone(&entry));
         self.open.set(self.open.get() + 1);
-        slot
+        entry
     }
 
     /// Removes a connection.
-    pub fn leave(&self, slot: &Slot) {
-        let index = slot.index.get();
+    pub fn leave(&self, entry: &ConnEntry) {
+        let index = entry.index.get();
         self.table.borrow_mut()[index] = None;
         self.free.borrow_mut().push(index);
         self.open.set(self.open.get() - 1);
     }
 
     /// A connection waits for a request from now on.
-    pub fn wait_idle(&self, slot: &Slot, now_s: u32) {
-        slot.idle_order.set(self.next_idle_order());
-        slot.wait_for(ConnState::Idle, now_s);
+    pub fn wait_idle(&self, entry: &ConnEntry, now_s: u32) {
+        entry.idle_order.set(self.next_idle_order());
+        entry.wait_for(ConnState::Idle, now_s);
     }
 
     fn next_idle_order(&self) -> u64 {
@@ -362,16 +362,16 @@ impl Slots {
     }
 
     /// Calls `see` with each open connection.
-    pub fn for_each(&self, see: impl FnMut(&Slot)) {
-        self.table.borrow().iter().flatten().map(|slot| &**slot).for_each(see);
+    pub fn for_each(&self, see: impl FnMut(&ConnEntry)) {
+        self.table.borrow().iter().flatten().map(|entry| &**entry).for_each(see);
     }
 
     /// Once a second: ends connections whose wait exceeded its limit. Calls `report` for each.
     pub fn sweep(&self, now_s: u32, mut report: impl FnMut(ConnState, Fault)) {
-        for slot in self.table.borrow().iter().flatten() {
-            if let Some(fault) = slot.overdue(now_s) {
-                report(slot.state.get(), fault);
-                slot.kick_out(fault);
+        for entry in self.table.borrow().iter().flatten() {
+            if let Some(fault) = entry.overdue(now_s) {
+                report(entry.state.get(), fault);
+                entry.kick_out(fault);
             }
         }
     }
@@ -380,7 +380,7 @@ impl Slots {
     /// last. Returns how many were told to close.
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
-        let mut idle: Vec<&Rc<Slot>> = table
+        let mut idle: Vec<&Rc<ConnEntry>> = table
             .iter()
             .flatten()
             .filter(|s| s.state.get() == ConnState::Idle && !s.closing.get())
@@ -390,12 +390,12 @@ impl Slots {
         }
         let count = count.min(idle.len());
         if count < idle.len() {
-            let order = |s: &&Rc<Slot>| (s.is_newcomer(now_s), s.idle_order.get());
+            let order = |s: &&Rc<ConnEntry>| (s.is_newcomer(now_s), s.idle_order.get());
             idle.select_nth_unstable_by_key(count - 1, order);
         }
-        for slot in &idle[..count] {
-            slot.closing.set(true);
-            slot.kick.kick(KickHow::Both);
+        for entry in &idle[..count] {
+            entry.closing.set(true);
+            entry.kick.kick(KickHow::Both);
         }
         count
     }
@@ -404,17 +404,17 @@ impl Slots {
     /// answered 408, the longest-waiting first.
     fn reap_half_heads(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
-        let mut slow: Vec<&Rc<Slot>> =
+        let mut slow: Vec<&Rc<ConnEntry>> =
             table.iter().flatten().filter(|s| s.is_slow(now_s)).collect();
         let count = count.min(slow.len());
-        slow.sort_unstable_by_key(|slot| slot.since_s.get());
-        slow[..count].iter().for_each(|slot| slot.kick_out(Fault::HeadTimeout));
+        slow.sort_unstable_by_key(|entry| entry.since_s.get());
+        slow[..count].iter().for_each(|entry| entry.kick_out(Fault::HeadTimeout));
         count
     }
 
     /// For a graceful stop: idle connections close now, the others after their answer.
     pub fn close_when_idle(&self, now_s: u32) {
-        self.for_each(|slot| slot.close_soon(now_s));
+        self.for_each(|entry| entry.close_soon(now_s));
     }
 }
 
@@ -429,9 +429,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
         runtime.expect("a runtime").block_on(async {
             let (one, _other) = UnixStream::pair().expect("a pair");
-            let slots = Slots::default();
-            let silent = slots.enter(Stream::from(one).kick_handle(), "".into(), 10);
-            slots.close_when_idle(15);
+            let conns = ConnTable::default();
+            let silent = conns.enter(Stream::from(one).kick_handle(), "".into(), 10);
+            conns.close_when_idle(15);
             assert_eq!(silent.overdue(16), None);
             assert_eq!(silent.overdue(17), Some(Fault::ClientGone));
         });
@@ -443,18 +443,18 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let (one, other) = UnixStream::pair().expect("a pair");
             let (one, other) = (Stream::from(one), Stream::from(other));
-            let slots = Slots::default();
-            let first = slots.enter(one.kick_handle(), "".into(), 10);
-            let second = slots.enter(other.kick_handle(), "".into(), 10);
+            let conns = ConnTable::default();
+            let first = conns.enter(one.kick_handle(), "".into(), 10);
+            let second = conns.enter(other.kick_handle(), "".into(), 10);
             second.wait_for(ConnState::Head, 11);
             first.wait_for(ConnState::Head, 10);
-            assert_eq!(slots.reap(2, 11), 0, "both may still be on their way");
-            assert_eq!(slots.reap(2, 12), 1);
+            assert_eq!(conns.reap(2, 11), 0, "both may still be on their way");
+            assert_eq!(conns.reap(2, 12), 1);
             assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
             first.wait_for(ConnState::Idle, 12);
-            assert_eq!(slots.reap(2, 20), 1, "an idle one goes before");
+            assert_eq!(conns.reap(2, 20), 1, "an idle one goes before");
             assert_eq!(second.kicked(), None);
-            assert_eq!(slots.reap(2, 20), 1);
+            assert_eq!(conns.reap(2, 20), 1);
             assert_eq!(second.kicked(), Some(Fault::HeadTimeout));
         });
     }
@@ -466,15 +466,15 @@ mod tests {
             for (now_s, newcomer_stays) in [(11, true), (12, false)] {
                 let (one, other) = UnixStream::pair().expect("a pair");
                 let (one, other) = (Stream::from(one), Stream::from(other));
-                let slots = Slots::default();
-                let newcomer = slots.enter(one.kick_handle(), "".into(), 10);
-                let asked = slots.enter(other.kick_handle(), "".into(), 10);
-                asked.is_asked();
-                slots.wait_idle(&asked, 10);
-                assert_eq!(slots.reap(1, now_s), 1);
+                let conns = ConnTable::default();
+                let newcomer = conns.enter(one.kick_handle(), "".into(), 10);
+                let asked = conns.enter(other.kick_handle(), "".into(), 10);
+                asked.mark_request_received();
+                conns.wait_idle(&asked, 10);
+                assert_eq!(conns.reap(1, now_s), 1);
                 assert_eq!(asked.is_closing(), newcomer_stays);
                 assert_eq!(newcomer.is_closing(), !newcomer_stays);
-                assert_eq!(slots.reap(2, now_s), 1, "the other one, where nothing else is left");
+                assert_eq!(conns.reap(2, now_s), 1, "the other one, where nothing else is left");
             }
         });
     }
@@ -482,20 +482,20 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
         let (one, _other) = UnixStream::pair().expect("a pair");
-        let slot = Slots::default().enter(Stream::from(one).kick_handle(), "".into(), 0);
-        slot.limit(Limits { write_idle_s: 5, min_read_rate: 100, ..Limits::default() });
+        let entry = ConnTable::default().enter(Stream::from(one).kick_handle(), "".into(), 0);
+        entry.limit(Limits { write_idle_s: 5, min_read_rate: 100, ..Limits::default() });
         let overdue_after = |seconds: u32, bytes_each: u64| {
-            slot.wait_for(ConnState::Write, 0);
-            slot.wait_for_body(0);
+            entry.wait_for(ConnState::Write, 0);
+            entry.wait_for_body(0);
             (1..=seconds).find_map(|now_s| {
-                slot.progress.set(slot.progress.get() + bytes_each);
-                slot.overdue(now_s).map(|fault| (now_s, fault))
+                entry.progress.set(entry.progress.get() + bytes_each);
+                entry.overdue(now_s).map(|fault| (now_s, fault))
             })
         };
         assert_eq!(overdue_after(60, 0), Some((5, Fault::WriteTimeout)));
         assert_eq!(overdue_after(60, 99), Some((RATE_GRACE_S, Fault::ReadRate)));
         assert_eq!(overdue_after(60, 100), None);
-        slot.stop_waiting_for_body(60);
-        assert_eq!(slot.state(), ConnState::Write, "the limits of writing go on");
+        entry.stop_waiting_for_body(60);
+        assert_eq!(entry.state(), ConnState::Write, "the limits of writing go on");
     }
 }

@@ -9,17 +9,17 @@ use lighty_io::transport::Peer;
 use lighty_modules::extforward::ExtforwardSettings;
 use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX};
 
-use super::Busy;
+use super::H1Exchange;
 use super::h1::{Conn, take_peer};
-use crate::slots::Limits;
+use crate::conn_table::Limits;
 use crate::worker::Worker;
 
 /// Reads the header, if one is expected, and takes what it says into `conn`; `false`: the
 /// connection is over, and the log says why.
-pub(crate) async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> bool {
-    let ex = &mut busy.exchange;
+pub(crate) async fn read(conn: &mut Conn, h1: &mut H1Exchange, worker: &Worker) -> bool {
+    let ex = &mut h1.exchange;
     take_peer(&mut ex.request, conn);
-    ex.request.local_socket = Rc::clone(&conn.door.name);
+    ex.request.local_socket = Rc::clone(&conn.listener_info.name);
     ex.resolve_settings();
     let settings = Rc::clone(&ex.settings);
     let own = settings.module::<ExtforwardSettings>();
@@ -31,20 +31,20 @@ pub(crate) async fn read(conn: &mut Conn, busy: &mut Busy, worker: &Worker) -> b
         return false;
     }
     let head_s = worker.global().server.max_head_time_s;
-    conn.slot.limit(Limits { head_s, ..conn.slot.limits() });
-    conn.slot.wait_for(ConnState::Head, worker.now_s());
-    let taken = wait(conn, busy, own.takes_certificates()).await;
+    conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
+    conn.entry.wait_for(ConnState::Head, worker.now_s());
+    let taken = wait(conn, h1, own.takes_certificates()).await;
     if let Err(why) = &taken {
-        let late = conn.slot.kicked().map(|_| "server.max-head-time ran out");
+        let late = conn.entry.kicked().map(|_| "server.max-head-time ran out");
         log(conn, worker, &format!("extforward.hap-PROXY: {}", late.unwrap_or(*why)));
     }
     taken.is_ok()
 }
 
-async fn wait(conn: &mut Conn, busy: &mut Busy, verify: bool) -> Result<(), &'static str> {
+async fn wait(conn: &mut Conn, h1: &mut H1Exchange, verify: bool) -> Result<(), &'static str> {
     loop {
         {
-            let mut input = busy.input.borrow_mut();
+            let mut input = h1.input.borrow_mut();
             match proxy_protocol::parse(input.pending(), V2_BYTES_MAX) {
                 Err(fault) => return Err(fault.words()),
                 Ok(Parsed::Complete { consumed, header }) => {
@@ -56,7 +56,7 @@ async fn wait(conn: &mut Conn, busy: &mut Busy, verify: bool) -> Result<(), &'st
             }
         }
         let most = limits::HEAD_BYTES_MAX + 1;
-        let filled = std::future::poll_fn(|cx| busy.input.borrow_mut().poll_fill(cx, most)).await;
+        let filled = std::future::poll_fn(|cx| h1.input.borrow_mut().poll_fill(cx, most)).await;
         if !filled.is_ok_and(|count| count > 0) {
             return Err("the connection ended before its header");
         }

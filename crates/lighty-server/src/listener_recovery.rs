@@ -17,9 +17,9 @@ const MEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a listener has been mended since it accepted a connection.
 #[derive(Default)]
-pub(crate) struct Mends(u32);
+pub(crate) struct ListenerRecovery(u32);
 
-impl Mends {
+impl ListenerRecovery {
     /// A connection was accepted: all is well.
     pub(crate) fn start_anew(&mut self) {
         self.0 = 0;

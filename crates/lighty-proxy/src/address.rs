@@ -140,7 +140,7 @@ impl Address {
         self.open() < self.spec.connections_max
     }
 
-    /// Takes a place among the connections, if there is one.
+    /// Takes a permit for one of the connections, if there is one.
     pub(crate) fn try_open(&self) -> bool {
         let limit = self.spec.connections_max;
         let more = |open: u32| (open < limit).then(|| open + 1);

@@ -6,12 +6,12 @@
 //! connection is a session over a codec of lighty-wire; this crate holds no protocol's bytes.
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
-//! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `seat` and
+//! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `checkout` and
 //! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`,
-//! `listen_queue`, `health` (what is shared) · [`registry`], `keeper`, [`configured`] (who cares for it) · `balance` (the
+//! `listen_queue`, `health` (what is shared) · [`registry`], `supervisor`, [`configured`] (who cares for it) · `balance` (the
 //! choice, one file each) · `session` (what is spoken, one file each) ·
-//! `courier` (the way there and back) · `reply`, `mapping`, `download` (the answer) ·
-//! `turn` (what an answer asks for in its place) · `sticky`, `greeting` ·
+//! `upstream_call` (the way there and back) · `reply`, `mapping`, `upstream_body` (the answer) ·
+//! `internal_redirect` (what an answer asks for in its place) · `sticky`, `proxy_header` ·
 //! `spool` (bodies that wait on disk) · [`raw`] (connections that are no requests) · [`stats`] (what
 //! all this came to).
 #![forbid(unsafe_code)]
@@ -19,26 +19,24 @@
 mod address;
 mod backlog;
 mod balance;
+mod checkout;
 pub mod configured;
-mod courier;
 mod deadline;
 pub mod directives;
-mod download;
-mod errand;
-mod greeting;
 mod health;
-mod keeper;
+mod internal_redirect;
 mod listen_queue;
 pub mod local;
 mod mapping;
 mod names;
 mod pool;
 pub mod proxy;
+mod proxy_header;
 pub mod raw;
 pub mod registry;
+mod replayable_body;
 mod reply;
 mod script;
-mod seat;
 mod serve;
 mod session;
 pub mod settings;
@@ -46,6 +44,8 @@ pub mod spec;
 mod spool;
 pub mod stats;
 mod sticky;
-mod turn;
-mod upload;
+mod supervisor;
 mod upstream;
+mod upstream_body;
+mod upstream_call;
+mod upstream_request;

@@ -14,14 +14,14 @@ use lighty_io::panics;
 use lighty_io::ticks::Ticks;
 
 use crate::balance::Choice;
-use crate::courier::Courier;
 use crate::deadline::Deadlines;
 use crate::health::passive::Change;
 use crate::listen_queue;
-use crate::pool::{Place, Pool};
+use crate::pool::{ConnPermit, Pool};
 use crate::registry::Registry;
 use crate::spec::{Protocol, UpstreamSpec};
 use crate::upstream::Upstream;
+use crate::upstream_call::UpstreamCall;
 
 /// Bytes of a buffer into which bodies are read.
 pub const PIECE_BYTES: usize = 64 * 1024;
@@ -45,7 +45,7 @@ pub struct Local {
     /// By the address of the spec, which the settings keep alive.
     known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
-    couriers: RefCell<HashMap<Protocol, Vec<Box<Courier>>, foldhash::fast::RandomState>>,
+    couriers: RefCell<HashMap<Protocol, Vec<Box<UpstreamCall>>, foldhash::fast::RandomState>>,
     random: Cell<u64>,
     log: Log,
 }
@@ -136,34 +136,34 @@ impl Local {
     }
 
     /// What carries a request over a protocol: from the pool, or new.
-    pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<Courier> {
+    pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<UpstreamCall> {
         let kept = self.couriers.borrow_mut().get_mut(protocol).and_then(Vec::pop);
-        kept.unwrap_or_else(|| Box::new(Courier::new(protocol, &self.deadlines)))
+        kept.unwrap_or_else(|| Box::new(UpstreamCall::new(protocol, &self.deadlines)))
     }
 
     /// Back to the pool.
-    pub(crate) fn give_back(&self, mut courier: Box<Courier>, protocol: &Protocol) {
-        courier.clear();
+    pub(crate) fn give_back(&self, mut call: Box<UpstreamCall>, protocol: &Protocol) {
+        call.clear();
         let mut couriers = self.couriers.borrow_mut();
         match couriers.get_mut(protocol) {
-            Some(kept) if kept.len() < COURIERS_KEPT_MAX => kept.push(courier),
+            Some(kept) if kept.len() < COURIERS_KEPT_MAX => kept.push(call),
             Some(_) => {}
             None => {
-                couriers.insert(protocol.clone(), vec![courier]);
+                couriers.insert(protocol.clone(), vec![call]);
             }
         }
     }
 
     /// Writes what a backend wants to have in the error log.
-    pub(crate) fn hear(&self, place: &Place, courier: &mut Courier) {
-        let said = courier.session.take_said();
+    pub(crate) fn hear(&self, permit: &ConnPermit, call: &mut UpstreamCall) {
+        let said = call.session.take_said();
         if said.is_empty() {
             return;
         }
-        let share_kbytes = courier.error_kbytes_max;
-        let errors = courier.errors.get_or_insert_with(|| {
-            let name = &place.upstream.spec.name;
-            let who = format!("{name}, backend {}", place.address.spec.text);
+        let share_kbytes = call.error_kbytes_max;
+        let errors = call.errors.get_or_insert_with(|| {
+            let name = &permit.upstream.spec.name;
+            let who = format!("{name}, backend {}", permit.address.spec.text);
             let (log, clock) = (self.log.clone(), self.clock.clone());
             Box::new(ErrorOutput::new(log, clock, who, share_kbytes))
         });
@@ -173,23 +173,23 @@ impl Local {
     }
 
     /// A request that began at an address was answered; a come-back is worth a line in the log.
-    pub(crate) fn note_success(&self, place: &Place, began_ms: u64) {
+    pub(crate) fn note_success(&self, permit: &ConnPermit, began_ms: u64) {
         let now_ms = self.clock.mono_ms();
-        place.address.answered(now_ms);
-        if place.upstream.succeeded(&place.address, began_ms, now_ms) == Change::CameBack {
-            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
-            place.address.set_trouble(None);
+        permit.address.answered(now_ms);
+        if permit.upstream.succeeded(&permit.address, began_ms, now_ms) == Change::CameBack {
+            let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
+            permit.address.set_trouble(None);
             self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
         }
     }
 
     /// An address refused, or failed in a way that is its own fault.
-    pub(crate) fn note_failure(&self, place: &Place, began_ms: u64, words: &str) {
+    pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, words: &str) {
         let now_ms = self.clock.mono_ms();
-        let change = place.upstream.failed(&place.address, began_ms, now_ms);
+        let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
         if let Change::WentDown { until_ms } = change {
-            let (name, text) = (&place.upstream.spec.name, &place.address.spec.text);
-            place.address.set_trouble(Some(words));
+            let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
+            permit.address.set_trouble(Some(words));
             let for_ms = until_ms.saturating_sub(now_ms);
             let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
             self.say(Level::Error, &message);

@@ -20,17 +20,17 @@ use crate::upstream::Upstream;
 /// before ours, and a request takes time to get there.
 const EARLY_MS: u64 = 1000;
 
-/// A place among the connections of an address. Giving it up lets the next request in.
-pub struct Place {
+/// A permit for one of the connections of an address. Giving it up lets the next request in.
+pub struct ConnPermit {
     pub upstream: Arc<Upstream>,
     pub address: Arc<Address>,
     resting: bool,
 }
 
-impl Place {
+impl ConnPermit {
     /// Takes a place, if there is one.
-    pub fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<Place> {
-        address.try_open().then(|| Place {
+    pub fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<ConnPermit> {
+        address.try_open().then(|| ConnPermit {
             upstream: Arc::clone(upstream),
             address: Arc::clone(address),
             resting: false,
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnPermit {
     fn drop(&mut self) {
         if self.resting {
             self.wake();
@@ -68,7 +68,7 @@ pub struct Connection {
     /// `None` for what is no request. Given up before the stream is.
     standing: Option<Standing>,
     pub stream: Rc<Stream>,
-    pub place: Place,
+    pub permit: ConnPermit,
     /// When it was made; monotonic milliseconds.
     pub made_ms: u64,
     /// Requests it has carried, the present one included.
@@ -82,13 +82,13 @@ impl Connection {
     /// A connection that was just made, for its first request.
     pub(crate) fn new(
         stream: Stream,
-        place: Place,
+        permit: ConnPermit,
         standing: Option<Standing>,
         now_ms: u64,
     ) -> Self {
-        let idle_ms = place.upstream.spec.pool.idle_ms;
+        let idle_ms = permit.upstream.spec.pool.idle_ms;
         let stream = Rc::new(stream);
-        Self { standing, stream, place, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
+        Self { standing, stream, permit, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
     }
 
     /// An answer came. A backend may say how long it keeps the connection: its end is not waited
@@ -97,7 +97,7 @@ impl Connection {
         if let Some(standing) = &mut self.standing {
             standing.answered();
         }
-        let spec = &self.place.upstream.spec;
+        let spec = &self.permit.upstream.spec;
         let told = answer.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
         if let (Some(timeout_s), Protocol::Http { .. }) = (told, &spec.protocol) {
             let most_ms = timeout_s.saturating_mul(1000);
@@ -112,7 +112,7 @@ impl Connection {
     }
 
     fn is_worn_out(&self, now_ms: u64) -> bool {
-        let pool = &self.place.upstream.spec.pool;
+        let pool = &self.permit.upstream.spec.pool;
         let age = now_ms.saturating_sub(self.made_ms);
         self.requests >= pool.requests_max || (pool.lifetime_ms > 0 && age >= pool.lifetime_ms)
     }
@@ -158,7 +158,7 @@ impl Pool {
             let mut connection = self.idle.borrow_mut().get_mut(&address.id)?.pop_if(recent)?;
             let is_over = connection.has_rested_enough(now_ms) || connection.is_worn_out(now_ms);
             if !is_over && connection.stream.is_idle_alive() {
-                connection.place.wake();
+                connection.permit.wake();
                 connection.requests += 1;
                 return Some(connection);
             }
@@ -166,53 +166,54 @@ impl Pool {
     }
 
     /// The place of the connection that rested longest, which is ended.
-    pub fn take_place(&self, address: &Address) -> Option<Place> {
+    pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
         let mut idle = self.idle.borrow_mut();
         let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
-        let mut place = resting.remove(0).place;
-        place.wake();
-        Some(place)
+        let mut permit = resting.remove(0).permit;
+        permit.wake();
+        Some(permit)
     }
 
     /// For a connection that is about to be made: idle ones make room where the backend may have
     /// no process for it.
-    pub(crate) fn stand_in_line(&self, place: &Place) -> Standing {
-        let queue = &place.address.queue;
+    pub(crate) fn stand_in_line(&self, permit: &ConnPermit) -> Standing {
+        let queue = &permit.address.queue;
         let (standing, doubts) = queue.enter(self.clock.mono_ms());
         if doubts {
-            self.watch(place);
+            self.watch(permit);
         }
         standing
     }
 
-    fn watch(&self, place: &Place) {
-        let (queue, clock) = (Arc::clone(&place.address.queue), self.clock.clone());
+    fn watch(&self, permit: &ConnPermit) {
+        let (queue, clock) = (Arc::clone(&permit.address.queue), self.clock.clone());
         panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
     }
 
     /// A request is over and its connection sound: it rests, or ends where a rule says so, where
     /// another worker's request waits for its place, or one may wait for its process.
     pub fn give(&self, mut connection: Connection, now_ms: u64) {
-        let place = &connection.place;
-        let spec = &place.upstream.spec.pool;
-        if connection.is_worn_out(now_ms) || place.address.idle() >= spec.idle_max {
+        let permit = &connection.permit;
+        let spec = &permit.upstream.spec.pool;
+        if connection.is_worn_out(now_ms) || permit.address.idle() >= spec.idle_max {
             return;
         }
         if !connection.standing.as_ref().is_some_and(Standing::holds) {
             return;
         }
-        match connection.place.rest(now_ms) {
+        match connection.permit.rest(now_ms) {
             Rest::Yes => {}
-            Rest::InDoubt => self.watch(&connection.place),
+            Rest::InDoubt => self.watch(&connection.permit),
             Rest::No => return,
         }
-        let place = &connection.place;
-        if place.upstream.backlog.call_from(self.worker) == Call::Other && !place.address.has_room()
+        let permit = &connection.permit;
+        if permit.upstream.backlog.call_from(self.worker) == Call::Other
+            && !permit.address.has_room()
         {
             return;
         }
         connection.idle_since_ms = now_ms;
-        let id = connection.place.address.id;
+        let id = connection.permit.address.id;
         self.idle.borrow_mut().entry(id).or_default().push(connection);
     }
 
@@ -236,9 +237,9 @@ impl Pool {
     pub fn end_surplus(&self) {
         let mut ended = Vec::new();
         for resting in self.idle.borrow_mut().values_mut() {
-            let has_surplus = |c: &Connection| c.place.address.queue.has_surplus();
+            let has_surplus = |c: &Connection| c.permit.address.queue.has_surplus();
             while resting.first().is_some_and(has_surplus) {
-                if !resting[0].place.address.queue.claim_surplus() {
+                if !resting[0].permit.address.queue.claim_surplus() {
                     break;
                 }
                 ended.push(resting.remove(0));
@@ -250,9 +251,9 @@ impl Pool {
     /// Lets one idle connection of an upstream go, whose place another worker's request waits for.
     pub fn reclaim(&self, upstream: &Upstream) {
         let mut idle = self.idle.borrow_mut();
-        let of_upstream = |c: &Connection| std::ptr::eq(&*c.place.upstream, upstream);
+        let of_upstream = |c: &Connection| std::ptr::eq(&*c.permit.upstream, upstream);
         let found = idle.values_mut().find_map(|resting| {
-            let at = resting.iter().position(|c| of_upstream(c) && !c.place.address.has_room())?;
+            let at = resting.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
             Some(resting.remove(at))
         });
         drop(idle);

@@ -14,11 +14,11 @@ use lighty_io::transport::{Peer, Stream};
 
 use crate::address::AddressId;
 use crate::balance::Key;
-use crate::greeting;
+use crate::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
 use crate::local::Local;
-use crate::pool::{Connection, Place};
+use crate::pool::{ConnPermit, Connection};
+use crate::proxy_header;
 use crate::reply::Joined;
-use crate::seat::{Ask, Refusal, Reuse, Seat};
 use crate::settings::{ProxySettings, Route};
 use crate::spec::{Protocol, ProxyProtocol};
 use crate::upstream::Upstream;
@@ -65,47 +65,54 @@ async fn reach(
 ) -> Result<Connection, String> {
     let mut tried = Vec::new();
     loop {
-        let place = sit_down(local, route, upstream, peer, &tried).await?;
+        let permit = try_acquire(local, route, upstream, peer, &tried).await?;
         let began_ms = local.clock.mono_ms();
         let limit_ms = upstream.spec.timeouts.connect_ms;
-        let target = place.address.spec.target.clone();
+        let target = permit.address.spec.target.clone();
         let connecting = Box::pin(connect(&target, &local.connect));
         let words = match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
             Ok(Ok(stream)) => {
-                local.note_success(&place, began_ms);
-                return Ok(Connection::new(stream, place, None, local.clock.mono_ms()));
+                local.note_success(&permit, began_ms);
+                return Ok(Connection::new(stream, permit, None, local.clock.mono_ms()));
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no connection within {limit_ms} ms (proxy-core.connect-timeout)"),
         };
-        local.note_failure(&place, began_ms, &words);
-        tried.push(place.address.id);
+        local.note_failure(&permit, began_ms, &words);
+        tried.push(permit.address.id);
         if tried.len() >= TRIES_MAX {
-            return Err(format!("backend {}: {words}", place.address.spec.text));
+            return Err(format!("backend {}: {words}", permit.address.spec.text));
         }
     }
 }
 
-async fn sit_down(
+async fn try_acquire(
     local: &Rc<Local>,
     route: &Route,
     upstream: &Arc<Upstream>,
     peer: &Peer,
     tried: &[AddressId],
-) -> Result<Place, String> {
+) -> Result<ConnPermit, String> {
     let client = match peer {
         Peer::Inet(address) => Some(address.ip()),
         Peer::Unix => None,
     };
     let key = Key { authority: b"", target: b"", client, sticky: None, random: local.random() };
-    let ask = Ask { upstream, key, class: route.class, tried, only: None, reuse: Reuse::None };
-    let seat = match local.seat_at_once(&ask) {
-        Some(seat) => Ok(seat),
-        None => Box::pin(local.wait_for_seat(&ask)).await,
+    let ask = CheckoutRequest {
+        upstream,
+        key,
+        class: route.class,
+        tried,
+        only: None,
+        reuse: Reuse::None,
     };
-    match seat {
-        Ok(Seat::Fresh(place)) => Ok(place),
-        Ok(Seat::Reused(_)) => Err("a connection that was used before".into()),
+    let checkout = match local.checkout_at_once(&ask) {
+        Some(checkout) => Ok(checkout),
+        None => Box::pin(local.wait_for_checkout(&ask)).await,
+    };
+    match checkout {
+        Ok(Checkout::Fresh(permit)) => Ok(permit),
+        Ok(Checkout::Reused(_)) => Err("a connection that was used before".into()),
         Err(Refusal::Down) => Err("no backend is up".into()),
         Err(Refusal::BacklogFull) => {
             Err("the backlog is full (proxy-core.max-backlog-size)".into())
@@ -123,6 +130,6 @@ fn greet(version: ProxyProtocol, caller: &Caller) -> Bytes {
         _ => None,
     };
     let mut header = Vec::new();
-    greeting::push_for(&caller.peer, listener, version, &mut header);
+    proxy_header::push_for(&caller.peer, listener, version, &mut header);
     header.into()
 }

@@ -10,8 +10,8 @@ use lighty_io::listen::PrivateDir;
 use lighty_io::resolve::{ResolveOptions, Resolver};
 
 use crate::configured::Configured;
-use crate::keeper::{Care, Keeper};
 use crate::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
+use crate::supervisor::{Care, Supervisor};
 use crate::upstream::Upstream;
 
 /// The process's upstreams. Equal specs are one upstream.
@@ -26,7 +26,7 @@ struct State {
     entries: Vec<Entry>,
     /// Where the keeper writes to; none before the start.
     log: Option<Log>,
-    keeper: Option<Keeper>,
+    supervisor: Option<Supervisor>,
     /// The directory of sockets that the configuration does not name.
     nameless: Option<PrivateDir>,
     /// The programs behind them, by the number that their sockets have.
@@ -71,9 +71,9 @@ impl Registry {
     /// Ends what was started: processes get their signal, and KILL when they do not obey. Waits for
     /// them, no longer than `patience` allows.
     pub fn stop(&self, patience: Duration) {
-        let keeper = self.lock().keeper.take();
-        if let Some(keeper) = keeper {
-            keeper.stop(patience);
+        let supervisor = self.lock().supervisor.take();
+        if let Some(supervisor) = supervisor {
+            supervisor.stop(patience);
         }
         self.lock().nameless = None;
     }
@@ -115,8 +115,9 @@ impl State {
     fn care(&mut self, upstream: &Arc<Upstream>, resolver: &Resolver) -> Option<Care> {
         let log = self.log.as_ref()?;
         upstream.await_names();
-        let keeper = self.keeper.get_or_insert_with(|| Keeper::new(log.clone(), resolver.clone()));
-        Some(keeper.care(Arc::clone(upstream)))
+        let supervisor =
+            self.supervisor.get_or_insert_with(|| Supervisor::new(log.clone(), resolver.clone()));
+        Some(supervisor.care(Arc::clone(upstream)))
     }
 
     /// The spec with a socket for each program of ours that has none by name. Equal programs are

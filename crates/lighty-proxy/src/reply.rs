@@ -15,16 +15,16 @@ use lighty_io::clock::Clock;
 use lighty_io::transport::Stream;
 use lighty_wire::http1::response::encode_head;
 
-use crate::courier::Courier;
 use crate::local::Local;
 use crate::mapping::{self, Mapping};
 use crate::pool::Connection;
 use crate::settings::Route;
+use crate::upstream_call::UpstreamCall;
 
 /// Passes an interim answer on (RFC 9110 section 15.2) to a client that knows of them. A 100 is
 /// ours to give: it is sent when the body is asked for.
-pub(crate) fn pass_interim(ex: &Exchange, courier: &mut Courier) {
-    let answer = &mut courier.answer;
+pub(crate) fn pass_interim(ex: &Exchange, call: &mut UpstreamCall) {
+    let answer = &mut call.answer;
     if answer.status != Status::CONTINUE && ex.request.version == Version::Http11 {
         let mut fields = Fields::default();
         end_to_end(&answer.fields).for_each(|(_, name, value)| fields.push(name, value));
@@ -44,15 +44,15 @@ pub(crate) fn pass_interim(ex: &Exchange, courier: &mut Courier) {
 /// Whether a rule applies could not be found out.
 pub(crate) fn take_head(
     ex: &mut Exchange,
-    courier: &Courier,
+    call: &UpstreamCall,
     route: &Route,
 ) -> Result<(), Undecided> {
-    let answer = &courier.answer;
+    let answer = &call.answer;
     let response = &mut ex.response;
     response.status = answer.status;
     take_fields(&answer.fields, response);
     let request = &ex.request;
-    let (asked, told) = (&*request.authority, &*courier.words.host);
+    let (asked, told) = (&*request.authority, &*call.words.host);
     let mapping = Mapping::of_answer(route, asked, told, request.scheme == "https");
     mapping.map_fields(&mut response.fields);
     mapping::rewrite(&mut response.fields, &route.response.rewrite)
@@ -101,11 +101,11 @@ pub(crate) fn take_variables(ex: &mut Exchange, fields: &Fields) {
 /// The backend agreed to an upgrade: client and backend are joined.
 pub(crate) fn hand_over(
     ex: &mut Exchange,
-    mut courier: Box<Courier>,
+    mut call: Box<UpstreamCall>,
     connection: Connection,
     local: &Rc<Local>,
 ) -> Step<'static> {
-    let answer = &courier.answer;
+    let answer = &call.answer;
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;
     for (_, name, value) in end_to_end(&answer.fields) {
@@ -115,7 +115,7 @@ pub(crate) fn hand_over(
     if let Some(protocol) = answer.fields.get(Known::Upgrade) {
         response.fields.push_known(Known::Upgrade, protocol);
     }
-    let early = courier.take_pending();
+    let early = call.take_pending();
     response.tunnel = Some(Box::new(Joined::new(connection, early, local)));
     response.answered = true;
     Step::Answered
@@ -134,7 +134,7 @@ pub(crate) struct Joined {
 impl Joined {
     /// With a backend that sent `early` already.
     pub(crate) fn new(connection: Connection, early: Bytes, local: &Rc<Local>) -> Self {
-        let idle_ms = connection.place.upstream.spec.timeouts.tunnel_ms;
+        let idle_ms = connection.permit.upstream.spec.timeouts.tunnel_ms;
         Self { connection, early, idle_ms, clock: local.clock.clone(), local: Rc::clone(local) }
     }
 }

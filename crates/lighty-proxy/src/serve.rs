@@ -1,4 +1,4 @@
-//! A request meets its upstream: a seat, a try, another one if that is right, the answer.
+//! A request meets its upstream: a connection, a try, another one if that is right, the answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use lighty_wire::http1::BodyFraming;
 
 use crate::address::{Address, AddressId};
 use crate::balance::Key;
-use crate::courier::{Courier, Trouble};
+use crate::checkout::{Checkout, CheckoutRequest, Refusal};
 use crate::health::passive::State;
 use crate::local::Local;
-use crate::pool::{Connection, Place};
+use crate::pool::{ConnPermit, Connection};
+use crate::replayable_body::ReplayableBody;
 use crate::reply;
-use crate::seat::{Ask, Refusal, Seat};
 use crate::session::{Event, SessionFault};
 use crate::settings::{Route, StreamBody};
 use crate::spec::Protocol;
 use crate::spool::{StoreFault, StoredBody};
-use crate::upload::Upload;
 use crate::upstream::Upstream;
-use crate::{greeting, sticky};
+use crate::upstream_call::{Trouble, UpstreamCall};
+use crate::{proxy_header, sticky};
 use lighty_core::log::Level;
 
 mod again;
@@ -40,7 +40,7 @@ struct Serving<'a> {
     local: Rc<Local>,
     route: Arc<Route>,
     upstream: Arc<Upstream>,
-    upload: Upload,
+    upload: ReplayableBody,
     tried: Vec<AddressId>,
     /// Tries that met a connection which had ended while it rested.
     stale: usize,
@@ -68,8 +68,8 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // The body is for whoever answers.
     let upload = match route.is_authorizer() {
-        true => Upload::none(),
-        false => Upload::new(std::mem::take(&mut ex.body), route.request.trailers),
+        true => ReplayableBody::none(),
+        false => ReplayableBody::new(std::mem::take(&mut ex.body), route.request.trailers),
     };
     let mut serving = Serving {
         ex,
@@ -103,34 +103,34 @@ impl Serving<'_> {
         if self.needs_whole_body() {
             Box::pin(self.receive_body()).await?;
         }
-        let mut courier = self.local.take_courier(&self.route.upstream.protocol);
-        let taken = courier.words.take(self.ex, &self.route);
+        let mut call = self.local.take_courier(&self.route.upstream.protocol);
+        let taken = call.words.take(self.ex, &self.route);
         taken.map_err(|refused| self.failure(refused.fault, refused.words))?;
-        courier.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
+        call.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
-            let seat = self.timed_seat(&courier, only.as_deref()).await?;
+            let checkout = self.timed_seat(&call, only.as_deref()).await?;
             let began_ms = self.local.clock.mono_ms();
-            let mut connection = match self.connect(seat, began_ms).await? {
+            let mut connection = match self.connect(checkout, began_ms).await? {
                 Some(connection) => connection,
                 None => continue,
             };
             let began_us = self.local.clock.mono_us();
-            match self.ask(&mut courier, &connection).await {
+            match self.ask(&mut call, &connection).await {
                 Ok(()) => {
                     let after_us = self.local.clock.mono_us().saturating_sub(began_us);
-                    connection.place.address.saw_first_byte(after_us);
+                    connection.permit.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
-                    self.local.note_success(&connection.place, began_ms);
-                    connection.heed(&courier.answer.fields);
-                    return self.answer(courier, connection);
+                    self.local.note_success(&connection.permit, began_ms);
+                    connection.heed(&call.answer.fields);
+                    return self.answer(call, connection);
                 }
                 Err(trouble) => {
-                    let unread = self.went_unread(&trouble, &courier, &connection).await;
+                    let unread = self.went_unread(&trouble, &call, &connection).await;
                     self.judge(trouble, unread, connection, began_ms)?;
-                    let words = std::mem::take(&mut courier.words);
-                    courier.clear();
-                    courier.words = words;
+                    let words = std::mem::take(&mut call.words);
+                    call.clear();
+                    call.words = words;
                 }
             }
         }
@@ -152,7 +152,7 @@ impl Serving<'_> {
             StoreFault::Body(fault) => self.failure(Fault::of_body(fault), "request body"),
             StoreFault::Disk(words) => self.failure(Fault::SpoolFull, words),
         })?;
-        self.upload = Upload::stored(stored);
+        self.upload = ReplayableBody::stored(stored);
         Ok(())
     }
 
@@ -172,28 +172,32 @@ impl Serving<'_> {
         is_known.then(|| wanted.into_owned())
     }
 
-    /// A seat, and how long it took.
-    async fn timed_seat(&mut self, courier: &Courier, only: Option<&str>) -> Result<Seat, Failure> {
+    /// A connection, and how long it took.
+    async fn timed_seat(
+        &mut self,
+        call: &UpstreamCall,
+        only: Option<&str>,
+    ) -> Result<Checkout, Failure> {
         let began_us = self.local.clock.mono_us();
-        let seat = self.seat(courier, only).await;
+        let checkout = self.checkout(call, only).await;
         let took_us = self.local.clock.mono_us().saturating_sub(began_us);
         self.trace.wait_us = self.trace.wait_us.saturating_add(took_us);
-        if let Ok(seat) = &seat {
+        if let Ok(checkout) = &checkout {
             self.trace.tries += 1;
-            self.trace.address = Some(Arc::clone(&seat.place().address.spec.text));
+            self.trace.address = Some(Arc::clone(&checkout.permit().address.spec.text));
         }
-        seat
+        checkout
     }
 
-    async fn seat(&self, courier: &Courier, only: Option<&str>) -> Result<Seat, Failure> {
+    async fn checkout(&self, call: &UpstreamCall, only: Option<&str>) -> Result<Checkout, Failure> {
         let key = Key {
             authority: &self.ex.request.authority,
-            target: &courier.words.target,
+            target: &call.words.target,
             client: self.ex.request.remote_ip(),
             sticky: sticky::named(self.ex, &self.upstream.spec.balancer),
             random: self.local.random(),
         };
-        let ask = Ask {
+        let ask = CheckoutRequest {
             upstream: &self.upstream,
             key,
             class: self.route.class,
@@ -201,11 +205,11 @@ impl Serving<'_> {
             only,
             reuse: self.reuse(),
         };
-        if let Some(seat) = self.local.seat_at_once(&ask) {
-            return Ok(seat);
+        if let Some(checkout) = self.local.checkout_at_once(&ask) {
+            return Ok(checkout);
         }
         let waited = tokio::select! {
-            waited = Box::pin(self.local.wait_for_seat(&ask)) => waited,
+            waited = Box::pin(self.local.wait_for_checkout(&ask)) => waited,
             fault = self.client_gone() => {
                 return Err(self.failure(fault, "while it waited in the backlog"));
             }
@@ -259,10 +263,14 @@ impl Serving<'_> {
         Failure { fault, words: words.into() }
     }
 
-    /// A connection for the seat; `None`: this address failed, try another.
-    async fn connect(&mut self, seat: Seat, began_ms: u64) -> Result<Option<Connection>, Failure> {
-        let place = match seat {
-            Seat::Reused(connection) => {
+    /// A connection for the connection; `None`: this address failed, try another.
+    async fn connect(
+        &mut self,
+        checkout: Checkout,
+        began_ms: u64,
+    ) -> Result<Option<Connection>, Failure> {
+        let permit = match checkout {
+            Checkout::Reused(connection) => {
                 // A request that gets one try asks first, by one call, whether the connection
                 // still stands.
                 if self.is_robust() || connection.stream.probe() == Idle::Quiet {
@@ -271,12 +279,12 @@ impl Serving<'_> {
                 self.stale += 1;
                 return Ok(None);
             }
-            Seat::Fresh(place) => place,
+            Checkout::Fresh(permit) => permit,
         };
-        let standing = self.local.pool.stand_in_line(&place);
+        let standing = self.local.pool.stand_in_line(&permit);
         let limit_ms = self.upstream.spec.timeouts.connect_ms;
         let began_us = self.local.clock.mono_us();
-        let target = place.address.spec.target.clone();
+        let target = permit.address.spec.target.clone();
         let connecting = Box::pin(connect(&target, &self.local.connect));
         let (fault, words) =
             match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
@@ -285,13 +293,13 @@ impl Serving<'_> {
                     let took_us = self.local.clock.mono_us().saturating_sub(began_us);
                     self.trace.connect_us = Some(took_us);
                     standing.complete(now_ms);
-                    return Ok(Some(Connection::new(stream, place, Some(standing), now_ms)));
+                    return Ok(Some(Connection::new(stream, permit, Some(standing), now_ms)));
                 }
                 Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
                 Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
             };
-        self.local.note_failure(&place, began_ms, &words);
-        self.give_up_address(&place);
+        self.local.note_failure(&permit, began_ms, &words);
+        self.give_up_address(&permit);
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }
@@ -301,13 +309,13 @@ impl Serving<'_> {
             Fault::BackendRefused if all_down => Fault::BackendsDown,
             other => other,
         };
-        Err(self.failure(fault, format!("backend {}: {words}", place.address.spec.text)))
+        Err(self.failure(fault, format!("backend {}: {words}", permit.address.spec.text)))
     }
 
     /// Another address is tried, unless every one was: then they are tried again while they are
-    /// held, which is for the seat to know.
-    fn give_up_address(&mut self, place: &Place) {
-        self.tried.push(place.address.id);
+    /// held, which is for the connection to know.
+    fn give_up_address(&mut self, permit: &ConnPermit) {
+        self.tried.push(permit.address.id);
         let addresses = self.upstream.addresses();
         if addresses.iter().all(|address| self.tried.contains(&address.id)) {
             let held = |a: &Arc<crate::address::Address>| {
@@ -326,20 +334,23 @@ impl Serving<'_> {
     }
 
     /// Sends the request and brings the head of the answer.
-    async fn ask(&mut self, courier: &mut Courier, connection: &Connection) -> Result<(), Trouble> {
-        self.open(courier, connection)
-            .map_err(|fault| Trouble::Backend { fault, silent: false })?;
+    async fn ask(
+        &mut self,
+        call: &mut UpstreamCall,
+        connection: &Connection,
+    ) -> Result<(), Trouble> {
+        self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         loop {
             let link = &self.ex.link;
             let upload = &mut self.upload;
             let timeouts = &self.upstream.spec.timeouts;
             let event = std::future::poll_fn(|cx| {
-                courier.poll_head(&connection.stream, upload, link, timeouts, cx)
+                call.poll_head(&connection.stream, upload, link, timeouts, cx)
             })
             .await;
-            self.local.hear(&connection.place, courier);
+            self.local.hear(&connection.permit, call);
             match event? {
-                Event::Interim => reply::pass_interim(self.ex, courier),
+                Event::Interim => reply::pass_interim(self.ex, call),
                 Event::Said => tokio::task::yield_now().await,
                 _ => break,
             }
@@ -347,9 +358,9 @@ impl Serving<'_> {
         Ok(())
     }
 
-    fn open(&self, courier: &mut Courier, connection: &Connection) -> Result<(), SessionFault> {
-        let backend = &connection.place.address.spec;
-        let taken = courier.words.take_backend(self.ex, &self.route, backend);
+    fn open(&self, call: &mut UpstreamCall, connection: &Connection) -> Result<(), SessionFault> {
+        let backend = &connection.permit.address.spec;
+        let taken = call.words.take_backend(self.ex, &self.route, backend);
         taken
             .map_err(|why| SessionFault { fault: Fault::PatternLimit, words: why.words.into() })?;
         let body = &self.upload;
@@ -360,14 +371,14 @@ impl Serving<'_> {
         };
         let force_http10 =
             matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
-        let (session, words, out) = courier.outbox();
+        let (session, words, out) = call.outbox();
         if let Some(version) = self.upstream.spec.proxy_protocol {
-            greeting::push(self.ex, version, out);
+            proxy_header::push(self.ex, version, out);
         }
         if self.ex.request.upgrade && !self.route.request.upgrade {
             self.ex.complain_of_upgrade("proxy-core.upgrade");
         }
-        let errand = crate::errand::Errand {
+        let upstream_request = crate::upstream_request::UpstreamRequest {
             ex: self.ex,
             words,
             framing,
@@ -376,7 +387,7 @@ impl Serving<'_> {
             force_http10,
             strict_lines: self.route.response.strict_lines,
         };
-        session.open(&errand, out)
+        session.open(&upstream_request, out)
     }
 
     /// A body that is under way when a tunnel begins would be cut in the middle by it, so the wish of

@@ -67,10 +67,10 @@ impl Wanted<'_> {
 
 impl Upstream {
     /// An upstream whose literal addresses are in use at once; names are filled in later.
-    pub fn new(spec: Arc<UpstreamSpec>, index: usize, place: &str) -> Self {
-        let label = match place {
+    pub fn new(spec: Arc<UpstreamSpec>, index: usize, permit: &str) -> Self {
+        let label = match permit {
             "" => Arc::clone(&spec.name),
-            place => format!("{} in {place}", spec.name).into(),
+            permit => format!("{} in {permit}", spec.name).into(),
         };
         let upstream = Self {
             index,
@@ -160,11 +160,11 @@ impl Upstream {
         for backup in [false, true] {
             scratch.clear();
             let of_rank = addresses.iter().enumerate().filter(|(_, a)| a.spec.backup == backup);
-            for (place, address) in of_rank {
+            for (permit, address) in of_rank {
                 if !wanted.allows(address) {
                     continue;
                 }
-                if let Some(choice) = seen.judge(place, address, wanted.now_ms, &has_idle) {
+                if let Some(choice) = seen.judge(permit, address, wanted.now_ms, &has_idle) {
                     scratch.push(choice);
                 }
             }
@@ -193,7 +193,7 @@ impl Upstream {
             [only] => only,
             several => several.get(self.balancer.pick(several, key))?,
         };
-        addresses.get(chosen.place as usize).cloned()
+        addresses.get(chosen.permit as usize).cloned()
     }
 
     /// While every address is down that was up a moment ago: one to try before its time, so that a
@@ -246,7 +246,7 @@ struct Seen {
 impl Seen {
     fn judge(
         &mut self,
-        place: usize,
+        permit: usize,
         address: &Address,
         now_ms: u64,
         has_idle: impl Fn(&Address) -> bool,
@@ -264,7 +264,7 @@ impl Seen {
             return None;
         }
         Some(Choice {
-            place: place as u32,
+            permit: permit as u32,
             name_hash: address.name_hash,
             weight: address
                 .spec

@@ -48,11 +48,11 @@ impl Turns {
 }
 
 fn credit_of<'a>(credits: &'a mut Vec<Credit>, choice: &Choice) -> &'a mut Credit {
-    let place = choice.place as usize;
-    if place >= credits.len() {
-        credits.resize(place + 1, Credit::default());
+    let permit = choice.permit as usize;
+    if permit >= credits.len() {
+        credits.resize(permit + 1, Credit::default());
     }
-    let credit = &mut credits[place];
+    let credit = &mut credits[permit];
     if credit.name_hash != choice.name_hash {
         *credit = Credit { name_hash: choice.name_hash, amount: 0 };
     }

@@ -7,9 +7,9 @@ use lighty_core::Fault;
 use lighty_http::Method;
 
 use super::{Failure, Serving, TRIES_MAX};
-use crate::courier::{Courier, Trouble};
-use crate::pool::{Connection, Place};
-use crate::seat::Reuse;
+use crate::checkout::Reuse;
+use crate::pool::{ConnPermit, Connection};
+use crate::upstream_call::{Trouble, UpstreamCall};
 
 /// How often a request is sent again because a backend ended its connection without an answer. A
 /// backend that restarts is waited for by dialling; one that dies of the request is to die of it no
@@ -34,15 +34,15 @@ impl Serving<'_> {
     pub(super) async fn went_unread(
         &self,
         trouble: &Trouble,
-        courier: &Courier,
+        call: &UpstreamCall,
         connection: &Connection,
     ) -> bool {
-        if !courier.has_sent() {
+        if !call.has_sent() {
             return true;
         }
         let is_silent = matches!(trouble, Trouble::Backend { silent: true, .. });
         let matters = is_silent && !self.may_repeat() && self.upload.can_rewind();
-        matters && Box::pin(courier.went_unread(&connection.stream)).await
+        matters && Box::pin(call.went_unread(&connection.stream)).await
     }
 
     /// Decides between another try and giving up.
@@ -56,11 +56,11 @@ impl Serving<'_> {
         let (fault, silent) = match trouble {
             Trouble::Backend { fault, silent } => (fault, silent),
             Trouble::Body(fault) => {
-                connection.place.address.health.record_abandoned(began_ms);
+                connection.permit.address.health.record_abandoned(began_ms);
                 return Err(self.failure(Fault::of_body(fault), "request body"));
             }
             Trouble::Gone(fault) => {
-                connection.place.address.health.record_abandoned(began_ms);
+                connection.permit.address.health.record_abandoned(began_ms);
                 return Err(self.failure(fault, "while the backend worked"));
             }
         };
@@ -70,23 +70,23 @@ impl Serving<'_> {
         if stale {
             self.stale += 1;
         } else if rejected {
-            self.note_rejected(&connection.place, began_ms);
-        } else if speaks_against(&connection.place, fault.fault, began_ms) {
-            self.local.note_failure(&connection.place, began_ms, &fault.words);
+            self.note_rejected(&connection.permit, began_ms);
+        } else if speaks_against(&connection.permit, fault.fault, began_ms) {
+            self.local.note_failure(&connection.permit, began_ms, &fault.words);
         } else {
-            connection.place.address.health.record_abandoned(began_ms);
+            connection.permit.address.health.record_abandoned(began_ms);
         }
         let may = (unread || self.may_repeat()) && self.upload.can_rewind();
         let again = may
             && match rejected {
-                true => self.try_elsewhere(&connection.place),
-                false => ended && self.try_again(stale, &connection.place),
+                true => self.try_elsewhere(&connection.permit),
+                false => ended && self.try_again(stale, &connection.permit),
             };
         if again {
             self.upload.rewind();
             return Ok(());
         }
-        let text = Arc::clone(&connection.place.address.spec.text);
+        let text = Arc::clone(&connection.permit.address.spec.text);
         if matches!(fault.fault, Fault::HeadUnfit | Fault::PatternLimit) && self.may_keep_alive() {
             // Not a byte of it was sent: the next request can have the connection.
             self.local.pool.give(connection, self.local.clock.mono_ms());
@@ -95,25 +95,25 @@ impl Serving<'_> {
     }
 
     /// An address that has too much to do has failed this request, and is as healthy as before.
-    fn note_rejected(&self, place: &Place, began_ms: u64) {
-        place.address.failed.fetch_add(1, Ordering::Relaxed);
-        place.address.health.record_abandoned(began_ms);
+    fn note_rejected(&self, permit: &ConnPermit, began_ms: u64) {
+        permit.address.failed.fetch_add(1, Ordering::Relaxed);
+        permit.address.health.record_abandoned(began_ms);
     }
 
     /// Prepares for sending a request that an address rejected to another one; `false` where each
     /// was asked.
-    fn try_elsewhere(&mut self, place: &Place) -> bool {
-        self.tried.push(place.address.id);
+    fn try_elsewhere(&mut self, permit: &ConnPermit) -> bool {
+        self.tried.push(permit.address.id);
         self.tried.len() < TRIES_MAX && self.may_go_on()
     }
 
     /// Prepares for sending the request once more; `false` where it was sent often enough.
-    fn try_again(&mut self, stale: bool, place: &Place) -> bool {
+    fn try_again(&mut self, stale: bool, permit: &ConnPermit) -> bool {
         if stale {
             return true;
         }
         self.repeats += 1;
-        self.tried.push(place.address.id);
+        self.tried.push(permit.address.id);
         if !self.may_go_on() {
             // The others failed it before, or there are none.
             self.tried.clear();
@@ -131,10 +131,10 @@ impl Serving<'_> {
 /// answer is still an answer. An address that is slow or breaks off, but answered somebody else
 /// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
 /// from everybody. And where there is no other address, nothing is won by leaving this one alone.
-fn speaks_against(place: &Place, fault: Fault, began_ms: u64) -> bool {
+fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
     match fault {
         Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
-            place.upstream.addresses().len() > 1 && !place.address.has_answered_since(began_ms)
+            permit.upstream.addresses().len() > 1 && !permit.address.has_answered_since(began_ms)
         }
         _ => false,
     }

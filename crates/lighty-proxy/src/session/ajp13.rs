@@ -11,7 +11,7 @@ use lighty_wire::ajp13::{
 use lighty_wire::http1::BodyFraming;
 
 use super::{Answer, Event, Session, SessionFault, Step, tell_length};
-use crate::errand::Errand;
+use crate::upstream_request::UpstreamRequest;
 
 /// One request and its answer over AJP13.
 pub(super) struct AjpSession {
@@ -99,21 +99,27 @@ impl Session for AjpSession {
         self.reuse = false;
     }
 
-    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
-        let request = &errand.ex.request;
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SessionFault> {
+        let request = &upstream_request.ex.request;
         self.asked_head = request.method == Some(Method::Head);
-        let body = match errand.framing {
+        let body = match upstream_request.framing {
             BodyFraming::None => Body::None,
             BodyFraming::Length(length) => Body::Length(length),
             BodyFraming::Chunked => Body::Unknown,
         };
-        let (server_name, port) = lighty_http::host::parts(&errand.words.host);
+        let (server_name, port) = lighty_http::host::parts(&upstream_request.words.host);
         let (remote_port, host) = match request.peer {
-            lighty_io::transport::Peer::Inet(address) => (Some(address.port()), errand.local_ip()),
+            lighty_io::transport::Peer::Inet(address) => {
+                (Some(address.port()), upstream_request.local_ip())
+            }
             lighty_io::transport::Peer::Unix => (None, None),
         };
         let local_addr = host.map(|ip| ip.to_string());
-        let (path, query) = errand.words.split_target();
+        let (path, query) = upstream_request.words.split_target();
         let ajp = ajp13::Request {
             method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
             version: request.version,
@@ -126,12 +132,12 @@ impl Session for AjpSession {
             server_port: port.unwrap_or(request.local_port),
             is_tls: request.scheme == "https",
             remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
-            auth_type: errand.ex.environment.get(b"AUTH_TYPE"),
+            auth_type: upstream_request.ex.environment.get(b"AUTH_TYPE"),
             secret: self.secret.as_deref().map(str::as_bytes),
             body,
             ..ajp13::Request::default()
         };
-        let fields = || errand.fields().chain(errand.words.extra.iter_known());
+        let fields = || upstream_request.fields().chain(upstream_request.words.extra.iter_known());
         ajp13::encode_request(&ajp, fields(), self.size, out).map_err(|fault| match fault {
             EncodeFault::HeadTooLarge => {
                 let needed_bytes = ajp13::needed_bytes(&ajp, fields());

@@ -13,8 +13,8 @@ use lighty_wire::scgi::{self, ScgiFault};
 use lighty_wire::uwsgi;
 
 use super::{Answer, Event, Session, SessionFault, Step, tell_length};
-use crate::errand::Errand;
 use crate::spec::FastcgiRole;
+use crate::upstream_request::UpstreamRequest;
 
 /// Bytes of error output above which it is to be logged before more is read.
 const SAID_BYTES: usize = 8 * 1024;
@@ -211,20 +211,24 @@ impl Session for GatewaySession {
         self.is_done = false;
     }
 
-    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
-        self.asked_head = errand.ex.request.method == Some(Method::Head);
-        let length = match errand.framing {
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SessionFault> {
+        self.asked_head = upstream_request.ex.request.method == Some(Method::Head);
+        let length = match upstream_request.framing {
             BodyFraming::Length(length) => Some(length),
             BodyFraming::None => Some(0),
             BodyFraming::Chunked => None,
         };
-        let addresses = Addresses::of(errand);
-        let extra: Vec<_> = errand.ex.environment.iter().collect();
-        let mut params = params(errand, &addresses, length);
+        let addresses = Addresses::of(upstream_request);
+        let extra: Vec<_> = upstream_request.ex.environment.iter().collect();
+        let mut params = params(upstream_request, &addresses, length);
         params.extra = &extra;
         match &mut self.wrapping {
             Wrapping::Fastcgi { role, keep_conn, .. } => {
-                *keep_conn = errand.keep_alive;
+                *keep_conn = upstream_request.keep_alive;
                 let role = match role {
                     FastcgiRole::Responder => Role::Responder,
                     FastcgiRole::Authorizer => {
@@ -232,16 +236,16 @@ impl Session for GatewaySession {
                         Role::Authorizer
                     }
                 };
-                begin_request(Begin { role, keep_conn: errand.keep_alive }, out);
+                begin_request(Begin { role, keep_conn: upstream_request.keep_alive }, out);
                 let mut writer = ParamsWriter::new(out);
                 let colliding = params.for_each(|name, value| writer.pair(name, value));
-                tell_colliding(errand, &params, colliding);
+                tell_colliding(upstream_request, &params, colliding);
                 writer.finish().map_err(|fault| unfit(fault.words()))?;
             }
-            Wrapping::Scgi => open_scgi(errand, &params, length, out)?,
-            Wrapping::Uwsgi(modifiers) => open_uwsgi(errand, &params, *modifiers, out)?,
+            Wrapping::Scgi => open_scgi(upstream_request, &params, length, out)?,
+            Wrapping::Uwsgi(modifiers) => open_uwsgi(upstream_request, &params, *modifiers, out)?,
         }
-        if errand.framing == BodyFraming::None {
+        if upstream_request.framing == BodyFraming::None {
             self.end_body(None, out);
         }
         Ok(())
@@ -323,14 +327,14 @@ fn no_chunk(fault: ChunkFault) -> SessionFault {
 }
 
 /// Fields that the program is not told of are told to the error log.
-fn tell_colliding(errand: &Errand<'_>, params: &Params<'_>, colliding: usize) {
-    if colliding > 0 && !errand.words.counted_colliding.replace(true) {
-        variables::tell_colliding(errand.ex, params);
+fn tell_colliding(upstream_request: &UpstreamRequest<'_>, params: &Params<'_>, colliding: usize) {
+    if colliding > 0 && !upstream_request.words.counted_colliding.replace(true) {
+        variables::tell_colliding(upstream_request.ex, params);
     }
 }
 
 fn open_scgi(
-    errand: &Errand<'_>,
+    upstream_request: &UpstreamRequest<'_>,
     params: &Params<'_>,
     length: Option<u64>,
     out: &mut Vec<u8>,
@@ -341,7 +345,7 @@ fn open_scgi(
     })?;
     let mut writer = scgi::HeadWriter::new(length, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
-    tell_colliding(errand, params, colliding);
+    tell_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
     writer.finish().map_err(|fault| match fault {
         ScgiFault::HeadTooLarge => {
@@ -352,14 +356,14 @@ fn open_scgi(
 }
 
 fn open_uwsgi(
-    errand: &Errand<'_>,
+    upstream_request: &UpstreamRequest<'_>,
     params: &Params<'_>,
     modifiers: uwsgi::Modifiers,
     out: &mut Vec<u8>,
 ) -> Result<(), SessionFault> {
     let mut writer = uwsgi::VarsWriter::new(modifiers, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
-    tell_colliding(errand, params, colliding);
+    tell_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
     let too_large = |_| SessionFault::head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
     writer.finish().map_err(too_large)
@@ -377,8 +381,8 @@ struct Addresses {
 }
 
 impl Addresses {
-    fn of(errand: &Errand<'_>) -> Self {
-        let request = &errand.ex.request;
+    fn of(upstream_request: &UpstreamRequest<'_>) -> Self {
+        let request = &upstream_request.ex.request;
         let remote_port = match request.peer {
             lighty_io::transport::Peer::Inet(address) => address.port(),
             lighty_io::transport::Peer::Unix => 0,
@@ -387,16 +391,20 @@ impl Addresses {
         let server = match listener {
             Some(at) if !at.ip().is_unspecified() => at.ip().to_string(),
             // A listener on all addresses does not tell on which a client came.
-            _ => errand.local_ip().map(|ip| ip.to_string()).unwrap_or_default(),
+            _ => upstream_request.local_ip().map(|ip| ip.to_string()).unwrap_or_default(),
         };
         Self { server, remote_port }
     }
 }
 
-fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u64>) -> Params<'a> {
-    let ex = errand.ex;
+fn params<'a>(
+    upstream_request: &'a UpstreamRequest<'_>,
+    addresses: &'a Addresses,
+    length: Option<u64>,
+) -> Params<'a> {
+    let ex = upstream_request.ex;
     let request = &ex.request;
-    let script = &errand.words.script;
+    let script = &upstream_request.words.script;
     Params {
         server_software: ex.settings.core.tag.as_bytes(),
         server_name: variables::server_name(ex),
@@ -407,9 +415,10 @@ fn params<'a>(errand: &'a Errand<'_>, addresses: &'a Addresses, length: Option<u
         remote_port: addresses.remote_port,
         remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
         method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
-        request_uri: errand.words.request_uri(ex),
-        redirect_uri: (request.target != request.target_raw).then_some(&*errand.words.target),
-        query: errand.words.split_target().1.unwrap_or_default(),
+        request_uri: upstream_request.words.request_uri(ex),
+        redirect_uri: (request.target != request.target_raw)
+            .then_some(&*upstream_request.words.target),
+        query: upstream_request.words.split_target().1.unwrap_or_default(),
         content_length: length,
         script_name: &script.name,
         path_info: &script.path_info,

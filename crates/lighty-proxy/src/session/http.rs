@@ -11,7 +11,7 @@ use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHU
 use lighty_wire::http1::client::{RequestLine, encode_request};
 
 use super::{Answer, Event, Session, SessionFault, Step};
-use crate::errand::Errand;
+use crate::upstream_request::UpstreamRequest;
 
 /// One request and its answer over HTTP/1.
 pub(super) struct HttpSession {
@@ -58,25 +58,29 @@ impl Session for HttpSession {
         self.body = Body::Length(0);
     }
 
-    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault> {
-        let request = &errand.ex.request;
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SessionFault> {
+        let request = &upstream_request.ex.request;
         self.asked = request.method;
-        self.asked_upgrade = errand.upgrade;
-        self.limits.strict_lines = errand.strict_lines;
-        self.keeps_alive = errand.keep_alive;
-        self.chunked_request = errand.framing == BodyFraming::Chunked;
-        self.request_ended = errand.framing == BodyFraming::None;
+        self.asked_upgrade = upstream_request.upgrade;
+        self.limits.strict_lines = upstream_request.strict_lines;
+        self.keeps_alive = upstream_request.keep_alive;
+        self.chunked_request = upstream_request.framing == BodyFraming::Chunked;
+        self.request_ended = upstream_request.framing == BodyFraming::None;
         let line = RequestLine {
             method: request.method.map_or("GET", Method::as_str).as_bytes(),
-            target: &errand.words.target,
-            version: if errand.force_http10 { Version::Http10 } else { Version::Http11 },
-            host: &errand.words.host,
-            framing: errand.framing,
+            target: &upstream_request.words.target,
+            version: if upstream_request.force_http10 { Version::Http10 } else { Version::Http11 },
+            host: &upstream_request.words.host,
+            framing: upstream_request.framing,
         };
-        let ours = errand.words.extra.iter_known();
-        let hop = connection_fields(errand)
+        let ours = upstream_request.words.extra.iter_known();
+        let hop = connection_fields(upstream_request)
             .map(|(name, value)| (Some(name), name.as_str().as_bytes(), value));
-        let fields = errand.fields().chain(ours).chain(hop);
+        let fields = upstream_request.fields().chain(ours).chain(hop);
         encode_request(&line, fields, out).map_err(|fault| SessionFault {
             fault: Fault::Internal,
             words: fault.to_string().into(),
@@ -185,14 +189,14 @@ impl HttpSession {
 
 /// What concerns this connection only.
 fn connection_fields<'a>(
-    errand: &'a Errand<'_>,
+    upstream_request: &'a UpstreamRequest<'_>,
 ) -> impl Iterator<Item = (Known, &'a [u8])> + use<'a> {
-    let request = &errand.ex.request;
-    let upgrade = errand.upgrade.then(|| request.fields.get(Known::Upgrade)).flatten();
-    let connection: Option<&[u8]> = match (upgrade, errand.keep_alive) {
+    let request = &upstream_request.ex.request;
+    let upgrade = upstream_request.upgrade.then(|| request.fields.get(Known::Upgrade)).flatten();
+    let connection: Option<&[u8]> = match (upgrade, upstream_request.keep_alive) {
         (Some(_), _) => Some(b"upgrade"),
         (None, false) => Some(b"close"),
-        (None, true) if errand.force_http10 => Some(b"keep-alive"),
+        (None, true) if upstream_request.force_http10 => Some(b"keep-alive"),
         (None, true) if request.fields.contains(Known::Te) => {
             request.fields.list_contains(Known::Te, "trailers").then_some(b"TE")
         }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use lighty_core::Fault;
 use lighty_http::{Fields, Known, Status, decimal};
 
-use crate::errand::Errand;
 use crate::spec::Protocol;
+use crate::upstream_request::UpstreamRequest;
 
 mod ajp13;
 mod gateway;
@@ -103,7 +103,11 @@ pub(crate) trait Session {
     ///
     /// # Errors
     /// What the protocol cannot say; nothing has been sent then.
-    fn open(&mut self, errand: &Errand<'_>, out: &mut Vec<u8>) -> Result<(), SessionFault>;
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SessionFault>;
 
     /// Bytes of the body that may be handed over now: the length of one piece at most. 0: the
     /// backend has not asked for any.

@@ -15,7 +15,7 @@ use lighty_io::panics;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Voice, process};
+use super::{SupervisorLog, process};
 use crate::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
 use crate::upstream::Upstream;
 
@@ -27,13 +27,13 @@ pub(super) const GRACE_MS: u64 = 2_000;
 
 /// All programs.
 pub(super) struct Processes {
-    log: Voice,
+    log: SupervisorLog,
     groups: Vec<Rc<Group>>,
 }
 
 /// A program and its processes.
 pub(super) struct Group {
-    pub(super) log: Voice,
+    pub(super) log: SupervisorLog,
     /// What the log calls it.
     pub(super) text: String,
     pub(super) spawn: Arc<SpawnSpec>,
@@ -48,7 +48,7 @@ pub(super) struct Group {
 }
 
 impl Processes {
-    pub(super) fn new(log: Voice) -> Self {
+    pub(super) fn new(log: SupervisorLog) -> Self {
         Self { log, groups: Vec::new() }
     }
 
@@ -149,9 +149,9 @@ impl Group {
             first.push(process::start(self).await?);
         }
         let mut first = first.into_iter();
-        let tasks = (0..self.spawn.max_procs.max(1)).map(|place| {
+        let tasks = (0..self.spawn.max_procs.max(1)).map(|permit| {
             let (group, mut first) = (Rc::clone(self), first.next());
-            panics::keep("process", move || process::keep(Rc::clone(&group), place, first.take()))
+            panics::keep("process", move || process::keep(Rc::clone(&group), permit, first.take()))
         });
         let mut running: Vec<_> = tasks.collect();
         if self.spawn.min_procs < self.spawn.max_procs {

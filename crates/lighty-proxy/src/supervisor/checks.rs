@@ -7,7 +7,7 @@ use lighty_core::log::Level;
 use lighty_io::connect::Target;
 use lighty_io::panics;
 
-use super::Voice;
+use super::SupervisorLog;
 use crate::address::{Address, AddressId};
 use crate::health::checks::{CheckFault, Checked, keep_asking};
 use crate::health::passive::{Change, Health};
@@ -15,7 +15,11 @@ use crate::listen_queue::{Standing, watch};
 use crate::upstream::Upstream;
 
 /// Has the addresses checked that are not yet; forgets those that are gone.
-pub(super) fn cover(upstream: &Arc<Upstream>, checked: &mut HashSet<AddressId>, log: &Voice) {
+pub(super) fn cover(
+    upstream: &Arc<Upstream>,
+    checked: &mut HashSet<AddressId>,
+    log: &SupervisorLog,
+) {
     if upstream.spec.health.check.is_none() {
         return;
     }
@@ -33,7 +37,7 @@ pub(super) fn cover(upstream: &Arc<Upstream>, checked: &mut HashSet<AddressId>, 
 }
 
 /// Checks an address for as long as it is one of the upstream's.
-async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: Voice) {
+async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: SupervisorLog) {
     panics::point("health check");
     let spec = Arc::clone(&upstream.spec);
     let Some(check) = &spec.health.check else { return };
@@ -48,7 +52,7 @@ async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: Voice) {
 struct Asked<'a> {
     upstream: &'a Upstream,
     address: &'a Address,
-    log: &'a Voice,
+    log: &'a SupervisorLog,
 }
 
 impl Checked for Asked<'_> {

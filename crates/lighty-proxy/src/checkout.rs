@@ -9,21 +9,21 @@ use tokio::time::timeout;
 use crate::address::{Address, AddressId};
 use crate::balance::Key;
 use crate::local::Local;
-use crate::pool::{Connection, Place};
+use crate::pool::{ConnPermit, Connection};
 use crate::upstream::{Pick, Upstream, Wanted};
 
 /// A place with an address, and perhaps a connection that is there already.
-pub enum Seat {
+pub enum Checkout {
     Reused(Connection),
-    Fresh(Place),
+    Fresh(ConnPermit),
 }
 
-impl Seat {
+impl Checkout {
     /// The place.
-    pub fn place(&self) -> &Place {
+    pub fn permit(&self) -> &ConnPermit {
         match self {
-            Seat::Reused(connection) => &connection.place,
-            Seat::Fresh(place) => place,
+            Checkout::Reused(connection) => &connection.permit,
+            Checkout::Fresh(permit) => permit,
         }
     }
 }
@@ -40,7 +40,7 @@ pub enum Refusal {
 }
 
 /// What a request asks for.
-pub struct Ask<'a> {
+pub struct CheckoutRequest<'a> {
     pub upstream: &'a Arc<Upstream>,
     pub key: Key<'a>,
     /// Rank in the backlog.
@@ -75,7 +75,7 @@ const LOOK_MS: u64 = 100;
 /// The same while a backend that was up a moment ago is being tried again.
 const HELD_LOOK_MS: u64 = 10;
 
-/// A try that found no seat.
+/// A try that found no connection.
 enum Without {
     Full,
     Held,
@@ -83,15 +83,15 @@ enum Without {
 }
 
 impl Local {
-    /// A seat, if there is one and nobody waits for it.
-    pub fn seat_at_once(&self, ask: &Ask<'_>) -> Option<Seat> {
+    /// A connection, if there is one and nobody waits for it.
+    pub fn checkout_at_once(&self, ask: &CheckoutRequest<'_>) -> Option<Checkout> {
         if !ask.upstream.backlog.is_empty() {
             return None;
         }
-        self.try_seat(ask).ok()
+        self.try_checkout(ask).ok()
     }
 
-    fn try_seat(&self, ask: &Ask<'_>) -> Result<Seat, Without> {
+    fn try_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Without> {
         let now_ms = self.clock.mono_ms();
         let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
         let reuses = ask.reuse != Reuse::None;
@@ -107,40 +107,45 @@ impl Local {
             };
             // Where an address is being tried again, one request at a time may.
             if address.health.begin(now_ms)
-                && let Some(seat) = self.sit_down(ask, &address, now_ms)
+                && let Some(checkout) = self.try_acquire(ask, &address, now_ms)
             {
-                return Ok(seat);
+                return Ok(checkout);
             }
         }
         Err(Without::Full)
     }
 
-    fn sit_down(&self, ask: &Ask<'_>, address: &Arc<Address>, now_ms: u64) -> Option<Seat> {
-        let seat = match self.rested_seat(ask.reuse, address, now_ms) {
-            Some(seat) => seat,
-            None => Seat::Fresh(Place::take(ask.upstream, address)?),
+    fn try_acquire(
+        &self,
+        ask: &CheckoutRequest<'_>,
+        address: &Arc<Address>,
+        now_ms: u64,
+    ) -> Option<Checkout> {
+        let checkout = match self.rested_seat(ask.reuse, address, now_ms) {
+            Some(checkout) => checkout,
+            None => Checkout::Fresh(ConnPermit::take(ask.upstream, address)?),
         };
         address.requests.fetch_add(1, Ordering::Relaxed);
-        Some(seat)
+        Some(checkout)
     }
 
     /// What rests is used, or at least makes room: a backend that serves one connection with each
     /// of its processes is not to be asked for more of them.
-    fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Seat> {
+    fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Checkout> {
         let most_ms = match reuse {
             Reuse::None => return None,
             Reuse::Recent => RECENT_MS,
             Reuse::Any => u64::MAX,
         };
-        let reused = self.pool.take(address, now_ms, most_ms).map(Seat::Reused);
-        reused.or_else(|| self.pool.take_place(address).map(Seat::Fresh))
+        let reused = self.pool.take(address, now_ms, most_ms).map(Checkout::Reused);
+        reused.or_else(|| self.pool.take_place(address).map(Checkout::Fresh))
     }
 
-    /// A seat after waiting for it in the backlog.
+    /// A connection after waiting for it in the backlog.
     ///
     /// # Errors
     /// Why there is none, and will be none.
-    pub async fn wait_for_seat(&self, ask: &Ask<'_>) -> Result<Seat, Refusal> {
+    pub async fn wait_for_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Refusal> {
         let upstream = ask.upstream;
         if upstream.is_unsettled() {
             let patience = Duration::from_millis(upstream.spec.timeouts.connect_ms);
@@ -162,13 +167,13 @@ impl Local {
                     return Err(Refusal::Down);
                 }
             } else {
-                match self.try_seat(ask) {
-                    Ok(seat) => return Ok(seat),
+                match self.try_checkout(ask) {
+                    Ok(checkout) => return Ok(checkout),
                     Err(Without::Down) => return Err(Refusal::Down),
                     Err(Without::Full) => upstream.reclaim.notify_waiters(),
                     Err(Without::Held) => {
-                        if let Some(seat) = self.try_held(ask, now_ms) {
-                            return Ok(seat);
+                        if let Some(checkout) = self.try_held(ask, now_ms) {
+                            return Ok(checkout);
                         }
                         look_ms = HELD_LOOK_MS;
                     }
@@ -181,8 +186,8 @@ impl Local {
     }
 
     /// A backend that was up a moment ago may be back before its time.
-    fn try_held(&self, ask: &Ask<'_>, now_ms: u64) -> Option<Seat> {
+    fn try_held(&self, ask: &CheckoutRequest<'_>, now_ms: u64) -> Option<Checkout> {
         let address = ask.upstream.pick_held(now_ms)?;
-        self.sit_down(ask, &address, now_ms)
+        self.try_acquire(ask, &address, now_ms)
     }
 }

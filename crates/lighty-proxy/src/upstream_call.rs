@@ -1,5 +1,5 @@
-//! A courier carries one request to a backend and brings the answer's head back; the body it hands
-//! to [`crate::download`].
+//! A call carries one request to a backend and brings the answer's head back; the body it hands
+//! to [`crate::upstream_body`].
 //!
 //! Writing the request, its body included, and reading the answer go on side by side: a backend
 //! may answer before it has heard everything (RFC 9112 section 9.5), and what it says then is
@@ -16,10 +16,10 @@ use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault};
 use lighty_io::transport::Stream;
 
 use crate::deadline::{Alarm, Deadlines};
-use crate::errand::Words;
+use crate::replayable_body::ReplayableBody;
 use crate::session::{self, Answer, Event, Session, SessionFault};
 use crate::spec::{Protocol, TimeoutSpec};
-use crate::upload::Upload;
+use crate::upstream_request::RewrittenHead;
 
 /// Bytes of an inbox at first: a usual answer's head, and a small answer whole.
 const INBOX_BYTES: usize = 8 * 1024;
@@ -48,10 +48,10 @@ const PATIENCE_MS: u64 = 200;
 const RESET_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Carries one request at a time. Reusable.
-pub(crate) struct Courier {
+pub(crate) struct UpstreamCall {
     pub session: Box<dyn Session>,
     pub answer: Answer,
-    pub words: Words,
+    pub words: RewrittenHead,
     /// What this backend says for the error log, if it says anything, and how much of it is wanted.
     pub errors: Option<Box<ErrorOutput>>,
     pub error_kbytes_max: u64,
@@ -118,13 +118,13 @@ pub(crate) enum Trouble {
 /// Where a request's client is reached.
 pub(crate) type Link = Option<Rc<RefCell<dyn ClientLink>>>;
 
-impl Courier {
-    /// A courier for a protocol.
+impl UpstreamCall {
+    /// A call for a protocol.
     pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
         Self {
             session: session::create(protocol),
             answer: Answer::default(),
-            words: Words::default(),
+            words: RewrittenHead::default(),
             errors: None,
             error_kbytes_max: 0,
             out: Vec::with_capacity(1024),
@@ -171,7 +171,7 @@ impl Courier {
     }
 
     /// Where the session writes the request to.
-    pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &Words, &mut Vec<u8>) {
+    pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
         (&mut *self.session, &self.words, &mut self.out)
     }
 
@@ -218,7 +218,7 @@ impl Courier {
     pub(crate) fn push(
         &mut self,
         stream: &Stream,
-        upload: &mut Upload,
+        upload: &mut ReplayableBody,
         link: &Link,
         cx: &mut Context<'_>,
     ) -> Result<bool, BodyFault> {
@@ -275,7 +275,11 @@ impl Courier {
     }
 
     /// Frames more of the body; `false` when there is none now.
-    fn take_in(&mut self, upload: &mut Upload, cx: &mut Context<'_>) -> Result<bool, BodyFault> {
+    fn take_in(
+        &mut self,
+        upload: &mut ReplayableBody,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BodyFault> {
         let most = self.session.takes().min(OUTBOX_BYTES_MAX);
         if most == 0 {
             return Ok(false);
@@ -300,7 +304,7 @@ impl Courier {
     pub(crate) fn poll_head(
         &mut self,
         stream: &Stream,
-        upload: &mut Upload,
+        upload: &mut ReplayableBody,
         link: &Link,
         timeouts: &TimeoutSpec,
         cx: &mut Context<'_>,
@@ -420,7 +424,7 @@ impl Courier {
     }
 
     /// Sets the limit for what is waited for now, where that is something new.
-    fn watch(&mut self, upload: &Upload, timeouts: &TimeoutSpec, moved: bool) {
+    fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
         let waits = if self.sent < self.out.len() && !self.deaf {
             Waits::Write
         } else if upload.is_over() || self.deaf || self.session.takes() == 0 {

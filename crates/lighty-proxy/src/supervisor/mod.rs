@@ -31,7 +31,7 @@ use processes::Processes;
 const END_LOOK_MS: u64 = 5;
 
 /// The thread. It is given one order for each upstream of the configuration, and one to end.
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     orders: UnboundedSender<Order>,
     /// Why there is none, otherwise.
     thread: Result<JoinHandle<()>, String>,
@@ -52,7 +52,7 @@ impl Care {
     }
 }
 
-impl Keeper {
+impl Supervisor {
     pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
         let (orders, taken) = unbounded_channel();
         let trouble = log.clone();
@@ -90,13 +90,13 @@ impl Keeper {
 fn serve(log: Log, resolver: Resolver, orders: UnboundedReceiver<Order>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
-    let keeping = Keeping { log: Voice::new(log), resolver };
+    let keeping = Keeping { log: SupervisorLog::new(log), resolver };
     local.block_on(&runtime, keeping.obey(orders));
     Ok(())
 }
 
 struct Keeping {
-    log: Voice,
+    log: SupervisorLog,
     resolver: Resolver,
 }
 
@@ -122,12 +122,12 @@ impl Keeping {
 
 /// The thread's clock, and its way to the error log.
 #[derive(Clone)]
-pub(crate) struct Voice {
+pub(crate) struct SupervisorLog {
     log: Rc<Log>,
     clock: Clock,
 }
 
-impl Voice {
+impl SupervisorLog {
     fn new(log: Log) -> Self {
         Self { log: Rc::new(log), clock: Clock::start() }
     }

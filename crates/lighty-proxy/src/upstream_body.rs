@@ -13,12 +13,12 @@ use lighty_core::{BodyFault, BodyStream, Fault};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 
-use crate::courier::{Courier, Link, Trouble};
 use crate::local::Local;
 use crate::pool::Connection;
+use crate::replayable_body::ReplayableBody;
 use crate::session::{Event, SessionFault, Step};
 use crate::spec::UpstreamSpec;
-use crate::upload::Upload;
+use crate::upstream_call::{Link, Trouble, UpstreamCall};
 
 /// Bytes after which other connections get their turn, when both sides are fast.
 const TURN_BYTES: usize = 256 * 1024;
@@ -31,9 +31,9 @@ const SPARE_BYTES: usize = 4 * 1024;
 
 /// A body on its way from a backend to a client. What is left of the request's body goes the other
 /// way meanwhile.
-pub(crate) struct Download {
+pub(crate) struct UpstreamBody {
     /// `None` once the answer is over.
-    carriage: Option<Carriage>,
+    transfer: Option<Transfer>,
     local: Rc<Local>,
     spec: std::sync::Arc<UpstreamSpec>,
     link: Link,
@@ -53,26 +53,26 @@ pub(crate) struct Download {
 }
 
 /// What is needed while the answer is under way.
-pub(crate) struct Carriage {
-    pub courier: Box<Courier>,
+pub(crate) struct Transfer {
+    pub call: Box<UpstreamCall>,
     pub connection: Connection,
-    pub upload: Upload,
+    pub upload: ReplayableBody,
 }
 
-impl Download {
-    /// The body behind the head that the courier brought.
-    pub(crate) fn new(mut carriage: Carriage, local: &Rc<Local>, link: Link) -> Self {
+impl UpstreamBody {
+    /// The body behind the head that the call brought.
+    pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, link: Link) -> Self {
         // The limit for the head, and its patience, end with the head.
-        carriage.courier.moved();
-        carriage.courier.in_body = true;
-        let early = carriage.courier.session.take_early_body();
-        let spec = std::sync::Arc::clone(&carriage.connection.place.upstream.spec);
-        let input = carriage.courier.take_pending();
+        transfer.call.moved();
+        transfer.call.in_body = true;
+        let early = transfer.call.session.take_early_body();
+        let spec = std::sync::Arc::clone(&transfer.connection.permit.upstream.spec);
+        let input = transfer.call.take_pending();
         // What was waited for is here; from now on it is the body.
-        carriage.courier.moved();
+        transfer.call.moved();
         Self {
-            length: carriage.courier.answer.length,
-            carriage: Some(carriage),
+            length: transfer.call.answer.length,
+            transfer: Some(transfer),
             local: Rc::clone(local),
             spec,
             link,
@@ -90,8 +90,8 @@ impl Download {
     /// The whole body, if it came with its head and is this small.
     pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
         while self.early.len() <= most {
-            let carriage = self.carriage.as_mut()?;
-            let step = match carriage.courier.session.read_body(&self.input) {
+            let transfer = self.transfer.as_mut()?;
+            let step = match transfer.call.session.read_body(&self.input) {
                 Ok(step) => step,
                 Err(fault) => {
                     // Said behind what came before it; the session cannot be asked twice.
@@ -141,9 +141,9 @@ impl Download {
         if self.take_whole(DROPPED_BYTES_MAX).is_some() {
             return;
         }
-        let is_sent = self.carriage.as_ref().is_some_and(|carriage| {
+        let is_sent = self.transfer.as_ref().is_some_and(|transfer| {
             // What is left of the request's body belongs to a client that goes on without us.
-            carriage.upload.is_over() && !carriage.courier.is_sending()
+            transfer.upload.is_over() && !transfer.call.is_sending()
         });
         if is_sent && self.length.is_none_or(|length| length <= DROPPED_BYTES_MAX as u64) {
             tokio::task::spawn_local(self.run_dry());
@@ -162,17 +162,17 @@ impl Download {
 
     /// The answer is complete: the connection goes to the pool if it can carry another.
     fn conclude(&mut self) {
-        let Some(carriage) = self.carriage.take() else { return };
-        let Carriage { mut courier, connection, upload } = carriage;
-        self.local.hear(&connection.place, &mut courier);
-        self.trailers = courier.session.trailers().cloned();
-        let is_sent = upload.is_over() && courier.has_sent_all();
-        let is_sound = courier.session.is_reusable() && is_sent;
+        let Some(transfer) = self.transfer.take() else { return };
+        let Transfer { mut call, connection, upload } = transfer;
+        self.local.hear(&connection.permit, &mut call);
+        self.trailers = call.session.trailers().cloned();
+        let is_sent = upload.is_over() && call.has_sent_all();
+        let is_sound = call.session.is_reusable() && is_sent;
         // Bytes behind an answer were asked for by nobody: whoever came next would be given them.
         if is_sound && self.input.is_empty() {
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
-        self.local.give_back(courier, &self.spec.protocol);
+        self.local.give_back(call, &self.spec.protocol);
     }
 
     fn broke(&mut self, fault: SessionFault) -> io::Error {
@@ -181,9 +181,9 @@ impl Download {
             Some(cause) if fault.fault == Fault::BackendCut => of_body(cause),
             _ => fault,
         };
-        if let Some(mut carriage) = self.carriage.take() {
-            self.local.hear(&carriage.connection.place, &mut carriage.courier);
-            let text = &carriage.connection.place.address.spec.text;
+        if let Some(mut transfer) = self.transfer.take() {
+            self.local.hear(&transfer.connection.permit, &mut transfer.call);
+            let text = &transfer.connection.permit.address.spec.text;
             let colon = if fault.words.is_empty() { "" } else { ": " };
             let name = &self.spec.name;
             fault.words = format!("{name}: backend {text}{colon}{}", fault.words).into();
@@ -201,9 +201,9 @@ impl Download {
         if let Some(fault) = self.found.take() {
             return Err(fault);
         }
-        while let Some(carriage) = &mut self.carriage {
-            let step = carriage.courier.session.read_body(&self.input)?;
-            self.local.hear(&carriage.connection.place, &mut carriage.courier);
+        while let Some(transfer) = &mut self.transfer {
+            let step = transfer.call.session.read_body(&self.input)?;
+            self.local.hear(&transfer.connection.permit, &mut transfer.call);
             let read_on = step.consumed > 0;
             let piece = self.take_step(&step);
             match step.event {
@@ -220,11 +220,11 @@ impl Download {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionFault>> {
-        let Some(carriage) = &mut self.carriage else { return Poll::Ready(Ok(())) };
-        let Carriage { courier, connection, upload } = carriage;
+        let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
+        let Transfer { call, connection, upload } = transfer;
         let stream = &connection.stream;
         // A client that fails to send the rest of its body gets its answer all the same.
-        let pushed = courier.push(stream, upload, &self.link, cx);
+        let pushed = call.push(stream, upload, &self.link, cx);
         let moved = pushed.unwrap_or_else(|fault| {
             self.body_fault.get_or_insert(fault);
             false
@@ -244,21 +244,21 @@ impl Download {
         let Poll::Ready(read) = read else {
             let read_ms = self.spec.timeouts.read_ms;
             return Poll::Ready(Err(
-                match ready!(courier.poll_body_limit(&self.link, read_ms, moved, cx)) {
+                match ready!(call.poll_body_limit(&self.link, read_ms, moved, cx)) {
                     Trouble::Gone(fault) => SessionFault { fault, words: "".into() },
                     _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
                 },
             ));
         };
         match read {
-            Ok((0, _)) if courier.session.ends_with_close() => {
+            Ok((0, _)) if call.session.ends_with_close() => {
                 // A connection that is over is not given back.
-                self.carriage = None;
+                self.transfer = None;
                 Poll::Ready(Ok(()))
             }
             Ok((0, _)) => Poll::Ready(Err(cut("end of the connection"))),
             Ok((count, bytes)) => {
-                courier.moved();
+                call.moved();
                 self.turn_bytes += count;
                 self.input = bytes;
                 Poll::Ready(Ok(()))
@@ -299,12 +299,12 @@ fn of_body(cause: BodyFault) -> SessionFault {
     SessionFault { fault: Fault::of_body(cause), words: words.into() }
 }
 
-impl Ahead for Download {
+impl Ahead for UpstreamBody {
     const WAITER: &'static str = "a backend";
 
     fn takes_request(&self) -> bool {
-        self.carriage.as_ref().is_some_and(|carriage| {
-            !carriage.upload.is_received() && !carriage.courier.deaf && self.body_fault.is_none()
+        self.transfer.as_ref().is_some_and(|transfer| {
+            !transfer.upload.is_received() && !transfer.call.deaf && self.body_fault.is_none()
         })
     }
 
@@ -327,14 +327,14 @@ impl Ahead for Download {
     }
 }
 
-impl BodyStream for Download {
+impl BodyStream for UpstreamBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Some(Carriage { courier, connection, upload }) = &mut self.carriage {
-            let pushed = courier.push(&connection.stream, upload, &self.link, cx);
+        if let Some(Transfer { call, connection, upload }) = &mut self.transfer {
+            let pushed = call.push(&connection.stream, upload, &self.link, cx);
             if let Err(fault) = pushed {
                 self.body_fault.get_or_insert(fault);
             }

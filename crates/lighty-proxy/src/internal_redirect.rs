@@ -9,7 +9,7 @@ use crate::settings::ResponseRules;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum InternalRedirect {
     /// A file or parts of files: `X-Sendfile` and its like.
     File(sendfile::Named),
     /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
@@ -34,31 +34,31 @@ const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
 /// What an answer asks for, as far as it is listened to.
-pub(crate) fn asked(answer: &Answer, rules: &ResponseRules) -> Option<Turn> {
+pub(crate) fn asked(answer: &Answer, rules: &ResponseRules) -> Option<InternalRedirect> {
     let fields = &answer.fields;
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
     let rewritten = || rules.allow_x_rewrite.then(|| asked_rewrite(fields)).flatten();
     sent().or_else(rewritten)
 }
 
-fn asked_file(fields: &Fields) -> Option<Turn> {
+fn asked_file(fields: &Fields) -> Option<InternalRedirect> {
     if let Some(target) = fields.get(Known::XAccelRedirect) {
-        return Some(Turn::Accelerate { target: target.to_vec() });
+        return Some(InternalRedirect::Accelerate { target: target.to_vec() });
     }
-    sendfile::asked(fields).map(Turn::File)
+    sendfile::asked(fields).map(InternalRedirect::File)
 }
 
-fn asked_rewrite(fields: &Fields) -> Option<Turn> {
+fn asked_rewrite(fields: &Fields) -> Option<InternalRedirect> {
     let get = |name| fields.get_named(name).map(<[u8]>::to_vec);
     let rewrite = Rewrite {
         target: get(REWRITE_URI),
         host: get(REWRITE_HOST),
         backend: get(REWRITE_BACKEND),
     };
-    (rewrite != Rewrite::default()).then_some(Turn::Rewrite(rewrite))
+    (rewrite != Rewrite::default()).then_some(InternalRedirect::Rewrite(rewrite))
 }
 
-impl Turn {
+impl InternalRedirect {
     /// Does it. The answer's head stands in the exchange's response, and is replaced.
     ///
     /// # Errors
@@ -69,15 +69,15 @@ impl Turn {
         rules: &ResponseRules,
     ) -> Result<Step<'static>, Refused> {
         match self {
-            Turn::File(named) => {
+            InternalRedirect::File(named) => {
                 let roots = rules.sendfile_roots.as_deref().unwrap_or_default();
                 sendfile::send(ex, roots, &named)
             }
-            Turn::Accelerate { target } => {
+            InternalRedirect::Accelerate { target } => {
                 carry(ex, |known, _| known.is_some_and(|name| ACCELERATED.contains(&name)));
                 go_to(ex, &target)
             }
-            Turn::Rewrite(rewrite) => rewrite.begin(ex),
+            InternalRedirect::Rewrite(rewrite) => rewrite.begin(ex),
         }
     }
 }
@@ -156,14 +156,16 @@ mod tests {
         assert_eq!(asked(&asks, &ResponseRules::default()), None);
         let rewrites = ResponseRules { allow_x_rewrite: true, ..ResponseRules::default() };
         let rewrite = Rewrite { target: Some(b"/c".to_vec()), ..Rewrite::default() };
-        assert_eq!(asked(&asks, &rewrites), Some(Turn::Rewrite(rewrite)));
+        assert_eq!(asked(&asks, &rewrites), Some(InternalRedirect::Rewrite(rewrite)));
     }
 
     #[test]
     fn every_spelling_of_a_file_is_read() {
         let rules =
             ResponseRules { sendfile_roots: Some(Arc::from([])), ..ResponseRules::default() };
-        let file = |fate| Some(Turn::File(sendfile::Named::Whole { path: b"/a".to_vec(), fate }));
+        let file = |fate| {
+            Some(InternalRedirect::File(sendfile::Named::Whole { path: b"/a".to_vec(), fate }))
+        };
         for (name, fate) in [
             ("X-Sendfile", FileFate::Stays),
             ("x-lighttpd-send-file", FileFate::Stays),
@@ -174,6 +176,6 @@ mod tests {
         }
         let target = b"/a".to_vec();
         let asks = answer(&[(b"X-Accel-Redirect", b"/a")]);
-        assert_eq!(asked(&asks, &rules), Some(Turn::Accelerate { target }));
+        assert_eq!(asked(&asks, &rules), Some(InternalRedirect::Accelerate { target }));
     }
 }

@@ -20,12 +20,12 @@ const LIVED_MS: u64 = 10_000;
 
 /// Keeps the process of this place running while it is wanted, `first` being the one that runs
 /// already.
-pub(super) async fn keep(group: Rc<Group>, place: u32, first: Option<Child>) {
+pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
     let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
     loop {
-        let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > place)).await;
+        let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > permit)).await;
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
             return;
         }
@@ -41,7 +41,7 @@ pub(super) async fn keep(group: Rc<Group>, place: u32, first: Option<Child>) {
                     Ok(exit) => format!("process {} ended: {exit}", child.id()),
                     Err(_) => return,
                 },
-                _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= place)) => {
+                _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= permit)) => {
                     end(&group, &child).await;
                     continue;
                 }
@@ -52,7 +52,7 @@ pub(super) async fn keep(group: Rc<Group>, place: u32, first: Option<Child>) {
         }
         let text = format!("{}: {why}; started again in {pause_ms} ms", group.text);
         group.log.say(Level::Error, &text);
-        let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= place));
+        let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= permit));
         let _ = tokio::time::timeout(Duration::from_millis(pause_ms), unwanted).await;
         pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
     }

@@ -9,7 +9,7 @@ use lighty_core::log::Level;
 use lighty_io::panics;
 use lighty_io::resolve::{Resolver, Standing};
 
-use super::{Voice, checks};
+use super::{SupervisorLog, checks};
 use crate::address::AddressId;
 use crate::names::Names;
 use crate::upstream::{Upstream, of_named};
@@ -20,7 +20,7 @@ pub(super) async fn follow(
     upstream: Arc<Upstream>,
     checked: Rc<RefCell<HashSet<AddressId>>>,
     resolver: Resolver,
-    log: Voice,
+    log: SupervisorLog,
 ) {
     checks::cover(&upstream, &mut checked.borrow_mut(), &log);
     panics::point("names");
@@ -49,7 +49,7 @@ pub(super) async fn follow(
     }
 }
 
-fn tell(upstream: &Upstream, name: &str, standing: &Standing, log: &Voice) {
+fn tell(upstream: &Upstream, name: &str, standing: &Standing, log: &SupervisorLog) {
     let (level, words) = match standing {
         Standing::Pending => return,
         Standing::Fresh => (Level::Notice, "is resolved".to_owned()),

@@ -18,9 +18,9 @@ use crate::script::Script;
 use crate::settings::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 
 /// A request on its way to a backend.
-pub(crate) struct Errand<'a> {
+pub(crate) struct UpstreamRequest<'a> {
     pub ex: &'a Exchange,
-    pub words: &'a Words,
+    pub words: &'a RewrittenHead,
     /// How the body is delimited.
     pub framing: BodyFraming,
     /// The client's wish for another protocol is passed on.
@@ -32,7 +32,7 @@ pub(crate) struct Errand<'a> {
     pub strict_lines: bool,
 }
 
-impl Errand<'_> {
+impl UpstreamRequest<'_> {
     /// The address that the client connected to.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.ex.link.as_ref().and_then(|link| link.borrow().local_ip())
@@ -48,7 +48,7 @@ impl Errand<'_> {
 
 /// The parts of a request that differ from what the client sent. Reusable.
 #[derive(Default)]
-pub(crate) struct Words {
+pub(crate) struct RewrittenHead {
     /// Path and query, percent-encoded.
     pub target: Vec<u8>,
     /// Bytes that `REQUEST_URI` lacks of what the client asked for (`strip-request-uri`).
@@ -62,7 +62,7 @@ pub(crate) struct Words {
     pub script: Script,
 }
 
-impl Words {
+impl RewrittenHead {
     /// The target's path and its query, without the question mark.
     pub(crate) fn split_target(&self) -> (&[u8], Option<&[u8]>) {
         match self.target.iter().position(|byte| *byte == b'?') {

@@ -16,7 +16,7 @@ const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of a request.
 #[derive(Default)]
-pub(crate) struct Upload {
+pub(crate) struct ReplayableBody {
     body: RequestBody,
     kept: Vec<Bytes>,
     kept_bytes: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Upload {
     rest: Bytes,
 }
 
-impl Upload {
+impl ReplayableBody {
     /// The body as it comes from the client, and the fields behind it if they are to go on too.
     pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         let ended = !body.exists();

@@ -83,9 +83,9 @@ pub trait BodyStream {
 }
 
 /// The body of an answer to HEAD whose length is not known before it is made. It is never sent.
-pub struct Untold;
+pub struct UnknownLength;
 
-impl BodyStream for Untold {
+impl BodyStream for UnknownLength {
     fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
         Poll::Ready(None)
     }

@@ -8,12 +8,11 @@
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
 //! `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
-//! `trace`, `board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `kept`, `variables`,
+//! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
 //! `places`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod backtracking;
-pub mod board;
 pub mod body;
 pub mod cidr;
 pub mod complaint;
@@ -25,7 +24,6 @@ pub mod error_page;
 pub mod exchange;
 pub mod fault;
 pub mod filter;
-pub mod kept;
 pub mod limits;
 pub mod locate;
 pub mod log;
@@ -34,6 +32,7 @@ mod named_file;
 pub mod physical;
 pub mod pipeline;
 pub mod places;
+pub mod protected_files;
 pub mod read_ahead;
 pub mod rehearsal;
 pub mod request;
@@ -43,6 +42,7 @@ pub mod rules;
 pub mod sendfile;
 pub mod services;
 pub mod settings;
+pub mod status_board;
 pub mod strftime;
 pub mod subrequest;
 pub mod throttle;
@@ -51,7 +51,8 @@ pub mod upstream_trace;
 pub mod variables;
 
 pub use body::{
-    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel, Untold,
+    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
+    UnknownLength,
 };
 pub use complaint::Complaint;
 pub use counters::Counters;

@@ -70,7 +70,7 @@ pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
 
 /// Begins, or ends, to judge the physical path as what is there, before anything is looked up: what is
 /// to be made is judged as what it will be. Finds the settings of that place.
-pub fn presume(ex: &mut Exchange, presumed: bool) {
+pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
     ex.physical.presumed = presumed;
     if ex.services.asks_physical {
         ex.resolve_settings();
@@ -78,7 +78,7 @@ pub fn presume(ex: &mut Exchange, presumed: bool) {
 }
 
 /// Whether what is at the physical path, which is presumed, may be had; else the answer stands.
-pub async fn may_be_had(ex: &mut Exchange) -> bool {
+pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
     matches!(ask(Phase::Place, |m, ex| m.place(ex), ex, "").await, Way::On)
 }
 
@@ -166,8 +166,8 @@ async fn pass(ex: &mut Exchange, until: &str) -> Way {
     }
     if matches!(way, Way::On) {
         let before = Rc::clone(&ex.settings);
-        presume(ex, true);
-        if !Rc::ptr_eq(&before, &ex.settings) && !may_be_had(ex).await {
+        authorize_path(ex, true);
+        if !Rc::ptr_eq(&before, &ex.settings) && !is_path_allowed(ex).await {
             return Way::Refused;
         }
     }

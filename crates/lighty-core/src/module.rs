@@ -201,24 +201,28 @@ const PHASES: usize = Phase::Done as usize + 1;
 
 /// Who takes part in each phase under a variant of the settings.
 struct Parts {
-    by_phase: [Part; PHASES],
+    by_phase: [ModuleSet; PHASES],
     /// The place of the module that sends files, if nobody else has a say about a file that is
     /// known.
-    straight: Option<usize>,
+    fast_path: Option<usize>,
 }
 
 /// Some modules of a list: a bit for each, by its place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part(u64);
+pub(crate) struct ModuleSet(u64);
 
-impl Part {
+impl ModuleSet {
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Those of them that a test picks.
     #[inline]
-    pub(crate) fn filter(self, modules: &ModuleList, picks: impl Fn(&dyn Module) -> bool) -> Part {
+    pub(crate) fn filter(
+        self,
+        modules: &ModuleList,
+        picks: impl Fn(&dyn Module) -> bool,
+    ) -> ModuleSet {
         let (mut rest, mut picked) = (self, self.0);
         while let Some(at) = rest.first() {
             rest.0 &= rest.0.wrapping_sub(1);
@@ -226,17 +230,17 @@ impl Part {
                 picked &= !(1 << at);
             }
         }
-        Part(picked)
+        ModuleSet(picked)
     }
 
     /// Those of them that are not among others.
-    pub(crate) fn without(self, others: Part) -> Part {
-        Part(self.0 & !others.0)
+    pub(crate) fn without(self, others: ModuleSet) -> ModuleSet {
+        ModuleSet(self.0 & !others.0)
     }
 
     /// They and others.
-    pub(crate) fn with(self, others: Part) -> Part {
-        Part(self.0 | others.0)
+    pub(crate) fn with(self, others: ModuleSet) -> ModuleSet {
+        ModuleSet(self.0 | others.0)
     }
 
     fn first(self) -> Option<usize> {
@@ -247,9 +251,9 @@ impl Part {
 /// Who takes part under the settings that hold it, once it was asked. A clone is about to be
 /// changed, so it begins without.
 #[derive(Default)]
-pub(crate) struct Cast(OnceLock<Parts>);
+pub(crate) struct HookTable(OnceLock<Parts>);
 
-impl Clone for Cast {
+impl Clone for HookTable {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -289,7 +293,7 @@ impl ModuleList {
 
     /// Those that take part in a phase under these settings.
     #[inline]
-    pub(crate) fn part(&self, phase: Phase, settings: &Settings) -> Part {
+    pub(crate) fn part(&self, phase: Phase, settings: &Settings) -> ModuleSet {
         self.parts(settings).by_phase[phase as usize]
     }
 
@@ -303,23 +307,23 @@ impl ModuleList {
         from: usize,
     ) -> Option<(&dyn Module, usize)> {
         let left = u64::MAX.checked_shl(from as u32).unwrap_or(0);
-        let at = Part(self.part(phase, settings).0 & left).first()?;
+        let at = ModuleSet(self.part(phase, settings).0 & left).first()?;
         Some((&*self.all[at], at + 1))
     }
 
     /// Who sends a file that is known, where nobody else has a say before.
     #[inline]
-    pub(crate) fn straight(&self, settings: &Settings) -> Option<&dyn Module> {
-        self.parts(settings).straight.map(|at| &*self.all[at])
+    pub(crate) fn fast_path(&self, settings: &Settings) -> Option<&dyn Module> {
+        self.parts(settings).fast_path.map(|at| &*self.all[at])
     }
 
     #[inline]
     fn parts<'a>(&self, settings: &'a Settings) -> &'a Parts {
-        settings.cast.0.get_or_init(|| self.assign(settings))
+        settings.hook_table.0.get_or_init(|| self.assign(settings))
     }
 
     /// The first of some modules, which is taken from them.
-    pub(crate) fn take_first(&self, part: &mut Part) -> Option<&dyn Module> {
+    pub(crate) fn take_first(&self, part: &mut ModuleSet) -> Option<&dyn Module> {
         let first = part.first()?;
         part.0 &= part.0.wrapping_sub(1);
         Some(&*self.all[first])
@@ -327,7 +331,7 @@ impl ModuleList {
 
     #[cold]
     fn assign(&self, settings: &Settings) -> Parts {
-        let mut by_phase = [Part::default(); PHASES];
+        let mut by_phase = [ModuleSet::default(); PHASES];
         for (at, module) in self.all.iter().enumerate() {
             let hooks = module.hooks_under(settings);
             for (part, takes_part) in by_phase.iter_mut().zip(hooks.by_phase()) {
@@ -344,9 +348,9 @@ impl ModuleList {
             Phase::Found,
         ];
         let first = part(Phase::Handle).first();
-        let is_straight = before.into_iter().all(|phase| part(phase).is_empty())
+        let is_fast_path = before.into_iter().all(|phase| part(phase).is_empty())
             && part(Phase::SendFile).first() == first;
-        Parts { by_phase, straight: first.filter(|_| is_straight) }
+        Parts { by_phase, fast_path: first.filter(|_| is_fast_path) }
     }
 }
 
@@ -470,7 +474,8 @@ mod tests {
 
     #[test]
     fn a_file_goes_straight_where_nobody_else_has_a_say() {
-        let straight = |hooks: Hooks, settings: &Settings| list(hooks).straight(settings).is_some();
+        let fast_path =
+            |hooks: Hooks, settings: &Settings| list(hooks).fast_path(settings).is_some();
         for early in [
             Hooks { raw_url: true, ..Hooks::default() },
             Hooks { clean_url: true, ..Hooks::default() },
@@ -480,12 +485,12 @@ mod tests {
             Hooks { found: true, ..Hooks::default() },
             Hooks { handle: true, ..Hooks::default() },
         ] {
-            assert!(!straight(early, &named()), "{early:?}");
-            assert!(straight(early, &Settings::default()), "{early:?}");
+            assert!(!fast_path(early, &named()), "{early:?}");
+            assert!(fast_path(early, &Settings::default()), "{early:?}");
         }
         let late = Hooks { response_head: true, filter: true, done: true, ..Hooks::default() };
-        assert!(straight(late, &named()));
-        assert!(ModuleList::default().straight(&named()).is_none());
+        assert!(fast_path(late, &named()));
+        assert!(ModuleList::default().fast_path(&named()).is_none());
     }
 
     #[test]
@@ -503,6 +508,6 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() != 2
         });
-        assert_eq!((asked.get(), picked), (3, Part(0b101)));
+        assert_eq!((asked.get(), picked), (3, ModuleSet(0b101)));
     }
 }

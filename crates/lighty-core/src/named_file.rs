@@ -11,9 +11,9 @@ use lighty_io::stat_cache::Entry;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
-use crate::kept;
 use crate::log::Level;
 use crate::module::FileFate;
+use crate::protected_files;
 use crate::sendfile::FilePart;
 
 /// Opens `physical.docroot` and the file beneath it. Symbolic links that lead out of it are not
@@ -78,8 +78,8 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
     if entry.meta().kind != FileKind::File {
         return Err((Fault::SendfileRefused, format!("{path}: not a regular file")));
     }
-    if kept::is_kept(entry.meta()) {
-        return Err((Fault::SendfileRefused, format!("{path}: {}", kept::WORDS)));
+    if protected_files::is_protected(entry.meta()) {
+        return Err((Fault::SendfileRefused, format!("{path}: {}", protected_files::WORDS)));
     }
     Ok(entry)
 }

@@ -22,7 +22,7 @@ pub struct Physical {
     pub root: Option<Rc<Root>>,
     /// What is there, once looked up.
     pub entry: Option<Rc<Entry>>,
-    /// It is judged as what is there, before anything is looked up, see [`crate::locate::presume`].
+    /// It is judged as what is there, before anything is looked up, see [`crate::locate::authorize_path`].
     pub presumed: bool,
 }
 

@@ -12,7 +12,7 @@ use lighty_io::file::FileKind;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limits;
-use crate::module::{FileFate, Hook, Module, Part, Phase, Step};
+use crate::module::{FileFate, Hook, Module, ModuleSet, Phase, Step};
 use crate::sendfile::{self, FilePart};
 use crate::{named_file, trace};
 
@@ -95,7 +95,7 @@ pub async fn respond(ex: &mut Exchange) {
 /// files, and what it is to send is known. `false`: to be begun as if nothing had happened.
 fn answer_known_file(ex: &mut Exchange) -> bool {
     let services = Rc::clone(&ex.services);
-    let Some(sender) = services.modules.straight(&ex.settings) else { return false };
+    let Some(sender) = services.modules.fast_path(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
     let is_lowered = services.asks_url && ex.is_lowered();
     if !is_plain || ex.undecided.is_some() || services.asks_physical || is_lowered {
@@ -148,15 +148,15 @@ pub fn is_filtered(ex: &Exchange) -> bool {
 }
 
 /// Those whose filters this answer is for.
-fn filters_of(ex: &Exchange) -> Part {
+fn filters_of(ex: &Exchange) -> ModuleSet {
     let modules = &ex.services.modules;
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
-        return Part::default();
+        return ModuleSet::default();
     }
     modules.part(Phase::Filter, &ex.settings).filter(modules, |module| module.may_filter(ex))
 }
 
-async fn filter(ex: &mut Exchange, mut part: Part) {
+async fn filter(ex: &mut Exchange, mut part: ModuleSet) {
     let services = Rc::clone(&ex.services);
     while let Some(module) = services.modules.take_first(&mut part) {
         let mut step = module.filter(ex);
@@ -333,7 +333,7 @@ async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
 }
 
 /// Calls some modules in order until one ends the pass.
-async fn run_some(mut part: Part, call: Hook, ex: &mut Exchange) -> Option<Pass> {
+async fn run_some(mut part: ModuleSet, call: Hook, ex: &mut Exchange) -> Option<Pass> {
     let services = Rc::clone(&ex.services);
     while let Some(module) = services.modules.take_first(&mut part) {
         let mut step = call(module, ex);

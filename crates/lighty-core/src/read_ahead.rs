@@ -51,7 +51,7 @@ const PIECE_BYTES: u64 = 1024 * 1024;
 /// The body of an answer, read ahead of its client. Where nothing more can be held, who makes it
 /// waits for the client, as without this.
 pub struct SpooledAnswer {
-    basin: Rc<RefCell<Basin>>,
+    buffer: Rc<RefCell<SpoolBuffer>>,
     filling: AbortHandle,
     length: Option<u64>,
     trailers: Option<Fields>,
@@ -60,7 +60,7 @@ pub struct SpooledAnswer {
 
 /// What lies between a backend and its client. Its order: memory, then disk; what comes goes to
 /// memory only while nothing is on disk.
-struct Basin {
+struct SpoolBuffer {
     memory: VecDeque<Bytes>,
     memory_bytes: usize,
     /// Away while it is being written to.
@@ -105,18 +105,18 @@ impl SpooledAnswer {
         let length = source.known_length();
         let options = options(&ex.settings, ex.settings.core.spool_bytes_max);
         let disk = Spool::new(options, ThreadPool::global().clone());
-        let basin = Rc::new(RefCell::new(Basin::new(disk, source.takes_request())));
+        let buffer = Rc::new(RefCell::new(SpoolBuffer::new(disk, source.takes_request())));
         let filler = Filler {
             source,
             extent,
-            basin: Rc::clone(&basin),
+            buffer: Rc::clone(&buffer),
             log: ex.services.log.clone(),
             clock: ex.services.clock.clone(),
             has_complained: false,
             has_ended: false,
         };
         let filling = tokio::task::spawn_local(filler.run()).abort_handle();
-        Self { basin, filling, length, trailers: None, fault: None }
+        Self { buffer, filling, length, trailers: None, fault: None }
     }
 }
 
@@ -128,12 +128,12 @@ impl Drop for SpooledAnswer {
 
 impl BodyStream for SpooledAnswer {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
-        let mut basin = self.basin.borrow_mut();
-        basin.give_back();
-        if let Some(chunk) = ready!(basin.poll_take(cx)) {
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.give_back();
+        if let Some(chunk) = ready!(buffer.poll_take(cx)) {
             return Poll::Ready(Some(Ok(chunk)));
         }
-        match basin.end.take() {
+        match buffer.end.take() {
             Some(End::Cut(error, fault)) => {
                 self.fault = fault;
                 Poll::Ready(Some(Err(error)))
@@ -148,11 +148,11 @@ impl BodyStream for SpooledAnswer {
 
     // The task that reads ahead passes the request on.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut basin = self.basin.borrow_mut();
-        if basin.takes_request {
-            basin.reader = Some(cx.waker().clone());
+        let mut buffer = self.buffer.borrow_mut();
+        if buffer.takes_request {
+            buffer.reader = Some(cx.waker().clone());
         }
-        basin.takes_request
+        buffer.takes_request
     }
 
     fn known_length(&self) -> Option<u64> {
@@ -168,7 +168,7 @@ impl BodyStream for SpooledAnswer {
     }
 }
 
-impl Basin {
+impl SpoolBuffer {
     fn new(disk: Spool, takes_request: bool) -> Self {
         Self {
             memory: VecDeque::new(),
@@ -244,11 +244,11 @@ impl Basin {
     }
 }
 
-/// Fills the basin.
+/// Fills the buffer.
 struct Filler<S> {
     source: S,
     extent: Extent,
-    basin: Rc<RefCell<Basin>>,
+    buffer: Rc<RefCell<SpoolBuffer>>,
     log: Log,
     clock: lighty_io::clock::Clock,
     has_complained: bool,
@@ -258,13 +258,13 @@ struct Filler<S> {
 impl<S> Drop for Filler<S> {
     /// Whoever reads must not wait for one that is gone.
     fn drop(&mut self) {
-        let mut basin = self.basin.borrow_mut();
-        basin.note_request(false);
-        if basin.end.is_none() && !self.has_ended {
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.note_request(false);
+        if buffer.end.is_none() && !self.has_ended {
             let words = "reading an answer ahead broke off";
             let fault = (Fault::Internal, words.to_owned());
-            basin.end = Some(End::Cut(io::Error::other(words), Some(fault)));
-            basin.wake_reader();
+            buffer.end = Some(End::Cut(io::Error::other(words), Some(fault)));
+            buffer.wake_reader();
         }
     }
 }
@@ -283,46 +283,46 @@ impl<S: Ahead> Filler<S> {
             }
         };
         self.has_ended = true;
-        let mut basin = self.basin.borrow_mut();
-        basin.end = Some(end);
-        basin.wake_reader();
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.end = Some(end);
+        buffer.wake_reader();
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let piece = self.source.poll_piece(cx);
-        self.basin.borrow_mut().note_request(self.source.takes_request());
+        self.buffer.borrow_mut().note_request(self.source.takes_request());
         piece
     }
 
     /// Ready once all that is held was taken; the request goes on.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_taken = self.source.poll_meanwhile(cx);
-        let mut basin = self.basin.borrow_mut();
-        basin.note_request(is_taken);
-        basin.poll_empty(cx)
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.note_request(is_taken);
+        buffer.poll_empty(cx)
     }
 
     async fn store(&mut self, mut bytes: Bytes) {
         let disk = {
-            let mut basin = self.basin.borrow_mut();
-            let has_room = basin.memory_bytes + bytes.len() <= MEMORY_BYTES_MAX;
-            if basin.is_disk_empty() && (has_room || basin.memory.is_empty()) {
-                return basin.push(bytes);
+            let mut buffer = self.buffer.borrow_mut();
+            let has_room = buffer.memory_bytes + bytes.len() <= MEMORY_BYTES_MAX;
+            if buffer.is_disk_empty() && (has_room || buffer.memory.is_empty()) {
+                return buffer.push(bytes);
             }
-            basin.disk.take()
+            buffer.disk.take()
         };
         let Some(mut disk) = disk else { return };
         let stored = disk.append(&mut bytes).await;
         {
-            let mut basin = self.basin.borrow_mut();
-            basin.disk = Some(disk);
-            basin.wake_reader();
+            let mut buffer = self.buffer.borrow_mut();
+            buffer.disk = Some(disk);
+            buffer.wake_reader();
         }
         if let Err(error) = stored {
             self.complain(&error.to_string());
             // What is left of the piece is the last that is taken from the backend for now.
             std::future::poll_fn(|cx| self.poll_empty(cx)).await;
-            self.basin.borrow_mut().push(bytes);
+            self.buffer.borrow_mut().push(bytes);
         }
     }
 

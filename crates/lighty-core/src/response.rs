@@ -17,7 +17,7 @@ pub struct Response {
     /// Answered by a handler or by an error page; guards against a second one.
     pub answered: bool,
     /// Length of the body that a HEAD request or a 304 is told about, where `body` is empty.
-    pub described_length: Option<u64>,
+    pub head_content_length: Option<u64>,
     /// What a Content-Length among `fields` says. It stays where it is true of the body that is
     /// sent; a length that nobody answers for is replaced.
     pub length_said: Option<u64>,
@@ -39,7 +39,7 @@ impl Response {
         self.body = Body::Empty;
         self.close = false;
         self.answered = false;
-        self.described_length = None;
+        self.head_content_length = None;
         self.length_said = None;
         self.unchunked = false;
         self.unfiltered = false;
@@ -66,6 +66,6 @@ impl Response {
 impl Response {
     /// Whether no handler gave the answer a body yet.
     pub fn body_is_default(&self) -> bool {
-        matches!(self.body, Body::Empty) && self.described_length.is_none()
+        matches!(self.body, Body::Empty) && self.head_content_length.is_none()
     }
 }

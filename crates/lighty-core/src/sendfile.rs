@@ -93,7 +93,7 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
         response.fields.remove(name);
     }
     response.fields.remove_named(SEND_PARTS);
-    (response.described_length, response.length_said) = (None, None);
+    (response.head_content_length, response.length_said) = (None, None);
     response.body = body;
     response.answered = true;
 }

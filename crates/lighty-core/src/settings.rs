@@ -12,7 +12,7 @@ use lighty_http::mime::MimeAssign;
 use lighty_io::file::{Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
-use crate::module::Cast;
+use crate::module::HookTable;
 use crate::throttle::Bucket;
 
 /// Everything that applies to a request. Cloned once per variant, never per request.
@@ -26,7 +26,7 @@ pub struct Settings {
     /// Tells this variant from every other one.
     pub variant: VariantId,
     /// Which modules have something to do under them.
-    pub(crate) cast: Cast,
+    pub(crate) hook_table: HookTable,
 }
 
 /// Settings of one module.

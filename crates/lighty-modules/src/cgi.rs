@@ -19,7 +19,7 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::places::Places;
 use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::{Body, Exchange, Fault, Settings, Untold, sendfile};
+use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength, sendfile};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Fields, Known, Method, Status};
@@ -236,9 +236,9 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     sendfile::take_out(&mut response.fields);
     response.answered = true;
     if ex.request.is_head() || bodiless {
-        response.described_length = head.content_length;
+        response.head_content_length = head.content_length;
         if !bodiless && head.content_length.is_none() {
-            response.body = Body::Stream(Box::new(Untold));
+            response.body = Body::Stream(Box::new(UnknownLength));
         }
         talk.read_to_nowhere();
     } else {

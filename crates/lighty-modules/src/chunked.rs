@@ -63,7 +63,7 @@ impl Module for Chunked {
 
     fn filter<'a>(&'a self, ex: &'a mut Exchange) -> lighty_core::Step<'a> {
         let own = ex.settings.module::<ChunkedSettings>();
-        let length = ex.response.described_length.or(ex.response.body.known_length());
+        let length = ex.response.head_content_length.or(ex.response.body.known_length());
         let chunks = own.encoding && ex.request.version == Version::Http11;
         if own.debug {
             let how = match length {

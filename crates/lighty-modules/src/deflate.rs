@@ -22,7 +22,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Level, Response, Settings, Untold};
+use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength};
 use lighty_http::{Fields, Known, Status};
 use lighty_io::cache_file::CacheFile;
 use lighty_io::stat_cache::Entry;
@@ -256,9 +256,9 @@ impl Deflate {
         if ex.request.is_head() {
             // Of a body that is not at hand nobody knows whether it would be short enough to be
             // encoded at once: then nothing is said of its length.
-            response.unchunked = response.described_length.is_some()
+            response.unchunked = response.head_content_length.is_some()
                 || matches!(response.body, Body::Empty | Body::Stream(_));
-            response.body = Body::Stream(Box::new(Untold));
+            response.body = Body::Stream(Box::new(UnknownLength));
             return Ok(());
         }
         let plan = Plan {
@@ -309,12 +309,12 @@ fn is_part(response: &Response) -> bool {
 
 /// Length of the body that is sent, or that a HEAD request is told about.
 fn body_length(response: &Response) -> Option<u64> {
-    response.described_length.or(response.body.known_length())
+    response.head_content_length.or(response.body.known_length())
 }
 
 /// The body, if it is at hand.
 fn in_memory(response: &Response) -> Option<Bytes> {
-    if response.described_length.is_some() {
+    if response.head_content_length.is_some() {
         return None;
     }
     match &response.body {
@@ -366,7 +366,7 @@ fn set_fields(ex: &mut Exchange, coding: Coding) {
         fields.set(Known::ETag, tag);
     }
     response.length_said = None;
-    response.described_length = None;
+    response.head_content_length = None;
 }
 
 fn note(ex: &Exchange, own: &DeflateSettings, coding: Coding, how: &str) {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Fault, Settings, Untold, kept};
+use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength, protected_files};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
@@ -224,7 +224,7 @@ async fn list(
     }
     let dir = open(ex).await?;
     if is_head {
-        return Ok(Body::Stream(Box::new(Untold)));
+        return Ok(Body::Stream(Box::new(UnknownLength)));
     }
     if !listing.sort {
         return Ok(as_it_is_read(ex, form, dir).await);
@@ -383,7 +383,7 @@ impl Rendering {
 }
 
 fn is_shown(listing: &ListingSettings, entry: &DirEntry) -> bool {
-    listing.shows(&entry.name) && !kept::is_kept(&entry.meta)
+    listing.shows(&entry.name) && !protected_files::is_protected(&entry.meta)
 }
 
 fn render(rendering: Rendering, entries: Rc<Entries>) -> Body {
@@ -432,7 +432,7 @@ async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
     let read = match name.starts_with('/') {
         true => {
             let engine = &ex.services.engine;
-            engine.read_front(name.to_string(), INSERT_BYTES_MAX, kept::admit).await
+            engine.read_front(name.to_string(), INSERT_BYTES_MAX, protected_files::admit).await
         }
         false => read_beneath(ex, name).await,
     };
@@ -458,7 +458,7 @@ async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
     path.extend_from_slice(name.as_bytes());
     let follow: Follow = ex.settings.core.follow_symlink;
     let file = engine.open(root, &path, follow, ex.settings.server.use_noatime).await?;
-    kept::admit(file.meta())?;
+    protected_files::admit(file.meta())?;
     let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX).min(INSERT_BYTES_MAX);
     let mut text = Vec::with_capacity(size);
     while text.len() < size {

@@ -71,7 +71,7 @@ impl Module for FlvStreaming {
         ex.response.answered = true;
         ex.response.fields.push_known(Known::ContentType, "video/x-flv");
         if ex.request.is_head() {
-            ex.response.described_length = length.checked_add(HEADER.len() as u64);
+            ex.response.head_content_length = length.checked_add(HEADER.len() as u64);
             return Step::Answered;
         }
         let mut chunks = ChunkQueue::default();

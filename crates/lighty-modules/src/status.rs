@@ -1,6 +1,6 @@
 //! `mod_status`: what the server is doing, for people and for programs.
 //!
-//! The figures are those of all workers: each is asked, see [`lighty_core::board`].
+//! The figures are those of all workers: each is asked, see [`lighty_core::status_board`].
 
 mod page;
 mod text;
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::Directive;
-use lighty_core::board::{BackendPool, Board, Report};
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::status_board::{BackendPool, Report, StatusBoard};
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status as Code, accept};
 
@@ -38,14 +38,14 @@ module_settings!(StatusSettings);
 
 /// The module.
 pub struct Status {
-    board: Board,
+    board: StatusBoard,
     /// Wall-clock seconds when the server was started.
     started_s: i64,
 }
 
 impl Status {
     /// For a worker of a server that was started at `started_s`.
-    pub fn new(board: &Board, started_s: i64) -> Self {
+    pub fn new(board: &StatusBoard, started_s: i64) -> Self {
         Self { board: board.clone(), started_s }
     }
 }
@@ -198,7 +198,7 @@ impl StatusSettings {
 
 async fn answer(
     ex: &mut Exchange,
-    board: Board,
+    board: StatusBoard,
     started_s: i64,
     sort: bool,
     question: Question,

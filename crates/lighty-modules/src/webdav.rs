@@ -32,9 +32,9 @@ mod xml;
 mod xml_tests;
 
 use lighty_config::Directive;
-use lighty_core::kept::is_kept;
-use lighty_core::locate::{may_be_had, presume};
+use lighty_core::locate::{authorize_path, is_path_allowed};
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::protected_files::is_protected;
 use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
@@ -83,9 +83,9 @@ impl Module for Webdav {
         if !is_ours(method) && !hides {
             return Step::Next;
         }
-        presume(ex, true);
+        authorize_path(ex, true);
         if !ex.settings.module::<DavSettings>().active {
-            presume(ex, false);
+            authorize_path(ex, false);
             return Step::Next;
         }
         if hides {
@@ -102,7 +102,7 @@ impl Module for Webdav {
     /// Nobody gets a database, wherever it is and whatever leads to it.
     fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let entry = ex.physical.entry.as_ref();
-        if entry.is_some_and(|entry| is_kept(entry.meta())) {
+        if entry.is_some_and(|entry| is_protected(entry.meta())) {
             spot::kept().tell(ex);
             return Step::Answered;
         }
@@ -133,7 +133,7 @@ struct Call {
 }
 
 async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'static> {
-    if !may_be_had(ex).await {
+    if !is_path_allowed(ex).await {
         return Step::Answered;
     }
     if let Err(refusal) = answer(ex, &stores, method).await {

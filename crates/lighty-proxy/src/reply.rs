@@ -75,10 +75,10 @@ fn take_fields(fields: &Fields, response: &mut Response) {
     sendfile::take_out(&mut response.fields);
     let mut lengths = fields.get_all(Known::ContentLength);
     let Some(value) = lengths.next() else { return };
-    response.described_length = lighty_http::decimal::parse(value);
+    response.head_content_length = lighty_http::decimal::parse(value);
     let is_plain = value == b"0" || matches!(value, [b'1'..=b'9', ..]);
     if is_plain && lengths.next().is_none() && response.status.allows_content() {
-        response.length_said = response.described_length;
+        response.length_said = response.head_content_length;
     } else {
         response.fields.remove(Known::ContentLength);
     }

@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lighty_config::{Active, Config};
-use lighty_core::board::Board;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::places::Places;
 use lighty_core::settings::ServerSettings;
+use lighty_core::status_board::StatusBoard;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
@@ -104,7 +104,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         trouble.line(Level::Error, wall_s(), text, About::default());
     });
 
-    let board = Board::default();
+    let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(&upstreams))));
     board.add(Arc::new(Panics));
     let shared = Shared {

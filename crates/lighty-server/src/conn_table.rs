@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::Fault;
-use lighty_core::board::ConnState;
+use lighty_core::status_board::ConnState;
 use lighty_core::throttle::Bucket;
 use lighty_io::transport::{Kick, KickHow};
 

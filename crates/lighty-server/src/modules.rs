@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
-use lighty_core::board::Board;
 use lighty_core::places::Places;
+use lighty_core::status_board::StatusBoard;
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
@@ -77,7 +77,7 @@ pub const BUILT_IN: &[&str] = &[
 #[derive(Clone)]
 pub struct Shared {
     pub access_logs: Sinks,
-    pub board: Board,
+    pub board: StatusBoard,
     /// Wall-clock seconds of the start.
     pub started_s: i64,
     pub uploads: Uploads,

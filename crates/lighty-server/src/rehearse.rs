@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lighty_config::{Active, Config};
-use lighty_core::board::Board;
 use lighty_core::log::{Level, Log};
 use lighty_core::places::Places;
+use lighty_core::status_board::StatusBoard;
 use lighty_core::{Exchange, Services, Settings, pipeline};
 use lighty_http::{Fields, Known, Method, host};
 use lighty_io::clock::Clock;
@@ -95,7 +95,7 @@ fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
     let unheard = LogWriter::open(LogTarget::parse("/dev/null"))?;
     let log = Log::new(unheard.handle(), Level::Error, false);
     let shared = Shared {
-        board: Board::default(),
+        board: StatusBoard::default(),
         started_s: clock.unix_s(),
         access_logs: Sinks::none(),
         uploads: Uploads::default(),

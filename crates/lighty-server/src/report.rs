@@ -1,9 +1,11 @@
-//! What a worker tells on the board, see [`lighty_core::board`].
+//! What a worker tells on the board, see [`lighty_core::status_board`].
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use lighty_core::board::{ConnState, Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
+use lighty_core::status_board::{
+    ConnState, Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX,
+};
 use lighty_io::panics;
 
 use crate::conn_table::ConnEntry;

@@ -205,8 +205,8 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let swept = Rc::clone(&worker);
     panics::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
-    let desk = setup.shared.board.join();
-    tokio::task::spawn_local(desk.answer(move || report::report(index, &told)));
+    let responder = setup.shared.board.join();
+    tokio::task::spawn_local(responder.answer(move || report::report(index, &told)));
     Ok((worker, tasks))
 }
 

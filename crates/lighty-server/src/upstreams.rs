@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_core::board::{Backend, BackendPool, Statistics};
+use lighty_core::status_board::{Backend, BackendPool, Statistics};
 use lighty_io::clock::Clock;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::stats;

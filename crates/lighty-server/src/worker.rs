@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_core::board::ConnState;
 use lighty_core::log::{About, Level};
+use lighty_core::status_board::ConnState;
 use lighty_core::{Complaint, Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
 use lighty_io::forbidden;

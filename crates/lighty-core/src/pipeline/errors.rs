@@ -8,9 +8,9 @@ use super::begin_again;
 use crate::body::RequestBody;
 use crate::error_page;
 use crate::exchange::{ErrorHandler, Exchange, Rewriting};
-use crate::kept;
 use crate::limits::ERROR_PAGE_BYTES_MAX;
 use crate::log::Level;
+use crate::protected_files;
 use crate::trace;
 
 /// An error handler that is to be called.
@@ -119,8 +119,11 @@ async fn read_error_page(ex: &Exchange) -> Option<Vec<u8>> {
     let prefix = ex.settings.core.errorfile_prefix.as_ref()?;
     let path = format!("{prefix}{}.html", ex.response.status.code());
     // One byte more tells a page that is too large from one that fits.
-    let reading =
-        ex.services.engine.read_front(path.clone(), ERROR_PAGE_BYTES_MAX + 1, kept::admit);
+    let reading = ex.services.engine.read_front(
+        path.clone(),
+        ERROR_PAGE_BYTES_MAX + 1,
+        protected_files::admit,
+    );
     let page = Box::pin(reading).await.ok()?;
     if page.len() > ERROR_PAGE_BYTES_MAX {
         let words = format!("{path} is not sent: it has more than {ERROR_PAGE_BYTES_MAX} bytes");

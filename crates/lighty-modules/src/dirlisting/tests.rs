@@ -313,7 +313,7 @@ fn what_the_server_keeps_is_shown_to_nobody_whichever_way_it_is_named() {
     for name in ["secret", "public"] {
         std::fs::write(dir.path().join(name), format!("the {name} text")).expect("write");
     }
-    kept::keep(&dir.path().join("secret"), &[]);
+    protected_files::keep(&dir.path().join("secret"), &[]);
     let absolute = |name: &str| dir.path().join(name).display().to_string();
     run(async || {
         for (header, readme) in

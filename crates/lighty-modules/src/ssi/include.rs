@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use lighty_core::{Body, BodyStream, Exchange, kept, subrequest};
+use lighty_core::{Body, BodyStream, Exchange, protected_files, subrequest};
 use lighty_http::ssi::Command;
 use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::{FileKind, Meta};
@@ -195,7 +195,9 @@ impl Page<'_> {
         let found = ex.services.stat_cache.lookup(root, &rel, follow, noatime).entry().await;
         let entry = found.map_err(|error| error.to_string())?;
         match entry.meta().kind {
-            _ if kept::is_kept(entry.meta()) => Err(kept::WORDS.to_owned()),
+            _ if protected_files::is_protected(entry.meta()) => {
+                Err(protected_files::WORDS.to_owned())
+            }
             FileKind::File => Ok(entry),
             _ => Err("not a regular file".to_owned()),
         }

@@ -7,8 +7,8 @@
 
 use std::io;
 
-use lighty_core::kept::{holds_kept, is_kept};
 use lighty_core::locate::{locate_rewritten, tells_apart};
+use lighty_core::protected_files::{holds_protected, is_protected};
 use lighty_core::{Exchange, Fault, Level};
 use lighty_http::Status;
 use lighty_io::file::tree::{Extent, Member, Survey};
@@ -85,7 +85,7 @@ pub(super) async fn find_refused(
     (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, Refusal> {
     let mut refused = Vec::new();
-    if !tells_apart(ex, NAME) && !holds_kept(&collection.place.path) {
+    if !tells_apart(ex, NAME) && !holds_protected(&collection.place.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
@@ -143,16 +143,16 @@ async fn check_waits(ex: &Exchange) -> Result<(), Refusal> {
 }
 
 async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
-    let is_kept = is_kept(&member.meta);
+    let is_protected = is_protected(&member.meta);
     for Asked { spot, deed } in asked {
         let url = listed(&join_url(&spot.url, &member.path), member.meta.kind);
-        let mut may_be_had = !is_kept && may(ex, &url, spot.is_requested, *deed).await;
-        if may_be_had && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
+        let mut is_path_allowed = !is_protected && may(ex, &url, spot.is_requested, *deed).await;
+        if is_path_allowed && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
             // A collection, perhaps.
             let within = listed(&url, FileKind::Directory);
-            may_be_had = may(ex, &within, spot.is_requested, *deed).await;
+            is_path_allowed = may(ex, &within, spot.is_requested, *deed).await;
         }
-        if !may_be_had {
+        if !is_path_allowed {
             return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
         }
     }

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use lighty_core::kept::{self, is_kept, names_kept};
 use lighty_core::locate::Located;
+use lighty_core::protected_files::{self, is_protected, names_protected};
 use lighty_core::{Exchange, Fault, Physical, Settings};
 use lighty_io::file::tree::{Tree, Whereabouts};
 use lighty_io::file::{FileKind, Meta, Root};
@@ -80,7 +80,7 @@ impl Spot {
     /// # Errors
     /// 403 where a file is, or may come to be, that the server keeps for itself.
     pub(super) async fn look(&self) -> Result<Option<Meta>, Refusal> {
-        if names_kept(&self.place.path) {
+        if names_protected(&self.place.path) {
             return Err(kept());
         }
         let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
@@ -88,7 +88,7 @@ impl Spot {
         match found {
             // A file is no collection, whatever the URL says.
             Ok(meta) if slash && meta.kind == FileKind::File => Ok(None),
-            Ok(meta) if is_kept(&meta) => Err(kept()),
+            Ok(meta) if is_protected(&meta) => Err(kept()),
             Ok(meta) => Ok(Some(meta)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => Ok(None),
@@ -119,7 +119,7 @@ impl Spot {
 
 /// What is said of a file that the server keeps for itself.
 pub(super) fn kept() -> Refusal {
-    Refusal::Fault(Fault::Forbidden, kept::WORDS.to_owned())
+    Refusal::Fault(Fault::Forbidden, protected_files::WORDS.to_owned())
 }
 
 /// The URL that a collection or a file is listed by.

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_core::kept::keep;
+use lighty_core::protected_files::keep;
 use lighty_io::clerk::Clerk;
 #[cfg(doc)]
 use lighty_io::file::tree::Whereabouts;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::{Body, Fault, Step, Untold};
+use lighty_core::{Body, Fault, Step, UnknownLength};
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Known, Status};
 
@@ -46,7 +46,7 @@ impl Serving<'_> {
             self.ex.fail_saying(Fault::PatternLimit, &undecided.words);
             return Ok(Step::Answered);
         }
-        let untold = self.ex.request.is_head() && self.ex.response.described_length.is_none();
+        let untold = self.ex.request.is_head() && self.ex.response.head_content_length.is_none();
         sticky::tell(self.ex, &self.upstream.spec.balancer, &connection.permit.address);
         let mut upload = std::mem::take(&mut self.upload);
         if let Some(redirect) = redirect {
@@ -61,7 +61,7 @@ impl Serving<'_> {
             return Ok(Step::Answered);
         }
         self.ex.response.body = match body.take_whole(WHOLE_BYTES_MAX) {
-            Some(_) if untold => Body::Stream(Box::new(Untold)),
+            Some(_) if untold => Body::Stream(Box::new(UnknownLength)),
             Some(whole) => Body::Memory(whole),
             None => SpooledAnswer::body(self.ex, body, self.route.response.stream),
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
-use lighty_core::board::ConnState;
+use lighty_core::status_board::ConnState;
 use lighty_core::throttle::Bucket;
 use lighty_core::{Body, Exchange, Fault, Response, Tunnel, trace};
 use lighty_http::{Fields, Known, Version, decimal};
@@ -471,7 +471,7 @@ fn push_framing(
     let told = match framing {
         Framing::Length => length,
         // HEAD: what GET would have said.
-        Framing::None => response.described_length.or(length),
+        Framing::None => response.head_content_length.or(length),
         Framing::Chunked | Framing::Close => None,
     };
     let fields = &mut response.fields;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use lighty_core::board::ConnState;
 use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
+use lighty_core::status_board::ConnState;
 use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
 use lighty_http::{Known, Method, Version, host};
 use lighty_io::panics::{self, Panicked};

@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::conn_table::ConnTable;
-    use lighty_core::board::ConnState;
+    use lighty_core::status_board::ConnState;
 
     #[tokio::test]
     async fn a_body_is_waited_for_from_the_moment_it_is_asked_for() {

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use lighty_core::board::ConnState;
 use lighty_core::log::About;
+use lighty_core::status_board::ConnState;
 use lighty_core::{Level, limits};
 use lighty_io::transport::Peer;
 use lighty_modules::extforward::ExtforwardSettings;

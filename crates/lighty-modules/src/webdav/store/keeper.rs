@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lighty_core::kept::{is_kept, keep};
+use lighty_core::protected_files::{is_protected, keep};
 use lighty_io::file::Meta;
 use lighty_io::file::tree::{canonical_through, meta_of_path, remove_path};
 
@@ -57,7 +57,7 @@ impl Keeper {
         let _ = db.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         drop(db);
         for name in added_names(&self.path) {
-            if meta_of_path(&name).is_ok_and(|meta| is_kept(&meta)) {
+            if meta_of_path(&name).is_ok_and(|meta| is_protected(&meta)) {
                 // Nobody may remove it: opening what comes next says so.
                 let _ = remove_path(&name);
             }

@@ -50,7 +50,7 @@ fn with_ending(path: &[u8], ending: &str) -> PathBuf {
 }
 
 /// Whether a file is one of those.
-pub fn is_kept(meta: &Meta) -> bool {
+pub fn is_protected(meta: &Meta) -> bool {
     any(|kept| kept.files.iter().any(|file| file.meta.same_file(meta)))
 }
 
@@ -59,14 +59,14 @@ pub fn is_kept(meta: &Meta) -> bool {
 /// # Errors
 /// `PermissionDenied`, in [`WORDS`].
 pub fn admit(meta: &Meta) -> io::Result<()> {
-    match is_kept(meta) {
+    match is_protected(meta) {
         true => Err(io::Error::new(io::ErrorKind::PermissionDenied, WORDS)),
         false => Ok(()),
     }
 }
 
 /// Whether a path, its directories' links resolved, is that of one, there or not.
-pub fn names_kept(path: &[u8]) -> bool {
+pub fn names_protected(path: &[u8]) -> bool {
     any(|Kept { paths, beside, .. }| {
         let mut rests = paths.iter().filter_map(|kept| path.strip_prefix(&**kept));
         rests.any(|rest| rest.is_empty() || beside.iter().any(|end| rest == end.as_bytes()))
@@ -74,7 +74,7 @@ pub fn names_kept(path: &[u8]) -> bool {
 }
 
 /// Whether one lies beneath a directory, links resolved.
-pub fn holds_kept(directory: &[u8]) -> bool {
+pub fn holds_protected(directory: &[u8]) -> bool {
     let is_below = |path: &[u8]| path.strip_prefix(directory).is_some_and(|p| p.starts_with(b"/"));
     any(|kept| kept.paths.iter().any(|path| is_below(path)))
 }
@@ -100,13 +100,13 @@ mod tests {
         };
         let (own, beside, other) = (made("own"), made("own-wal"), made("other"));
         keep(&at("own"), &["-wal"]);
-        assert!(is_kept(&own) && is_kept(&beside) && !is_kept(&other));
+        assert!(is_protected(&own) && is_protected(&beside) && !is_protected(&other));
         // A file system gives the number of a file that is gone to the next, if it is gone.
         for name in ["own", "own-wal"] {
             std::fs::remove_file(at(name)).expect("removed");
         }
         for number in 0..100 {
-            assert!(!is_kept(&made(&number.to_string())), "file {number}");
+            assert!(!is_protected(&made(&number.to_string())), "file {number}");
         }
     }
 }

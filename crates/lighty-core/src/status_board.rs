@@ -168,7 +168,7 @@ type Question = oneshot::Sender<Report>;
 
 /// The board of a process. Clones are the same board.
 #[derive(Clone, Default)]
-pub struct Board(Arc<Desks>);
+pub struct StatusBoard(Arc<Desks>);
 
 #[derive(Default)]
 struct Desks {
@@ -177,9 +177,9 @@ struct Desks {
 }
 
 /// Where a worker hears what it is asked.
-pub struct Desk(mpsc::Receiver<Question>);
+pub struct StatusResponder(mpsc::Receiver<Question>);
 
-impl Desk {
+impl StatusResponder {
     /// Answers questions for as long as it is polled.
     pub async fn answer(mut self, mut report: impl FnMut() -> Report) {
         while let Some(question) = self.0.recv().await {
@@ -191,12 +191,12 @@ impl Desk {
     }
 }
 
-impl Board {
+impl StatusBoard {
     /// A place for another worker.
-    pub fn join(&self) -> Desk {
+    pub fn join(&self) -> StatusResponder {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
         self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
-        Desk(questions)
+        StatusResponder(questions)
     }
 
     /// Adds figures of the process.
@@ -245,9 +245,9 @@ impl Board {
     }
 }
 
-fn ask_one(desk: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Report>> {
+fn ask_one(responder: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Report>> {
     let (answer, answered) = oneshot::channel();
-    desk.try_send(answer).is_ok().then_some(answered)
+    responder.try_send(answer).is_ok().then_some(answered)
 }
 
 /// The letters of some connections.
@@ -279,7 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn workers_are_asked_and_one_that_hangs_is_missing() {
-        let board = Board::default();
+        let board = StatusBoard::default();
         board.add(Arc::new(Two));
         let (first, second) = (board.join(), board.join());
         let _hangs = board.join();
@@ -297,13 +297,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_is_asked_no_more_than_n_times_at_once() {
-        let board = Board::default();
-        let mut desk = board.join();
+        let board = StatusBoard::default();
+        let mut responder = board.join();
         let asked: Vec<_> = (0..=QUESTIONS_MAX)
             .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0]))
             .collect();
         assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
         assert!(asked[QUESTIONS_MAX].is_none());
-        assert!(desk.0.recv().await.is_some());
+        assert!(responder.0.recv().await.is_some());
     }
 }

@@ -15,18 +15,17 @@
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `pool` (where what
-//! may block waits), `clerk` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
+//! may block waits), `blocking_actor` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
 //! `pcre` (patterns that no linear engine can match), `signals`, `panics`, `slice`, `threads`, `memory`,
-//! `entropy`, `load`, `forbidden` and `privileges`, which the
+//! `entropy`, `load`, `syscall_fallback` and `privileges`, which the
 //! process needs and a request does not.
 
+pub mod blocking_actor;
 pub mod cache_file;
-pub mod clerk;
 pub mod clock;
 pub mod connect;
 pub mod entropy;
 pub mod file;
-pub mod forbidden;
 pub mod listen;
 pub mod load;
 pub mod local_time;
@@ -43,6 +42,7 @@ pub mod slice;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;
+pub mod syscall_fallback;
 pub mod terminal;
 pub mod threads;
 pub mod ticks;

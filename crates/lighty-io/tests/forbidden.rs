@@ -12,9 +12,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, Follow};
-use lighty_io::forbidden;
 use lighty_io::pool::ThreadPool;
 use lighty_io::send::{NetworkBackend, SendOptions, Sender};
+use lighty_io::syscall_fallback;
 use lighty_io::transport::Stream;
 
 const BYTES: usize = 3 << 20;
@@ -92,7 +92,7 @@ fn all_backends_deliver() {
 
 #[test]
 fn what_is_forbidden_is_done_another_way() {
-    let news = || forbidden::take_news().collect::<Vec<_>>();
+    let news = || syscall_fallback::take_warnings().collect::<Vec<_>>();
     for (call, name) in [
         (libc::SYS_memfd_create, "memfd_create"),
         (libc::SYS_io_submit, "io_submit"),

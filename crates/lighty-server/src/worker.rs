@@ -10,11 +10,11 @@ use lighty_core::log::{About, Level};
 use lighty_core::status_board::ConnState;
 use lighty_core::{Complaint, Exchange, Fault, Services, Settings, limits};
 use lighty_http::uri::ParseOpts;
-use lighty_io::forbidden;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::memory;
 use lighty_io::panics;
 use lighty_io::send::Sender;
+use lighty_io::syscall_fallback;
 use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
 use lighty_proxy::local::Local;
@@ -385,10 +385,10 @@ impl Worker {
             self.services.sweep_roots();
             self.sender.trim();
             memory::settle();
-            if let Some(words) = self.services.stat_cache.take_news() {
+            if let Some(words) = self.services.stat_cache.take_warnings() {
                 self.log(Level::Warning, &format!("server.stat-cache-engine: {words}"));
             }
-            forbidden::take_news().for_each(|words| self.log(Level::Warning, words));
+            syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.services.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.conns.sweep(self.now_s(), |_, fault| {

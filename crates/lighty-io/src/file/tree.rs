@@ -41,7 +41,7 @@ pub use place::{Reach, Replace};
 pub use staging::{STAGING_PREFIX, is_staging};
 pub use survey::{Extent, Member, Survey};
 pub use upload::{Expected, Upload};
-pub use whereabouts::{Whereabouts, canonical, canonical_through};
+pub use whereabouts::{CanonicalPath, canonical, canonical_through};
 
 /// Directories within directories that are copied or removed in one go: each level holds
 /// descriptors.

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::gthread_aio::read_lane;
 use super::socket::{sendfile_once, sendfile_unsupported};
 use super::{File, Sender};
-use crate::forbidden::Call;
+use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
 /// What a job did: bytes sent, and why it stopped short if it did.
@@ -24,7 +24,7 @@ impl Sender {
     /// A copy of the socket for a job: the connection may be gone, and its number given away,
     /// before the job gets to run. `None` where this cannot be done, for want of a descriptor too.
     pub(super) fn lend(stream: &Stream) -> Option<OwnedFd> {
-        if Call::Sendfile.is_refused() { None } else { stream.duplicate().ok() }
+        if Syscall::Sendfile.is_refused() { None } else { stream.duplicate().ok() }
     }
 
     /// Sends one chunk, and waits until the socket takes more if it filled up.
@@ -49,7 +49,7 @@ impl Sender {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => full(stream).await?,
             Err(error) if sendfile_unsupported(&error) && done.bytes == 0 => {
                 let copied = self.copied_in_loop(stream, range, want).await?;
-                Call::Sendfile.note(&error);
+                Syscall::Sendfile.note(&error);
                 return Ok(copied);
             }
             Err(error) if done.bytes == 0 => return Err(error),

@@ -25,8 +25,8 @@ use super::disk::Disk;
 use super::socket::{self, sendfile_unsupported, shrank};
 use super::{File, Sender};
 use crate::file::FsClass;
-use crate::forbidden::Call;
 use crate::pool::Lane;
+use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
 /// What direct reads are aligned to: the page, which every block device takes.
@@ -64,8 +64,8 @@ impl Sender {
     ) -> io::Result<Option<Segment>> {
         let Some(aio) = &self.0.aio else { return Ok(None) };
         if matches!(disk.direct, DirectFile::Unknown) {
-            let needed = [Call::Sendfile, Call::MemfdCreate, Call::IoSubmit];
-            disk.direct = match needed.into_iter().any(Call::is_refused) {
+            let needed = [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit];
+            disk.direct = match needed.into_iter().any(Syscall::is_refused) {
                 true => DirectFile::Refused,
                 false => self.open_direct(&range.file).await,
             };

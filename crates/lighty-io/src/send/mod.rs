@@ -42,8 +42,8 @@ use std::rc::Rc;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
 use crate::file::{FileEngine, OpenFile, Resident};
-use crate::forbidden::Call;
 use crate::pool::ThreadPool;
+use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
 use buffers::ReadBuffers;
 use disk::Disk;
@@ -319,7 +319,7 @@ impl Sender {
     }
 
     fn sendfile(&self, stream: &Stream, range: &FileRange<File>, want: u64) -> io::Result<Step> {
-        if Call::Sendfile.is_refused() {
+        if Syscall::Sendfile.is_refused() {
             return self.copy(stream, range, want);
         }
         match socket::sendfile(stream, &range.file, range.offset, want) {
@@ -331,7 +331,7 @@ impl Sender {
             Err(error) if socket::sendfile_unsupported(&error) => {
                 let step = self.copy(stream, range, want)?;
                 // Only now: of a file that nobody may read it would have said the same.
-                Call::Sendfile.note(&error);
+                Syscall::Sendfile.note(&error);
                 Ok(step)
             }
             Err(error) => Err(error),

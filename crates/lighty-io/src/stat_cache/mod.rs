@@ -239,8 +239,8 @@ impl StatCache {
     }
 
     /// Words for the log about changes that are not noticed any more; each are told once.
-    pub fn take_news(&self) -> Option<String> {
-        self.0.watcher.as_ref()?.take_news()
+    pub fn take_warnings(&self) -> Option<String> {
+        self.0.watcher.as_ref()?.take_warnings()
     }
 
     /// Directories watched.

@@ -548,12 +548,12 @@ fn watches_end_with_their_entries_and_have_a_limit() {
         assert_eq!(bed.cache.watches(), 3, "the root, a, and b");
         bed.text("a/g").await;
         assert_eq!(bed.cache.watches(), 3);
-        assert_eq!(bed.cache.take_news(), None);
+        assert_eq!(bed.cache.take_warnings(), None);
         assert_eq!(bed.text("c/h").await, "x");
         assert_eq!(bed.cache.watches(), 3, "not a fourth: it is looked at each second");
-        let news = bed.cache.take_news().expect("words for the log");
+        let news = bed.cache.take_warnings().expect("words for the log");
         assert!(news.starts_with("3 directories are watched"), "{news}");
-        assert_eq!(bed.cache.take_news(), None, "told once");
+        assert_eq!(bed.cache.take_warnings(), None, "told once");
         bed.write("c/h", "y");
         bed.pass(TRUST_MS);
         assert_eq!(bed.text("c/h").await, "y");

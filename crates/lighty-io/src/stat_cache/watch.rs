@@ -127,7 +127,7 @@ impl Watcher {
     }
 
     /// What the operator is to know of; each is told once.
-    pub(super) fn take_news(&self) -> Option<String> {
+    pub(super) fn take_warnings(&self) -> Option<String> {
         self.news.borrow_mut().take()
     }
 

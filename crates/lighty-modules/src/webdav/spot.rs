@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_core::locate::Located;
 use lighty_core::protected_files::{self, is_protected, names_protected};
 use lighty_core::{Exchange, Fault, Physical, Settings};
-use lighty_io::file::tree::{Tree, Whereabouts};
+use lighty_io::file::tree::{CanonicalPath, Tree};
 use lighty_io::file::{FileKind, Meta, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
@@ -20,7 +20,7 @@ pub(super) struct Spot {
     /// Beneath the document root.
     pub(super) rel: Vec<u8>,
     /// What properties and locks belong to.
-    pub(super) place: Whereabouts,
+    pub(super) place: CanonicalPath,
     /// The decoded path of the URL.
     pub(super) url: Vec<u8>,
     /// The URL ends with a slash: a collection is meant.
@@ -97,11 +97,11 @@ impl Spot {
     }
 
     /// The collection that it is in; `None` for a document root.
-    pub(super) fn parent(&self) -> Option<Whereabouts> {
-        let Whereabouts { path, links } = &self.place;
+    pub(super) fn parent(&self) -> Option<CanonicalPath> {
+        let CanonicalPath { path, links } = &self.place;
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
         let path = path[..slash].to_vec();
-        (!self.rel.is_empty() && slash > 0).then(|| Whereabouts { path, links: links.clone() })
+        (!self.rel.is_empty() && slash > 0).then(|| CanonicalPath { path, links: links.clone() })
     }
 
     /// The URL of what lies beneath it and belongs to this path.

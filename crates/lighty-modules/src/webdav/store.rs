@@ -1,7 +1,7 @@
 //! What is kept of files besides the files: the properties that clients set, and locks.
 //!
 //! One SQLite database, one thread that works on it, for all workers. What was answered is on the
-//! disk. Everything belongs to a place (see [`Whereabouts`]), so that a file that several URLs lead
+//! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs lead
 //! to, by aliases or by links, has one set of properties and locks.
 //!
 //! Reading order: this file (the thread, and who changes files right now), `keeper` (the file, and
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_core::protected_files::keep;
-use lighty_io::clerk::Clerk;
+use lighty_io::blocking_actor::BlockingActor;
 #[cfg(doc)]
-use lighty_io::file::tree::Whereabouts;
+use lighty_io::file::tree::CanonicalPath;
 use rusqlite::Connection;
 
 use keeper::{Gate, Keeper, Tell};
@@ -56,7 +56,8 @@ impl Stores {
         }
         let owned = PathBuf::from(path);
         let (file, tell) = (owned.clone(), Arc::clone(&self.tell));
-        let clerk = Clerk::start("webdav", move || Ok(Keeper::new(&file, Arc::clone(&tell))))?;
+        let clerk =
+            BlockingActor::start("webdav", move || Ok(Keeper::new(&file, Arc::clone(&tell))))?;
         let store = Store {
             clerk,
             writers: Writers::default(),
@@ -71,7 +72,7 @@ impl Stores {
 /// A handle to a store. Clones share it.
 #[derive(Clone)]
 pub(super) struct Store {
-    clerk: Clerk<Keeper>,
+    clerk: BlockingActor<Keeper>,
     writers: Writers,
     /// Another process may keep others from reading, or from writing alone.
     reads: Arc<Gate>,

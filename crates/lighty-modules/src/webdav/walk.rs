@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::BodyStream;
-use lighty_io::file::tree::{Extent, TREE_DEPTH_MAX, Tree, Whereabouts, is_staging};
+use lighty_io::file::tree::{CanonicalPath, Extent, TREE_DEPTH_MAX, Tree, is_staging};
 use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
@@ -198,8 +198,8 @@ impl Walk {
     }
 
     /// Where the members are: here, unless links are followed.
-    async fn places(&self, level: &Level) -> io::Result<Vec<Whereabouts>> {
-        let of = |path| Whereabouts { path, links: self.links.clone() };
+    async fn places(&self, level: &Level) -> io::Result<Vec<CanonicalPath>> {
+        let of = |path| CanonicalPath { path, links: self.links.clone() };
         let names = self.members.iter().map(|entry| &entry.name);
         if self.follow == Follow::None {
             return Ok(names.map(|name| of(join(&level.key, name))).collect());

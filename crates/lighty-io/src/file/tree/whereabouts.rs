@@ -15,7 +15,7 @@ use super::{Tree, look_at};
 /// outlives a restart: of a directory that is mounted twice, or a file with two names (hard links),
 /// each is a place of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct CanonicalPath {
     /// The absolute path. No directory on it is a link; nothing need have its last names.
     pub path: Vec<u8>,
     /// The links that were passed on the way, each by such a path of its own.
@@ -27,10 +27,10 @@ impl Tree {
     ///
     /// # Errors
     /// What the system says of the way; that it ends is none.
-    pub fn whereabouts(&self, path: &[u8]) -> io::Result<Whereabouts> {
+    pub fn whereabouts(&self, path: &[u8]) -> io::Result<CanonicalPath> {
         let root = self.path_of(self.dir.as_fd(), b"")?;
         if path.is_empty() {
-            return Ok(Whereabouts { path: root, links: Vec::new() });
+            return Ok(CanonicalPath { path: root, links: Vec::new() });
         }
         let mut known = path.len();
         loop {
@@ -43,7 +43,7 @@ impl Tree {
                         true => Vec::new(),
                         false => self.links_on(way)?,
                     };
-                    return Ok(Whereabouts { path: join(&above, rest), links });
+                    return Ok(CanonicalPath { path: join(&above, rest), links });
                 }
                 Err(error) if is_missing(&error) => {
                     let slash = path[..known].iter().rposition(|byte| *byte == b'/');
@@ -58,10 +58,10 @@ impl Tree {
     ///
     /// # Errors
     /// What the system says.
-    pub fn whereabouts_through(&self, path: &[u8]) -> io::Result<Whereabouts> {
+    pub fn whereabouts_through(&self, path: &[u8]) -> io::Result<CanonicalPath> {
         let found = resolve::find_fd(self.dir.as_fd(), path, self.how)?;
         let links = self.links_on(path)?;
-        Ok(Whereabouts { path: self.path_of(found.as_fd(), path)?, links })
+        Ok(CanonicalPath { path: self.path_of(found.as_fd(), path)?, links })
     }
 
     fn links_on(&self, way: &[u8]) -> io::Result<Vec<Vec<u8>>> {
@@ -106,7 +106,7 @@ fn leads_to(path: &[u8], found: BorrowedFd<'_>) -> bool {
     path.starts_with(b"/") && same.unwrap_or(false)
 }
 
-/// [`Whereabouts::path`] of an absolute path that nothing is held open of.
+/// [`CanonicalPath::path`] of an absolute path that nothing is held open of.
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let mut known = path.len();
     while let Some(slash) = path[..known].iter().rposition(|byte| *byte == b'/') {

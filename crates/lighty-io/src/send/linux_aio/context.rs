@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 
 use super::pages::Pages;
 use super::{ALIGN_BYTES, Segment};
-use crate::forbidden::Call;
 use crate::panics;
+use crate::syscall_fallback::Syscall;
 
 /// Completions that are taken at a time.
 const EVENTS_MAX: usize = 64;
@@ -162,7 +162,7 @@ impl AioContext {
             return Ok(());
         }
         let error = if taken < 0 { io::Error::last_os_error() } else { again() };
-        Call::IoSubmit.note(&error);
+        Syscall::IoSubmit.note(&error);
         self.requests.borrow_mut()[slot] = None;
         self.free.borrow_mut().push(slot);
         Err(error)

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::forbidden::Call;
+use crate::syscall_fallback::Syscall;
 
 /// A mapped memory file.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Pages {
     pub(super) fn new(length: usize) -> io::Result<Self> {
         let memory = rustix::fs::memfd_create("lighty-send", MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)
-            .inspect_err(|error| Call::MemfdCreate.note(error))?;
+            .inspect_err(|error| Syscall::MemfdCreate.note(error))?;
         rustix::fs::ftruncate(&memory, length as u64)?;
         // SAFETY: a new shared mapping of a file that is exactly as long and that nobody else
         // can shorten, at an address of the kernel's choice.

@@ -1,6 +1,6 @@
 //! Locks: RFC 4918 sections 6 and 7.
 
-use lighty_io::file::tree::Whereabouts;
+use lighty_io::file::tree::CanonicalPath;
 use rusqlite::{Row, params};
 
 use super::{Db, below};
@@ -36,7 +36,7 @@ pub(in super::super) struct NewLock {
 /// A file that is to be changed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Covered {
-    pub(in super::super) place: Whereabouts,
+    pub(in super::super) place: CanonicalPath,
     /// With all beneath it.
     pub(in super::super) tree: bool,
 }
@@ -98,7 +98,7 @@ impl Db {
     /// it as a member by way of a link.
     pub(in super::super) fn locks_at(
         &self,
-        place: &Whereabouts,
+        place: &CanonicalPath,
         now_s: i64,
     ) -> rusqlite::Result<Vec<Lock>> {
         let mut locks = self.locks_on(&place.path, now_s)?;
@@ -207,7 +207,7 @@ impl Db {
         self.connection
             .prepare_cached("DELETE FROM lighty_lock WHERE expires_s <= ?1")?
             .execute([now_s])?;
-        let place = Whereabouts { path: lock.path.clone(), links: links.clone() };
+        let place = CanonicalPath { path: lock.path.clone(), links: links.clone() };
         let mut others = self.locks_at(&place, now_s)?;
         if lock.infinite {
             others.extend(self.locks_below(&lock.path, now_s)?);
@@ -233,7 +233,7 @@ impl Db {
     /// The lock with one of these tokens that covers a place lasts until `expires_s`.
     pub(in super::super) fn refresh_lock(
         &mut self,
-        place: &Whereabouts,
+        place: &CanonicalPath,
         tokens: &[String],
         user: &[u8],
         (now_s, expires_s): (i64, i64),
@@ -253,7 +253,7 @@ impl Db {
     /// Removes a lock that covers a place.
     pub(in super::super) fn unlock(
         &mut self,
-        place: &Whereabouts,
+        place: &CanonicalPath,
         token: &str,
         user: &[u8],
         now_s: i64,

@@ -1,6 +1,6 @@
 //! Properties that clients have set ("dead" ones, RFC 4918 section 3).
 
-use lighty_io::file::tree::Whereabouts;
+use lighty_io::file::tree::CanonicalPath;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{Db, Lock, below};
@@ -44,7 +44,7 @@ impl Db {
     /// but at least of one.
     pub(in super::super) fn describe(
         &mut self,
-        places: &[Whereabouts],
+        places: &[CanonicalPath],
         now_s: i64,
     ) -> rusqlite::Result<Vec<Described>> {
         let has_locks = self.has_locks()?;

@@ -14,7 +14,7 @@ use super::Db;
 const BUSY_MS: u64 = 1_000;
 
 /// The form of what is kept. 1: paths as configuration and URL spell them, and no table that says so.
-/// 2: paths of places, see [`lighty_io::file::tree::Whereabouts`].
+/// 2: paths of places, see [`lighty_io::file::tree::CanonicalPath`].
 const FORM: u32 = 2;
 
 /// Names of our own: tables of lighttpd may be in the same file. Paths are those of places, without a

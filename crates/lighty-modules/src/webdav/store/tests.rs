@@ -1,4 +1,4 @@
-use lighty_io::file::tree::Whereabouts;
+use lighty_io::file::tree::CanonicalPath;
 
 use super::*;
 
@@ -49,8 +49,8 @@ fn new(lock: Lock) -> NewLock {
     NewLock { lock, links: Vec::new() }
 }
 
-fn at(path: &[u8]) -> Whereabouts {
-    Whereabouts { path: path.to_vec(), links: Vec::new() }
+fn at(path: &[u8]) -> CanonicalPath {
+    CanonicalPath { path: path.to_vec(), links: Vec::new() }
 }
 
 fn is_taken(taken: &Taken) -> bool {
@@ -239,7 +239,7 @@ async fn who_writes_keeps_others_from_locking() {
 fn locks_of_a_tree_cover_what_links_lead_to() {
     let (_directory, mut db) = fresh();
     assert!(is_taken(&take(&mut db, &lock("tree", b"/s/t", true, true))));
-    let linked = Whereabouts { path: b"/s/col/f".to_vec(), links: vec![b"/s/t/l".to_vec()] };
+    let linked = CanonicalPath { path: b"/s/col/f".to_vec(), links: vec![b"/s/t/l".to_vec()] };
     let tokens = |locks: Vec<Lock>| locks.into_iter().map(|lock| lock.token).collect::<Vec<_>>();
     assert_eq!(tokens(db.locks_at(&linked, NOW_S).expect("locks")), ["tree"]);
     assert!(db.locks_at(&at(b"/s/col/f"), NOW_S).expect("locks").is_empty());

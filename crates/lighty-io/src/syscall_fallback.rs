@@ -9,30 +9,30 @@ use rustix::io::Errno;
 
 /// A call that can be done without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum Syscall {
     Sendfile,
     MemfdCreate,
     IoSubmit,
 }
 
-impl Call {
-    const ALL: [Call; 3] = [Call::Sendfile, Call::MemfdCreate, Call::IoSubmit];
+impl Syscall {
+    const ALL: [Syscall; 3] = [Syscall::Sendfile, Syscall::MemfdCreate, Syscall::IoSubmit];
 
     fn words(self) -> &'static str {
         match self {
-            Call::Sendfile => "the system refuses sendfile: files are read and written instead",
-            Call::MemfdCreate => {
+            Syscall::Sendfile => "the system refuses sendfile: files are read and written instead",
+            Syscall::MemfdCreate => {
                 "the system refuses memfd_create: linux-aio-sendfile reads through the page cache"
             }
-            Call::IoSubmit => {
+            Syscall::IoSubmit => {
                 "the system refuses io_submit: linux-aio-sendfile reads through the page cache"
             }
         }
     }
 
     fn state(self) -> &'static AtomicU8 {
-        static STATES: [AtomicU8; Call::ALL.len()] =
-            [const { AtomicU8::new(POSSIBLE) }; Call::ALL.len()];
+        static STATES: [AtomicU8; Syscall::ALL.len()] =
+            [const { AtomicU8::new(POSSIBLE) }; Syscall::ALL.len()];
         &STATES[self as usize]
     }
 
@@ -59,6 +59,6 @@ const REFUSED: u8 = 1;
 const TOLD: u8 = 2;
 
 /// What was found to be refused since this was asked last, in words for the log.
-pub fn take_news() -> impl Iterator<Item = &'static str> {
-    Call::ALL.into_iter().filter(|call| call.change(REFUSED, TOLD)).map(Call::words)
+pub fn take_warnings() -> impl Iterator<Item = &'static str> {
+    Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, TOLD)).map(Syscall::words)
 }

@@ -22,17 +22,17 @@ const STACK_BYTES: usize = 1024 * 1024;
 type Job<S> = Box<dyn FnOnce(&mut io::Result<S>) + Send>;
 
 /// A handle to the thread. Clones share it.
-pub struct Clerk<S> {
+pub struct BlockingActor<S> {
     jobs: SyncSender<Job<S>>,
 }
 
-impl<S> Clone for Clerk<S> {
+impl<S> Clone for BlockingActor<S> {
     fn clone(&self) -> Self {
         Self { jobs: self.jobs.clone() }
     }
 }
 
-impl<S: 'static> Clerk<S> {
+impl<S: 'static> BlockingActor<S> {
     /// Starts a thread. What it keeps is made there by `make` at the first job, and again at the
     /// next one as long as that fails, or after a job has panicked.
     ///
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_run_in_order_on_what_is_kept() {
-        let clerk = Clerk::start("clerk", || Ok(Vec::new())).expect("a thread");
+        let clerk = BlockingActor::start("clerk", || Ok(Vec::new())).expect("a thread");
         let one = clerk.run(|list: &mut Vec<u32>| list.push(1));
         let two = clerk.clone().run(|list| {
             list.push(2);
@@ -107,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_made_is_tried_again_and_so_after_a_panic() {
         let mut tries = 0;
-        let clerk = Clerk::start("clerk", move || {
+        let clerk = BlockingActor::start("clerk", move || {
             tries += 1;
             if tries == 1 { Err(io::Error::other("not yet")) } else { Ok(tries) }
         });
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_queue_has_a_limit() {
-        let clerk = Clerk::start("clerk", || Ok(0_usize)).expect("a thread");
+        let clerk = BlockingActor::start("clerk", || Ok(0_usize)).expect("a thread");
         let (begun, begins) = channel();
         let (release, stuck) = channel::<()>();
         let first = clerk.run(move |_| {

@@ -50,7 +50,7 @@ const DELAY: Duration = Duration::from_secs(1);
 type Stores<K, T> = Mutex<HashMap<K, Arc<Store<T>>>>;
 
 /// What the workers share: files, and what was right lately.
-pub struct Keeper {
+pub struct CredentialCache {
     users: Stores<(Kind, Arc<str>), Users>,
     groups: Stores<Arc<str>, Groups>,
     verified: Verified,
@@ -61,7 +61,7 @@ pub struct Keeper {
     turns: Turns,
 }
 
-impl Keeper {
+impl CredentialCache {
     /// Knows nobody yet. Nonces of other processes count from `now_s` on.
     ///
     /// # Errors
@@ -93,12 +93,12 @@ impl Keeper {
 
 /// The module.
 pub struct Auth {
-    keeper: Arc<Keeper>,
+    keeper: Arc<CredentialCache>,
 }
 
 impl Auth {
     /// A worker's instance.
-    pub fn new(keeper: Arc<Keeper>) -> Self {
+    pub fn new(keeper: Arc<CredentialCache>) -> Self {
         Self { keeper }
     }
 }

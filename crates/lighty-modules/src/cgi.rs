@@ -27,7 +27,7 @@ use lighty_io::file::FileKind;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
-use keeper::Keeper;
+use keeper::ChildGuard;
 use output::Output;
 use settings::CgiSettings;
 use talk::{Talk, Trouble};
@@ -138,7 +138,7 @@ async fn answer(
         ex.complain_of_upgrade("cgi.upgrade");
     }
     let mut program = program::describe(ex, interpreter, upgrade);
-    let (keeper, channel) = Keeper::start(&mut program, place, own, ex, upgrade).await?;
+    let (keeper, channel) = ChildGuard::start(&mut program, place, own, ex, upgrade).await?;
     let mut talk = Talk::new(ex, channel, keeper, own.limits);
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;

@@ -7,12 +7,12 @@
 
 mod budget;
 mod coding;
+mod compress_filter;
 mod encoder;
 mod kept;
 mod memory;
 mod params;
 mod settings;
-mod squeeze;
 mod tags;
 
 use std::cell::Cell;
@@ -29,9 +29,9 @@ use lighty_io::stat_cache::Entry;
 
 use budget::Budget;
 use coding::{Coding, Wanted};
+use compress_filter::{CompressFilter, Plan};
 use encoder::{Encoder, Op};
 use settings::DeflateSettings;
-use squeeze::{Plan, Squeeze};
 
 /// The module.
 pub struct Deflate {
@@ -245,7 +245,7 @@ impl Deflate {
     ) -> io::Result<()> {
         let params = &own.params;
         let length = body_length(&ex.response);
-        let out_bytes = if own.out_bytes == 0 { squeeze::OUT_BYTES } else { own.out_bytes };
+        let out_bytes = if own.out_bytes == 0 { compress_filter::OUT_BYTES } else { own.out_bytes };
         let between = (own.block_bytes as u64).saturating_add(out_bytes as u64);
         let memory = params.memory_bytes(coding, length).saturating_add(between);
         let memory_max = own.memory_bytes_max.min(self.memory_bytes_max);
@@ -272,7 +272,7 @@ impl Deflate {
         };
         let engine = &ex.services.engine;
         let body = std::mem::take(&mut response.body);
-        response.body = body.filtered(Box::new(Squeeze::new(plan, engine)), engine);
+        response.body = body.filtered(Box::new(CompressFilter::new(plan, engine)), engine);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use lighty_http::{Known, Status};
 
 use settings::KeyKind;
 pub use settings::LimitSettings;
-use table::Crowd;
+use table::KeyTable;
 
 /// Limits by what is known from the beginning: `mod_evasive`, addresses and fields.
 pub struct Evasive;
@@ -111,9 +111,9 @@ fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) 
 }
 
 /// Counts the request until it is over; `false` where that would be one too many.
-fn enter(ex: &mut Exchange, crowd: &settings::Keyed<Arc<Crowd>>) -> bool {
+fn enter(ex: &mut Exchange, crowd: &settings::Keyed<Arc<KeyTable>>) -> bool {
     let key = crowd.key.of(ex);
-    match Crowd::enter(&crowd.table, key) {
+    match KeyTable::enter(&crowd.table, key) {
         Some(place) => {
             ex.until_over.push(Box::new(place));
             true

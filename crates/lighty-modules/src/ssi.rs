@@ -14,8 +14,8 @@ mod command;
 mod include;
 mod output;
 mod page;
+mod page_context;
 mod program;
-mod scene;
 mod settings;
 mod shared;
 
@@ -33,7 +33,7 @@ use lighty_io::stat_cache::Entry;
 
 use output::Output;
 use page::{Base, Page};
-use scene::Scene;
+use page_context::PageContext;
 use settings::SsiSettings;
 use shared::{Fatal, Shared};
 
@@ -155,7 +155,7 @@ async fn make(
     shared: &Rc<Shared>,
     places: Places,
 ) -> Result<Body, Fatal> {
-    let scene = Scene::new(ex, own, shared, places);
+    let scene = PageContext::new(ex, own, shared, places);
     let mut output = Output::new(shared);
     Page::new(&scene, &mut output, Base::of(ex), entry).run().await?;
     Ok(output.into_body())

@@ -12,6 +12,7 @@
 
 mod conditions;
 mod copy_move;
+mod dav_error;
 mod delete;
 mod live;
 mod lock;
@@ -22,9 +23,8 @@ mod placed;
 mod propfind;
 mod proppatch;
 mod put;
-mod refusal;
+mod resource;
 mod settings;
-mod spot;
 mod store;
 mod walk;
 mod xml;
@@ -40,9 +40,9 @@ use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::tree::is_staging;
 
-use refusal::Refusal;
+use dav_error::DavError;
+use resource::Resource;
 use settings::DavSettings;
-use spot::Spot;
 use store::Store;
 
 pub use placed::{check, databases};
@@ -103,7 +103,7 @@ impl Module for Webdav {
     fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let entry = ex.physical.entry.as_ref();
         if entry.is_some_and(|entry| is_protected(entry.meta())) {
-            spot::kept().tell(ex);
+            resource::kept().tell(ex);
             return Step::Answered;
         }
         Step::Next
@@ -128,7 +128,7 @@ fn names_staging(rel: &[u8]) -> bool {
 
 /// A request on its way.
 struct Call {
-    spot: Spot,
+    spot: Resource,
     store: Option<Store>,
 }
 
@@ -137,7 +137,7 @@ async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'stati
         return Step::Answered;
     }
     if let Err(refusal) = answer(ex, &stores, method).await {
-        if let Refusal::Xml(_, xml) = &refusal {
+        if let DavError::Xml(_, xml) = &refusal {
             log_xml(ex, xml);
         }
         refusal.tell(ex);
@@ -145,14 +145,14 @@ async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'stati
     Step::Answered
 }
 
-async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(), Refusal> {
+async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(), DavError> {
     let own = ex.settings.module::<DavSettings>().clone();
     if method == Method::Options {
         answer_options(ex, &own);
         return Ok(());
     }
     if own.readonly && method != Method::Propfind {
-        return Err(Refusal::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
+        return Err(DavError::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
     }
     if ex.request.target_raw.contains(&b'#') {
         // A fragment names a part: what is done to the whole is not what was meant.
@@ -163,9 +163,9 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
     }
     let store = match &*own.database {
         "" => None,
-        path => Some(stores.at(path).map_err(refusal::of_store)?),
+        path => Some(stores.at(path).map_err(dav_error::of_store)?),
     };
-    let call = Call { spot: Spot::of_request(ex).await?, store };
+    let call = Call { spot: Resource::of_request(ex).await?, store };
     match method {
         Method::Propfind => propfind::serve(ex, call).await,
         Method::Proppatch => proppatch::serve(ex, call).await,
@@ -214,7 +214,7 @@ async fn has_body(ex: &mut Exchange) -> bool {
 }
 
 /// The value of a field of which there may be one.
-fn sole(ex: &Exchange, name: Known) -> Result<Option<&[u8]>, Refusal> {
+fn sole(ex: &Exchange, name: Known) -> Result<Option<&[u8]>, DavError> {
     let mut values = ex.request.fields.get_all(name);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
@@ -237,7 +237,7 @@ enum Depth {
 }
 
 /// Reads `Depth`; `None` where it is not said.
-fn depth(ex: &Exchange) -> Result<Option<Depth>, Refusal> {
+fn depth(ex: &Exchange) -> Result<Option<Depth>, DavError> {
     let Some(value) = sole(ex, Known::Depth)? else { return Ok(None) };
     match value {
         b"0" => Ok(Some(Depth::Zero)),
@@ -248,7 +248,7 @@ fn depth(ex: &Exchange) -> Result<Option<Depth>, Refusal> {
 }
 
 /// Reads a body of XML; `None` where there is none.
-async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, Refusal> {
+async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> {
     let most = ex.settings.module::<DavSettings>().xml_bytes_max;
     let mut bytes = Vec::new();
     while let Some(piece) = ex.body.next().await {
@@ -263,7 +263,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, Refusal> {
     }
     log_xml(ex, &bytes);
     let document = xml::Document::read(&bytes);
-    document.map(Some).map_err(|words| Refusal::Fault(Fault::DavXml, words.to_owned()))
+    document.map(Some).map_err(|words| DavError::Fault(Fault::DavXml, words.to_owned()))
 }
 
 /// `webdav.log-xml`.

@@ -23,7 +23,7 @@ use lighty_io::pool::{Lane, ThreadPool};
 use lighty_io::privileges::{self, Identity, PidFile};
 use lighty_io::signals::{Signal, Signals};
 use lighty_modules::accesslog;
-use lighty_modules::auth::Keeper;
+use lighty_modules::auth::CredentialCache;
 use lighty_modules::dirlisting::Listings;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_modules::webdav::{self, Stores};
@@ -116,7 +116,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         places: Places::default(),
         page_places: Places::default(),
         upstreams: Arc::clone(&upstreams),
-        keeper: Keeper::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
+        keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
         listings: Listings::default(),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
     };

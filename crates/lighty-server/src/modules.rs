@@ -17,7 +17,7 @@ use lighty_modules::webdav::{Stores, Webdav};
 use lighty_modules::{
     access::Access,
     alias::Alias,
-    auth::{Auth, Keeper},
+    auth::{Auth, CredentialCache},
     cgi::Cgi,
     chunked::Chunked,
     deflate::Deflate,
@@ -86,7 +86,7 @@ pub struct Shared {
     /// Of the commands that pages run.
     pub page_places: Places,
     pub upstreams: Arc<Registry>,
-    pub keeper: Arc<Keeper>,
+    pub keeper: Arc<CredentialCache>,
     /// Databases of locks and properties.
     pub stores: Stores,
     pub listings: Listings,

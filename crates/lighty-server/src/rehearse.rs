@@ -16,7 +16,7 @@ use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::transport::Peer;
 use lighty_modules::accesslog::Sinks;
-use lighty_modules::auth::Keeper;
+use lighty_modules::auth::CredentialCache;
 use lighty_modules::dirlisting::Listings;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_modules::webdav::Stores;
@@ -103,7 +103,7 @@ fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
         places: Places::default(),
         page_places: Places::default(),
         upstreams: Arc::new(Registry::default()),
-        keeper: Keeper::start(clock.unix_s().unsigned_abs())?,
+        keeper: CredentialCache::start(clock.unix_s().unsigned_abs())?,
         listings: Listings::default(),
         memory_share: None,
     };

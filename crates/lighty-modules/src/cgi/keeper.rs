@@ -19,14 +19,14 @@ use super::settings::{CgiSettings, Limits};
 const GRACE_MS: u64 = 2_000;
 
 /// Whoever holds it wants the program to run. Dropping it ends the program.
-pub(super) struct Keeper {
+pub(super) struct ChildGuard {
     release: Option<oneshot::Sender<()>>,
     /// Fires when the program itself has ended, and tells how.
     ended: oneshot::Receiver<Option<Exit>>,
     end: Option<Option<Exit>>,
 }
 
-impl Keeper {
+impl ChildGuard {
     /// Starts a program.
     pub(super) async fn start(
         program: &mut Program,

@@ -17,7 +17,7 @@ use lighty_io::transport::Stream;
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
 
-use super::keeper::Keeper;
+use super::keeper::ChildGuard;
 use super::talk::{Talk, Trouble};
 
 /// The body of a program's answer.
@@ -152,7 +152,7 @@ impl BodyStream for Output {
 pub(super) struct Joined {
     program: Stream,
     early: Bytes,
-    keeper: Keeper,
+    keeper: ChildGuard,
     idle_ms: u64,
     clock: Clock,
 }
@@ -165,7 +165,7 @@ impl Joined {
     pub(super) fn new(
         program: Stream,
         early: Bytes,
-        keeper: Keeper,
+        keeper: ChildGuard,
         idle_ms: u64,
         clock: Clock,
     ) -> Self {

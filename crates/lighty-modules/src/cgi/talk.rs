@@ -15,7 +15,7 @@ use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
-use super::keeper::Keeper;
+use super::keeper::ChildGuard;
 use super::output::Joined;
 use super::settings::Limits;
 
@@ -108,12 +108,17 @@ pub(super) struct Talk {
     ended_ms: Option<u64>,
     /// When its output was seen to have ended.
     closed_ms: Option<u64>,
-    keeper: Option<Keeper>,
+    keeper: Option<ChildGuard>,
 }
 
 impl Talk {
     /// Takes the request's body.
-    pub(super) fn new(ex: &mut Exchange, channel: Channel, keeper: Keeper, limits: Limits) -> Self {
+    pub(super) fn new(
+        ex: &mut Exchange,
+        channel: Channel,
+        keeper: ChildGuard,
+        limits: Limits,
+    ) -> Self {
         let clock = ex.services.clock.clone();
         Self {
             body: std::mem::take(&mut ex.body),
@@ -180,7 +185,7 @@ impl Talk {
         if let Poll::Ready(fault) = self.poll_gone(cx) {
             return Poll::Ready(Err(Trouble::Gone(fault)));
         }
-        let has_ended = |keeper: &mut Keeper| keeper.poll_ended(cx).is_ready();
+        let has_ended = |keeper: &mut ChildGuard| keeper.poll_ended(cx).is_ready();
         if self.keeper.as_mut().is_some_and(has_ended) {
             return self.poll_rest(cx).map(|()| Ok(0));
         }

@@ -8,7 +8,7 @@ use lighty_core::{Exchange, Settings, module_settings};
 use sha2::{Digest, Sha256};
 
 use super::rate::Rate;
-use super::table::{Crowd, Key, Speed};
+use super::table::{Key, KeyTable, Speed};
 
 /// Keys of one limit, unless it says otherwise.
 const KEYS_DEFAULT: u64 = 65_536;
@@ -16,11 +16,11 @@ const KEYS_DEFAULT: u64 = 65_536;
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
 pub struct LimitSettings {
-    pub(super) per_ip: Option<Keyed<Arc<Crowd>>>,
+    pub(super) per_ip: Option<Keyed<Arc<KeyTable>>>,
     pub(super) silent: bool,
     pub(super) location: Option<Arc<str>>,
     pub(super) requests: Option<Keyed<Arc<Rate>>>,
-    pub(super) connections: Option<Keyed<Arc<Crowd>>>,
+    pub(super) connections: Option<Keyed<Arc<KeyTable>>>,
     pub(super) bandwidth: Option<Keyed<Arc<Speed>>>,
 }
 module_settings!(LimitSettings);
@@ -177,10 +177,10 @@ fn limits() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn parse_per_ip(value: &Value) -> Result<Option<Keyed<Arc<Crowd>>>, Reject> {
+fn parse_per_ip(value: &Value) -> Result<Option<Keyed<Arc<KeyTable>>>, Reject> {
     let most = u32::try_from(parse_int(value, &(0..=65_535))?).unwrap_or(0);
     let written = value.to_source().into();
-    let table = || Arc::new(Crowd::new(most));
+    let table = || Arc::new(KeyTable::new(most));
     Ok((most > 0).then(|| Keyed { key: KeyKind::Address, table: table(), written }))
 }
 
@@ -254,12 +254,15 @@ fn parse_requests(value: &Value, _: &CompileCtx) -> Result<Option<Keyed<Arc<Rate
     Ok(numbers.keyed(table))
 }
 
-fn parse_connections(value: &Value, _: &CompileCtx) -> Result<Option<Keyed<Arc<Crowd>>>, Reject> {
+fn parse_connections(
+    value: &Value,
+    _: &CompileCtx,
+) -> Result<Option<Keyed<Arc<KeyTable>>>, Reject> {
     if is_off(value) {
         return Ok(None);
     }
     let numbers = Numbers::parse(value, &["max"])?;
-    let table = Crowd::new(u32::try_from(numbers.need("max")?).unwrap_or(u32::MAX));
+    let table = KeyTable::new(u32::try_from(numbers.need("max")?).unwrap_or(u32::MAX));
     Ok(numbers.keyed(table))
 }
 

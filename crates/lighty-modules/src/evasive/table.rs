@@ -53,18 +53,18 @@ impl<V> Keys<V> {
 
 /// How many of each key are here now. Only those that are here need room.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct KeyTable {
     most: u32,
     here: Mutex<HashMap<Key, u32, foldhash::fast::RandomState>>,
 }
 
 /// One of them; leaves when it is dropped.
 pub(super) struct Place {
-    crowd: Arc<Crowd>,
+    crowd: Arc<KeyTable>,
     key: Key,
 }
 
-impl Crowd {
+impl KeyTable {
     pub(super) fn new(most: u32) -> Self {
         Self { most, here: Mutex::default() }
     }
@@ -131,14 +131,14 @@ mod tests {
 
     #[test]
     fn so_many_are_let_in() {
-        let crowd = Arc::new(Crowd::new(2));
-        let first = Crowd::enter(&crowd, 1);
-        let second = Crowd::enter(&crowd, 1);
+        let crowd = Arc::new(KeyTable::new(2));
+        let first = KeyTable::enter(&crowd, 1);
+        let second = KeyTable::enter(&crowd, 1);
         assert!(first.is_some() && second.is_some());
-        assert!(Crowd::enter(&crowd, 1).is_none());
-        assert!(Crowd::enter(&crowd, 2).is_some(), "another key");
+        assert!(KeyTable::enter(&crowd, 1).is_none());
+        assert!(KeyTable::enter(&crowd, 2).is_some(), "another key");
         drop(first);
-        assert!(Crowd::enter(&crowd, 1).is_some());
+        assert!(KeyTable::enter(&crowd, 1).is_some());
         drop(second);
         assert!(crowd.here.lock().expect("whole").is_empty(), "nobody leaves a trace");
     }

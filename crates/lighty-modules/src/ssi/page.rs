@@ -11,7 +11,7 @@ use lighty_io::file::OwnedBuf;
 use lighty_io::stat_cache::Entry;
 
 use super::output::Output;
-use super::scene::Scene;
+use super::page_context::PageContext;
 use super::shared::Fatal;
 
 /// Bytes of a page that are read at once.
@@ -66,7 +66,7 @@ struct Choice {
 
 /// A page that is being made.
 pub(super) struct Page<'a> {
-    pub(super) scene: &'a Scene<'a>,
+    pub(super) scene: &'a PageContext<'a>,
     pub(super) out: &'a mut Output,
     pub(super) base: Base,
     entry: &'a Rc<Entry>,
@@ -77,7 +77,7 @@ pub(super) struct Page<'a> {
 
 impl<'a> Page<'a> {
     pub(super) fn new(
-        scene: &'a Scene<'a>,
+        scene: &'a PageContext<'a>,
         out: &'a mut Output,
         base: Base,
         entry: &'a Rc<Entry>,

@@ -11,14 +11,18 @@ use lighty_core::log::Level;
 use lighty_io::spawn::{Exit, Program, capture};
 
 use super::page::Base;
-use super::scene::Scene;
+use super::page_context::PageContext;
 
 /// Variables of the server's own environment that commands get.
 const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 
 /// Runs a command in the page's directory with the variables of the request, and returns what it
 /// wrote.
-pub(super) async fn run(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) async fn run(
+    scene: &PageContext<'_>,
+    base: &Base,
+    text: &[u8],
+) -> Result<Vec<u8>, String> {
     let limits = scene.own.exec_limits;
     let max = scene.own.processes_max;
     let _place =
@@ -46,7 +50,7 @@ pub(super) async fn run(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Result<V
 }
 
 /// What a command says beside the page.
-fn errors_of(scene: &Scene<'_>) -> ErrorOutput {
+fn errors_of(scene: &PageContext<'_>) -> ErrorOutput {
     let services = &scene.ex.services;
     let page = String::from_utf8_lossy(&scene.ex.physical.path()).into_owned();
     let share_kbytes = scene.ex.settings.core.program_log_kbytes_max;
@@ -54,7 +58,7 @@ fn errors_of(scene: &Scene<'_>) -> ErrorOutput {
     ErrorOutput::new(services.log.clone(), services.clock.clone(), who, share_kbytes)
 }
 
-fn describe(scene: &Scene<'_>, base: &Base, text: &[u8]) -> Program {
+fn describe(scene: &PageContext<'_>, base: &Base, text: &[u8]) -> Program {
     let mut program = Program::new("/bin/sh");
     program.args = vec!["-c".into(), OsString::from_vec(text.to_vec())];
     let directory = [scene.ex.physical.docroot.as_slice(), b"/", &base.files].concat();

@@ -11,21 +11,21 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::{FileKind, Meta};
 
 use super::NAME;
+use super::dav_error::{DavError, of_store};
 use super::multistatus;
-use super::refusal::{Refusal, of_store};
-use super::spot::Spot;
+use super::resource::Resource;
 use super::store::{Claim, Covered, Lock, Store, Writing};
 
 /// Evaluates the `If` field. Returns the tokens that the client shows.
 pub(super) async fn check_if(
     ex: &mut Exchange,
-    spot: &Spot,
+    spot: &Resource,
     store: Option<&Store>,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Vec<String>, DavError> {
     let mut values = ex.request.fields.get_all(Known::If);
     let Some(value) = values.next().map(<[u8]>::to_vec) else { return Ok(Vec::new()) };
     if values.next().is_some() {
-        return Err(Refusal::Fault(Fault::DavXml, "more than one If".to_owned()));
+        return Err(DavError::Fault(Fault::DavXml, "more than one If".to_owned()));
     }
     drop(values);
     let header = IfHeader::parse(&value)?;
@@ -56,7 +56,7 @@ struct Facts {
 }
 
 impl Facts {
-    async fn of(ex: &Exchange, spot: &Spot, store: Option<&Store>) -> Result<Self, Refusal> {
+    async fn of(ex: &Exchange, spot: &Resource, store: Option<&Store>) -> Result<Self, DavError> {
         let meta = spot.look().await?;
         let etag = meta.and_then(|meta| etag_of(spot, &meta));
         let tokens = match store {
@@ -79,7 +79,7 @@ impl Facts {
 }
 
 /// The tag of a file, as `GET` says it.
-pub(super) fn etag_of(spot: &Spot, meta: &Meta) -> Option<Vec<u8>> {
+pub(super) fn etag_of(spot: &Resource, meta: &Meta) -> Option<Vec<u8>> {
     let etag = (meta.kind == FileKind::File).then(|| spot.settings.core.etag_of(meta))??;
     Some(etag.as_bytes().to_vec())
 }
@@ -89,7 +89,7 @@ pub(super) fn etag_of(spot: &Spot, meta: &Meta) -> Option<Vec<u8>> {
 /// # Errors
 /// 400 for what is no URL, 502 for another host (RFC 4918 section 9.8.5), 403 for what may not be
 /// had or leads elsewhere.
-pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Spot, Refusal> {
+pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource, DavError> {
     let target = match split_target(url, false) {
         Ok(Form::Origin(target)) => target.to_vec(),
         Ok(Form::Absolute { authority, rest, secure }) => {
@@ -105,10 +105,10 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Spot, Re
     }
     let located = locate(ex, &target, NAME).await;
     let located = located.map_err(|status| match status {
-        Status::BAD_REQUEST => Refusal::Status(status),
-        _ => Refusal::Status(Status::FORBIDDEN),
+        Status::BAD_REQUEST => DavError::Status(status),
+        _ => DavError::Status(Status::FORBIDDEN),
     })?;
-    let spot = Spot::of_located(ex, &located).await?;
+    let spot = Resource::of_located(ex, &located).await?;
     if !spot.own().active || super::names_staging(&spot.rel) {
         return Err(Status::FORBIDDEN.into());
     }
@@ -135,9 +135,9 @@ fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {
 /// Evaluates `If-Match` and its like (RFC 9110 section 13) against what is there.
 pub(super) fn check_preconditions(
     ex: &Exchange,
-    spot: &Spot,
+    spot: &Resource,
     meta: Option<&Meta>,
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     let etag = meta.and_then(|meta| etag_of(spot, meta));
     let validators = Validators {
         etag: etag.as_deref(),
@@ -154,11 +154,11 @@ pub(super) fn check_preconditions(
 /// Begins to change files: with the tokens that were shown, nobody else's lock is in the way.
 pub(super) async fn begin_writing(
     ex: &Exchange,
-    spot: &Spot,
+    spot: &Resource,
     store: Option<&Store>,
     paths: Vec<Covered>,
     tokens: Vec<String>,
-) -> Result<Option<Writing>, Refusal> {
+) -> Result<Option<Writing>, DavError> {
     let Some(store) = store else { return Ok(None) };
     let claim = Claim { paths, tokens, user: ex.request.remote_user.clone() };
     let begun = store.begin_writing(claim, ex.services.clock.unix_s()).await;
@@ -169,12 +169,12 @@ pub(super) async fn begin_writing(
 }
 
 /// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
-fn locked(spot: &Spot, locks: &[Lock]) -> Refusal {
+fn locked(spot: &Resource, locks: &[Lock]) -> DavError {
     let only_beneath =
         locks.iter().all(|lock| super::store::is_below(&lock.path, &spot.place.path));
     if !only_beneath {
         let urls: Vec<_> = locks.iter().map(|lock| lock.url.clone()).collect();
-        return Refusal::condition(Status::LOCKED, "lock-token-submitted", &urls);
+        return DavError::condition(Status::LOCKED, "lock-token-submitted", &urls);
     }
     let mut out = multistatus::begin("multistatus");
     for lock in locks {
@@ -183,10 +183,10 @@ fn locked(spot: &Spot, locks: &[Lock]) -> Refusal {
         multistatus::push_outcome(&url, Status::LOCKED, condition, &mut out);
     }
     multistatus::end("multistatus", &mut out);
-    Refusal::Xml(Status::MULTI_STATUS, out)
+    DavError::Xml(Status::MULTI_STATUS, out)
 }
 
 /// A file itself, or with all beneath it.
-pub(super) fn covered(spot: &Spot, tree: bool) -> Covered {
+pub(super) fn covered(spot: &Resource, tree: bool) -> Covered {
     Covered { place: spot.place.clone(), tree }
 }

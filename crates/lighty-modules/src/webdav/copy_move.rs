@@ -11,11 +11,11 @@ use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
+use super::dav_error::{DavError, of_store};
 use super::delete::{forget, outcome};
 use super::members::{Asked, Deed, check_collection, check_members};
 use super::put::{in_missing, way_to_new};
-use super::refusal::{Refusal, of_store};
-use super::spot::{Spot, in_pool};
+use super::resource::{Resource, in_pool};
 use super::store::{Covered, Store, is_below};
 use super::{Call, Depth, depth, done, sole, until_gone};
 
@@ -29,15 +29,15 @@ pub(super) enum Verb {
 /// What is to be done.
 struct Plan {
     verb: Verb,
-    from: Spot,
-    to: Spot,
+    from: Resource,
+    to: Resource,
     replace: Replace,
     reach: Reach,
     /// Something is there already.
     replaces: bool,
 }
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), DavError> {
     let Call { spot: from, store } = call;
     let reach = reach(ex, verb)?;
     let overwrite = overwrite(ex)?;
@@ -87,9 +87,9 @@ impl Verb {
 /// Checks the members of the source, also as what they are to become, and those of what is replaced.
 async fn check_all(
     ex: &mut Exchange,
-    (from, deed, taken): (&Spot, Deed, bool),
-    (to, there): (&Spot, Option<Meta>),
-) -> Result<(), Refusal> {
+    (from, deed, taken): (&Resource, Deed, bool),
+    (to, there): (&Resource, Option<Meta>),
+) -> Result<(), DavError> {
     let new = Asked { spot: to, deed: Deed::Change };
     if taken {
         check_members(ex, from, &[Asked { spot: from, deed }, new]).await?;
@@ -101,7 +101,7 @@ async fn check_all(
 }
 
 /// How far down: a move takes everything along.
-fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, Refusal> {
+fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, DavError> {
     match (depth(ex)?, verb) {
         (None | Some(Depth::Infinity), _) => Ok(Reach::All),
         (Some(Depth::Zero), Verb::Copy) => Ok(Reach::Itself),
@@ -110,7 +110,7 @@ fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, Refusal> {
 }
 
 /// RFC 4918 section 10.6.
-fn overwrite(ex: &Exchange) -> Result<Replace, Refusal> {
+fn overwrite(ex: &Exchange) -> Result<Replace, DavError> {
     match sole(ex, Known::Overwrite)? {
         None => Ok(Replace::Yes),
         Some(value) if value.eq_ignore_ascii_case(b"T") => Ok(Replace::Yes),
@@ -121,7 +121,7 @@ fn overwrite(ex: &Exchange) -> Result<Replace, Refusal> {
 
 /// Refuses what cannot be meant: nothing goes into itself, replaces what it lies in, or takes the
 /// place of a document root.
-fn check_places(from: &Spot, to: &Spot, meta: &Meta, verb: Verb) -> Result<(), Refusal> {
+fn check_places(from: &Resource, to: &Resource, meta: &Meta, verb: Verb) -> Result<(), DavError> {
     let links = !matches!(meta.kind, FileKind::File | FileKind::Directory);
     let (source, target) = (&from.place.path, &to.place.path);
     let same = source == target;
@@ -151,7 +151,7 @@ impl Plan {
         &self,
         ex: &Exchange,
         store: Option<&Store>,
-    ) -> Result<Vec<Trouble>, Refusal> {
+    ) -> Result<Vec<Trouble>, DavError> {
         let keys = (self.from.place.path.clone(), self.to.place.path.clone());
         if let (Verb::Move, Some(store)) = (self.verb, store) {
             let (from, to) = keys.clone();
@@ -176,7 +176,7 @@ impl Plan {
         work
     }
 
-    async fn work(&self, ex: &Exchange) -> Result<Vec<Trouble>, Refusal> {
+    async fn work(&self, ex: &Exchange) -> Result<Vec<Trouble>, DavError> {
         let cancel = Cancel::default();
         let (verb, replace, reach, its) = (self.verb, self.replace, self.reach, cancel.clone());
         let (from, rel) = (self.from.tree.clone(), self.from.rel.clone());

@@ -8,15 +8,15 @@ use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::dav_error::{DavError, status_of};
 use super::members::{Asked, Deed, check_collection, check_members};
 use super::multistatus;
 use super::put::way_to_new;
-use super::refusal::{Refusal, status_of};
-use super::spot::{Spot, in_pool, join};
+use super::resource::{Resource, in_pool, join};
 use super::store::Store;
 use super::{Call, Depth, depth, done, until_gone};
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let depth = depth(ex)?;
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     }
 }
 
-pub(super) async fn remove(ex: &Exchange, spot: &Spot) -> Result<Vec<Trouble>, Refusal> {
+pub(super) async fn remove(ex: &Exchange, spot: &Resource) -> Result<Vec<Trouble>, DavError> {
     let cancel = Cancel::default();
     let (tree, rel, its) = (spot.tree.clone(), spot.rel.clone(), cancel.clone());
     let work = in_pool(Lane::Write, move || tree.remove_all(&rel, &its));
@@ -56,7 +56,7 @@ pub(super) async fn remove(ex: &Exchange, spot: &Spot) -> Result<Vec<Trouble>, R
 
 /// What is said where something could not be done to all of a tree (RFC 4918 section 9.6.1): of
 /// what stays only because of what is in it, nothing.
-pub(super) fn outcome(spot: &Spot, mut troubles: Vec<Trouble>) -> Option<Refusal> {
+pub(super) fn outcome(spot: &Resource, mut troubles: Vec<Trouble>) -> Option<DavError> {
     let own = troubles.iter().position(|trouble| trouble.path.is_empty());
     if let (Some(own), 1) = (own, troubles.len()) {
         return Some(troubles.swap_remove(own).error.into());
@@ -70,11 +70,11 @@ pub(super) fn outcome(spot: &Spot, mut troubles: Vec<Trouble>) -> Option<Refusal
         multistatus::push_outcome(&url, status_of(&trouble.error), None, &mut out);
     }
     multistatus::end("multistatus", &mut out);
-    Some(Refusal::Xml(Status::MULTI_STATUS, out))
+    Some(DavError::Xml(Status::MULTI_STATUS, out))
 }
 
 /// What is gone has neither properties nor locks.
-pub(super) async fn forget(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
+pub(super) async fn forget(ex: &Exchange, spot: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = spot.place.path.clone();
     let forgotten = store.note(move |db| db.forget_gone(&key, is_there));

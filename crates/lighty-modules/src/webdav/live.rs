@@ -95,7 +95,7 @@ fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
 }
 
 /// A resource that is described.
-pub(super) struct Resource<'a> {
+pub(super) struct ResourceFacts<'a> {
     /// The decoded path of its URL, as it is listed.
     pub(super) url: &'a [u8],
     /// Its name, for the media type.
@@ -115,7 +115,7 @@ pub(super) struct Describer {
 
 impl Describer {
     /// Appends the response about one resource.
-    pub(super) fn push(&self, resource: &Resource<'_>, out: &mut Vec<u8>) {
+    pub(super) fn push(&self, resource: &ResourceFacts<'_>, out: &mut Vec<u8>) {
         push(out, &["<D:response>"]);
         push_href(resource.url, out);
         match &self.wanted {
@@ -126,7 +126,7 @@ impl Describer {
         push(out, &["</D:response>\n"]);
     }
 
-    fn push_names(&self, resource: &Resource<'_>, out: &mut Vec<u8>) {
+    fn push_names(&self, resource: &ResourceFacts<'_>, out: &mut Vec<u8>) {
         push(out, &["<D:propstat><D:prop>"]);
         for (live, name) in ALL {
             if self.has(live, resource.meta) {
@@ -139,7 +139,12 @@ impl Describer {
         end_group(Status::OK, out);
     }
 
-    fn push_all(&self, include: &[(Rc<str>, String)], resource: &Resource<'_>, out: &mut Vec<u8>) {
+    fn push_all(
+        &self,
+        include: &[(Rc<str>, String)],
+        resource: &ResourceFacts<'_>,
+        out: &mut Vec<u8>,
+    ) {
         push(out, &["<D:propstat><D:prop>"]);
         for (live, name) in ALL {
             if self.has(live, resource.meta) {
@@ -157,7 +162,12 @@ impl Describer {
         }
     }
 
-    fn push_these(&self, names: &[(Rc<str>, String)], resource: &Resource<'_>, out: &mut Vec<u8>) {
+    fn push_these(
+        &self,
+        names: &[(Rc<str>, String)],
+        resource: &ResourceFacts<'_>,
+        out: &mut Vec<u8>,
+    ) {
         let is_there = |(ns, name): &&(Rc<str>, String)| self.is_there(ns, name, resource);
         let mut found = names.iter().filter(is_there).peekable();
         let any = found.peek().is_some();
@@ -177,7 +187,7 @@ impl Describer {
         }
     }
 
-    fn is_there(&self, ns: &str, name: &str, resource: &Resource<'_>) -> bool {
+    fn is_there(&self, ns: &str, name: &str, resource: &ResourceFacts<'_>) -> bool {
         match Live::of(ns, name) {
             Some(live) => self.has(live, resource.meta),
             None => resource.known.dead.iter().any(|dead| dead.ns == ns && dead.name == name),
@@ -195,7 +205,7 @@ impl Describer {
         }
     }
 
-    fn push_live(&self, live: Live, name: &str, resource: &Resource<'_>, out: &mut Vec<u8>) {
+    fn push_live(&self, live: Live, name: &str, resource: &ResourceFacts<'_>, out: &mut Vec<u8>) {
         let meta = resource.meta;
         match live {
             // Files keep no better time; it is not later than what follows.

@@ -8,12 +8,12 @@ use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
 use super::conditions::{begin_writing, check_if};
+use super::dav_error::{DavError, of_store};
 use super::live::push_locks;
 use super::members::{Asked, Deed, check_collection, check_members};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
-use super::refusal::{Refusal, of_store};
-use super::spot::{Spot, in_pool, listed};
+use super::resource::{Resource, in_pool, listed};
 use super::store::{Lock, NewLock, Refresh, Store, Taken, is_below};
 use super::xml::Document;
 use super::{Call, Depth, depth, done, first_item, log_xml, read_xml, sole};
@@ -24,7 +24,7 @@ const LOCK_SECONDS: u32 = 600;
 /// Bytes that the description of an owner may have: it is shown with everything that is locked.
 const OWNER_BYTES_MAX: usize = 4096;
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let store = store.ok_or_else(no_locks)?;
     let infinite = match depth(ex)? {
@@ -38,7 +38,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
     if owner.len() > OWNER_BYTES_MAX {
         let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
-        return Err(Refusal::Fault(Fault::DavXml, words));
+        return Err(DavError::Fault(Fault::DavXml, words));
     }
     let meta = spot.look().await?;
     check_collection(ex, &spot, meta.as_ref(), Deed::Change).await?;
@@ -70,8 +70,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     Ok(())
 }
 
-fn no_locks() -> Refusal {
-    Refusal::Fault(Fault::MethodNotAllowed, "there are no locks without a database".to_owned())
+fn no_locks() -> DavError {
+    DavError::Fault(Fault::MethodNotAllowed, "there are no locks without a database".to_owned())
 }
 
 /// Whether a lock is to be exclusive, and its owner (RFC 4918 section 14.11).
@@ -88,7 +88,7 @@ fn lock_info(document: &Document) -> Option<(bool, String)> {
 }
 
 /// A UUID of version 4 (RFC 9562).
-fn new_token() -> Result<String, Refusal> {
+fn new_token() -> Result<String, DavError> {
     let mut number = u128::from_be_bytes(random_bytes()?);
     number = number & !(0xF << 76) | 4 << 76;
     number = number & !(0b11 << 62) | 0b10 << 62;
@@ -98,7 +98,7 @@ fn new_token() -> Result<String, Refusal> {
 }
 
 /// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).
-fn expiry(ex: &Exchange, spot: &Spot) -> i64 {
+fn expiry(ex: &Exchange, spot: &Resource) -> i64 {
     let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
     let most = spot.own().lock_seconds_max;
     ex.services.clock.unix_s() + i64::from(seconds(asked).min(most))
@@ -118,11 +118,11 @@ fn seconds(asked: Option<&[u8]>) -> u32 {
 
 async fn take(
     ex: &Exchange,
-    spot: &Spot,
+    spot: &Resource,
     store: &Store,
     lock: &Lock,
     tokens: Vec<String>,
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     let is_new = spot.look().await?.is_none();
     // What comes to be changes the collection that it is in.
     let way = if is_new { way_to_new(spot) } else { Vec::new() };
@@ -138,11 +138,11 @@ async fn take(
 }
 
 /// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
-fn conflict(spot: &Spot, others: &[Lock]) -> Refusal {
+fn conflict(spot: &Resource, others: &[Lock]) -> DavError {
     let condition = "no-conflicting-lock";
     if others.iter().any(|other| !is_below(&other.path, &spot.place.path)) {
         let urls: Vec<_> = others.iter().map(|other| other.url.clone()).collect();
-        return Refusal::condition(Status::LOCKED, condition, &urls);
+        return DavError::condition(Status::LOCKED, condition, &urls);
     }
     let mut out = multistatus::begin("multistatus");
     for other in others {
@@ -152,11 +152,16 @@ fn conflict(spot: &Spot, others: &[Lock]) -> Refusal {
     let own = listed(&spot.url, FileKind::Directory);
     multistatus::push_outcome(&own, Status::FAILED_DEPENDENCY, None, &mut out);
     multistatus::end("multistatus", &mut out);
-    Refusal::Xml(Status::MULTI_STATUS, out)
+    DavError::Xml(Status::MULTI_STATUS, out)
 }
 
 /// What is locked and not there becomes an empty file (RFC 4918 section 7.3).
-async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &Lock) -> Result<(), Refusal> {
+async fn create(
+    ex: &Exchange,
+    spot: &Resource,
+    store: &Store,
+    lock: &Lock,
+) -> Result<(), DavError> {
     let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
     let made = in_pool(Lane::Write, move || tree.make_file(&rel)).await?;
     match made {
@@ -180,10 +185,10 @@ async fn create(ex: &Exchange, spot: &Spot, store: &Store, lock: &Lock) -> Resul
 /// A `LOCK` without a body (RFC 4918 section 9.10.2).
 async fn refresh(
     ex: &mut Exchange,
-    spot: &Spot,
+    spot: &Resource,
     store: &Store,
     tokens: Vec<String>,
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     if tokens.is_empty() {
         return Err(Status::BAD_REQUEST.into());
     }
@@ -212,7 +217,7 @@ fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
 }
 
 /// `UNLOCK`.
-pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let store = store.ok_or_else(no_locks)?;
     let value = sole(ex, Known::LockToken)?.ok_or(Status::BAD_REQUEST)?;
@@ -228,7 +233,7 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Re
             Ok(())
         }
         Refresh::Unknown => {
-            Err(Refusal::condition(Status::CONFLICT, "lock-token-matches-request-uri", &[]))
+            Err(DavError::condition(Status::CONFLICT, "lock-token-matches-request-uri", &[]))
         }
         Refresh::NotYours => Err(Status::FORBIDDEN.into()),
     }

@@ -15,10 +15,10 @@ use lighty_io::file::tree::{Extent, Member, Survey};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::pool::Lane;
 
+use super::dav_error::{DavError, status_of};
 use super::multistatus;
-use super::refusal::{Refusal, status_of};
+use super::resource::{Resource, in_pool, listed};
 use super::settings::DavSettings;
-use super::spot::{Spot, in_pool, listed};
 use super::{NAME, names_staging};
 
 /// Members that are told of; then there is no use in looking on.
@@ -39,7 +39,7 @@ pub(super) enum Deed {
 
 /// A URL at which the members would be asked for, and what for.
 pub(super) struct Asked<'a> {
-    pub(super) spot: &'a Spot,
+    pub(super) spot: &'a Resource,
     pub(super) deed: Deed,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Refused {
 /// 207, in which those are named that may not be had; nothing may be done then.
 pub(super) async fn check_members(
     ex: &mut Exchange,
-    collection: &Spot,
+    collection: &Resource,
     asked: &[Asked<'_>],
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     let refused = find_refused(ex, collection, asked, (Extent::Tree, REFUSED_MAX)).await?;
     if refused.is_empty() {
         return Ok(());
@@ -73,17 +73,17 @@ pub(super) async fn check_members(
         multistatus::push_outcome(url, *status, None, &mut out);
     }
     multistatus::end("multistatus", &mut out);
-    Err(Refusal::Xml(Status::MULTI_STATUS, out))
+    Err(DavError::Xml(Status::MULTI_STATUS, out))
 }
 
 /// Members that may not be had, `most` of them at most; there are no more if it is fewer. What is in
 /// one of them is not looked at.
 pub(super) async fn find_refused(
     ex: &mut Exchange,
-    collection: &Spot,
+    collection: &Resource,
     asked: &[Asked<'_>],
     (extent, most): (Extent, usize),
-) -> Result<Vec<Refused>, Refusal> {
+) -> Result<Vec<Refused>, DavError> {
     let mut refused = Vec::new();
     if !tells_apart(ex, NAME) && !holds_protected(&collection.place.path) {
         return Ok(refused);
@@ -122,7 +122,7 @@ pub(super) async fn find_refused(
 async fn next_batch(
     mut survey: Survey,
     enter: bool,
-) -> Result<(Survey, io::Result<()>, io::Result<Vec<Member>>), Refusal> {
+) -> Result<(Survey, io::Result<()>, io::Result<Vec<Member>>), DavError> {
     in_pool(Lane::Stat, move || {
         let entered = if enter { survey.enter() } else { Ok(()) };
         let batch = survey.next_batch(BATCH);
@@ -132,7 +132,7 @@ async fn next_batch(
 }
 
 /// Whether the client still waits.
-async fn check_waits(ex: &Exchange) -> Result<(), Refusal> {
+async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
     let Some(link) = ex.link.clone() else { return Ok(()) };
     let gone = std::future::poll_fn(|cx| {
         let mut link = link.borrow_mut();
@@ -173,10 +173,10 @@ async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> boo
 /// 403 where it may not be had or changed under its own URL.
 pub(super) async fn check_collection(
     ex: &mut Exchange,
-    spot: &Spot,
+    spot: &Resource,
     meta: Option<&Meta>,
     deed: Deed,
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
         return Ok(());
     }

@@ -6,12 +6,12 @@ use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::dav_error::DavError;
 use super::put::{created, way_to_new};
-use super::refusal::Refusal;
-use super::spot::in_pool;
+use super::resource::in_pool;
 use super::{Call, done};
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
     if spot.rel.is_empty() || spot.look().await?.is_some() {

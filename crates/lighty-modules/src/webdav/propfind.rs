@@ -11,23 +11,23 @@ use lighty_io::file::{FileKind, Follow, Meta};
 use lighty_io::pool::Lane;
 
 use super::conditions::check_if;
-use super::live::{Describer, Resource, Wanted};
+use super::dav_error::{DavError, of_store};
+use super::live::{Describer, ResourceFacts, Wanted};
 use super::members::{Asked, Deed, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
-use super::refusal::{Refusal, of_store};
-use super::spot::{Spot, in_pool, join, listed};
+use super::resource::{Resource, in_pool, join, listed};
 use super::store::{Described, Store};
 use super::walk::{Walk, Walking};
 use super::{Call, Depth, depth, log_xml, read_xml};
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { mut spot, store } = call;
     // RFC 4918 section 9.1: what is not said is infinity.
     let depth = depth(ex)?.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
         None => Wanted::All(Vec::new()),
         Some(document) => Wanted::of(&document)
-            .map_err(|words| Refusal::Fault(Fault::DavXml, words.to_owned()))?,
+            .map_err(|words| DavError::Fault(Fault::DavXml, words.to_owned()))?,
     };
     check_if(ex, &spot, store.as_ref()).await?;
     let Some(meta) = look(&mut spot).await? else { return Err(Fault::NotFound.into()) };
@@ -35,7 +35,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
     let is_collection = meta.kind == FileKind::Directory;
     let infinite_allowed = spot.own().opts.propfind_depth_infinity || !is_collection;
     if depth == Depth::Infinity && !infinite_allowed {
-        return Err(Refusal::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
+        return Err(DavError::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
     }
     let now_s = ex.services.clock.unix_s();
     let settings = Rc::clone(&spot.settings);
@@ -69,7 +69,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
 }
 
 /// What is there; links are what they lead to, if that was asked for, and nothing else.
-async fn look(spot: &mut Spot) -> Result<Option<Meta>, Refusal> {
+async fn look(spot: &mut Resource) -> Result<Option<Meta>, DavError> {
     let meta = spot.look().await?;
     let is_link = meta.is_some_and(|meta| meta.kind == FileKind::Symlink);
     if is_link && spot.own().opts.propfind_follow_symlink {
@@ -91,9 +91,9 @@ const HIDDEN_MAX: usize = 16_384;
 /// root.
 async fn hidden(
     ex: &mut Exchange,
-    spot: &Spot,
+    spot: &Resource,
     extent: Extent,
-) -> Result<HashSet<Vec<u8>>, Refusal> {
+) -> Result<HashSet<Vec<u8>>, DavError> {
     let asked = [Asked { spot, deed: Deed::Read }];
     ex.quiet = true;
     let refused = find_refused(ex, spot, &asked, (extent, HIDDEN_MAX + 1)).await;
@@ -101,18 +101,18 @@ async fn hidden(
     let refused = refused?;
     if refused.len() > HIDDEN_MAX {
         let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");
-        return Err(Refusal::Fault(Fault::Forbidden, words));
+        return Err(DavError::Fault(Fault::Forbidden, words));
     }
     Ok(refused.into_iter().map(|refused| join(&spot.rel, &refused.path)).collect())
 }
 
 async fn describe_itself(
-    spot: &Spot,
+    spot: &Resource,
     store: Option<&Store>,
     meta: &Meta,
     describer: &Describer,
     out: &mut Vec<u8>,
-) -> Result<(), Refusal> {
+) -> Result<(), DavError> {
     let known = match store {
         None => Described::default(),
         Some(store) => {
@@ -123,12 +123,12 @@ async fn describe_itself(
         }
     };
     let url = listed(&spot.url, meta.kind);
-    describer.push(&Resource { url: &url, name: &spot.rel, meta, known: &known }, out);
+    describer.push(&ResourceFacts { url: &url, name: &spot.rel, meta, known: &known }, out);
     Ok(())
 }
 
 /// How links are dealt with while a collection is listed: never out of the document root.
-pub(super) fn follow(spot: &Spot) -> Follow {
+pub(super) fn follow(spot: &Resource) -> Follow {
     match (spot.own().opts.propfind_follow_symlink, spot.settings.core.follow_symlink) {
         (false, _) | (true, Follow::None) => Follow::None,
         (true, Follow::All | Follow::Beneath) => Follow::Beneath,

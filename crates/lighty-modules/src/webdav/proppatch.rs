@@ -5,11 +5,11 @@ use lighty_http::{Known, Status};
 use lighty_io::file::FileKind;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
+use super::dav_error::{DavError, of_store};
 use super::live::Live;
 use super::members::{Deed, check_collection};
 use super::multistatus::{self, MEDIA_TYPE, push};
-use super::refusal::{Refusal, of_store};
-use super::spot::listed;
+use super::resource::listed;
 use super::store::{Change, Changed, Dead};
 use super::xml::{Document, Element};
 use super::{Call, log_xml, read_xml};
@@ -20,7 +20,7 @@ struct Asked {
     is_protected: bool,
 }
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let document = read_xml(ex).await?.ok_or(Status::BAD_REQUEST)?;
     let asked = changes(&document, spot.own().property_bytes_max)?;
@@ -57,7 +57,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
 /// # Errors
 /// 400 where it is none of changes; 507 where they are larger than all properties may be: each has
 /// its namespaces with it, so that little XML can stand for much.
-fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, Refusal> {
+fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError> {
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());
     }

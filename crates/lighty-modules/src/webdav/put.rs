@@ -13,16 +13,16 @@ use lighty_io::pool::Lane;
 use lighty_io::stat_cache::tell_changed;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered, etag_of};
-use super::refusal::Refusal;
+use super::dav_error::DavError;
+use super::resource::{Resource, in_pool};
 use super::settings::Opts;
-use super::spot::{Spot, in_pool};
 use super::store::{Covered, Store};
 use super::{Call, done};
 
 /// Bytes that are collected before they are written.
 const WRITE_BYTES: usize = 256 * 1024;
 
-pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> {
+pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { spot, store } = call;
     let range = content_range(ex, spot.own().opts)?;
     let tokens = check_if(ex, &spot, store.as_ref()).await?;
@@ -51,7 +51,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), Refusal> 
 }
 
 /// The file that is to be replaced, if there is one.
-async fn target(spot: &Spot) -> Result<Option<Meta>, Refusal> {
+async fn target(spot: &Resource) -> Result<Option<Meta>, DavError> {
     if spot.rel.is_empty() || spot.slash {
         return Err(Status::METHOD_NOT_ALLOWED.into());
     }
@@ -73,7 +73,7 @@ struct Part {
     length: u64,
 }
 
-fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<Part>, Refusal> {
+fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<Part>, DavError> {
     let Some(value) = ex.request.fields.get(Known::ContentRange) else { return Ok(None) };
     if !opts.partial_put_copy_modify && !opts.unsafe_partial_put {
         return Err(Status::BAD_REQUEST.into());
@@ -95,7 +95,7 @@ fn parse_range(value: &[u8]) -> Option<Part> {
     legal.then_some(Part { first, length })
 }
 
-async fn begin(spot: &Spot, part: Option<Part>) -> Result<Upload, Refusal> {
+async fn begin(spot: &Resource, part: Option<Part>) -> Result<Upload, DavError> {
     let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
     let begun = in_pool(Lane::Write, move || {
         let mut upload = Upload::begin(&tree, &rel)?;
@@ -116,7 +116,7 @@ async fn receive(
     ex: &mut Exchange,
     mut upload: Upload,
     part: Option<Part>,
-) -> Result<Upload, Refusal> {
+) -> Result<Upload, DavError> {
     let mut buffer = Vec::new();
     loop {
         let piece = ex.body.next().await.transpose()?;
@@ -159,7 +159,7 @@ fn expected(ex: &Exchange, before: Option<Meta>) -> Expected {
     }
 }
 
-fn not_committed(error: io::Error) -> Refusal {
+fn not_committed(error: io::Error) -> DavError {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Status::PRECONDITION_FAILED.into(),
         io::ErrorKind::IsADirectory => Status::METHOD_NOT_ALLOWED.into(),
@@ -168,7 +168,7 @@ fn not_committed(error: io::Error) -> Refusal {
 }
 
 /// What an error means for a name in a directory: that is missing where the name is.
-pub(super) fn in_missing(error: io::Error) -> Refusal {
+pub(super) fn in_missing(error: io::Error) -> DavError {
     match error.kind() {
         io::ErrorKind::NotADirectory => Status::CONFLICT.into(),
         _ => error.into(),
@@ -176,12 +176,12 @@ pub(super) fn in_missing(error: io::Error) -> Refusal {
 }
 
 /// The collection that gets a new member: its locks are about that, too (RFC 4918 section 7.4).
-pub(super) fn way_to_new(spot: &Spot) -> Vec<Covered> {
+pub(super) fn way_to_new(spot: &Resource) -> Vec<Covered> {
     spot.parent().map(|place| Covered { place, tree: false }).into_iter().collect()
 }
 
 /// A file is new: nothing is known of it, whatever was known of its path.
-pub(super) async fn created(ex: &Exchange, spot: &Spot, store: Option<&Store>) {
+pub(super) async fn created(ex: &Exchange, spot: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = spot.place.path.clone();
     if let Err(error) = store.note(move |db| db.created(&key)).await {

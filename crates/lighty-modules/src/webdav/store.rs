@@ -25,7 +25,7 @@ use lighty_io::blocking_actor::BlockingActor;
 use lighty_io::file::tree::CanonicalPath;
 use rusqlite::Connection;
 
-use keeper::{Gate, Keeper, Tell};
+use keeper::{Database, Gate, Tell};
 
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
 pub(super) use properties::{Change, Changed, Dead, Described};
@@ -57,7 +57,7 @@ impl Stores {
         let owned = PathBuf::from(path);
         let (file, tell) = (owned.clone(), Arc::clone(&self.tell));
         let clerk =
-            BlockingActor::start("webdav", move || Ok(Keeper::new(&file, Arc::clone(&tell))))?;
+            BlockingActor::start("webdav", move || Ok(Database::new(&file, Arc::clone(&tell))))?;
         let store = Store {
             clerk,
             writers: Writers::default(),
@@ -72,7 +72,7 @@ impl Stores {
 /// A handle to a store. Clones share it.
 #[derive(Clone)]
 pub(super) struct Store {
-    clerk: BlockingActor<Keeper>,
+    clerk: BlockingActor<Database>,
     writers: Writers,
     /// Another process may keep others from reading, or from writing alone.
     reads: Arc<Gate>,

@@ -15,11 +15,11 @@ use lighty_io::file::tree::{CanonicalPath, Extent, TREE_DEPTH_MAX, Tree, is_stag
 use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
-use super::live::{Describer, Resource};
+use super::dav_error::{DavError, status_of};
+use super::live::{Describer, ResourceFacts};
 use super::multistatus;
 use super::propfind::follow;
-use super::refusal::{Refusal, status_of};
-use super::spot::{Spot, join, listed};
+use super::resource::{Resource, join, listed};
 use super::store::{Described, Store};
 
 /// Bytes of an answer that are made at a time.
@@ -68,12 +68,12 @@ impl Walk {
     /// Begins with what was written already.
     pub(super) async fn begin(
         engine: FileEngine,
-        spot: &Spot,
+        spot: &Resource,
         store: Option<Store>,
         describer: Describer,
         (extent, hidden): (Extent, HashSet<Vec<u8>>),
         out: Vec<u8>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, DavError> {
         let mut walk = Self {
             engine,
             root: Rc::clone(&spot.root),
@@ -178,7 +178,7 @@ impl Walk {
             let url = [&*level.url, b"/", &entry.name].concat();
             let url = listed(&url, entry.meta.kind);
             let known = &known;
-            let resource = Resource { url: &url, name: &entry.name, meta: &entry.meta, known };
+            let resource = ResourceFacts { url: &url, name: &entry.name, meta: &entry.meta, known };
             self.describer.push(&resource, &mut self.out);
         }
         Ok(())

@@ -18,13 +18,13 @@ use super::{Db, io_error};
 pub(super) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What the thread of a store keeps.
-pub(super) struct Keeper {
+pub(super) struct Database {
     path: PathBuf,
     open: Option<(Db, Meta)>,
     tell: Tell,
 }
 
-impl Keeper {
+impl Database {
     pub(super) fn new(path: &Path, tell: Tell) -> Self {
         Self { path: path.to_owned(), open: None, tell }
     }

@@ -9,12 +9,12 @@ use lighty_io::file::tree::{CanonicalPath, Tree};
 use lighty_io::file::{FileKind, Meta, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
-use super::refusal::Refusal;
+use super::dav_error::DavError;
 use super::settings::DavSettings;
 
 /// A place beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
-pub(super) struct Spot {
+pub(super) struct Resource {
     pub(super) root: Rc<Root>,
     pub(super) tree: Tree,
     /// Beneath the document root.
@@ -30,16 +30,16 @@ pub(super) struct Spot {
     pub(super) settings: Rc<Settings>,
 }
 
-impl Spot {
+impl Resource {
     /// Where the request itself leads.
-    pub(super) async fn of_request(ex: &Exchange) -> Result<Self, Refusal> {
+    pub(super) async fn of_request(ex: &Exchange) -> Result<Self, DavError> {
         let physical = (&*ex.physical.docroot, &*ex.physical.rel);
         let spot = Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await?;
         Ok(Self { is_requested: true, ..spot })
     }
 
     /// Where another URL leads.
-    pub(super) async fn of_located(ex: &Exchange, found: &Located) -> Result<Self, Refusal> {
+    pub(super) async fn of_located(ex: &Exchange, found: &Located) -> Result<Self, DavError> {
         let Physical { docroot, rel, .. } = &found.physical;
         Self::new(ex, (docroot, rel), &found.path, Rc::clone(&found.settings)).await
     }
@@ -49,7 +49,7 @@ impl Spot {
         (docroot, rel): (&[u8], &[u8]),
         url: &[u8],
         settings: Rc<Settings>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, DavError> {
         let root = match ex.services.root(docroot) {
             Some(root) => root,
             None => ex.services.open_root(docroot).await?,
@@ -79,7 +79,7 @@ impl Spot {
     ///
     /// # Errors
     /// 403 where a file is, or may come to be, that the server keeps for itself.
-    pub(super) async fn look(&self) -> Result<Option<Meta>, Refusal> {
+    pub(super) async fn look(&self) -> Result<Option<Meta>, DavError> {
         if names_protected(&self.place.path) {
             return Err(kept());
         }
@@ -118,8 +118,8 @@ impl Spot {
 }
 
 /// What is said of a file that the server keeps for itself.
-pub(super) fn kept() -> Refusal {
-    Refusal::Fault(Fault::Forbidden, protected_files::WORDS.to_owned())
+pub(super) fn kept() -> DavError {
+    DavError::Fault(Fault::Forbidden, protected_files::WORDS.to_owned())
 }
 
 /// The URL that a collection or a file is listed by.
@@ -135,7 +135,7 @@ pub(super) fn listed(url: &[u8], kind: FileKind) -> Vec<u8> {
 pub(super) async fn in_pool<T: Send + 'static>(
     lane: Lane,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, DavError> {
     Ok(ThreadPool::global().run(lane, job).await?)
 }
 

@@ -20,7 +20,7 @@ const OWN: [&[u8]; 6] =
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The request that pages are made for, and what goes with it.
-pub(super) struct Scene<'a> {
+pub(super) struct PageContext<'a> {
     pub(super) ex: &'a Exchange,
     pub(super) own: &'a SsiSettings,
     pub(super) shared: &'a Rc<Shared>,
@@ -29,7 +29,7 @@ pub(super) struct Scene<'a> {
     owner: RefCell<Option<Vec<u8>>>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PageContext<'a> {
     pub(super) fn new(
         ex: &'a Exchange,
         own: &'a SsiSettings,

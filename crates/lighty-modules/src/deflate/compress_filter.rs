@@ -40,7 +40,7 @@ pub(super) struct Plan {
 }
 
 /// A body on its way through an encoder.
-pub(super) struct Squeeze {
+pub(super) struct CompressFilter {
     state: State,
     engine: FileEngine,
     block_bytes: usize,
@@ -75,7 +75,7 @@ struct Work {
     _lease: Lease,
 }
 
-impl Squeeze {
+impl CompressFilter {
     pub(super) fn new(plan: Plan, engine: &FileEngine) -> Self {
         let work = Work {
             encoder: Some(plan.encoder),
@@ -160,7 +160,7 @@ impl Squeeze {
     }
 }
 
-impl Drop for Squeeze {
+impl Drop for CompressFilter {
     /// Half a copy is removed where that may take its time, and the encoder's tables go back where
     /// they come from.
     fn drop(&mut self) {
@@ -208,7 +208,7 @@ impl Work {
     }
 }
 
-impl Filter for Squeeze {
+impl Filter for CompressFilter {
     fn poll_next(
         &mut self,
         source: &mut Source,

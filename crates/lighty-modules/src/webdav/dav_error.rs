@@ -10,7 +10,7 @@ use super::multistatus::{self, MEDIA_TYPE};
 
 /// An answer other than that it is done.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum DavError {
     /// A status that says all.
     Status(Status),
     /// A status, with words for the log.
@@ -19,7 +19,7 @@ pub(super) enum Refusal {
     Xml(Status, Vec<u8>),
 }
 
-impl Refusal {
+impl DavError {
     /// A status and the condition that failed (RFC 4918 section 16).
     pub(super) fn condition(status: Status, condition: &str, paths: &[Vec<u8>]) -> Self {
         let mut paths = paths.to_vec();
@@ -56,31 +56,31 @@ impl Refusal {
     }
 }
 
-impl From<Status> for Refusal {
+impl From<Status> for DavError {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for DavError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault, String::new())
     }
 }
 
-impl From<BodyFault> for Refusal {
+impl From<BodyFault> for DavError {
     fn from(fault: BodyFault) -> Self {
         Fault::of_body(fault).into()
     }
 }
 
-impl From<IfFault> for Refusal {
+impl From<IfFault> for DavError {
     fn from(fault: IfFault) -> Self {
         Self::Fault(Fault::DavXml, fault.words().to_owned())
     }
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for DavError {
     fn from(error: io::Error) -> Self {
         Self::Fault(fault_of(&error), error.to_string())
     }
@@ -108,12 +108,12 @@ pub(super) fn status_of(error: &io::Error) -> Status {
 }
 
 /// What an error of the database stands for.
-pub(super) fn of_store(error: io::Error) -> Refusal {
+pub(super) fn of_store(error: io::Error) -> DavError {
     let fault = match error.kind() {
         io::ErrorKind::WouldBlock => Fault::DavBusy,
         io::ErrorKind::TimedOut => Fault::DavHeld,
         io::ErrorKind::StorageFull => Fault::DiskFull,
         _ => Fault::DavStore,
     };
-    Refusal::Fault(fault, error.to_string())
+    DavError::Fault(fault, error.to_string())
 }

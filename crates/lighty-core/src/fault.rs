@@ -102,7 +102,7 @@ faults! {
     DiskError = Machine, 500, Error, Close, "reading the file failed";
     FileShrank = Operator, 0, Warning, Cut, "file shrank while it was being sent";
     NoDocumentRoot = Operator, 500, Error, Keep, "server.document-root cannot be opened";
-    RestartLoop = Operator, 500, Error, Keep, "the request was rewritten in a circle";
+    RestartLoop = Operator, 500, Error, Keep, "rewrite loop";
     BackendsDown = Backend, 503, Error, Keep, "no backend is up";
     BacklogFull = Backend, 503, Error, Keep,
         "every backend is busy and proxy-core.max-backlog-size is reached";

@@ -8,8 +8,8 @@
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `checkout` and
 //! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`,
-//! `listen_queue`, `health` (what is shared) · [`registry`], `supervisor`, [`configured`] (who cares for it) · `balance` (the
-//! choice, one file each) · `session` (what is spoken, one file each) ·
+//! `listen_queue`, `health` (what is shared) · [`registry`], `supervisor`, [`configured`] (who
+//! cares for it) · `balance` (the choice, one file each) · `session` (what is spoken, one file each) ·
 //! `upstream_call` (the way there and back) · `reply`, `mapping`, `upstream_body` (the answer) ·
 //! `internal_redirect` (what an answer asks for in its place) · `sticky`, `proxy_header` ·
 //! `spool` (bodies that wait on disk) · [`raw`] (connections that are no requests) · [`stats`] (what

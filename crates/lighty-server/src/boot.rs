@@ -1,7 +1,7 @@
 //! From a checked configuration to a running server, and to its end.
 //!
 //! The order matters: sockets and logs are opened with the rights the process was started with,
-//! then the rights are given up, then threads are started. The main thread afterwards only waits
+//! then privileges are dropped, then threads are started. The main thread afterwards only waits
 //! for signals.
 
 use std::io::Write;
@@ -170,7 +170,7 @@ fn wall_s() -> i64 {
 
 fn check_document_root(global: &Settings) -> Result<(), BootError> {
     let root = &*global.core.document_root;
-    // The rights are given up, and the root changed, before anything is served.
+    // The privileges are dropped, and the root changed, before anything is served.
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
     let seen_from_here = format!("{}{root}", chroot.unwrap_or_default());
     if root.is_empty() && ProxySettings::routes(global).core.is_some() {

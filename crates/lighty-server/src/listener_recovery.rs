@@ -37,7 +37,7 @@ impl ListenerRecovery {
         let mended = self.try_to_mend(worker, listener).await;
         let (level, text) = match &mended {
             Ok(_) => (Level::Warning, format!("listening on {name} again")),
-            Err(why) => (Level::Error, format!("nobody is accepted on {name} any more: {why}")),
+            Err(why) => (Level::Error, format!("giving up on listener {name}: {why}")),
         };
         worker.log(level, &text);
         mended.ok()

@@ -207,8 +207,7 @@ impl Worker {
             in_vain += 1;
             if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
                 let words = &panicked.0;
-                let text =
-                    format!("nobody is accepted on {} any more: {words}", listener_info.name);
+                let text = format!("giving up on listener {}: {words}", listener_info.name);
                 self.log(Level::Error, &text);
                 break;
             }

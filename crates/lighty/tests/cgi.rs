@@ -478,7 +478,7 @@ fn local_redirections_are_followed_where_that_is_asked_for() {
     };
     assert_eq!(follow("/to.sh").text(), "A");
     assert_eq!(follow("/circle.sh").status, 500);
-    server.await_log("rewritten in a circle");
+    server.await_log("rewrite loop");
 }
 
 #[test]

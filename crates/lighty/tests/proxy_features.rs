@@ -246,7 +246,7 @@ fn a_circle_of_redirects_inside_ends() {
         Backend::replying(|_| answer("200 OK", "X-Accel-Redirect: /app/again\r\n", "round"));
     let server = app(lighty!(), &backend, "proxy-core.allow-x-sendfile = \"enable\"");
     assert_eq!(server.get("/app/").status, 500);
-    server.await_log("in a circle");
+    server.await_log("rewrite loop");
     assert!(backend.opened() <= 2, "bodies are read to their end");
 }
 

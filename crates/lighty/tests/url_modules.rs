@@ -25,7 +25,7 @@ fn what_a_rewrite_makes_is_judged() {
     assert_eq!(server.get("/relative").status, 500);
     server.await_log("does not begin with a slash");
     assert_eq!(server.get("/circle/x").status, 500);
-    server.await_log("rewritten in a circle: url.rewrite-repeat");
+    server.await_log("rewrite loop: url.rewrite-repeat");
     assert_eq!(server.get("/grow/0123456789").status, 500);
     let rounds = |count| format!("{}/a.txt", "/99".repeat(count));
     assert_eq!(server.get(&rounds(100)).text(), "A");
@@ -83,7 +83,7 @@ fn repeated_rules_for_missing_files_end() {
         .start();
     assert_eq!(server.get("/a").text(), "C");
     assert_eq!(server.get("/x").status, 500);
-    server.await_log("rewritten in a circle");
+    server.await_log("rewrite loop");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn where_to() -> Vec<Row> {
             .doc(
                 "File that a line is appended to for each request; `|command` starts a command \
                  and writes to its standard input. Empty: requests are not logged. Files are \
-                 opened before rights are given up and again on HUP. Requests that were refused \
+                 opened before privileges are dropped and again on HUP. Requests that were refused \
                  (400, 408, 414, 431) are logged where the global value says.",
             )
             .example("accesslog.filename = \"/var/log/lighty/access.log\""),

@@ -28,7 +28,7 @@ struct Logs {
 
 impl Sinks {
     /// Opens every file and starts every command that `accesslog.filename` names anywhere in the
-    /// configuration, and syslog where it is used. Called once, before rights are given up and
+    /// configuration, and syslog where it is used. Called once, before privileges are dropped and
     /// before `chroot`.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Sinks {
         Sinks(Arc::new(Logs { files: Vec::new(), syslog: Vec::new() }))
     }
 
-    /// Starts the threads that write, once rights are given up.
+    /// Starts the threads that write, once privileges are dropped.
     ///
     /// # Errors
     /// When one cannot be had.

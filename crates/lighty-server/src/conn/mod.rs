@@ -1,7 +1,7 @@
 //! A connection's life: idle without a buffer, busy with one, closed.
 //!
 //! `h1` is the loop over requests, `proxy_header` what may come before them, `input` reads heads and
-//! bodies, `answer` frames and sends.
+//! bodies, `answer` frames and sends, `meanwhile` takes what comes in while it does.
 
 pub(crate) mod answer;
 pub(crate) mod h1;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use lighty_io::transport::Stream;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::worker::{ListenerInfo, Worker};
 use lighty_server::{boot, modules};
+use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 
 /// How long anything here may take on a busy machine.
@@ -448,6 +449,88 @@ fn a_raw_tunnel_that_panics_gives_its_place_up() {
     server.signal("-INT");
     assert_eq!(server.end(), Some(0), "the stop is orderly");
     assert_eq!(server.log().matches("as a drill wants it: raw tunnel").count(), 6);
+}
+
+/// A backend that serves one connection at a time, as one process of PHP does: each further one
+/// waits until that is closed.
+fn one_process() -> Backend {
+    let process = Mutex::new(());
+    Backend::start(move |peer| {
+        let _busy = process.lock().expect("nobody panics");
+        peer.answer_all("well");
+    })
+}
+
+fn proxied(path: &str, backend: &Backend, lines: &str) -> String {
+    format!(
+        "$HTTP[\"url\"] == \"{path}\" {{\nproxy-core.protocol = \"http\"\n\
+         proxy-core.backends = ( \"{}\" )\n{lines}\n}}\n",
+        backend.name()
+    )
+}
+
+/// Two upstreams have one backend: the request of one waits in its listen queue behind the
+/// connection of the other that rests, until the task closes that which panics here.
+#[test]
+fn a_request_behind_a_connection_that_rests_is_answered_despite_a_panic() {
+    const PANICS: usize = 3;
+    let backend = one_process();
+    let settings = format!(
+        "server.max-worker = 1\n{}{}",
+        proxied("/a", &backend, "proxy-core.max-pool-size = 1"),
+        proxied("/b", &backend, "proxy-core.max-pool-size = 2")
+    );
+    let mut server = Drilled::start(&format!("proxy surplus={PANICS}"), &settings);
+    for path in ["/a", "/b"].iter().cycle().take(PANICS + 2) {
+        assert_eq!(server.get(path), Some((200, "well".to_owned())), "{path}");
+    }
+    assert_eq!(backend.opened(), PANICS + 2, "none took the other's connection");
+    let (_, figures) = server.get("/statistics").expect("an answer");
+    for figure in [format!("server.panics: {PANICS}"), "server.connections.open: 1".to_owned()] {
+        assert!(figures.contains(&figure), "{figure} in {figures}");
+    }
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
+    let log = server.log();
+    let begun = "task \"proxy surplus\" begins again after a panic";
+    assert_eq!(log.matches(begun).count(), PANICS, "{log}");
+}
+
+#[test]
+fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
+    const PANICS: usize = 6;
+    // More than is taken at once, where it is there already.
+    let body = "well ".repeat(100_000);
+    let long = body.clone();
+    let backend = Backend::replying(move |_| answer("200 OK", "", &long));
+    let settings = format!(
+        "server.max-worker = 1\nserver.stream-response-body = 0\n\
+         cgi.assign = ( \".cgi\" => \"/bin/sh\" )\ncgi.max-processes = 1\n{}",
+        proxied("/proxied", &backend, "proxy-core.max-pool-size = 1")
+    );
+    let mut server = Drilled::start(&format!("spool={PANICS}"), &settings);
+    let program = server.directory.path().join("a.cgi");
+    std::fs::write(program, "printf 'X-A: b\\n\\nwell '").expect("written");
+    for path in ["/a.cgi", "/proxied"] {
+        for _ in 0..PANICS / 2 {
+            let mut client = Client::tcp(server.address);
+            ask(&mut client, path);
+            let (came, _) = client.read_to_end();
+            assert!(!came.ends_with(b"well "), "{path}: {}", came.escape_ascii());
+        }
+    }
+    assert!(server.get("/proxied").is_some_and(|(_, came)| came == body));
+    assert_eq!(server.get("/a.cgi"), Some((200, "well ".to_owned())));
+    let (_, figures) = server.get("/statistics").expect("an answer");
+    for figure in [format!("server.panics: {PANICS}"), "server.connections.open: 1".to_owned()] {
+        assert!(figures.contains(&figure), "{figure} in {figures}");
+    }
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
+    let log = server.log();
+    for words in ["as a drill wants it: spool", "reading an answer ahead broke off"] {
+        assert_eq!(log.matches(words).count(), PANICS, "{words} in {log}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use lighty_testkit::client::Client;
 use lighty_testkit::send_file;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::transfer::{self, Framing};
+use lighty_testkit::websocket::handshake;
 use lighty_testkit::{lighty, wait_until};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -516,6 +517,25 @@ fn a_program_may_agree_to_another_protocol() {
     client.half_close();
     assert_eq!(client.read_to_end().0, b"bye\n");
     assert_eq!(ask("/no.sh").response().status, 502, "nobody allowed that");
+}
+
+#[test]
+fn a_program_that_may_not_upgrade_is_named_where_a_websocket_is_asked_for() {
+    let server =
+        with(&[("a.sh", "printf 'X-A: b\\n\\nplain'")]).config("server.max-worker = 1").start();
+    let words = "[notice] 127.0.0.1: the client asks for a WebSocket, and cgi.upgrade is off here";
+    assert_eq!(server.get("/a.sh").text(), "plain");
+    let mut other = server.connect();
+    other.send("GET /a.sh HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: lines\r\n\r\n");
+    assert_eq!(other.response().text(), "plain");
+    assert!(!server.log().contains("WebSocket"), "{}", server.log());
+    for _ in 0..5 {
+        let mut client = server.connect();
+        client.send(handshake("/a.sh", ""));
+        assert_eq!(client.response().text(), "plain");
+    }
+    server.await_log(words);
+    assert!(server.log().matches("WebSocket").count() < 5, "{}", server.log());
 }
 
 /// Names the file in the query, in the field in the path info: `/send.sh/X-Sendfile?/srv/a`.

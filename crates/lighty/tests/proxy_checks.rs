@@ -44,6 +44,11 @@ fn what_a_check_finds_ill_gets_no_request_until_it_is_well() {
     assert!(wait_until(PATIENCE, || server.get("/").text() == "ill"));
     let log = server.log();
     assert_eq!((count(&log, "is down"), count(&log, "is up again")), (1, 1), "{log}");
+    let lines = [
+        format!("[error] proxy-core.backends: backend {} is down, its check", ill.address()),
+        format!("[notice] proxy-core.backends: backend {} is up again, its", ill.address()),
+    ];
+    assert!(lines.iter().all(|line| log.contains(line)), "{lines:?} in {log}");
 }
 
 #[test]

@@ -283,7 +283,9 @@ fn a_backend_that_never_worked_is_not_waited_for_and_found_when_it_comes() {
     let _backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
     let up = || server.get("/x").status == 200;
     assert!(lighty_testkit::wait_until(Duration::from_secs(3), up), "{}", server.log());
-    server.await_log("is up again");
+    let name = format!("proxy-core.backends: backend {}", port.address());
+    server.await_log(&format!("[notice] {name} is up again\n"));
+    assert!(server.log().contains(&format!("[error] {name} is down (")), "{}", server.log());
 }
 
 #[test]

@@ -146,9 +146,10 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether a `Location` that is a path, without any other field or a body, is \
-                 followed by the server: the client is answered with what is there (RFC 3875 \
-                 section 6.2.2). Otherwise it is a redirection like any other.",
+                "Whether a `Location` that is a path (`//name/path` too: it names no host here), \
+                 without any other field or a body, is followed by the server: the client is \
+                 answered with what is there (RFC 3875 section 6.2.2). Otherwise it is a \
+                 redirection like any other.",
             )
             .example("cgi.local-redir = \"enable\""),
         row(Directive::bool("cgi.upgrade", |s, on| own(s).upgrade = on))

@@ -170,8 +170,9 @@ impl CgiHead {
             && let Some(location) = self.fields.get(Known::Location)
             && !location.is_empty()
         {
-            // `//host/path` names another server.
-            let is_path = location.starts_with(b"/") && !location.starts_with(b"//");
+            // `//host/path` is a path too: RFC 3875 section 6.2 has no URL without a scheme, and a
+            // program that repeats a client's path must not lead others to another host.
+            let is_path = location.starts_with(b"/");
             let is_alone = self.fields.len() == 1
                 && self.content_length.is_none()
                 && !self.is_chunked

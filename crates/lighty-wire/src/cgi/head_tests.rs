@@ -81,9 +81,10 @@ fn location_without_status_redirects() {
     for (input, status, is_local) in [
         ("Location: http://a/b\n\n", 302, false),
         ("Location: /b?c\n\n", 302, true),
-        ("Location: //a/b\n\n", 302, false),
+        ("Location: //a/b\n\n", 302, true),
         ("Location: /b\nContent-Type: text/html\n\n", 302, false),
         ("Location: /b\nContent-Length: 0\n\n", 302, false),
+        ("Location: /b\nLocation: /b\n\n", 302, false),
         ("Location:\n\n", 200, false),
         ("Location: /b\nStatus: 301\n\n", 301, false),
         ("Status: 200 OK\nLocation: /b\n\n", 200, false),

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program: answers each request on the socket it was given with its process number. `/exit`
-/// ends it, `/env` tells its environment, `/slow` takes half a second.
+/// ends it, `/env` tells its environment, `/slow` takes half a second. `ANSWERS` requests end it too.
 #[test]
 #[ignore = "a backend, not a test"]
 fn backend() {
@@ -29,8 +29,12 @@ fn backend() {
         std::thread::spawn(|| (0..u64::MAX).for_each(|number| eprintln!("complaint {number}")));
     }
     let listener = UnixListener::from(fd);
-    for stream in listener.incoming() {
+    let answers = std::env::var("ANSWERS").ok().and_then(|count| count.parse().ok());
+    for stream in listener.incoming().take(answers.unwrap_or(usize::MAX)) {
         answer(stream.expect("a connection"));
+    }
+    if answers.is_some() {
+        std::process::exit(0);
     }
 }
 
@@ -145,8 +149,21 @@ fn a_process_that_dies_is_started_again_and_costs_no_request() {
     let second = children(server.pid());
     assert!(second.len() == 1 && second.is_disjoint(&first), "{first:?} {second:?}");
     assert_eq!(server.get("/exit").status, 502);
+    server.await_log("ended: exit code 7; started again in 100 ms");
+    assert_eq!(server.get("/exit").status, 502);
     server.await_log("ended: exit code 7; started again in 200 ms");
     assert!(wait_until(PATIENCE, || answers(&server)), "{}", server.log());
+}
+
+/// Programs end after a number of requests to give memory back; on a busy site that is soon.
+#[test]
+fn a_process_that_ends_after_some_answers_is_started_again_at_once() {
+    let server = program("\"max-procs\" => 1").env("ANSWERS", "3").start();
+    for _ in 0..18 {
+        assert!(answers(&server), "{}", server.log());
+    }
+    let restarts = || server.log().matches("ended: exit code 0; started again in 100 ms").count();
+    assert!(wait_until(PATIENCE, || restarts() == 6), "{}", server.log());
 }
 
 #[test]

@@ -47,7 +47,9 @@ pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
                 }
             },
         };
-        if group.log.now_ms().saturating_sub(began_ms) >= LIVED_MS {
+        // One that was written to end after so many requests was not started wrongly either.
+        let has_lived = group.log.now_ms().saturating_sub(began_ms) >= LIVED_MS;
+        if has_lived || group.has_answered_since(began_ms) {
             pause_ms = PAUSE_MS_MIN;
         }
         let text = format!("{}: {why}; started again in {pause_ms} ms", group.text);

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::{SupervisorLog, process};
+use crate::address::Address;
 use crate::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
 use crate::upstream::Upstream;
 
@@ -209,14 +210,24 @@ impl Group {
 
     /// Requests under way or waiting at the socket.
     fn busy(&self) -> u32 {
+        self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
+    }
+
+    /// Whether a process of it answered anybody after this time.
+    pub(super) fn has_answered_since(&self, ms: u64) -> bool {
+        self.addresses().iter().any(|address| address.has_answered_since(ms))
+    }
+
+    /// Its address, as each upstream knows it.
+    fn addresses(&self) -> Vec<Arc<Address>> {
         let users = self.users.borrow();
-        let backends = users.iter().flat_map(|upstream| {
+        let of_users = users.iter().flat_map(|upstream| {
             let at = upstream.spec.backends.iter().filter(|b| b.address == self.address);
             let texts: Vec<_> = at.map(|backend| Arc::clone(&backend.text)).collect();
-            let addresses = upstream.addresses();
-            let ours = addresses.iter().filter(|a| texts.contains(&a.spec.text));
-            ours.map(|address| address.busy()).collect::<Vec<_>>()
+            let mut addresses = upstream.addresses().to_vec();
+            addresses.retain(|address| texts.contains(&address.spec.text));
+            addresses
         });
-        backends.fold(0, u32::saturating_add)
+        of_users.collect()
     }
 }

@@ -1,8 +1,7 @@
 //! From a checked configuration to a running server, and to its end.
 //!
-//! The order matters: sockets and logs are opened with the rights the process was started with,
-//! then privileges are dropped, then threads are started. The main thread afterwards only waits
-//! for signals.
+//! Order matters: sockets and logs are opened with the initial privileges, then privileges are
+//! dropped, then threads are started. After that the main thread only waits for signals.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::upstreams::UpstreamFigures;
 
-/// Why the server did not start, or could not go on, in words for the operator.
+/// Why the server could not start or continue, worded for the operator.
 #[derive(Debug)]
 pub struct BootError(pub String);
 
@@ -56,21 +55,21 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError(format!("{what}: {error}"))
 }
 
-/// How long a worker that was told to stop may take before the process ends without it: one that
-/// hangs in a blocking backend's read would hold the process for ever.
+/// How long a stopping worker may take before the process exits without it. A worker that hangs in
+/// a blocking backend read would otherwise hold the process forever.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long processes that were started as backends may take to end, KILL included.
+/// How long spawned backend processes may take to exit, including KILL.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long answers under way may take once nobody can connect any more, and a new process waits to
-/// be started.
+/// How long responses in progress may take after the last listener has died and the process waits
+/// to be restarted.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the logs may take to be written at the end.
+/// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs the server until a signal ends it, or until no listener is left that works.
+/// Runs the server until a signal ends it or no working listener is left.
 pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let global = config.settings(&Active::default());
     let server = global.server.clone();
@@ -78,7 +77,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     let fds = raise_descriptors(&server)?;
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
     let workers = worker_count(&server);
-    // Before the first socket listens: whoever can connect can also ask for an orderly end.
+    // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let ears = listen_to_signals()?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
@@ -88,7 +87,7 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         }
         None => None,
     };
-    // It reads the system's lists of hosts and name servers: later there may be another root.
+    // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     give_up_rights(&server)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
@@ -141,10 +140,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
     ended
 }
 
-/// Writes the last lines. What cannot be written (a full disk, a command that hangs) is lost with
-/// the process, and nobody but standard error is left to be told.
+/// Writes the last log lines. Lines that cannot be written (full disk, hanging command) are lost
+/// and can only be reported on standard error.
 fn end_logs(logs: &Logs, say: &dyn Fn(Level, &str)) {
-    // The workers' last lines come before the last one of all.
+    // The workers' lines precede the final one.
     let written = logs.errors.flush(FLUSH_PATIENCE);
     say(Level::Notice, "stopped");
     let mut late = logs.access.flush(FLUSH_PATIENCE);
@@ -156,7 +155,7 @@ fn end_logs(logs: &Logs, say: &dyn Fn(Level, &str)) {
     }
 }
 
-/// The databases of WebDAV. Nothing is opened yet, and nobody gets their files from now on.
+/// Registers the WebDAV databases, without opening them, so that their files are never served.
 fn known_databases(config: &Config<Settings>, log: &Log) -> Stores {
     let log = log.clone();
     let stores = Stores::new(move |text| log.line(Level::Error, wall_s(), text, About::default()));
@@ -170,7 +169,7 @@ fn wall_s() -> i64 {
 
 fn check_document_root(global: &Settings) -> Result<(), BootError> {
     let root = &*global.core.document_root;
-    // The privileges are dropped, and the root changed, before anything is served.
+    // Privileges are dropped and the root is changed before anything is served.
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
     let seen_from_here = format!("{}{root}", chroot.unwrap_or_default());
     if root.is_empty() && ProxySettings::routes(global).core.is_some() {
@@ -188,7 +187,7 @@ fn check_document_root(global: &Settings) -> Result<(), BootError> {
     }
 }
 
-/// Descriptors by default, where the hard limit allows more than anybody needs.
+/// Default cap on descriptors where the hard limit is higher than needed.
 const DESCRIPTORS_DEFAULT_MAX: u64 = 65_536;
 
 fn raise_descriptors(server: &ServerSettings) -> Result<u64, BootError> {
@@ -200,7 +199,7 @@ fn raise_descriptors(server: &ServerSettings) -> Result<u64, BootError> {
         wanted => wanted,
     };
     let limit = privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))?;
-    // Only speed depends on it; a limit of a million descriptors may be more than there is room for.
+    // Only an optimisation; a million descriptors may exceed available memory.
     let _ = privileges::reserve_descriptors(limit.min(DESCRIPTORS_DEFAULT_MAX));
     Ok(limit)
 }
@@ -225,15 +224,16 @@ fn bind(
     listeners::bind(config, wanted, inherited, workers).map_err(|e| BootError(e.to_string()))
 }
 
-/// What later could only fail does so now: a log that cannot be written, a pool without a thread.
-/// Not earlier, for a thread keeps the rights it was made with.
+/// Starts threads early so that errors surface at start: an unwritable log, a pool without a
+/// thread. This must follow the privilege drop, because a thread keeps the privileges it was
+/// created with.
 fn start_threads(logs: &Logs) -> Result<(), BootError> {
     logs.errors.start().map_err(failed("server.errorlog"))?;
     logs.access.start().map_err(failed("accesslog.filename"))?;
     ThreadPool::global().spawn(Lane::Stat, || {}).map_err(failed("starting the file engine"))
 }
 
-/// Where the server writes what happens.
+/// The error log and the access logs.
 struct Logs {
     errors: LogWriter,
     access: accesslog::Sinks,
@@ -258,7 +258,7 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
         .map_err(failed("server.username"))?;
     let chroot = server.chroot.as_deref().map(std::path::Path::new);
-    // As the ancestor: an ordinary user keeps its own identity.
+    // As in lighttpd, a process not started by root keeps its identity.
     if !privileges::is_root() || (identity.is_unchanged() && chroot.is_none()) {
         return Ok(());
     }
@@ -266,10 +266,10 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
 }
 
-/// How many workers there will be, and what they share.
+/// Number of workers and what they share.
 struct WorkerSetup {
     workers: usize,
-    /// Descriptors of the process.
+    /// The process's descriptor limit.
     fds: u64,
     log: Log,
     shared: Shared,
@@ -342,7 +342,7 @@ fn launch(
     Ok(Workers { orders, done, workers, live_listeners, files })
 }
 
-/// Waits until all workers serve, and says which engine opens their files.
+/// Waits until all workers serve, and logs which engine opens their files.
 fn await_workers(
     ready: &mpsc::Receiver<Ready>,
     workers: usize,
@@ -367,14 +367,14 @@ fn await_workers(
     Ok(engine)
 }
 
-/// Descriptors that a worker's stat cache may hold: never more than a third of all, so that
-/// cached files leave room for connections.
+/// Descriptors that a worker's stat cache may hold: at most a third of the total, to leave room for
+/// connections.
 fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
     let share = usize::try_from(fds / 3).unwrap_or(usize::MAX) / workers;
     server.stat_cache_entries_max.min(share)
 }
 
-/// The main thread's event loop, and the signals that it hears.
+/// The main thread's event loop and its signals.
 struct Ears {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
@@ -392,13 +392,13 @@ fn listen_to_signals() -> Result<Ears, BootError> {
     Ok(Ears { runtime, signals })
 }
 
-/// Document roots that a worker may hold open: a sixth of all descriptors.
+/// Document roots that a worker may keep open: a sixth of all descriptors.
 fn document_roots(fds: u64, workers: usize) -> usize {
     let share = usize::try_from(fds / 6).unwrap_or(usize::MAX) / workers;
     share.clamp(1, limits::ROOTS_MAX)
 }
 
-/// The main thread's loop over signals.
+/// The main thread's signal loop.
 fn wait_for_end(
     ears: Ears,
     running: &mut Workers,
@@ -453,8 +453,8 @@ fn wait_for_end(
     })
 }
 
-/// Ends the process, which cannot do its work any more, in order: what watches over it sees how it
-/// ended, and starts another.
+/// Ends a process that can no longer serve. The shutdown is orderly, and the supervisor sees the
+/// exit status and starts a new process.
 async fn give_up(
     running: &mut Workers,
     patience: Duration,
@@ -478,9 +478,9 @@ fn stop(running: &Workers, command: Command) {
     }
 }
 
-/// Waits until every worker has drained, the time is up, or a second signal says now.
+/// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
 async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signals) {
-    // Whoever finds the file of a unix socket expects to be served.
+    // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
     running.orders.send_modify(|order| order.command = Command::Drain);
     let started = std::time::Instant::now();

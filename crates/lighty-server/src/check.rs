@@ -1,6 +1,6 @@
-//! What is checked of a configuration beside each directive by itself; the deep check behind
-//! `-tt`, which opens what the configuration names and binds nothing; the probes behind `-V`; and
-//! which other server a file that cannot be read was written for.
+//! Configuration checks beyond single directives: the deep check behind `-tt`, which opens what the
+//! configuration names but binds nothing; the probes behind `-V`; and detection of files written
+//! for another server.
 
 mod foreign;
 mod machine;
@@ -19,8 +19,8 @@ use crate::{clear_text, listeners};
 
 pub use foreign::name_foreign;
 
-/// What only several directives together show to be wrong, or what only this machine can tell: the
-/// addresses of listeners, which conditions know from then on.
+/// Finds errors that only several directives together show, or that depend on this machine.
+/// Resolves listener addresses, which conditions then know.
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
     findings.extend(clear_text::check(config));
@@ -30,17 +30,17 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// Every problem that the configuration would meet on this machine, each where it was written.
+/// Every problem the configuration would meet on this machine, with its source location.
 pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
     let mut check = Check { config, problems: Vec::new() };
-    // Where every request goes to a backend, no file is looked for.
+    // If every request goes to a backend, no file is looked up.
     let only_proxies = ProxySettings::routes(&global).core.is_some();
     if global.core.document_root.is_empty() && !only_proxies {
         check.report(None, "server.document-root is not set".to_owned());
     }
-    // Where the process is locked in, sites are looked for beneath that directory.
+    // Under a chroot, sites are looked up beneath it.
     let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
     for (path, span) in assigned(config, "server.document-root") {
         check.directory("server.document-root", path, chroot, Some(span));
@@ -74,21 +74,21 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.problems
 }
 
-/// What the process may do at a moment.
+/// The process's privileges at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     is_root: bool,
 }
 
 impl Rights {
-    /// At this one.
+    /// The current privileges.
     pub fn now() -> Self {
         Self { is_root: privileges::is_root() }
     }
 }
 
-/// What a start failed on, as [`deep`] finds it. A process that has given up the rights it began
-/// with, or has another root, sees less than is there and finds nothing.
+/// What a failed start failed on, as [`deep`] finds it. A process that has dropped privileges or
+/// changed its root sees too little of the system, so it returns nothing.
 pub fn after_failed_start(config: &Config<Settings>, began_with: Rights) -> Vec<Diagnostic> {
     let has_other_root = config.global().server.chroot.is_some() && began_with.is_root;
     if began_with != Rights::now() || has_other_root {
@@ -97,7 +97,7 @@ pub fn after_failed_start(config: &Config<Settings>, began_with: Rights) -> Vec<
     deep(config).into_iter().filter(|finding| finding.level == Level::Error).collect()
 }
 
-/// Every text that some block gives a directive, and where.
+/// Every text assigned to a directive in any block, and where.
 fn assigned<'a>(
     config: &'a Config<Settings>,
     name: &'a str,
@@ -105,14 +105,14 @@ fn assigned<'a>(
     config.assigned(name).filter_map(|given| Some((given.value.as_str()?, given.span)))
 }
 
-/// A check under way.
+/// A check in progress.
 struct Check<'a> {
     config: &'a Config<Settings>,
     problems: Vec<Diagnostic>,
 }
 
 impl Check<'_> {
-    /// Where a directive of the whole server got its value.
+    /// Where a server-wide directive got its value.
     fn place(&self, name: &str) -> Option<Span> {
         self.config.value(name).map(|value| value.span)
     }
@@ -136,7 +136,7 @@ impl Check<'_> {
         }
     }
 
-    /// A file that is made when it is not there: its directory must be. Pipes are no files.
+    /// Checks the directory of a file created on demand. Pipes are no files.
     fn parent(&mut self, name: &str, path: &str, span: Option<Span>) {
         if path.is_empty() || path.starts_with('|') {
             return;
@@ -150,7 +150,7 @@ impl Check<'_> {
     }
 }
 
-/// What each file engine says of this machine: whether `auto` takes it, or why it cannot run.
+/// Each file engine on this machine: whether `auto` selects it, or why it cannot run.
 pub fn file_engines() -> Vec<(&'static str, Result<String, String>)> {
     let taken = probe(EngineChoice::Auto).unwrap_or_default();
     [("io-uring", EngineChoice::Uring), ("threads", EngineChoice::Threads)]
@@ -162,7 +162,7 @@ pub fn file_engines() -> Vec<(&'static str, Result<String, String>)> {
         .collect()
 }
 
-/// Name of the engine that runs when this one is asked for, or why none does.
+/// The engine that runs for this choice, or why none does.
 fn probe(choice: EngineChoice) -> Result<&'static str, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -176,7 +176,7 @@ fn probe(choice: EngineChoice) -> Result<&'static str, String> {
     })
 }
 
-/// Network backends by name, and whether they can run here.
+/// The network backends, and whether each can run here.
 pub fn network_backends() -> Vec<(&'static str, bool)> {
     NetworkBackend::ALL.into_iter().map(|b| (b.name(), b.available().is_ok())).collect()
 }

@@ -1,19 +1,19 @@
-//! Refuses configurations that ask for TLS: a listener in clear text in its place would give away
-//! what its site believes to be encrypted.
+//! Rejects configurations that ask for TLS: a clear-text listener in its place would expose what
+//! the site believes to be encrypted.
 
 use lighty_config::{Config, Diagnostic, Field, Op};
 use lighty_core::Settings;
 
 use crate::listeners;
 
-/// The switch of a listener's TLS.
+/// The switch for a listener's TLS.
 const SWITCH: &str = "ssl.engine";
 
-/// Every listener that is to speak TLS.
+/// Reports every listener that should use TLS.
 pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let asked = |id: usize| {
         let setting = config.blocks()[id].settings.iter().rfind(|s| s.name == SWITCH)?;
-        // The row has seen to it that the value is a switch; numbers other than 0 are on.
+        // The directive's row guarantees a switch; non-zero numbers mean on.
         let is_on = setting.value.value.as_bool().unwrap_or(true);
         is_on.then(|| {
             let text = format!(
@@ -27,7 +27,7 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     (0..config.blocks().len()).filter_map(asked).collect()
 }
 
-/// What a setting of a block holds for: the listener that the block is about, or the main one.
+/// The listener that a block's setting applies to: the block's own, or the main one.
 fn address(config: &Config<Settings>, id: usize) -> String {
     let mut at = id;
     while at != 0 {

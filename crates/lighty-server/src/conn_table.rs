@@ -1,8 +1,8 @@
-//! All connections of a worker, as the once-a-second sweep and the limits see them.
+//! All connections of a worker, as seen by the sweep and the limits.
 //!
-//! No timer is armed per request: a connection writes down what it waits for and since when, and
-//! the sweep, once a second, ends those that waited too long. Ending is a `shutdown` of the
-//! socket: the connection's own task wakes, finds the reason in its entry, and answers or closes.
+//! No timer is armed per request. A connection records what it waits for and since when, and the
+//! sweep ends overdue waits once a second. It does so with `shutdown` on the socket: the
+//! connection's task wakes, finds the reason in its entry, and responds or closes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use lighty_io::transport::{Kick, KickHow};
 
 use crate::worker::Worker;
 
-/// Time limits of what a connection does now; seconds, bytes per second, 0 = none.
+/// Limits of the current state: seconds or bytes per second, 0 = none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
     pub idle_s: u32,
@@ -25,22 +25,20 @@ pub struct Limits {
     pub half_closed_idle_s: u32,
     pub min_read_rate: u32,
     pub min_write_rate: u32,
-    /// Whether the end of an idle connection is logged (`debug.log-timeouts`).
+    /// Log the end of an idle connection (`debug.log-timeouts`).
     pub log_idle: bool,
 }
 
-/// Seconds, begun ones counted, that a connection without a request is waited for when the server
-/// stops.
+/// Grace period during a stop for a connection without a request, in seconds rounded up.
 const LAST_CHANCE_S: u32 = 2;
 
-/// Seconds, begun ones counted, in which a connection without a request is not the first to make
-/// room.
+/// Time during which a new connection is reaped last, in seconds rounded up.
 const NEWCOMER_S: u32 = 2;
 
-/// Seconds, begun ones counted, in which a part of a head does not make room.
+/// Time during which a partial head is not reaped, in seconds rounded up.
 const HALF_HEAD_S: u32 = 2;
 
-/// Seconds before a minimum rate is enforced: a stream may start slowly.
+/// Seconds before a minimum rate is enforced, since a stream may start slowly.
 const RATE_GRACE_S: u32 = 10;
 
 /// One connection's entry.
@@ -49,36 +47,36 @@ pub struct ConnEntry {
     state: Cell<ConnState>,
     since_s: Cell<u32>,
     limits: Cell<Limits>,
-    /// The variant of the settings that they come from.
+    /// Settings variant that the limits come from.
     variant: Cell<Option<u64>>,
-    /// Bytes moved since the present wait began; written by the connection and by senders.
+    /// Bytes moved since the current wait began; updated by the connection and by senders.
     pub progress: Rc<Cell<u64>>,
     seen_progress: Cell<u64>,
     seen_s: Cell<u32>,
     kicked: Cell<Option<Fault>>,
     closing: Cell<bool>,
-    /// No request has come on it yet.
+    /// No request has arrived on it yet.
     fresh: Cell<bool>,
-    /// Of `connection.kbytes-per-second`, once an answer was slowed down.
+    /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
     bucket: RefCell<Option<Arc<Bucket>>>,
-    /// Place in the order in which connections became idle.
+    /// Position in the order in which connections became idle.
     idle_order: Cell<u64>,
     index: Cell<usize>,
     client: Rc<str>,
     asked: RefCell<Option<Box<Asked>>>,
 }
 
-/// What a connection asked for last, for whoever looks at the server.
+/// A connection's latest request, for the status page.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub method: &'static str,
     pub host: Vec<u8>,
-    /// As it came.
+    /// As received.
     pub target: Vec<u8>,
 }
 
 impl ConnEntry {
-    /// Says what the connection waits for from now on.
+    /// Records what the connection waits for from now on.
     pub fn wait_for(&self, state: ConnState, now_s: u32) {
         self.state.set(state);
         self.since_s.set(now_s);
@@ -87,11 +85,11 @@ impl ConnEntry {
         self.seen_s.set(now_s);
     }
 
-    /// More of the request's body is waited for.
+    /// Records a wait for more of the request body.
     pub fn wait_for_body(&self, now_s: u32) {
         match self.state.get() {
             ConnState::Body | ConnState::Duplex => {}
-            // What moves either way counts for both.
+            // Progress in either direction counts for both.
             ConnState::Write => self.state.set(ConnState::Duplex),
             ConnState::Idle | ConnState::Head | ConnState::Handler => {
                 self.wait_for(ConnState::Body, now_s)
@@ -99,7 +97,7 @@ impl ConnEntry {
         }
     }
 
-    /// Nothing more of the body is waited for at the moment.
+    /// Ends the wait for the request body.
     pub fn stop_waiting_for_body(&self, now_s: u32) {
         match self.state.get() {
             ConnState::Body => self.wait_for(ConnState::Handler, now_s),
@@ -108,22 +106,22 @@ impl ConnEntry {
         }
     }
 
-    /// Whether it has begun to answer.
+    /// True if the connection has begun to respond.
     pub fn is_writing(&self) -> bool {
         matches!(self.state.get(), ConnState::Write | ConnState::Duplex)
     }
 
-    /// Sets the limits that hold from now on.
+    /// Sets the limits in force from now on.
     pub fn limit(&self, limits: Limits) {
         self.limits.set(limits);
     }
 
-    /// Whether its limits come from other settings than these; from now on they do not.
+    /// True if the limits came from another settings variant; records `variant`.
     pub fn is_new_to(&self, variant: u64) -> bool {
         self.variant.replace(Some(variant)) != Some(variant)
     }
 
-    /// The connection's bucket for a rate in KB per second; it lasts over its requests.
+    /// The connection's bucket for a rate in KB per second; shared by its requests.
     pub fn bucket(&self, kbytes: u64, now_ms: u64) -> Arc<Bucket> {
         let mut bucket = self.bucket.borrow_mut();
         match &*bucket {
@@ -142,12 +140,12 @@ impl ConnEntry {
         &self.client
     }
 
-    /// Since when it waits, in seconds of the sweep.
+    /// When the current wait began, in sweep seconds.
     pub fn since_s(&self) -> u32 {
         self.since_s.get()
     }
 
-    /// Remembers a request.
+    /// Records a request.
     pub fn note(&self, method: &'static str, host: &[u8], target: &[u8]) {
         let mut asked = self.asked.borrow_mut();
         let asked = asked.get_or_insert_default();
@@ -158,61 +156,61 @@ impl ConnEntry {
         asked.target.extend_from_slice(target);
     }
 
-    /// The latest request that was remembered.
+    /// The latest recorded request.
     pub fn asked(&self) -> Option<Asked> {
         self.asked.borrow().as_deref().cloned()
     }
 
-    /// What it waits for.
+    /// What the connection waits for.
     pub fn state(&self) -> ConnState {
         self.state.get()
     }
 
-    /// Why the sweep ended it, if it did.
+    /// Why the sweep ended the connection, if it did.
     pub fn kicked(&self) -> Option<Fault> {
         self.kicked.get()
     }
 
-    /// A request has come.
+    /// Records that a request has arrived.
     pub fn mark_request_received(&self) {
         self.fresh.set(false);
     }
 
-    /// The server stops: this request is the last one, if there is one. Whoever has connected is
-    /// about to ask, and does not expect to be sent away: a moment is waited for that.
+    /// Makes the current request, if any, the last one before a stop. A fresh connection gets a
+    /// short grace period, because its client is about to send a request.
     pub fn close_soon(&self, now_s: u32) {
         self.closing.set(true);
         if self.state.get() != ConnState::Idle {
             return;
         }
         if self.fresh.get() {
-            // However long it has been there.
+            // The grace period starts now, whatever the connection's age.
             self.since_s.set(now_s);
             self.limits.set(Limits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
         } else {
-            // What has arrived already is still read, and answered.
+            // Bytes already received are still read and answered.
             self.kick.kick(KickHow::Read);
         }
     }
 
-    /// Whether it was told to close as soon as it is idle (stop, reaping).
+    /// True if the connection must close once idle (stop, reaping).
     pub fn is_closing(&self) -> bool {
         self.closing.get()
     }
 
-    /// Whether it has just been accepted, and is about to ask.
+    /// True if the connection was just accepted and has sent no request yet.
     fn is_newcomer(&self, now_s: u32) -> bool {
         self.fresh.get() && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
     }
 
-    /// Whether the rest of its head lets others wait.
+    /// True if the rest of the head is overdue enough to make room for others.
     fn is_slow(&self, now_s: u32) -> bool {
         self.state.get() == ConnState::Head
             && self.kicked.get().is_none()
             && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
 
-    /// Which limit is exceeded at `now_s`, if any.
+    /// The limit exceeded at `now_s`, if any.
     fn overdue(&self, now_s: u32) -> Option<Fault> {
         let limits = self.limits.get();
         let waited = now_s.saturating_sub(self.since_s.get());
@@ -248,7 +246,7 @@ impl ConnEntry {
         (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
     }
 
-    /// Ends the wait: reading yields end-of-file, writing (for a write fault) fails.
+    /// Ends the wait. Reads return end of file; for a write fault, writes fail.
     fn kick_out(&self, fault: Fault) {
         if self.kicked.replace(Some(fault)).is_some() {
             self.kick.kick(KickHow::Both);
@@ -263,15 +261,14 @@ impl ConnEntry {
     }
 }
 
-/// A connection's place in its worker's table: dropping it gives the place up, however the
-/// connection ends.
+/// A connection's place in its worker's table, released on drop however the connection ends.
 pub(crate) struct Presence {
     entry: Rc<ConnEntry>,
     worker: Rc<Worker>,
 }
 
 impl Presence {
-    /// For an entry that was just entered.
+    /// Wraps an entry just added to the table.
     pub(crate) fn new(entry: Rc<ConnEntry>, worker: &Rc<Worker>) -> Self {
         Self { entry, worker: Rc::clone(worker) }
     }
@@ -301,7 +298,7 @@ pub struct ConnTable {
 }
 
 impl ConnTable {
-    /// Enters a connection.
+    /// Adds a connection.
     pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<ConnEntry> {
         let entry = Rc::new(ConnEntry {
             kick,
@@ -340,7 +337,7 @@ impl ConnTable {
         self.open.set(self.open.get() - 1);
     }
 
-    /// A connection waits for a request from now on.
+    /// Marks a connection as waiting for a request.
     pub fn wait_idle(&self, entry: &ConnEntry, now_s: u32) {
         entry.idle_order.set(self.next_idle_order());
         entry.wait_for(ConnState::Idle, now_s);
@@ -350,12 +347,12 @@ impl ConnTable {
         self.idle_order.replace(self.idle_order.get() + 1)
     }
 
-    /// Open connections.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.open.get()
     }
 
-    /// Open connections that wait for a request.
+    /// Number of open connections that wait for a request.
     pub fn idle(&self) -> usize {
         let table = self.table.borrow();
         table.iter().flatten().filter(|s| s.state.get() == ConnState::Idle).count()
@@ -366,7 +363,7 @@ impl ConnTable {
         self.table.borrow().iter().flatten().map(|entry| &**entry).for_each(see);
     }
 
-    /// Once a second: ends connections whose wait exceeded its limit. Calls `report` for each.
+    /// Once a second, ends connections whose wait exceeds its limit, calling `report` for each.
     pub fn sweep(&self, now_s: u32, mut report: impl FnMut(ConnState, Fault)) {
         for entry in self.table.borrow().iter().flatten() {
             if let Some(fault) = entry.overdue(now_s) {
@@ -376,8 +373,8 @@ impl ConnTable {
         }
     }
 
-    /// Closes up to `count` idle connections, those that have been idle longest first and newcomers
-    /// last. Returns how many were told to close.
+    /// Closes up to `count` idle connections, the longest idle first and newcomers last. Returns
+    /// how many were told to close.
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<ConnEntry>> = table
@@ -400,8 +397,7 @@ impl ConnTable {
         count
     }
 
-    /// The same for those that have sent a part of a head and are slow with the rest; they are
-    /// answered 408, the longest-waiting first.
+    /// Reaps connections slow to finish a head, the longest waiting first. They get a 408.
     fn reap_half_heads(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut slow: Vec<&Rc<ConnEntry>> =
@@ -412,7 +408,7 @@ impl ConnTable {
         count
     }
 
-    /// For a graceful stop: idle connections close now, the others after their answer.
+    /// Graceful stop: idle connections close now, the others after their response.
     pub fn close_when_idle(&self, now_s: u32) {
         self.for_each(|entry| entry.close_soon(now_s));
     }

@@ -1,4 +1,4 @@
-//! What a worker has done, as a line of the error log: on USR2, and when the server stops.
+//! A worker's counters as an error-log line, on USR2 and at stop.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use lighty_proxy::stats;
 
 use crate::worker::Worker;
 
-/// A line about panics, if there were any: each is a bug to report.
+/// A line about panics, if any. Each one is a bug to report.
 pub(crate) fn panics() -> Option<String> {
     let count = lighty_io::panics::count();
     (count > 0).then(|| format!("{count} panics since the start, see the lines above"))
@@ -26,7 +26,7 @@ pub(crate) fn line(index: usize, worker: &Worker) -> String {
     )
 }
 
-/// What the process's upstreams have done: a line for each, keys and values.
+/// Counters of the process's upstreams, one line of keys and values each.
 pub(crate) fn upstreams(registry: &Registry) -> Vec<String> {
     let all = stats::figures(registry, Clock::start().mono_ms());
     if all.is_empty() {

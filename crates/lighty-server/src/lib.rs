@@ -1,10 +1,10 @@
-//! Assembly: workers, their connections, the list of modules, and the way from a configuration
-//! file to a running server.
+//! Assembly: workers, their connections, the list of modules, and the way from a configuration file
+//! to a running server.
 //!
-//! Read in this order: `boot` (what happens at start), `worker` (one thread's loop),
-//! `listener_recovery` and `live_listeners` (what becomes of a listener that fails), `conn` (a
-//! connection's life), `conn_table` (time-outs and limits over all connections of a worker),
-//! `counts` and `report` (what a worker tells of itself), `modules` (THE list).
+//! Read in this order: `boot` (startup), `worker` (one thread's loop), `listener_recovery` and
+//! `live_listeners` (failing listeners), `conn` (a connection's life), `conn_table` (timeouts and
+//! limits for all connections of a worker), `counts` and `report` (a worker's statistics),
+//! `modules` (THE list).
 #![forbid(unsafe_code)]
 
 pub mod boot;

@@ -1,4 +1,4 @@
-//! What a worker does about a listener that cannot accept any more.
+//! Recovers a listener that can no longer accept.
 
 use std::io;
 
@@ -8,24 +8,23 @@ use tokio::time::{Duration, sleep};
 
 use crate::worker::Worker;
 
-/// How often a listener is mended, one time after the other, before it is given up: accepting a
-/// connection starts the count anew.
+/// Consecutive repairs before a listener is given up. Accepting a connection resets the count.
 pub(crate) const MENDS_MAX: u32 = 5;
 
-/// How long it rests before it is mended once more.
+/// Pause before another repair.
 const MEND_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often a listener has been mended since it accepted a connection.
+/// Repairs since the last accepted connection.
 #[derive(Default)]
 pub(crate) struct ListenerRecovery(u32);
 
 impl ListenerRecovery {
-    /// A connection was accepted: all is well.
+    /// Resets the count after a connection was accepted.
     pub(crate) fn start_anew(&mut self) {
         self.0 = 0;
     }
 
-    /// Makes a broken listener listen again. `None`: it is given up, and the log says so.
+    /// Makes a broken listener listen again. `None` if it is given up; the log says so.
     pub(crate) async fn mend(
         &mut self,
         worker: &Worker,
@@ -49,14 +48,14 @@ impl ListenerRecovery {
         mut listener: Listener,
     ) -> io::Result<Listener> {
         self.rest(worker).await?;
-        // Another time the same socket is of no use any more.
+        // On later attempts the old socket is useless.
         let refused = match self.0 {
             1 => listener.listen_again().err(),
             _ => Some(io::Error::other("the socket is broken")),
         };
         let Some(mut refused) = refused else { return Ok(listener) };
         let Some(site) = listener.site() else { return Err(refused) };
-        // It holds the address, and until it is closed it is given connections.
+        // An open socket holds the address and keeps receiving connections.
         drop(listener);
         loop {
             match site.bind_again() {
@@ -69,7 +68,7 @@ impl ListenerRecovery {
         }
     }
 
-    /// Counts, and pauses but for the first time.
+    /// Counts a repair, and pauses unless it is the first.
     async fn rest(&mut self, worker: &Worker) -> io::Result<()> {
         if self.0 >= MENDS_MAX {
             return Err(io::Error::other(format!("mended {MENDS_MAX} times in vain")));

@@ -1,5 +1,5 @@
-//! Which sockets the server listens on: `server.bind` and `server.port`, every
-//! `$SERVER["socket"] == "..."`, and those that the service manager passed.
+//! The sockets the server listens on: `server.bind` and `server.port`, every `$SERVER["socket"] ==
+//! "..."`, and sockets passed by the service manager.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited};
 pub(crate) struct Wanted {
     /// What `$SERVER["socket"]` compares with: the address.
     pub name: String,
-    /// Where.
+    /// The address to bind.
     pub spec: BindSpec,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Bound {
     /// What `$SERVER["socket"]` compares with.
     pub name: String,
-    /// Where, with the port that the kernel chose.
+    /// The bound address, with the port the kernel chose.
     pub address: BindSpec,
     /// One per worker.
     pub sockets: Vec<BoundSocket>,
@@ -31,8 +31,8 @@ pub(crate) struct Bound {
     pub file: Option<lighty_io::listen::SocketFile>,
 }
 
-/// Finds out the address of each listener, so that conditions know it however they write it; host
-/// names are looked up. Reports what nobody can listen on; binds nothing.
+/// Resolves each listener's address, host names included, so that conditions match any spelling of
+/// it. Reports addresses that cannot be used; binds nothing.
 pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let server = config.global().server.clone();
@@ -47,7 +47,7 @@ pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
         }
     }
     for socket in config.avoided_sockets() {
-        // What is no address here is none that anybody listens on.
+        // A text that is no address here belongs to no listener.
         if let Ok(spec) = extra_listener(config, &server, &socket.text) {
             names.insert(socket.text, spec.to_string());
         }
@@ -56,7 +56,7 @@ pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// The name of the listener that is written like this; of the main one, where nothing is written.
+/// The listener's name for the address as written; the main listener's if none is.
 pub fn name(config: &Config<Settings>, written: Option<&str>) -> String {
     let server = &config.global().server;
     let Some(written) = written else {
@@ -71,7 +71,7 @@ fn unusable(span: Option<Span>, message: String) -> Diagnostic {
     Diagnostic { level, code, message, span, help: None, notes: Vec::new() }
 }
 
-/// Every address that the configuration names, the main one first.
+/// Every configured address, the main one first.
 pub(crate) fn wanted(
     config: &Config<Settings>,
     server: &ServerSettings,
@@ -114,7 +114,7 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, String> {
         let every = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         return Ok(BindSpec::Inet(SocketAddr::new(every, server.port)));
     }
-    // A path has no port behind it.
+    // A path takes no port.
     let is_path = bind.starts_with('/') || bind.starts_with("unix:/");
     let text = if is_path { bind.to_owned() } else { format!("{bind}:{}", server.port) };
     BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
@@ -128,8 +128,8 @@ fn family(use_ipv6: bool) -> Family {
     if use_ipv6 { Family::V6 } else { Family::V4 }
 }
 
-/// Binds every wanted address for `workers` workers. An inherited socket stands in for the same
-/// address, or, where none fits and there is just one, for the main listener.
+/// Binds every wanted address for `workers` workers. An inherited socket replaces the same address
+/// or, if none matches and there is only one, the main listener.
 pub(crate) fn bind(
     config: &Config<Settings>,
     wanted: Vec<Wanted>,
@@ -153,7 +153,7 @@ pub(crate) fn bind(
             }
         };
         if index == 0 {
-            // Conditions name the others by the port that was asked for; nobody wrote this one's.
+            // Conditions name other listeners by the configured port; this one is named nowhere.
             bound.name = named(bound.name, &bound.address);
         }
         all.push(bound);
@@ -165,8 +165,8 @@ pub(crate) fn bind(
     Ok(all)
 }
 
-/// The inherited socket of the same address or, as it is named, for it. One for every address of
-/// both families takes the place of one for every IPv4 address, which could not be bound beside it.
+/// The inherited socket with the wanted address or name. A dual-stack wildcard socket replaces an
+/// IPv4 wildcard, which could not be bound beside it.
 fn fitting(inherited: &[Inherited], want: &Wanted) -> Option<usize> {
     let at = |fits: &dyn Fn(&Inherited) -> bool| inherited.iter().position(fits);
     at(&|i| *i.socket.address() == want.spec)
@@ -190,19 +190,19 @@ fn options(server: &ServerSettings, workers: usize) -> BindOptions {
     }
 }
 
-/// What holds for a listener: the global settings, and those of its own block.
+/// Server settings of a listener: global ones and those of its own block.
 fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
     settings_at(config, name).server
 }
 
-/// The same, as a whole.
+/// All settings of a listener.
 pub(crate) fn settings_at(config: &Config<Settings>, name: &str) -> Settings {
     let mut active = Active::default();
     config.evaluate(&OnlySocket(name), &mut active);
     config.settings(&active)
 }
 
-/// A request of which nothing is known yet but the listener.
+/// A request of which only the listener is known.
 struct OnlySocket<'a>(&'a str);
 
 impl Facts for OnlySocket<'_> {
@@ -225,14 +225,14 @@ fn bind_one(want: Wanted, options: &BindOptions, workers: usize) -> std::io::Res
     let address = first.address().clone();
     let mut sockets = vec![first];
     while sockets.len() < workers {
-        // The chosen port, where the kernel was to choose one.
+        // Port 0 is replaced by the port the kernel chose.
         sockets.push(BoundSocket::bind(&address, options)?);
     }
     Ok(Bound { name: want.name, address, sockets, file: None })
 }
 
-/// SO_REUSEPORT would let a second server of the same user in, and each would get a part of the
-/// connections: so it is asked first whether the address is free for a socket without it.
+/// Rejects an address in use. SO_REUSEPORT would let a second server of the same user bind it and
+/// take part of the connections, so the address is first tried without it.
 fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
     match spec {
         BindSpec::Inet(address) if options.reuse_port && address.port() != 0 => {
@@ -242,7 +242,7 @@ fn refuse_taken(spec: &BindSpec, options: &BindOptions) -> std::io::Result<()> {
     }
 }
 
-/// A configured port 0 becomes the real one in the listener's name.
+/// Replaces a configured port 0 in the listener's name by the real port.
 fn named(name: String, address: &BindSpec) -> String {
     match (name.strip_suffix(":0"), address) {
         (Some(host), BindSpec::Inet(real)) => format!("{host}:{}", real.port()),
@@ -260,7 +260,7 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
     Ok(Bound { name, address, sockets, file: None })
 }
 
-/// The address as a URL that a person can open.
+/// The address as a URL to open in a browser.
 pub(crate) fn url(address: &BindSpec) -> String {
     match address {
         BindSpec::Inet(address) if address.ip().is_unspecified() => {

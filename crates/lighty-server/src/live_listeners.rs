@@ -1,12 +1,12 @@
-//! Whether anybody who connects is still heard: a process that accepts nobody looks alive to
-//! whoever watches over it, and has to end so that it is started again.
+//! Tracks live listeners. When the last one dies the process exits, so that its supervisor restarts
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the listeners of all workers that accept connections. Clones count together.
+/// Counts the accepting listeners of all workers. Clones share the count.
 #[derive(Clone, Default)]
 pub struct LiveListeners(Arc<Shared>);
 
@@ -14,34 +14,34 @@ pub struct LiveListeners(Arc<Shared>);
 struct Shared {
     ears: AtomicUsize,
     deaf: Notify,
-    /// The number of a worker that was lost, and one; 0: none.
+    /// Index of a lost worker plus one; 0: none.
     lost: AtomicUsize,
     loss: Notify,
 }
 
-/// A listener that accepts connections for as long as this is held.
+/// Counts a listener as accepting until dropped.
 pub struct ListenerGuard(LiveListeners);
 
 impl LiveListeners {
-    /// One more listener.
+    /// Counts one more listener.
     pub fn guard(&self) -> ListenerGuard {
         self.0.ears.fetch_add(1, Ordering::Relaxed);
         ListenerGuard(self.clone())
     }
 
-    /// A worker has ended though nobody told it to.
+    /// Reports that a worker ended without being told to.
     pub fn lose(&self, worker: usize) {
         self.0.lost.store(worker + 1, Ordering::Release);
         self.0.loss.notify_one();
     }
 
-    /// Resolves when a worker is lost, with its number.
+    /// Resolves with the index of a lost worker.
     pub async fn loses(&self) -> usize {
         self.0.loss.notified().await;
         self.0.lost.load(Ordering::Acquire).saturating_sub(1)
     }
 
-    /// Resolves when there were listeners and the last of them is gone.
+    /// Resolves when the last listener is gone.
     pub async fn ends(&self) {
         self.0.deaf.notified().await;
     }

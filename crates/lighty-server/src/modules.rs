@@ -1,7 +1,7 @@
-//! THE list of modules, in the order in which they are asked.
+//! THE list of modules, in call order.
 //!
-//! Adding one: a file in `lighty-modules` and a line in each of the lists here. The manual, `-t`,
-//! `-p` and the scope check follow.
+//! To add one: a file in `lighty-modules` and a line in each list here. The manual, `-t`, `-p` and
+//! the scope check follow.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use lighty_modules::{
 use lighty_proxy::proxy::ProxyCore;
 use lighty_proxy::registry::Registry;
 
-/// Modules of this build, whatever `server.modules` names.
+/// Modules in this build, whatever `server.modules` names.
 pub const BUILT_IN: &[&str] = &[
     "mod_extforward",
     "mod_evasive",
@@ -73,28 +73,28 @@ pub const BUILT_IN: &[&str] = &[
     "mod_accesslog",
 ];
 
-/// What the instances of a module in all workers have in common.
+/// State shared by a module's instances in all workers.
 #[derive(Clone)]
 pub struct Shared {
     pub access_logs: Sinks,
     pub board: StatusBoard,
-    /// Wall-clock seconds of the start.
+    /// Wall-clock start time in seconds.
     pub started_s: i64,
     pub uploads: Uploads,
-    /// Of the programs that run.
+    /// Places for running programs.
     pub places: Places,
-    /// Of the commands that pages run.
+    /// Places for commands run by pages.
     pub page_places: Places,
     pub upstreams: Arc<Registry>,
     pub keeper: Arc<CredentialCache>,
     /// Databases of locks and properties.
     pub stores: Stores,
     pub listings: Listings,
-    /// What one worker may take of the memory that the process may have, if that has a limit.
+    /// One worker's share of the process's memory limit, if there is one.
     pub memory_share: Option<u64>,
 }
 
-/// Every directive of this build.
+/// Every directive in this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
     rows.extend(Extforward::directives());
@@ -128,12 +128,12 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows
 }
 
-/// A worker's modules, in order. Those that do nothing unless they are configured take part only
-/// if they are: by one of their directives somewhere, or by their name in `server.modules`.
+/// A worker's modules, in order. Modules that do nothing unless configured are included only if one
+/// of their directives is set or `server.modules` names them.
 pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
     let asked = Asked(config);
     let all = [
-        // Before whatever asks who the client is.
+        // Before any module that uses the client's address.
         asked.if_set(Extforward),
         asked.if_set(Evasive),
         asked.for_one(Rewrite),
@@ -141,7 +141,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Access),
         asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
         asked.if_set(EvasiveUser),
-        // Before whoever answers: conditions may see what it changes, and refuse the request.
+        // Before any module that responds: conditions may see its changes and reject the request.
         asked.if_set(Setenv),
         asked.if_set(Status::new(&shared.board, shared.started_s)),
         asked.for_one(UploadProgress::new(&shared.uploads)),
@@ -150,9 +150,10 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(Alias),
         asked.for_one(Userdir::default()),
         asked.for_one(Secdownload),
-        // After whatever changes the physical path, before a URL without a file is rewritten: there may be none yet.
+        // After modules that change the physical path, but before URLs without a file are
+        // rewritten: the file may not exist yet.
         asked.if_set(Webdav::new(&shared.stores)),
-        // After whatever changes the physical path.
+        // After modules that change the physical path.
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),
         asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
@@ -163,7 +164,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         always(DirListing::new(&shared.listings)),
         asked.for_one(Expire),
         asked.for_one(Usertrack),
-        // Filters: what comes later filters what comes out of those before.
+        // Filters: each one filters the output of those before it.
         asked.for_one(Deflate::new(shared.memory_share)),
         asked.for_one(Chunked),
         asked.for_one(AccessLog::new(&shared.access_logs)),
@@ -175,7 +176,7 @@ fn always(module: impl Module + 'static) -> Option<Rc<dyn Module>> {
     Some(Rc::new(module))
 }
 
-/// What the configuration asks for.
+/// What the configuration uses.
 struct Asked<'a>(&'a Config<Settings>);
 
 impl Asked<'_> {
@@ -187,8 +188,8 @@ impl Asked<'_> {
         }
     }
 
-    /// A module that has nothing to do without one of its directives, though it is named, and that
-    /// would look at each request to find that out.
+    /// Includes a module only if one of its directives is set, even if it is named. It would
+    /// otherwise inspect every request for nothing.
     fn if_set<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
         let rows = M::directives();
         let mut written = self.0.blocks().iter().flat_map(|block| &block.settings);

@@ -1,15 +1,15 @@
-//! A password for a user file: asked for at a terminal, and made into what the file keeps.
+//! Reads a password for a user file and hashes it for storage.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use lighty_io::terminal::Silenced;
 pub use lighty_modules::auth::hash_password as hash;
 
-/// Asks twice at a terminal, without showing what is typed; else takes the first line of standard
-/// input, as a script would give it.
+/// Prompts twice at a terminal without echo; otherwise reads the first line of standard input, as
+/// from a script.
 ///
 /// # Errors
-/// What reading says, or that the two differ.
+/// If reading fails or the two entries differ.
 pub fn ask() -> io::Result<Vec<u8>> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

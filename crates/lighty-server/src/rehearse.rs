@@ -1,4 +1,4 @@
-//! `lighty explain`: a request's way through the phases, without a client, a backend or a program.
+//! `lighty explain`: runs a request through the phases without a client, backend or program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use crate::modules::{self, Shared};
 
-/// A request as it would come in.
+/// A request as it would arrive.
 pub struct Asked<'a> {
     pub method: &'a str,
     /// Path and query, encoded.
@@ -39,10 +39,10 @@ pub struct Asked<'a> {
     pub scheme: &'static str,
 }
 
-/// Walks a request through the phases, and lets `read` see what became of it.
+/// Runs a request through the phases and passes the result to `read`.
 ///
 /// # Errors
-/// What is missing to begin with: an event loop, a URL.
+/// If the event loop or the URL is missing.
 pub fn rehearse<R>(
     config: &Arc<Config<Settings>>,
     asked: &Asked<'_>,
@@ -85,7 +85,7 @@ fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a worker has, without what belongs to the process: no log, no backend, no program.
+/// A worker's services without the process-wide ones: no log, backend or program.
 fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
     let clock = Clock::start();
     clock.install();

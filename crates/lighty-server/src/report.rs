@@ -1,4 +1,4 @@
-//! What a worker tells on the board, see [`lighty_core::status_board`].
+//! What a worker publishes on the board, see [`lighty_core::status_board`].
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,15 +11,15 @@ use lighty_io::panics;
 use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
 
-/// Seconds over which a pace is measured (lighttpd's Traffic5s).
+/// Seconds over which rates are measured (lighttpd's Traffic5s).
 const PACE_S: usize = 5;
 
-/// Requests and bytes at each of the latest seconds.
+/// Request and byte counts for each of the last seconds.
 #[derive(Default)]
 pub struct Paces(VecDeque<(u64, u64)>);
 
 impl Paces {
-    /// Once a second: what has been counted so far.
+    /// Records the current totals, once a second.
     pub fn note(&mut self, requests: u64, bytes_out: u64) {
         self.0.push_back((requests, bytes_out));
         if self.0.len() > PACE_S + 1 {
@@ -39,7 +39,7 @@ impl Paces {
     }
 }
 
-/// How often something panicked in this process.
+/// Counts the panics in this process.
 pub(crate) struct Panics;
 
 impl Statistics for Panics {
@@ -48,7 +48,7 @@ impl Statistics for Panics {
     }
 }
 
-/// All of it.
+/// The whole report.
 pub(crate) fn report(index: usize, worker: &Worker) -> Report {
     panics::point("desk");
     let counters = &worker.services.counters;

@@ -1,4 +1,4 @@
-//! A worker's thread: its runtime, what it is made of, and how it ends.
+//! A worker's thread: its runtime, its parts and its shutdown.
 
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -27,28 +27,28 @@ use crate::modules;
 use crate::report;
 use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
-/// What the main thread wants of the workers.
+/// What the main thread tells the workers to do.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     #[default]
     Serve,
-    /// Take nothing new, end when the last answer is out.
+    /// Accept nothing new; exit after the last response.
     Drain,
-    /// End now.
+    /// Exit now.
     Stop,
 }
 
-/// The order in force.
+/// The current order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub command: Command,
-    /// How often logs were reopened and caches are to be dropped.
+    /// How often logs were reopened and caches dropped.
     pub reopened: u32,
-    /// How often a line of counters was asked for.
+    /// How often a line of counters was requested.
     pub reported: u32,
 }
 
-/// All that a worker starts with.
+/// Everything a worker starts with.
 pub(crate) struct Setup {
     pub index: usize,
     pub config: Arc<Config<Settings>>,
@@ -64,18 +64,18 @@ pub(crate) struct Setup {
     pub done: mpsc::Sender<usize>,
 }
 
-/// What a worker says when it has started.
+/// A worker's report once it has started.
 pub(crate) enum Ready {
     Serving {
         engine: String,
-        /// Why changes of files are not noticed by inotify, though that was asked for.
+        /// Why inotify does not watch files although it was configured.
         unwatched: Option<String>,
     },
     Failed(String),
 }
 
-/// Stack of a worker: pages of pages (`ssi.recursion-max`) are requests within requests. Only what is
-/// used of it takes memory.
+/// Worker stack size: nested pages (`ssi.recursion-max`) are nested requests. Only the used part
+/// takes memory.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Starts the thread.
@@ -87,7 +87,7 @@ pub(crate) fn spawn(setup: Setup) -> std::io::Result<()> {
 fn main(setup: Setup) {
     let done = setup.done.clone();
     let index = setup.index;
-    // Refused: then it waits for others to finish theirs.
+    // If refused, the worker waits for others to use up their slices.
     let _ = slice::ask_for_slice(slice::LOOP_SLICE);
     let built = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -160,7 +160,7 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
     }
 }
 
-/// Resolves when nobody waits to be accepted and every connection has ended.
+/// Resolves when the listen backlogs are empty and all connections have closed.
 async fn drain(worker: &Worker, accepting: Accepting) {
     for task in accepting {
         let _ = task.await;
@@ -210,8 +210,8 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     Ok((worker, tasks))
 }
 
-/// For a listener whose connections are no requests. Its worker's side of the proxy is made for the
-/// first such one.
+/// Sets up a listener whose connections carry no HTTP. The worker's side of the proxy is created
+/// for the first such listener.
 fn raw_door(
     setup: &Setup,
     worker: &Worker,
@@ -255,7 +255,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
         small_file_bytes_max: server.stat_cache_small_file_bytes,
         small_total_bytes_max: setup.shared.memory_share.map_or(
             server.stat_cache_small_total_bytes,
-            // In a tight control group most is for what requests take.
+            // In a tight control group most memory is for requests.
             |share| server.stat_cache_small_total_bytes.min(share / 8),
         ),
         ..CacheLimits::default()

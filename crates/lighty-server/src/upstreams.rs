@@ -1,4 +1,4 @@
-//! What the process's backends do, as figures for the board.
+//! Backend statistics of the process, for the board.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use lighty_io::clock::Clock;
 use lighty_proxy::registry::Registry;
 use lighty_proxy::stats;
 
-/// The figures of all upstreams and of their addresses.
+/// Statistics of all upstreams and their addresses.
 pub(crate) struct UpstreamFigures(pub Arc<Registry>);
 
 impl Statistics for UpstreamFigures {

@@ -1,4 +1,4 @@
-//! One worker: a thread, its event loop, its listeners and all that its connections share.
+//! A worker: a thread, its event loop, its listeners and the state shared by its connections.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -30,14 +30,14 @@ use crate::listener_recovery::ListenerRecovery;
 use crate::live_listeners::ListenerGuard;
 use crate::report::Paces;
 
-/// How often it is looked anew who can make room, while nobody can.
+/// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
 
-/// Panics in accepting, one after the other, after which a listener is given up: a process that
-/// lets nobody in must not look alive.
+/// Consecutive panics in `accept` before a listener is given up, so that a process that accepts no
+/// connections does not look alive.
 const ACCEPT_PANICS_MAX: u32 = 5;
 
-/// What a connection needs to know of the listener it came through.
+/// What a connection needs to know about its listener.
 pub struct ListenerInfo {
     /// The listener's address as in `$SERVER["socket"]`.
     pub name: Rc<str>,
@@ -45,57 +45,57 @@ pub struct ListenerInfo {
     pub port: u16,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// Where its connections go as they are, if they are no requests (`sockproxy.server`).
+    /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
     pub raw: Option<TcpProxy>,
 }
 
-/// What carries the connections of a listener to a backend.
+/// Forwards a listener's raw connections to a backend.
 pub struct TcpProxy {
     pub local: Rc<Local>,
     pub route: Arc<Route>,
 }
 
-/// What the connections of a thread share.
+/// State shared by the connections of one thread.
 pub struct Worker {
     pub services: Rc<Services>,
     pub sender: Sender,
     pub conns: ConnTable,
     /// Rules and limits for request heads.
     pub rules: Rules,
-    /// Whether any connection may begin with a header of the PROXY protocol.
+    /// True if any connection may begin with a PROXY protocol header.
     pub wants_preface: bool,
     global: Rc<Settings>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_busies: RefCell<Vec<Box<H1Exchange>>>,
     connections_max: usize,
     date: RefCell<(i64, [u8; 29])>,
-    /// Called when a connection has left, or, while listeners wait for that, has become idle.
+    /// Notified when a connection has ended or, while listeners wait for room, become idle.
     room: Notify,
-    /// Listeners that wait for room.
+    /// Number of listeners that wait for room.
     crowding: Cell<u32>,
-    /// That connections are as many as may be, and that descriptors have run out.
+    /// Rate-limits the log: the connection limit is reached, descriptors are exhausted.
     crowded: Complaint,
     short_of_descriptors: Complaint,
-    /// That clients speak TLS, or HTTP/2, to a port that speaks HTTP/1 in the clear.
+    /// Rate-limits the log: clients speak TLS or HTTP/2 to a clear-text HTTP/1 port.
     pub tls_clients: Complaint,
     pub http2_clients: Complaint,
     stopping: Cell<bool>,
-    /// Called when `stopping` is set.
+    /// Notified when `stopping` is set.
     stop: Notify,
-    /// What was done in the latest seconds.
+    /// Request and byte counts of the last seconds.
     pub paces: RefCell<Paces>,
-    /// Whether somebody may ask what connections ask for.
+    /// True if the status page may show what connections request.
     pub is_watched: bool,
 }
 
-/// What a request head is held to.
+/// Limits and options for parsing request heads.
 pub struct Rules {
     pub limits: Limits,
     pub options: ParseOpts,
 }
 
 impl Worker {
-    /// Puts a worker together; `connections_max` is its share of `server.max-connections`.
+    /// Creates a worker. `connections_max` is its share of `server.max-connections`.
     pub fn new(
         services: Rc<Services>,
         sender: Sender,
@@ -126,22 +126,22 @@ impl Worker {
         }
     }
 
-    /// Settings outside every condition.
+    /// The settings outside all conditions.
     pub fn global(&self) -> &Settings {
         &self.global
     }
 
-    /// The same, to be held by an exchange.
+    /// The global settings, shared with an exchange.
     pub fn global_rc(&self) -> Rc<Settings> {
         Rc::clone(&self.global)
     }
 
-    /// Monotonic seconds, for the sweep.
+    /// Monotonic seconds for the sweep.
     pub fn now_s(&self) -> u32 {
         (self.services.clock.mono_ms() / 1000) as u32
     }
 
-    /// The Date field's value, made once a second.
+    /// The value of the Date field, formatted once a second.
     pub fn date(&self) -> [u8; 29] {
         let now = self.services.clock.unix_s();
         let mut date = self.date.borrow_mut();
@@ -151,7 +151,7 @@ impl Worker {
         date.1
     }
 
-    /// What a connection needs while busy: from the pool, or new.
+    /// Takes an exchange from the pool, or creates one.
     pub fn acquire(&self) -> Box<H1Exchange> {
         self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
             let input = Rc::new(RefCell::new(Input::new(self.services.clock.clone())));
@@ -167,7 +167,7 @@ impl Worker {
         })
     }
 
-    /// Back to the pool, which holds no more than a limit.
+    /// Returns an exchange to the pool, up to the pool's limit.
     pub fn give_back(&self, mut h1: Box<H1Exchange>) {
         let mut idle = self.idle_busies.borrow_mut();
         if idle.len() < limits::IDLE_EXCHANGES_MAX {
@@ -178,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// A connection waits for a request from now on: it can make room.
+    /// Marks a connection as idle, so that it can be closed to make room.
     pub fn idle(&self, entry: &ConnEntry) {
         self.conns.wait_idle(entry, self.now_s());
         if self.crowding.get() > 0 {
@@ -186,14 +186,14 @@ impl Worker {
         }
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub fn leave(&self, entry: &ConnEntry) {
         self.conns.leave(entry);
         self.room.notify_waiters();
     }
 
-    /// Accepts connections until the worker stops, and then those who had begun to connect.
-    /// `guard` counts the listener for as long as it listens.
+    /// Accepts connections until the worker stops, then drains the listen backlog. `guard` counts
+    /// the listener for as long as it listens.
     pub async fn accept(
         self: Rc<Self>,
         listener: Listener,
@@ -216,7 +216,7 @@ impl Worker {
         drop(guard);
     }
 
-    /// `in_vain` is set to zero by each connection that is let in.
+    /// Resets `in_vain` for each connection admitted.
     async fn accept_until_the_end(
         self: &Rc<Self>,
         listening: &mut Option<Listener>,
@@ -246,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// The next connection; `None` once the worker stops and nobody waits any more.
+    /// The next connection. `None` once the worker stops and the listen backlog is empty.
     async fn next_connection(
         &self,
         listener: &mut Listener,
@@ -264,7 +264,7 @@ impl Worker {
         tokio::select! {
             biased;
             accepted = listener.accept() => {
-                // One without room for the rest does not wait for it for ever.
+                // Without resources for the rest of the backlog, do not wait forever.
                 Some(accepted).filter(|accepted| accepted.is_ok() || !end.is_elapsed())
             }
             () = end.as_mut() => None,
@@ -278,7 +278,7 @@ impl Worker {
         }
     }
 
-    /// Resolves when a tunnel has to end because the worker stops.
+    /// Resolves when the worker's stop requires a tunnel to end.
     pub async fn ends_tunnels(&self) {
         self.stops().await;
         match self.global.server.tunnel_stop_timeout_s {
@@ -325,13 +325,13 @@ impl Worker {
         tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
     }
 
-    /// At `server.max-connections`: idle connections make room, the longest idle first; when none
-    /// is idle, those who are slow with a head; where there are none, the new one waits, and those
-    /// behind it in the listen backlog.
+    /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle
+    /// before others, then those slow to send a head. If there are none, the new connection waits,
+    /// and later ones wait in the listen backlog.
     async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
         while self.conns.open() >= self.connections_max + reaped && !self.stopping.get() {
-            // Those accepted just now look idle until they have been given a turn to read.
+            // New connections look idle until they have had a chance to read.
             tokio::task::yield_now().await;
             if self.conns.open() < self.connections_max + reaped {
                 break;
@@ -346,7 +346,7 @@ impl Worker {
                     }
                 }
                 self.crowding.set(self.crowding.get() + 1);
-                // Half heads make room as time goes by.
+                // Partial heads become eligible over time.
                 let _ = tokio::time::timeout(ROOM_LOOK, closed).await;
                 self.crowding.set(self.crowding.get() - 1);
             }
@@ -359,8 +359,8 @@ impl Worker {
         reaped
     }
 
-    /// Descriptors ran out: accepting rests until something was closed. If nothing is, idle
-    /// connections make room; before that, those accepted just now get the time to ask.
+    /// Pauses accepting after descriptors ran out, until a connection closes. If none does, idle
+    /// connections are closed. The pause also gives new connections time to send a request.
     async fn pause_accepting(&self, error: &std::io::Error) {
         self.services.counters.accept_pauses.add(1);
         if self.short_of_descriptors.is_due(self.now_s()) {
@@ -373,7 +373,7 @@ impl Worker {
         }
     }
 
-    /// Once a second: time-outs, and what is kept for nobody is let go.
+    /// Enforces timeouts and frees unused resources once a second.
     pub async fn sweep(self: Rc<Self>) {
         let mut ticks = Ticks::every(Duration::from_secs(1));
         loop {
@@ -398,7 +398,7 @@ impl Worker {
         }
     }
 
-    /// No new connection; the present ones end after their answer.
+    /// Stops accepting connections; open ones close after their response.
     pub fn stop(&self) {
         self.stopping.set(true);
         self.stop.notify_waiters();
@@ -406,14 +406,14 @@ impl Worker {
         self.conns.close_when_idle(self.now_s());
     }
 
-    /// Resolves when all connections are gone.
+    /// Resolves when all connections have closed.
     pub async fn drain(&self) {
         while self.conns.open() > 0 {
             self.room.notified().await;
         }
     }
 
-    /// A line in the error log that belongs to no request.
+    /// Logs an error-log line that belongs to no request.
     pub fn log(&self, level: Level, message: &str) {
         let now = self.services.clock.unix_s();
         self.services.log.line(level, now, message, About::default());

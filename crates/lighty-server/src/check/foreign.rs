@@ -1,24 +1,24 @@
-//! Configurations of other servers: a file that is none of lighttpd's language is known by what it
-//! says, so that one sentence tells what is wrong with it.
+//! Detects configurations written for other servers by their vocabulary, so that a single error
+//! explains the problem.
 
 use std::collections::BTreeSet;
 
 use lighty_config::{Diagnostic, Diagnostics, FileId, Level, Source, Sources, Span};
 
-/// Different words of another server's language that a file must have. Its name counts for one.
+/// Distinct telltale words a file must contain. A matching file name counts as one.
 const TELLTALES_MIN: usize = 2;
 
 /// Where the manual says what to write instead.
 const HELP: &str = "the manual's page \"Coming from another server\" (other-servers.md) says what \
                     to write instead";
 
-/// A language that a file may be written in by mistake.
+/// Another server's configuration language.
 struct Language {
-    /// What a file of it is called, with its article.
+    /// Description of such a file, with its article.
     what: &'static str,
-    /// How such files are often named.
+    /// Typical file names.
     names: &'static [&'static str],
-    /// The word that gives a statement away.
+    /// The word that identifies a statement of this language.
     telltale: fn(&Statement<'_>) -> Option<String>,
 }
 
@@ -33,18 +33,18 @@ const LANGUAGES: [Language; 4] = [
     },
 ];
 
-/// A piece of a file up to what ends it.
+/// A piece of a file up to its terminator.
 struct Statement<'a> {
     words: Vec<&'a str>,
     /// `;`, `{`, `}`, or the end of the line.
     end: char,
-    /// Nothing but comments stands before it.
+    /// Only comments precede it.
     is_first: bool,
     span: Span,
 }
 
-/// Puts one error in the place of all errors of a file that is written in another server's
-/// language. A file that can be read as lighttpd's never is.
+/// Replaces all errors of a file in another server's language with a single error. Files that parse
+/// as lighttpd's are never affected.
 #[must_use]
 pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
     let is_syntax = |found: &&Diagnostic| {
@@ -66,7 +66,7 @@ pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
     named
 }
 
-/// The error that names the language of a file, if it is that of another server.
+/// The error that names the file's language, if it is another server's.
 fn recognise(file: FileId, source: &Source) -> Option<Diagnostic> {
     if source.text.lines().any(is_lighttpds) {
         return None;
@@ -91,7 +91,7 @@ fn recognise(file: FileId, source: &Source) -> Option<Diagnostic> {
     Some(Diagnostic::error("foreign", span?, text).help(HELP))
 }
 
-/// Whether a line assigns a directive of lighttpd, or begins a condition.
+/// True if a line assigns a lighttpd directive or begins a condition.
 fn is_lighttpds(line: &str) -> bool {
     let line = line.trim_start();
     let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -129,7 +129,7 @@ fn statements(file: FileId, text: &str) -> Vec<Statement<'_>> {
     list
 }
 
-/// The first word, where it is one of those.
+/// The first word, if it is in `words`.
 fn one_of(statement: &Statement<'_>, words: &[&str]) -> Option<String> {
     let first = *statement.words.first()?;
     words.contains(&first).then(|| first.to_owned())
@@ -206,7 +206,7 @@ fn caddy(statement: &Statement<'_>) -> Option<String> {
     one_of(statement, CADDY).filter(|_| matches!(statement.end, '\n' | '{'))
 }
 
-/// Whether a word is an address as Caddy's sites have it: `example.com`, `:80`, `localhost`.
+/// True if a word is a Caddy site address: `example.com`, `:80`, `localhost`.
 fn is_site(word: &str) -> bool {
     let word = word.trim_end_matches(',');
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '*');
@@ -270,7 +270,7 @@ const APACHE: &[&str] = &[
     "setenvif",
 ];
 
-/// Apache's words are the same in capitals and not.
+/// Apache's words are case-insensitive.
 fn apache(statement: &Statement<'_>) -> Option<String> {
     if matches!(statement.end, ';') {
         return None;

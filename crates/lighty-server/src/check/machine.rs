@@ -1,6 +1,6 @@
-//! What a configuration names on this machine besides directories: addresses, programs, files of
-//! users, sockets. What a start fails on, or every request of a kind, is an error; what only some
-//! requests miss, or what may come to be there, is a warning.
+//! Checks what a configuration names on this machine besides directories: addresses, programs, user
+//! files, sockets. Whatever breaks the start or a whole kind of request is an error. Whatever
+//! affects some requests, or may appear later, is a warning.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::listeners;
 const SERVERS: [&str; 5] =
     ["fastcgi.server", "scgi.server", "ajp13.server", "proxy.server", "sockproxy.server"];
 
-/// Files that are read when somebody has to be known.
+/// Files read for authentication.
 const USERS: [&str; 4] = [
     "auth.backend.plain.userfile",
     "auth.backend.plain.groupfile",
@@ -23,7 +23,7 @@ const USERS: [&str; 4] = [
     "auth.backend.htdigest.userfile",
 ];
 
-/// Looks at all of them. Where the process is locked into a directory, `beneath` is that one.
+/// Runs all checks. Under a chroot, `beneath` is its directory.
 pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     addresses(check);
     let config = check.config;
@@ -56,11 +56,11 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     }
 }
 
-/// Whether this machine has the addresses, and this process the right to listen there.
+/// Checks that this machine has the addresses and that this process may listen on them.
 fn addresses(check: &mut Check<'_>) {
     let config = check.config;
     let server = &config.global().server;
-    // What is wrong with how they are written was said.
+    // Syntax errors were reported earlier.
     let Ok(wanted) = listeners::wanted(config, server) else { return };
     let sockets = config.listen_sockets();
     let is_inherited = std::env::var_os("LISTEN_FDS").is_some();
@@ -103,7 +103,7 @@ fn items(value: &Spanned<Value>) -> impl Iterator<Item = (Option<&str>, &Spanned
     items.iter().map(|(key, item)| (key.as_deref(), item))
 }
 
-/// A host, or whatever holds hosts.
+/// Checks a host, or any value that contains hosts.
 fn hosts(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
     let text_of = |name: &str| {
         let found =
@@ -129,7 +129,7 @@ fn backends(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
     items(value).for_each(|(_, item)| backends(check, item, beneath));
 }
 
-/// One that another process makes, perhaps later.
+/// Checks a socket that another process creates, perhaps later.
 fn backend_socket(check: &mut Check<'_>, path: &str, span: Span, beneath: &str) {
     if path.starts_with('/')
         && let Err(error) = std::fs::metadata(format!("{beneath}{path}"))
@@ -149,7 +149,7 @@ fn interpreters(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
     }
 }
 
-/// Why a file cannot be run.
+/// Why a file cannot be executed.
 fn executable(path: &str, beneath: &str) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let meta = std::fs::metadata(format!("{beneath}{path}")).map_err(|error| error.to_string())?;
@@ -175,7 +175,7 @@ fn aliases(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
     }
 }
 
-/// Pages are named by what stands before the status.
+/// Error pages are named by a prefix before the status.
 fn error_pages(check: &mut Check<'_>, prefix: &str, span: Span, beneath: &str) {
     if prefix.is_empty() {
         return;

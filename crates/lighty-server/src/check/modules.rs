@@ -1,11 +1,11 @@
-//! What `server.modules` names, against what there is and what the directives need.
+//! Checks `server.modules` against the modules that exist and those the directives need.
 
 use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
 use lighty_core::{Settings, directives};
 
 use crate::modules::{BUILT_IN, directives as rows};
 
-/// Names of lighttpd whose work one of [`BUILT_IN`], or the core, does.
+/// lighttpd modules replaced by one of [`BUILT_IN`] or by the core.
 const COVERED: &[&str] = &[
     "mod_ajp13",
     "mod_authn_file",
@@ -19,7 +19,7 @@ const COVERED: &[&str] = &[
     "mod_sockproxy",
 ];
 
-/// Names of lighttpd 1.4 and 1.5 that this version has nothing for.
+/// Modules of lighttpd 1.4 and 1.5 that this version does not provide.
 const LACKING: &[&str] = &[
     "mod_authn_dbi",
     "mod_authn_gssapi",
@@ -50,11 +50,11 @@ const LACKING: &[&str] = &[
     "mod_wstunnel",
 ];
 
-/// Modules that lighttpd loads without being told to.
+/// Modules that lighttpd always loads.
 const ALWAYS: &[&str] =
     &["core", "mod_chunked", "mod_dirlisting", "mod_indexfile", "mod_proxy_core", "mod_staticfile"];
 
-/// What is wrong with the names, and which modules work without being named.
+/// Reports wrong names, and modules that work without being named.
 pub(super) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = names(config);
     findings.extend(unnamed(config));
@@ -95,7 +95,7 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
     items.into_iter().filter_map(find).collect()
 }
 
-/// A note for each module that has work to do and is not in the list that the file sets.
+/// A note for each active module missing from the file's list.
 fn unnamed(config: &Config<Settings>) -> Vec<Diagnostic> {
     if config.value("server.modules").is_none() {
         return Vec::new();
@@ -122,7 +122,7 @@ fn unnamed(config: &Config<Settings>) -> Vec<Diagnostic> {
     notes
 }
 
-/// Whether naming one module loads the other: successors do what their predecessors did.
+/// True if naming one module loads the other: successors replace their predecessors.
 fn stands_for(name: &str, module: &str) -> bool {
     name == module
         || matches!(

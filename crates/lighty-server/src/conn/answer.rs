@@ -1,7 +1,7 @@
-//! Frames an answer and sends it.
+//! Frames a response and sends it.
 //!
-//! The head and a small body leave in one `send`; a file goes to the network backend untouched.
-//! Only what did not fit into the socket takes the slow path, which is boxed.
+//! The head and a small body leave in one `send`; a file goes straight to the network backend. Only
+//! what the socket did not accept takes the slow path, which is boxed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::meanwhile::meanwhile;
 use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
 
-/// Bodies up to this size are copied behind the head and leave with it in one call.
+/// Bodies up to this size are copied after the head and sent with it in one call.
 const INLINE_BODY_BYTES_MAX: usize = 32 * 1024;
 
 /// No bandwidth limit.
@@ -36,7 +36,7 @@ pub(crate) enum Framing {
     Close,
 }
 
-/// Sends the answer in `h1.exchange`. An error means that the connection is to be cut.
+/// Sends the response in `h1.exchange`. On error the caller must cut the connection.
 pub(crate) async fn send(
     h1: &mut H1Exchange,
     stream: &Rc<Stream>,
@@ -47,7 +47,7 @@ pub(crate) async fn send(
     send_rest(rest, h1, stream, entry, worker).await
 }
 
-/// Sends what [`send_at_once`] had to leave.
+/// Sends what [`send_at_once`] left over.
 pub(crate) async fn send_rest(
     rest: Rest,
     h1: &mut H1Exchange,
@@ -68,7 +68,7 @@ pub(crate) async fn send_rest(
         Rest::Stream(source, framing) => {
             let sent = send_stream(h1, stream, entry, worker, source, framing).await;
             if sent.is_err() && framing == Framing::Close {
-                // A close in order would be the body's proper end.
+                // An orderly close would look like a complete body.
                 stream.reset_on_close();
             }
             sent
@@ -76,20 +76,20 @@ pub(crate) async fn send_rest(
     }
 }
 
-/// What there is to wait for.
+/// What is left to send after the first attempt.
 pub(crate) enum Rest {
     Nothing,
     /// The socket is full; the rest is queued.
     Queue,
-    /// All of it, head included, goes out at a limited rate.
+    /// The whole response, head included, is rate-limited.
     Throttled,
-    /// The head stands ready; somebody takes the connection over behind it.
+    /// The head is encoded; a tunnel takes over the connection after it.
     Tunnel(Box<dyn Tunnel>),
-    /// The head stands ready; the body is yet to come.
+    /// The head is encoded; the body is streamed.
     Stream(Box<dyn lighty_core::BodyStream>, Framing),
 }
 
-/// Frames the answer, and sends what goes out without waiting.
+/// Frames the response and sends as much as possible without blocking.
 pub(crate) fn send_at_once(
     h1: &mut H1Exchange,
     stream: &Stream,
@@ -118,8 +118,8 @@ pub(crate) fn send_at_once(
     Ok(if throttled { Rest::Throttled } else { Rest::Queue })
 }
 
-/// Puts a body of up to so many bytes behind the head, where it is at hand; `false`: there is a body
-/// that is not there yet.
+/// Appends an in-memory body of up to `bytes_max` bytes to the head. Returns `false` if the body
+/// must be queued or streamed instead.
 fn append_small(h1: &mut H1Exchange, bytes_max: usize) -> bool {
     let bytes = match &h1.exchange.response.body {
         Body::Empty => return true,
@@ -136,7 +136,7 @@ fn append_small(h1: &mut H1Exchange, bytes_max: usize) -> bool {
     }
 }
 
-/// Puts a body into the queue; one that is yet to come is given back.
+/// Moves a body into the queue. A streamed body is returned instead.
 fn enqueue(h1: &mut H1Exchange) -> Option<Box<dyn lighty_core::BodyStream>> {
     match std::mem::take(&mut h1.exchange.response.body) {
         Body::Empty => {}
@@ -151,7 +151,7 @@ fn enqueue(h1: &mut H1Exchange) -> Option<Box<dyn lighty_core::BodyStream>> {
     None
 }
 
-/// Sends a 101 and gives the connection to what follows it; afterwards it is over.
+/// Sends a 101 and hands the connection to the tunnel, after which it closes.
 async fn hand_over(
     h1: &mut H1Exchange,
     stream: &Rc<Stream>,
@@ -172,7 +172,7 @@ async fn hand_over(
     Ok(())
 }
 
-/// Writes the head; `false` when the socket took only a part, which then stands first in the
+/// Writes the head. Returns `false` on a partial write and puts the remainder at the front of the
 /// queue.
 fn send_out(h1: &mut H1Exchange, stream: &Stream) -> std::io::Result<bool> {
     let sent = match stream.try_write(&h1.out) {
@@ -189,7 +189,7 @@ fn send_out(h1: &mut H1Exchange, stream: &Stream) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// Sends what goes out without waiting; `true` when nothing is left.
+/// Sends as much as possible without blocking. Returns `true` when nothing is left.
 fn send_now(h1: &mut H1Exchange, stream: &Stream, sender: &Sender) -> std::io::Result<bool> {
     if h1.queue.is_empty() {
         return Ok(true);
@@ -208,7 +208,7 @@ async fn send_queue(
     let received = h1.input.borrow().received;
     let result = worker.sender.send(stream, &mut h1.queue, UNLIMITED, &entry.progress).await;
     h1.exchange.bytes_sent += result.as_ref().map_or_else(
-        // What came in meanwhile counts as progress, too.
+        // `progress` also counts bytes received in the meantime.
         |_| entry.progress.get().saturating_sub(h1.input.borrow().received - received),
         |sent| *sent,
     );
@@ -238,7 +238,7 @@ async fn send_throttled(
         stream.writable().await?;
     }
     while !h1.queue.is_empty() {
-        // Being slowed down is not the client's slowness.
+        // Time spent throttled does not count against the client.
         entry.wait_for(ConnState::Write, worker.now_s());
         match take_tokens(&buckets, h1.queue.len_bytes(), clock.mono_ms()) {
             Err(wait_ms) => {
@@ -256,7 +256,7 @@ async fn send_throttled(
     Ok(())
 }
 
-/// Takes the same from each bucket, or says how many milliseconds to wait.
+/// Takes the same amount from each bucket, or returns the milliseconds to wait.
 fn take_tokens(buckets: &[Arc<Bucket>], wanted: u64, now_ms: u64) -> Result<u64, u64> {
     let mut granted = wanted;
     for (index, bucket) in buckets.iter().enumerate() {
@@ -274,7 +274,7 @@ fn take_tokens(buckets: &[Arc<Bucket>], wanted: u64, now_ms: u64) -> Result<u64,
     Ok(granted)
 }
 
-/// Sends a body that is produced while it is sent, one piece at a time.
+/// Streams a body one piece at a time.
 async fn send_stream(
     h1: &mut H1Exchange,
     stream: &Rc<Stream>,
@@ -326,7 +326,7 @@ async fn send_stream(
     Ok(())
 }
 
-/// Whose fault it is that a body ended early; it travels inside the error.
+/// The fault behind a truncated body; carried inside the `io::Error`.
 #[derive(Debug)]
 pub(super) struct Blamed {
     pub(super) fault: Fault,
@@ -348,7 +348,7 @@ fn blame_source(source: &dyn lighty_core::BodyStream, error: std::io::Error) -> 
     }
 }
 
-/// The last chunk, with trailers for a client that asked for them (RFC 9110 section 6.5.1).
+/// The last chunk, with trailers if the client accepts them (RFC 9110 section 6.5.1).
 fn last_chunk(ex: &Exchange, source: &dyn lighty_core::BodyStream) -> Bytes {
     const PLAIN: Bytes = Bytes::from_static(b"0\r\n\r\n");
     let asked = ex.request.fields.list_contains(Known::Te, "trailers");
@@ -359,7 +359,7 @@ fn last_chunk(ex: &Exchange, source: &dyn lighty_core::BodyStream) -> Bytes {
             last.extend_from_slice(b"\r\n");
             last.into()
         }
-        // A field that cannot be written is the backend's fault; the body is whole all the same.
+        // The backend sent an invalid field, but the body is complete.
         Err(_) => PLAIN,
     }
 }
@@ -384,9 +384,9 @@ fn push_framed(
     length
 }
 
-/// Decides the framing and writes the head into `h1.out`.
+/// Chooses the framing and encodes the head into `h1.out`.
 fn encode_head(h1: &mut H1Exchange, worker: &Worker) -> Framing {
-    // The answer, or else the error page that says it had none.
+    // First the response, then the error page if the response cannot be encoded.
     for _ in 0..2 {
         let framing = frame(&mut h1.exchange, &mut h1.out);
         h1.out.clear();
@@ -400,7 +400,7 @@ fn encode_head(h1: &mut H1Exchange, worker: &Worker) -> Framing {
                 trace::response_head(ex, &h1.out);
                 return framing;
             }
-            // What the configuration says was checked when it was read: text of the request got in.
+            // Configured values were validated at load, so the bad text comes from the request.
             Err(fault) => {
                 let blame = match fault {
                     encode::EncodeFault::Value => Fault::HeadSplit,
@@ -415,7 +415,7 @@ fn encode_head(h1: &mut H1Exchange, worker: &Worker) -> Framing {
     encode_bare_head(h1)
 }
 
-/// What is left to say when a field that stands in every answer cannot be written.
+/// Last resort when a field common to all responses cannot be encoded.
 fn encode_bare_head(h1: &mut H1Exchange) -> Framing {
     h1.out.clear();
     h1.out.extend_from_slice(

@@ -21,24 +21,24 @@ use crate::worker::{ListenerInfo, Worker};
 pub(crate) struct Conn {
     pub stream: Rc<Stream>,
     pub peer: Peer,
-    /// Text of the client's address; made once, for conditions and logs.
+    /// The client's address as text. Formatted once, for conditions and logs.
     pub peer_text: Rc<str>,
     pub entry: Presence,
     pub listener_info: Rc<ListenerInfo>,
-    /// `http` or `https`, at the client's end.
+    /// `http` or `https`, as the client sees it.
     pub scheme: &'static str,
-    /// Name in a certificate of the client that a trusted proxy has verified.
+    /// Common name from a client certificate that a trusted proxy has verified.
     pub certified: Option<Rc<[u8]>>,
 }
 
-/// What follows after a burst of requests.
+/// What to do after a burst of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum After {
-    /// Wait for the next request, without a buffer.
+    /// Wait for the next request without holding a buffer.
     Idle,
-    /// Close; nothing of the client's is unread.
+    /// Close; no client bytes are unread.
     Close,
-    /// Close, but give a client that still sends, or may, the chance to read its answer.
+    /// Close, but linger so that a client that is still sending can read its response.
     Linger,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
             let after = match after {
                 Ok(after) => after,
                 Err(panicked) => {
-                    // What it holds may be in the middle of anything: it is not used again.
+                    // The exchange may be in any state, so it is not reused.
                     Box::pin(recover(h1, &conn, &worker, panicked)).await;
                     break;
                 }
@@ -80,13 +80,13 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
             h1.input.borrow_mut().detach();
             worker.give_back(h1);
             match after {
-                // Where the server stops, what has come meanwhile is still read, and answered.
+                // During a stop, requests that have already arrived are still read and answered.
                 After::Idle => {}
                 After::Linger => {
-                    // It still counts, and is among those that make room.
+                    // The connection still counts towards the limit and may be closed to make room.
                     worker.idle(&conn.entry);
                     if let Some(stream) = Rc::into_inner(conn.stream) {
-                        // Whatever comes of it, the connection is over.
+                        // The connection ends whatever the result.
                         let _ = Box::pin(stream.linger_close(LingerLimits::default())).await;
                     }
                     break;
@@ -97,8 +97,8 @@ pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = 
     }
 }
 
-/// Until bytes or an end have come, as far as can be told without asking the socket: whoever is
-/// woken goes and reads, and finds nothing if it was woken for nothing.
+/// Waits until the stream is reported readable, without probing the socket. Wake-ups may be
+/// spurious: the caller then reads and finds nothing.
 fn wait_readable(stream: &Stream) -> impl Future<Output = std::io::Result<()>> {
     let mut woken = false;
     std::future::poll_fn(move |cx| {
@@ -110,7 +110,7 @@ fn wait_readable(stream: &Stream) -> impl Future<Output = std::io::Result<()>> {
     })
 }
 
-/// Between requests, and before the first: the idle limits.
+/// Applies the idle limits before the first request and between requests.
 fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     if ordinal == 0 {
         let core = &worker.global().core;
@@ -123,7 +123,7 @@ fn wait_idle(conn: &Conn, worker: &Worker, ordinal: u32) {
     }
 }
 
-/// `debug.log-timeouts`: an idle connection that ends is nothing unusual, so only on request.
+/// Logs the end of an idle connection, which is routine and so needs `debug.log-timeouts`.
 fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
     let limits = conn.entry.limits();
     if !limits.log_idle || conn.entry.kicked() != Some(Fault::ClientGone) {
@@ -138,8 +138,8 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
     worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), &message, about);
 }
 
-/// A request made its task panic: 500, and the connection is over; cut short where an answer had
-/// begun.
+/// Recovers from a panic in a request: sends 500 and closes, or resets the connection if a response
+/// had begun.
 #[cold]
 async fn recover(mut h1: Box<H1Exchange>, conn: &Conn, worker: &Rc<Worker>, panicked: Panicked) {
     let has_begun = h1.exchange.bytes_sent > 0 || conn.entry.is_writing();
@@ -147,7 +147,7 @@ async fn recover(mut h1: Box<H1Exchange>, conn: &Conn, worker: &Rc<Worker>, pani
         h1.queue.clear();
         h1.exchange.response.tunnel = None;
         if has_begun {
-            // A close in order could be taken for the body's end.
+            // An orderly close could be mistaken for the end of the body.
             conn.stream.reset_on_close();
             worker.services.counters.cut.add(1);
             h1.exchange.fault = Some(Fault::Internal);
@@ -164,7 +164,7 @@ async fn recover(mut h1: Box<H1Exchange>, conn: &Conn, worker: &Rc<Worker>, pani
     h1.input.borrow_mut().detach();
 }
 
-/// Answers requests until none is pending.
+/// Serves requests until none is pending.
 async fn serve_pipelined(
     h1: &mut H1Exchange,
     conn: &Conn,
@@ -211,9 +211,9 @@ async fn serve_pipelined(
 /// Outcome of waiting for a request head.
 enum Read {
     Request,
-    /// The wake-up brought no byte.
+    /// The wake-up was spurious.
     Nothing,
-    /// End of file or a reset before a complete head.
+    /// End of file or reset before a complete head.
     Gone,
     Refused(RequestFault),
     TimedOut,
@@ -242,7 +242,7 @@ fn poll_head(
             wait_for_head(conn, worker);
         }
         match input.poll_fill(cx, limits::HEAD_BYTES_MAX + 1) {
-            // Nothing of a request is here: waiting for one needs no buffer.
+            // Nothing is pending, and an idle wait needs no buffer.
             Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(1..)) => {}
@@ -254,7 +254,7 @@ fn poll_head(
     }
 }
 
-/// A part of a head has come.
+/// Starts the head timeout once part of a head has arrived.
 fn wait_for_head(conn: &Conn, worker: &Worker) {
     if conn.entry.state() != ConnState::Head {
         let head_s = worker.global().server.max_head_time_s;
@@ -279,7 +279,7 @@ fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
         ex.request.path.clear();
         ex.request.path.extend_from_slice(&ex.request.target[..ex.request.path_end]);
     } else {
-        // The parser has refused what cannot be decoded.
+        // The parser has already rejected undecodable paths.
         let _ = ex.decode_path();
     }
     if let Some(name) = &conn.certified {
@@ -291,7 +291,7 @@ fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
         ex.keep_alive = false;
     }
     if ex.request.method == Some(Method::Connect) {
-        // What follows may have been meant for the tunnel that was refused (RFC 9110 section 9.3.6).
+        // Following bytes may be meant for the refused tunnel (RFC 9110 section 9.3.6).
         ex.keep_alive = false;
     }
     if conn.entry.is_new_to(ex.settings.variant.number()) {
@@ -309,7 +309,7 @@ fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
     ex.body = RequestBody::incoming(source, announced);
 }
 
-/// The limits of a request's settings hold from now on.
+/// Applies the limits from the request's settings.
 fn limit(entry: &ConnEntry, core: &CoreSettings) {
     entry.limit(Limits {
         idle_s: core.max_keep_alive_idle_s,
@@ -323,7 +323,7 @@ fn limit(entry: &ConnEntry, core: &CoreSettings) {
     });
 }
 
-/// Moves the head's buffers into the request; nothing is copied.
+/// Moves the head's buffers into the request without copying.
 fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     let request = &mut ex.request;
     request.method = head.method;
@@ -343,7 +343,7 @@ fn take_head(ex: &mut Exchange, head: &mut RequestHead, conn: &Conn) {
     request.upgrade = head.upgrade;
 }
 
-/// The host as it is compared, logged and told to programs: one spelling of it, as in lighttpd.
+/// Normalises the host for conditions, logs and backends, as lighttpd does.
 fn take_host(request: &mut Request, authority: &[u8], scheme: &str) {
     let authority = host::without_default_port(authority, scheme);
     request.authority.extend_from_slice(authority);
@@ -352,13 +352,13 @@ fn take_host(request: &mut Request, authority: &[u8], scheme: &str) {
     }
 }
 
-/// The client's address, and its text, which is made once per connection.
+/// Sets the client's address and its text, which is formatted once per connection.
 pub(super) fn take_peer(request: &mut Request, conn: &Conn) {
     request.peer = conn.peer;
     request.peer_text = Rc::clone(&conn.peer_text);
 }
 
-/// Names as lighttpd's `mod_extforward` has them.
+/// Uses the variable names of lighttpd's `mod_extforward`.
 fn take_certificate(ex: &mut Exchange, name: &[u8]) {
     ex.request.remote_user = name.to_vec();
     for (variable, value) in [
@@ -371,7 +371,7 @@ fn take_certificate(ex: &mut Exchange, name: &[u8]) {
     }
 }
 
-/// Decides whether the connection can be used again after the answer.
+/// Decides whether the connection can be reused after the response.
 fn settle(h1: &mut H1Exchange, conn: &Conn) {
     let is_too_much = h1.input.borrow().is_body_unread() && !can_drain(h1);
     if is_too_much || conn.entry.is_closing() {
@@ -379,7 +379,7 @@ fn settle(h1: &mut H1Exchange, conn: &Conn) {
     }
 }
 
-/// Sends the rest of an answer, and deals with what is unread of the request's body.
+/// Sends the rest of a response and drains the unread part of the request body.
 async fn answer_and_drain(
     h1: &mut H1Exchange,
     conn: &Conn,
@@ -402,7 +402,7 @@ async fn answer_and_drain(
     }
 }
 
-/// The answer is out, or was cut short: counts, logs, forgets.
+/// Counts, logs and clears an exchange whose response was sent or cut short.
 fn finish(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, sent: std::io::Result<()>) -> After {
     h1.exchange.completed = sent.is_ok();
     if let Err(error) = &sent {
@@ -419,20 +419,20 @@ fn finish(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, sent: std::io::Resu
     }
 }
 
-/// Whether requests may be on their way behind the last one that is answered: closed with bytes
-/// unread, the connection would be reset, and the answer with it (RFC 9112 section 9.6).
+/// True if the client may have sent more after its last served request. Closing with unread bytes
+/// would reset the connection and could destroy the response (RFC 9112 section 9.6).
 fn may_send_more(h1: &H1Exchange, conn: &Conn) -> bool {
     let means_to = h1.head.keep_alive && !conn.entry.is_closing();
     means_to || !h1.input.borrow().pending().is_empty() || conn.stream.probe() == Idle::Unsolicited
 }
 
-/// Whether the rest of a body that nobody read may be short enough to be dropped.
+/// True if the unread rest of a body may be short enough to drain.
 fn can_drain(h1: &H1Exchange) -> bool {
     let input = h1.input.borrow();
     !input.owes_continue() && input.may_be_dropped()
 }
 
-/// Drops the rest of a body; `false`: it is too long for that, or malformed, or does not come.
+/// Drains the rest of a body. Returns `false` if it is too long, malformed or incomplete.
 async fn drain(h1: &mut H1Exchange) -> bool {
     Box::pin(async {
         let mut rest = RequestBody::incoming(Rc::clone(&h1.input) as _, None);
@@ -446,7 +446,7 @@ async fn drain(h1: &mut H1Exchange) -> bool {
     .await
 }
 
-/// The answer could not be completed.
+/// Records why the response could not be completed.
 fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.services.counters.cut.add(1);
     let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
@@ -465,7 +465,7 @@ fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error
     h1.exchange.log_fault(fault, &error.to_string());
 }
 
-/// Counts and logs an answered request.
+/// Counts and logs a finished request.
 fn conclude(h1: &mut H1Exchange, worker: &Worker) {
     let counters = &worker.services.counters;
     counters.requests.add(1);
@@ -474,7 +474,7 @@ fn conclude(h1: &mut H1Exchange, worker: &Worker) {
     pipeline::finish(&h1.exchange);
 }
 
-/// Answers a head that cannot be accepted, and closes: what follows it cannot be trusted.
+/// Rejects an unacceptable head and closes: the bytes after it cannot be trusted.
 async fn refuse(
     h1: &mut H1Exchange,
     conn: &Conn,
@@ -501,10 +501,10 @@ async fn refuse(
     .await
 }
 
-/// Says now and then that a client speaks a protocol that this port does not.
+/// Logs, rate-limited, that a client speaks the wrong protocol for this port.
 fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
     let (complaint, message) = match pending {
-        // RFC 8446 section 5.1: a record of type handshake.
+        // RFC 8446 section 5.1: a handshake record.
         [0x16, 0x03, ..] => {
             (&worker.tls_clients, "the client speaks TLS: this port speaks HTTP/1 in the clear")
         }
@@ -519,7 +519,7 @@ fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
     }
 }
 
-/// What had come of a head that never became a request, for the log.
+/// The bytes of a rejected head, for the log.
 fn note_received(request: &mut Request, pending: &[u8]) {
     request.head_bytes = pending.len() as u64;
     if request.line.is_empty() {
@@ -530,12 +530,12 @@ fn note_received(request: &mut Request, pending: &[u8]) {
     }
 }
 
-/// The version that the line of a refused request names, as far as it can be told.
+/// The HTTP version in a rejected request line, if it is recognisable.
 fn version_of(line: &[u8]) -> Version {
     if line.ends_with(b" HTTP/1.0") { Version::Http10 } else { Version::Http11 }
 }
 
-/// The head did not arrive in time.
+/// Handles a head that timed out.
 async fn time_out(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) -> After {
     Box::pin(async {
         let ex = &mut h1.exchange;
@@ -549,7 +549,7 @@ async fn time_out(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) -> Afte
     .await
 }
 
-/// Sends the error answer that ends the connection, and logs it.
+/// Sends the final error response and logs it.
 async fn last_word(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) {
     h1.exchange.keep_alive = false;
     pipeline::complete(&mut h1.exchange).await;

@@ -1,4 +1,4 @@
-//! What comes from the client: request heads and bodies out of one buffer.
+//! Reads request heads and bodies from the client through one buffer.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use lighty_wire::http1::chunked::ChunkedDecoder;
 
 use crate::conn_table::ConnEntry;
 
-/// Bytes a buffer begins with: a usual request fits.
+/// Initial buffer size; a typical request fits.
 const BUFFER_BYTES: usize = 4096;
 
-/// Bytes of body handed to a handler at a time.
+/// Body bytes passed to a handler at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// The reading half of a connection.
@@ -36,9 +36,9 @@ pub struct Input {
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
     pub received: u64,
-    /// Behind a chunked body that has ended.
+    /// Trailers of a completed chunked body.
     trailers: Option<Fields>,
-    /// Whoever waits to learn that the client is gone.
+    /// Detects that the client has gone.
     gone: Option<Gone>,
 }
 
@@ -52,7 +52,7 @@ enum BodyState {
 }
 
 impl Input {
-    /// For any connection of the worker with this clock.
+    /// An input for any connection of the worker with this clock.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -71,12 +71,12 @@ impl Input {
         }
     }
 
-    /// Seconds as the sweep counts them: a wait that begins late in a request begins now.
+    /// Sweep seconds, so that a wait that starts late in a request is timed from its own start.
     fn now_s(&self) -> u32 {
         (self.clock.mono_ms() / 1000) as u32
     }
 
-    /// Serves a connection that has become readable.
+    /// Attaches to a connection that has become readable.
     pub fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
@@ -89,7 +89,7 @@ impl Input {
         }
     }
 
-    /// Lets the connection go. What an unusual request needed is not kept.
+    /// Detaches from the connection and frees oversized buffers.
     pub fn detach(&mut self) {
         self.gone = None;
         self.stream = None;
@@ -104,7 +104,7 @@ impl Input {
         &self.buffer[self.start..self.end]
     }
 
-    /// Consumes bytes.
+    /// Consumes `count` bytes.
     pub fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);
@@ -114,7 +114,7 @@ impl Input {
         }
     }
 
-    /// Reads more behind what is pending; 0 at end of file. The buffer grows up to `most` bytes.
+    /// Reads more bytes after those pending; 0 at end of file. The buffer grows up to `most` bytes.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
         if self.end == self.buffer.len() {
             if self.start > 0 {
@@ -136,7 +136,7 @@ impl Input {
         Poll::Ready(Ok(count))
     }
 
-    /// Prepares for a request's body.
+    /// Prepares to read a request's body.
     pub fn begin_body(&mut self, framing: BodyFraming, expects_continue: bool, limit_bytes: u64) {
         self.body = match framing {
             BodyFraming::None => BodyState::None,
@@ -149,13 +149,13 @@ impl Input {
         self.taken_bytes = 0;
     }
 
-    /// Whether some of the body is still with the client.
+    /// True if part of the body has not been read yet.
     pub fn is_body_unread(&self) -> bool {
         !matches!(self.body, BodyState::None | BodyState::Length(0))
     }
 
-    /// Whether what is left of the body may be short enough to be dropped: of a chunked one nobody
-    /// knows.
+    /// True if the rest of the body may be short enough to drop. The length of a chunked body is
+    /// unknown, so it may be.
     pub fn may_be_dropped(&self) -> bool {
         match self.body {
             BodyState::None => true,
@@ -165,26 +165,26 @@ impl Input {
         }
     }
 
-    /// Takes what came behind the request, for a connection that changes its protocol.
+    /// Takes the bytes after the request, for a connection that switches protocols.
     pub fn take_pending(&mut self) -> Bytes {
         let pending = Bytes::copy_from_slice(self.pending());
         self.consume(pending.len());
         pending
     }
 
-    /// Whether the client still waits for `100 Continue`: its body may never come.
+    /// True if the client still waits for `100 Continue`; it may never send its body.
     pub fn owes_continue(&self) -> bool {
         self.continue_owed
     }
 
-    /// RFC 9110 section 10.1.1: the interim answer goes out when somebody wants the body, and only
-    /// if none of it has arrived.
+    /// Sends `100 Continue` when a handler first reads the body, unless part of the body has
+    /// already arrived (RFC 9110 section 10.1.1).
     fn send_continue(&mut self) {
         if std::mem::take(&mut self.continue_owed)
             && self.start == self.end
             && let Some(stream) = &self.stream
         {
-            // A client that does not take 25 bytes now sends its body after a while anyway.
+            // If these 25 bytes do not fit, the client sends its body after a delay anyway.
             let _ = stream.try_write(lighty_wire::http1::response::CONTINUE);
         }
     }
@@ -212,7 +212,7 @@ impl Input {
         Poll::Ready(Err(fault))
     }
 
-    /// Counts what was taken. `announced` is what will follow, as far as a chunk has said so.
+    /// Counts body bytes against the limit. `announced` is the rest of the current chunk.
     fn account(&mut self, bytes: u64, announced: u64) -> Result<(), BodyFault> {
         self.taken_bytes += bytes;
         if self.limit_bytes > 0 && self.taken_bytes.saturating_add(announced) > self.limit_bytes {
@@ -221,7 +221,7 @@ impl Input {
         Ok(())
     }
 
-    /// A piece out of what is pending; `None`: more must be read first.
+    /// Takes a piece from the pending bytes. `None` means that more must be read first.
     fn take_piece(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
         let pending = self.end - self.start;
         match &mut self.body {
@@ -267,14 +267,14 @@ impl Input {
     }
 }
 
-/// What is known of a client's leaving.
+/// Whether the client has gone, once known.
 enum Gone {
     Awaited(Pin<Box<dyn Future<Output = Fault>>>),
     Known(Fault),
 }
 
-/// Ends when the client is gone, or has said nothing more for so many seconds (0: no limit) that
-/// it is taken for gone. An error of the runtime ends the worker, and with it all that waits.
+/// Resolves when the client has gone, or has been half-closed for `half_closed_s` seconds (0: no
+/// limit). A runtime error ends the worker and everything that waits on it.
 async fn wait_until_gone(stream: Rc<Stream>, half_closed_s: u32) -> Fault {
     if !matches!(stream.peer_close().await, Ok(PeerClose::Half)) {
         return Fault::ClientGone;
@@ -293,8 +293,7 @@ async fn wait_until_gone(stream: Rc<Stream>, half_closed_s: u32) -> Fault {
 impl ClientLink for Input {
     fn send_interim(&mut self, head: &[u8]) {
         let Some(stream) = &self.stream else { return };
-        // Half an interim answer would spoil the answer itself: a socket that takes no more than
-        // that is not one to send interim answers to.
+        // A partial interim response would corrupt the final one, so the connection is cut.
         if stream.try_write(head).is_ok_and(|sent| sent < head.len()) {
             stream.kick_handle().kick(KickHow::Both);
         }
@@ -306,7 +305,7 @@ impl ClientLink for Input {
             let limit_s = self.entry.as_ref().map_or(0, |entry| entry.limits().half_closed_idle_s);
             Gone::Awaited(Box::pin(wait_until_gone(Rc::clone(stream), limit_s)))
         });
-        // A page, and the program in it, may both ask.
+        // A page and its subrequest may both poll this.
         if let Gone::Awaited(waiting) = gone {
             *gone = Gone::Known(ready!(waiting.as_mut().poll(cx)));
         }
@@ -378,7 +377,7 @@ mod tests {
         input.attach(&stream, &entry);
         input.begin_body(BodyFraming::Length(5), false, 0);
         entry.wait_for(ConnState::Handler, begun_s);
-        // The request waits for its turn somewhere, and only then somebody wants its body.
+        // The handler first waits elsewhere, and only later reads the body.
         clock.advance(Duration::from_secs(100));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(input.poll_piece(&mut cx).is_pending());

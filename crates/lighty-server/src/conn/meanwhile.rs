@@ -1,7 +1,6 @@
-//! What goes on while a response waits for its client to read: the client's own body is taken.
+//! Reads the request body while a response waits for the client.
 //!
-//! A client that sends its whole body before it reads would wait for the server otherwise, and the
-//! server for it.
+//! Without this, a client that sends its whole body before reading would deadlock with the server.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,11 +11,10 @@ use lighty_core::{BodySource, BodyStream};
 
 use super::input::Input;
 
-/// Pieces of an unwanted body that are dropped before other connections get their turn.
+/// Pieces of an unwanted body to drop before yielding to other connections.
 const DROPPED_PIECES_MAX: u32 = 16;
 
-/// Sends, while `source`, if there is one, takes the request's body. What no source takes is
-/// dropped.
+/// Sends while `source`, if any, reads the request body. Without a source the body is dropped.
 pub(super) async fn meanwhile(
     mut source: Option<&mut dyn BodyStream>,
     input: Rc<RefCell<Input>>,
@@ -33,7 +31,7 @@ pub(super) async fn meanwhile(
     .await
 }
 
-/// Drops what has come of a body that nothing reads.
+/// Drops the received part of a body that no one reads.
 fn poll_drop_body(input: &RefCell<Input>, cx: &mut Context<'_>) {
     let mut input = input.borrow_mut();
     // A client that waits for `100 Continue` may send nothing.

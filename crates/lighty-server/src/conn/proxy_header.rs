@@ -1,4 +1,4 @@
-//! What comes before the first request: a header of the PROXY protocol, where one is expected.
+//! Reads the PROXY protocol header that may precede the first request.
 
 use std::rc::Rc;
 
@@ -14,8 +14,8 @@ use super::h1::{Conn, take_peer};
 use crate::conn_table::Limits;
 use crate::worker::Worker;
 
-/// Reads the header, if one is expected, and takes what it says into `conn`; `false`: the
-/// connection is over, and the log says why.
+/// Reads the header, if one is expected, and applies it to `conn`. On failure logs the reason and
+/// returns `false`; the caller must close the connection.
 pub(crate) async fn read(conn: &mut Conn, h1: &mut H1Exchange, worker: &Worker) -> bool {
     let ex = &mut h1.exchange;
     take_peer(&mut ex.request, conn);

@@ -1,37 +1,36 @@
-//! What lighty does otherwise than lighttpd and goes on doing. One file of rows has it: the manual's
-//! table is made from them, and the tests that ask both servers hold every difference against
-//! them.
+//! Permanent differences from lighttpd. They live in one file of rows: the manual's table is
+//! generated from it, and the comparison tests check each row against both servers.
 
 use std::fmt::Write;
 
 use super::GENERATED;
 
-/// The rows, as they are written.
+/// The rows as written.
 const ROWS: &str = include_str!("differences.txt");
 
-/// One difference that stays.
+/// One permanent difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What cases name it by.
+    /// The identifier that test cases use.
     pub id: &'static str,
-    /// The directive, or what is asked.
+    /// The directive, or the kind of request.
     pub what: &'static str,
     /// What lighttpd does.
     pub lighttpd: &'static str,
     /// What lighty does.
     pub lighty: &'static str,
-    /// Why that stays.
+    /// Why the difference stays.
     pub because: &'static str,
-    /// Why no request can show it, where none can.
+    /// Why no request can show it, if none can.
     pub untested: &'static str,
-    /// How requests put together at random show it; the file's head has the grammar.
+    /// How randomly generated requests show it; the file's header has the grammar.
     pub matches: Vec<&'static str>,
 }
 
 /// Every difference, in the table's order.
 ///
 /// # Panics
-/// Where a row is not written as the file's head says, which a test would have seen.
+/// If a row violates the grammar in the file's header, which a test would have caught.
 #[must_use]
 pub fn differences() -> Vec<Difference> {
     let lines = ROWS.lines().filter(|line| !line.starts_with('#'));
@@ -58,7 +57,7 @@ pub fn differences() -> Vec<Difference> {
     rows
 }
 
-/// The page.
+/// Renders the page.
 pub(super) fn page() -> String {
     let mut page = format!(
         "{GENERATED}# What differs from lighttpd\n\n\

@@ -1,4 +1,4 @@
-//! What a bad request gets, what else can go wrong, and every limit: one page of tables.
+//! One page of tables: responses to bad requests, other failures, and every limit.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use lighty_wire::http1::{RequestFault, request};
 
 use super::{GENERATED, link};
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(table: &Table<Settings>) -> String {
     let mut page = format!(
         "{GENERATED}# Refusals and limits\n\n\
@@ -103,7 +103,7 @@ fn faults(page: &mut String) {
     page.push('\n');
 }
 
-/// Every directive that is a number is a limit of some kind, except what a port is.
+/// Every numeric directive except a port is a limit of some kind.
 fn movable_limits(page: &mut String, table: &Table<Settings>) {
     page.push_str(
         "## Limits with a directive\n\n| directive | default | meaning |\n|---|---|---|\n",

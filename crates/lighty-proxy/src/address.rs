@@ -1,4 +1,4 @@
-//! One address of a backend: its connections, its health, its figures. Shared by all workers.
+//! One address of a backend: its connections, health and statistics. Shared by all workers.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use crate::health::passive::Health;
 use crate::listen_queue::ListenQueue;
 use crate::spec::HealthSpec;
 
-/// Tells one address from every other one of the process.
+/// Unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressId(u64);
 
@@ -20,21 +20,21 @@ impl AddressId {
     }
 }
 
-/// What an address is made of.
+/// The configuration of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressSpec {
-    /// What logs and statistics call it.
+    /// Its name in logs and statistics.
     pub text: Arc<str>,
-    /// The name that the configuration gives its backend, if any.
+    /// The backend's name in the configuration, if any.
     pub label: Option<Arc<str>>,
     pub target: Target,
     /// Share of requests, 0 to 1000; 0 drains it.
     pub weight: u32,
     /// Used only while no other is up.
     pub backup: bool,
-    /// Connections at most, busy and idle, over all workers.
+    /// Maximum number of connections, busy and idle, over all workers.
     pub connections_max: u32,
-    /// The host that a request to it names in place of the client's.
+    /// The Host of requests to it, in place of the client's.
     pub http_host: Option<Arc<str>>,
 }
 
@@ -45,26 +45,26 @@ pub struct Address {
     /// Hash of the text: the same in every process.
     pub name_hash: u64,
     pub health: Health,
-    /// Where its processes accept from.
+    /// The listen queue of its processes.
     pub(crate) queue: Arc<ListenQueue>,
-    /// Connections there are or that are being made, of all workers.
+    /// Connections open or being opened, of all workers.
     open: AtomicU32,
-    /// Of them, those that wait in a pool.
+    /// Of these, the idle ones.
     idle: AtomicU32,
     first_byte_us: AtomicU32,
     /// When it last answered; monotonic milliseconds.
     answered_ms: AtomicU64,
     pub requests: AtomicU64,
     pub failed: AtomicU64,
-    /// What it was last found to be down for.
+    /// Why it last went down.
     trouble: Mutex<Option<Arc<str>>>,
 }
 
-/// The newest sample counts an eighth.
+/// The latest sample has a weight of 1/8.
 const EWMA_SHIFT: u32 = 3;
 
 impl Address {
-    /// An address that nothing is known of yet.
+    /// Creates an address without history.
     pub fn new(spec: AddressSpec, health: &HealthSpec) -> Self {
         Self {
             id: AddressId::next(),
@@ -82,7 +82,7 @@ impl Address {
         }
     }
 
-    /// Notes why it went down; nothing, when it came back.
+    /// Records why it went down; `None` after a come-back.
     pub(crate) fn set_trouble(&self, words: Option<&str>) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         *trouble = words.map(Arc::from);
@@ -98,44 +98,44 @@ impl Address {
         self.open().saturating_sub(self.idle())
     }
 
-    /// Connections there are or that are being made.
+    /// Connections open or being opened.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections that wait in a pool, of any worker.
+    /// Idle connections of all workers.
     pub fn idle(&self) -> u32 {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// Mean time to the first byte of an answer in microseconds; 0 = not known.
+    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
     pub fn first_byte_us(&self) -> u32 {
         self.first_byte_us.load(Ordering::Relaxed)
     }
 
-    /// Notes how long an answer's first byte took.
+    /// Records the time to a response's first byte.
     pub fn saw_first_byte(&self, after_us: u64) {
         let sample = u32::try_from(after_us).unwrap_or(u32::MAX).max(1);
         let before = self.first_byte_us();
         let mean = match before {
             0 => sample,
-            // Two workers may overwrite one another's sample: it is a mean, not a count.
+            // Two workers may overwrite each other's sample: it is a mean, not a count.
             _ => before - (before >> EWMA_SHIFT) + (sample >> EWMA_SHIFT),
         };
         self.first_byte_us.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// Notes that it answered a request.
+    /// Records a response.
     pub(crate) fn answered(&self, now_ms: u64) {
         self.answered_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Whether it answered anybody after this time.
+    /// True if it has answered any request since this time.
     pub(crate) fn has_answered_since(&self, ms: u64) -> bool {
         self.answered_ms.load(Ordering::Relaxed) > ms
     }
 
-    /// Whether another connection may be made.
+    /// True if another connection may be opened.
     pub fn has_room(&self) -> bool {
         self.open() < self.spec.connections_max
     }
@@ -147,18 +147,18 @@ impl Address {
         self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Gives a place back.
+    /// Returns a permit.
     pub(crate) fn closed(&self) {
         let before = self.open.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0);
     }
 
-    /// A connection goes to rest in a pool.
+    /// Records that a connection becomes idle.
     pub(crate) fn rests(&self) {
         self.idle.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A connection leaves its pool, to be used or closed.
+    /// Records that a connection leaves its pool, to be used or closed.
     pub(crate) fn wakes(&self) {
         let before = self.idle.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0);

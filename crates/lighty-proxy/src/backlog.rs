@@ -1,8 +1,8 @@
 //! The backlog: requests that wait because every pool is full or every backend restarts.
 //!
-//! Bounded in length, and in time by whoever waits. First come first served within a class, and a
-//! lower class first. A place that comes free calls the first that waits; it is called only, not
-//! given the place, so that nobody holds what he may never come to use.
+//! The backlog bounds the number of requests; each request bounds its own wait. Lower classes go
+//! first, and within a class the order is first come, first served. A freed permit wakes the first
+//! waiting request but is not handed to it, so that no request holds a permit that it never uses.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use std::task::{Context, Poll, Waker};
 #[derive(Default)]
 pub struct Backlog {
     length_max: u32,
-    /// Length of the queue: what the common case looks at without taking the lock.
+    /// Length of the queue; lets the common case skip the lock.
     waiting: AtomicU32,
     queue: Mutex<Queue>,
-    /// Requests that ever waited.
+    /// Number of requests that have waited.
     pub waited: AtomicU64,
-    /// Requests that found no room.
+    /// Number of requests rejected because the backlog was full.
     pub refused: AtomicU64,
 }
 
@@ -37,23 +37,23 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// Who was called.
+/// Which request was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Nobody waits.
+    /// No request waits.
     Nobody,
     /// A request of the worker that has the free connection.
     Own,
-    /// A request of another worker, which must make a connection of its own.
+    /// A request of another worker, which must open its own connection.
     Other,
 }
 
-/// How many of other workers' requests one of the calling worker may overtake, because it can
-/// use the very connection that came free.
+/// How many requests of other workers a request of the calling worker may overtake, because it can
+/// use the freed connection itself.
 const OVERTAKEN_MAX: u64 = 64;
 
 impl Queue {
-    /// Who is to be called: the first, or the first of `worker` if that is near enough.
+    /// The next request to wake: the first, or the first of `worker` if that is near enough.
     fn whose_turn(&self, worker: Option<usize>) -> Option<Turn> {
         let mut uncalled = self.places.iter().filter(|(_, waiting)| !waiting.called);
         let (first, waiting) = uncalled.next()?;
@@ -69,17 +69,17 @@ impl Queue {
 }
 
 impl Backlog {
-    /// A backlog for at most `length_max` requests.
+    /// Creates a backlog for at most `length_max` requests.
     pub fn new(length_max: u32) -> Self {
         Self { length_max, ..Self::default() }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn len(&self) -> u32 {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether none waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,13 +99,13 @@ impl Backlog {
         Some(Ticket { backlog: self, turn })
     }
 
-    /// A place came free that anybody can use: calls the first that was not called yet.
+    /// Wakes the first request not yet woken, after a permit was freed that any worker can use.
     pub fn call(&self) {
         self.call_where(None);
     }
 
-    /// A connection of `worker` came free: calls a request that can use it, unless that would
-    /// overtake too many.
+    /// Wakes a request after a connection of `worker` was freed: preferably one that can use it,
+    /// unless that would overtake too many.
     pub fn call_from(&self, worker: usize) -> Call {
         self.call_where(Some(worker))
     }
@@ -127,7 +127,7 @@ impl Backlog {
         call
     }
 
-    /// A backend came back: calls everybody.
+    /// Wakes all waiting requests after a backend came back.
     pub fn call_all(&self) {
         let wakers: Vec<Waker> = {
             let mut queue = self.lock();
@@ -147,20 +147,20 @@ impl Backlog {
     }
 }
 
-/// A place in the queue. Dropping it leaves the queue; a call that was not used goes on to the
-/// next.
+/// A place in the queue. Dropping it leaves the queue and passes an unused wake-up on to the next
+/// request.
 pub struct Ticket<'a> {
     backlog: &'a Backlog,
     turn: Turn,
 }
 
 impl Ticket<'_> {
-    /// Waits to be called.
+    /// Waits to be woken.
     pub async fn called(&mut self) {
         std::future::poll_fn(|cx| self.poll_called(cx)).await;
     }
 
-    /// Whether nobody is before this one.
+    /// True if this request is first in the queue.
     pub fn is_first(&self) -> bool {
         self.backlog.lock().places.keys().next() == Some(&self.turn)
     }

@@ -1,4 +1,4 @@
-//! Getting a connection for a request: at once, or after waiting in the backlog.
+//! Checks out a connection for a request: at once, or after a wait in the backlog.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
 use crate::upstream::{Pick, Upstream, Wanted};
 
-/// A place with an address, and perhaps a connection that is there already.
+/// A permit, with a pooled connection if there is one.
 pub enum Checkout {
     Reused(Connection),
     Fresh(ConnPermit),
 }
 
 impl Checkout {
-    /// The place.
+    /// The permit for the connection.
     pub fn permit(&self) -> &ConnPermit {
         match self {
             Checkout::Reused(connection) => &connection.permit,
@@ -28,54 +28,54 @@ impl Checkout {
     }
 }
 
-/// Why there is none.
+/// Why a checkout failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No backend is up.
     Down,
     /// The backlog is full.
     BacklogFull,
-    /// The time in the backlog ran out.
+    /// The wait in the backlog timed out.
     BacklogTimeout,
 }
 
-/// What a request asks for.
+/// The parameters of a checkout.
 pub struct CheckoutRequest<'a> {
     pub upstream: &'a Arc<Upstream>,
     pub key: Key<'a>,
     /// Rank in the backlog.
     pub class: u8,
-    /// Addresses that failed this request already.
+    /// Addresses that have already failed this request.
     pub tried: &'a [AddressId],
-    /// The one backend that may be chosen, where one is asked for by its name.
+    /// Restricts the choice to the backend of this name.
     pub only: Option<&'a str>,
-    /// Which connections that rested may be used.
+    /// Which pooled connections may be used.
     pub reuse: Reuse,
 }
 
-/// Which connections that rested a request may be sent on. A backend ends one when it has rested
-/// as long as the backend likes, and whoever sends a request in that very moment loses it: nothing
-/// tells whether it was read.
+/// Which pooled connections a request may be sent on. A backend closes an idle connection after a
+/// timeout of its own. A request sent at that moment is lost, and nothing tells whether it was
+/// read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     None,
-    /// Those that rested less than any backend's limit.
+    /// Those idle for less time than any backend's keep-alive timeout.
     Recent,
     Any,
 }
 
-/// Milliseconds that a connection may have rested for a request that must not be lost. The shortest
-/// limit in use is a second; with a connection for each half of one, little is spent on this.
+/// Maximum idle time in milliseconds of a connection for a request that must not be lost. The
+/// shortest keep-alive timeout in use is one second; half of that costs few reconnects.
 const RECENT_MS: u64 = 500;
 
-/// How often a request that waits looks by itself, in milliseconds: what it waits for usually
-/// calls it, but a backend that comes back by itself calls nobody.
+/// Poll interval of a waiting request in milliseconds. A freed connection wakes it, but a backend
+/// that comes back by itself wakes nobody.
 const LOOK_MS: u64 = 100;
 
-/// The same while a backend that was up a moment ago is being tried again.
+/// The same while a held backend is retried.
 const HELD_LOOK_MS: u64 = 10;
 
-/// A try that found no connection.
+/// Why an attempt found no connection.
 enum Without {
     Full,
     Held,
@@ -83,7 +83,7 @@ enum Without {
 }
 
 impl Local {
-    /// A connection, if there is one and nobody waits for it.
+    /// Checks out a connection without waiting, unless others wait in the backlog.
     pub fn checkout_at_once(&self, ask: &CheckoutRequest<'_>) -> Option<Checkout> {
         if !ask.upstream.backlog.is_empty() {
             return None;
@@ -96,7 +96,7 @@ impl Local {
         let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
         let reuses = ask.reuse != Reuse::None;
         let has_idle = |address: &Address| reuses && self.pool.has(address);
-        // Another worker may take the last place between the choice and the taking.
+        // Another worker may take the last permit between choosing and taking.
         for _ in 0..3 {
             let pick = ask.upstream.pick(&wanted, has_idle, &mut self.choices.borrow_mut());
             let address = match pick {
@@ -105,7 +105,7 @@ impl Local {
                 Pick::Held => return Err(Without::Held),
                 Pick::Down => return Err(Without::Down),
             };
-            // Where an address is being tried again, one request at a time may.
+            // While an address is probed, only one request at a time may use it.
             if address.health.begin(now_ms)
                 && let Some(checkout) = self.try_acquire(ask, &address, now_ms)
             {
@@ -129,8 +129,8 @@ impl Local {
         Some(checkout)
     }
 
-    /// What rests is used, or at least makes room: a backend that serves one connection with each
-    /// of its processes is not to be asked for more of them.
+    /// Reuses an idle connection, or closes one to make room: a backend with one connection per
+    /// process must not be asked for more of them.
     fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Checkout> {
         let most_ms = match reuse {
             Reuse::None => return None,
@@ -141,10 +141,10 @@ impl Local {
         reused.or_else(|| self.pool.take_place(address).map(Checkout::Fresh))
     }
 
-    /// A connection after waiting for it in the backlog.
+    /// Waits in the backlog for a connection.
     ///
     /// # Errors
-    /// Why there is none, and will be none.
+    /// Why no connection can be had.
     pub async fn wait_for_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Refusal> {
         let upstream = ask.upstream;
         if upstream.is_unsettled() {
@@ -185,7 +185,7 @@ impl Local {
         }
     }
 
-    /// A backend that was up a moment ago may be back before its time.
+    /// Tries a held backend before its disable time is over: it may be back already.
     fn try_held(&self, ask: &CheckoutRequest<'_>, now_ms: u64) -> Option<Checkout> {
         let address = ask.upstream.pick_held(now_ms)?;
         self.try_acquire(ask, &address, now_ms)

@@ -1,4 +1,4 @@
-//! The upstreams that a configuration names, before any request has asked for one.
+//! The upstreams that a configuration names, known before the first request.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::spec::UpstreamSpec;
 #[derive(Clone, Debug)]
 pub struct Configured {
     pub spec: Arc<UpstreamSpec>,
-    /// The condition that it stands in, and those around; empty where it stands in none.
+    /// The conditions around it; empty at global level.
     pub place: String,
 }
 
-/// Every upstream of the global settings and of each condition with those around it, each once.
-/// What only several conditions together make comes into being with its first request.
+/// Every upstream of the global settings and of each condition with those around it, each once. An
+/// upstream that only a combination of conditions yields is created by its first request.
 pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
     let mut found: Vec<Configured> = Vec::new();
     for block in directives::blocks_of_ours(config) {
@@ -37,7 +37,7 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
     found
 }
 
-/// How the names of backends are looked up.
+/// DNS options for the names of backends.
 pub fn resolve_options(global: &Settings) -> ResolveOptions {
     let asked = &global.module::<ProxySettings>().parts.resolver;
     ResolveOptions {

@@ -1,7 +1,7 @@
-//! Time limits of what waits for a backend.
+//! Timeouts of requests that wait for a backend.
 //!
-//! No timer is armed per request: whoever waits writes down until when, and a tick looks through
-//! the list. A limit is kept to within a tick.
+//! No timer is armed per request: a waiting request enters its deadline in a list, and a periodic
+//! tick scans the list. A timeout is accurate to one tick.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use lighty_io::clock::Clock;
 use lighty_io::panics;
 use lighty_io::ticks::Ticks;
 
-/// How late a limit may be noticed, in milliseconds.
+/// How late a timeout may fire, in milliseconds.
 const TICK_MS: u64 = 100;
 
-/// The limits of a worker's requests.
+/// The deadlines of a worker's requests.
 pub struct Deadlines {
     clock: Clock,
     list: RefCell<List>,
@@ -38,7 +38,7 @@ impl Deadlines {
         Rc::new(Self { clock, list: RefCell::default() })
     }
 
-    /// Wakes whoever is over its limit, for ever: spawn it on the worker.
+    /// Wakes expired requests, forever: spawn it on the worker.
     pub async fn tick(self: Rc<Self>) {
         let mut ticks = Ticks::every(Duration::from_millis(TICK_MS));
         loop {
@@ -64,7 +64,7 @@ impl Deadlines {
     }
 }
 
-/// One limit. Costs nothing until something waits for it.
+/// One timeout. Costs nothing until it is polled.
 pub(crate) struct Alarm {
     deadlines: Rc<Deadlines>,
     at_ms: u64,
@@ -72,12 +72,12 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// A limit that is not set yet.
+    /// Creates a timeout that is not set.
     pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
         Self { deadlines: Rc::clone(deadlines), at_ms: u64::MAX, key: None }
     }
 
-    /// Goes off `after_ms` milliseconds from now; 0: never.
+    /// Expires `after_ms` milliseconds from now; 0: never.
     pub(crate) fn set(&mut self, after_ms: u64) {
         self.at_ms = match after_ms {
             0 => u64::MAX,
@@ -90,7 +90,7 @@ impl Alarm {
         }
     }
 
-    /// Waits for nothing any more.
+    /// Cancels the timeout.
     pub(crate) fn rest(&mut self) {
         self.at_ms = u64::MAX;
         if let Some(key) = self.key.take() {
@@ -100,7 +100,7 @@ impl Alarm {
         }
     }
 
-    /// Ready once the time is up.
+    /// Ready once the timeout has expired.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.deadlines.clock.mono_ms() >= self.at_ms {
             return Poll::Ready(());

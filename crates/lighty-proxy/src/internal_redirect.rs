@@ -1,4 +1,5 @@
-//! What a backend's answer asks for in its own place: a file, another URL, another backend.
+//! Internal redirects: a backend's response that asks for a file, another URL or another backend in
+//! its place.
 
 use lighty_core::sendfile::{self, carry};
 use lighty_core::{Exchange, Fault, RequestBody, Step};
@@ -7,18 +8,18 @@ use lighty_http::{Fields, Known, Method, host};
 use crate::session::Answer;
 use crate::settings::ResponseRules;
 
-/// What is asked for.
+/// The redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InternalRedirect {
     /// A file or parts of files: `X-Sendfile` and its like.
     File(sendfile::Named),
-    /// A URL of ours whose answer gets fields of this one: `X-Accel-Redirect`.
+    /// A local URL whose response gets fields of this one: `X-Accel-Redirect`.
     Accelerate { target: Vec<u8> },
-    /// The same request again, in other words: `X-Rewrite-URI`, `-Host`, `-Backend`.
+    /// The same request, rewritten: `X-Rewrite-URI`, `-Host`, `-Backend`.
     Rewrite(Rewrite),
 }
 
-/// What a request is to be when it begins again.
+/// The rewritten parts of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rewrite {
     pub target: Option<Vec<u8>>,
@@ -26,14 +27,14 @@ pub(crate) struct Rewrite {
     pub backend: Option<Vec<u8>>,
 }
 
-/// Why it is not done.
+/// Why a redirect was refused.
 pub(crate) type Refused = (Fault, String);
 
 const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
 const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
-/// What an answer asks for, as far as it is listened to.
+/// The redirect that a response asks for, as far as the rules allow.
 pub(crate) fn asked(answer: &Answer, rules: &ResponseRules) -> Option<InternalRedirect> {
     let fields = &answer.fields;
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
@@ -59,10 +60,11 @@ fn asked_rewrite(fields: &Fields) -> Option<InternalRedirect> {
 }
 
 impl InternalRedirect {
-    /// Does it. The answer's head stands in the exchange's response, and is replaced.
+    /// Carries out the redirect. The exchange's response holds the backend's head, which is
+    /// replaced.
     ///
     /// # Errors
-    /// What is not allowed, or cannot be.
+    /// The redirect is not allowed, or fails.
     pub(crate) fn obey(
         self,
         ex: &mut Exchange,
@@ -82,7 +84,7 @@ impl InternalRedirect {
     }
 }
 
-/// What goes with an answer that comes from elsewhere (as nginx has it).
+/// Fields that are kept on an accelerated response (as in nginx).
 const ACCELERATED: [Known; 5] = [
     Known::ContentType,
     Known::ContentDisposition,
@@ -91,7 +93,7 @@ const ACCELERATED: [Known; 5] = [
     Known::Expires,
 ];
 
-/// Begins again with another URL; what was sent with the request was for the backend.
+/// Restarts the request with another URL; its body was for the backend.
 fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, Refused> {
     let refused = || {
         let words = format!("X-Accel-Redirect: {}", target.escape_ascii());

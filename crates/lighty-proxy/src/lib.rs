@@ -1,19 +1,18 @@
 //! The proxy core: one module for every gateway protocol.
 //!
-//! A request that a proxy takes meets an *upstream*: backends and the addresses behind their names,
-//! a balancer that chooses among them, a pool of connections per address, a backlog for requests
-//! that find every pool full, and what is known of each address's health. What is spoken on a
-//! connection is a session over a codec of lighty-wire; this crate holds no protocol's bytes.
+//! A proxied request is served by an *upstream*: backends and the addresses behind their names, a
+//! balancer that chooses among them, a connection pool per address, a backlog for requests that
+//! find every pool full, and the health of each address. A session over a codec of lighty-wire
+//! speaks the protocol; this crate contains no protocol's bytes.
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `checkout` and
-//! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`,
-//! `listen_queue`, `health` (what is shared) · [`registry`], `supervisor`, [`configured`] (who
-//! cares for it) · `balance` (the choice, one file each) · `session` (what is spoken, one file each) ·
-//! `upstream_call` (the way there and back) · `reply`, `mapping`, `upstream_body` (the answer) ·
-//! `internal_redirect` (what an answer asks for in its place) · `sticky`, `proxy_header` ·
-//! `spool` (bodies that wait on disk) · [`raw`] (connections that are no requests) · [`stats`] (what
-//! all this came to).
+//! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`, `listen_queue`,
+//! `health` (shared state) · [`registry`], `supervisor`, [`configured`] (background tasks) ·
+//! `balance` (balancers, one file each) · `session` (protocols, one file each) · `upstream_call`
+//! (one request on one connection) · `reply`, `mapping`, `upstream_body` (the response) ·
+//! `internal_redirect` (X-Sendfile and the like) · `sticky`, `proxy_header` · `spool` (bodies that
+//! wait on disk) · [`raw`] (connections without HTTP) · [`stats`] (statistics).
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,17 +1,17 @@
-//! The listen queue of a backend, as far as it can be known from this end.
+//! Estimates the listen queue of a backend from the client side.
 //!
-//! A backend that serves one connection with each of its processes (PHP, preforking servers, most
-//! FastCGI programs) leaves every further connection in its listen queue. The kernel accepts those:
-//! they look connected, and whatever is sent on them waits. An idle connection that we keep holds a
-//! process; were all processes held so, a request on a new connection would wait until one of them
-//! had rested long enough. So idle connections are kept as far as the backend is known to have
-//! processes, and given up when a request may be waiting behind them.
+//! A backend that serves one connection per process (PHP, preforking servers, most FastCGI
+//! programs) leaves every further connection in its listen queue. The kernel completes their
+//! handshakes: they look connected, but data sent on them waits. Each idle connection that we keep
+//! occupies a process. If idle connections occupied them all, a request on a new connection would
+//! wait until one of them timed out. So we keep only as many idle connections as the backend is
+//! known to have processes for, and close them when a request may be waiting behind them.
 //!
-//! What is known: an answer on a connection says that a process has accepted it, and, since a queue
-//! is served in its order, all that were complete before this one was begun. As many connections
-//! as were held at once is how many processes there are at least.
+//! A response on a connection proves that a process has accepted it and, since the queue is served
+//! in order, all connections that were complete before this one was begun. The backend has at least
+//! as many processes as it ever held connections at once.
 //!
-//! One queue belongs to one target, whichever upstreams and workers use it.
+//! There is one queue per target, shared by all upstreams and workers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,24 +22,25 @@ use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
 use tokio::sync::Notify;
 
-/// Milliseconds in which a request that waits beside idle connections has to get somewhere. Where
-/// answers come further apart, nothing is won by keeping connections.
+/// Milliseconds in which a request that waits beside idle connections must make progress. If
+/// responses are further apart than this, keeping connections gains nothing.
 const DOUBT_MS: u64 = 2;
 
-/// How long nothing is tried after a doubt that proved right; doubles each time.
+/// Pause in milliseconds after a doubt that proved right; doubles each time.
 const PAUSE_MS_MIN: u64 = 1_000;
 
-/// The longest such pause.
+/// The longest such pause, in milliseconds.
 const PAUSE_MS_MAX: u64 = 64_000;
 
-/// How much earlier a connection over a network is complete than another one is begun, for it to be
-/// sure that it is before that in the queue: the last segment of its handshake may get lost.
+/// Over a network, a connection is certainly before another one in the queue only if it was
+/// complete this many milliseconds before the other was begun: the last segment of its handshake
+/// may get lost.
 const NETWORK_MS: u64 = 1_000;
 
-/// Tells every worker that idle connections are to be ended.
+/// Tells every worker to close idle connections.
 static SURPLUS: Notify = Notify::const_new();
 
-/// Waits until some queue has idle connections that are to be ended.
+/// Waits until some queue has idle connections to close.
 pub(crate) fn surplus() -> tokio::sync::futures::Notified<'static> {
     SURPLUS.notified()
 }
@@ -47,34 +48,33 @@ pub(crate) fn surplus() -> tokio::sync::futures::Notified<'static> {
 /// A backend's listen queue.
 #[derive(Default)]
 pub(crate) struct ListenQueue {
-    /// Whether connections come into the queue in the order in which they are complete here.
+    /// True if connections enter the queue in the order in which they are complete on this side.
     is_local: bool,
     /// Idle connections, of all workers.
     idle: AtomicU32,
-    /// Connections of which it is not known whether a process has accepted them: what the common
-    /// case looks at without taking the lock.
+    /// Connections that may not have been accepted yet; lets the common case skip the lock.
     waiting: AtomicU32,
-    /// Idle connections that are to be ended.
+    /// Idle connections to close.
     surplus: AtomicU32,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The number of what happened last.
+    /// Sequence number of the last event.
     last: u64,
-    /// Those that may be waiting, in the order in which they were begun.
+    /// Connections that may be waiting, in the order in which they were begun.
     line: VecDeque<Waiting>,
-    /// Connections there are or that are being made.
+    /// Connections that are open or being opened.
     open: u32,
-    /// Of them, those on which an answer came: each holds a process.
+    /// Of these, those with a response: each occupies a process.
     held: u32,
-    /// Processes there are at least.
+    /// Lower bound of the number of processes.
     proven: u32,
-    /// While a request waits beside idle connections: who was [first](State::first) when it was
-    /// looked last.
+    /// While a request waits beside idle connections: the [first](State::first) in line at the last
+    /// check.
     doubt: Option<u64>,
-    /// When more connections than processes are known may be kept for a moment, to learn.
+    /// When more connections than known processes may be kept for a moment, to learn.
     learn_at_ms: u64,
     pause_ms: u64,
 }
@@ -82,21 +82,21 @@ struct State {
 /// A connection that may be waiting to be accepted.
 struct Waiting {
     begun: u64,
-    /// When it was complete: number and time.
+    /// When its handshake completed: sequence number and time.
     complete: Option<(u64, u64)>,
 }
 
-/// Whether a connection may come to rest.
+/// Whether a connection may become idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Yes,
-    /// As long as nobody waits behind it: [`watch`] is to be spawned.
+    /// While no request waits behind it: the caller spawns [`watch`].
     InDoubt,
     No,
 }
 
 impl ListenQueue {
-    /// The queue at a target.
+    /// The queue of a target.
     pub(crate) fn at(target: &Target) -> Arc<Self> {
         static KNOWN: LazyLock<Mutex<HashMap<Target, Weak<ListenQueue>>>> =
             LazyLock::new(Mutex::default);
@@ -110,8 +110,9 @@ impl ListenQueue {
         queue
     }
 
-    /// A connection is about to be made. Idle ones make room for it, unless there is a process for
-    /// each: then `true`, and [`watch`] is to be spawned.
+    /// Registers a connection about to be opened. Idle connections are closed to make room for it,
+    /// unless there is a process for each. In that case it returns `true`, and the caller spawns
+    /// [`watch`].
     #[cold]
     pub(crate) fn enter(self: &Arc<Self>, now_ms: u64) -> (Standing, bool) {
         let mut state = self.lock();
@@ -119,8 +120,8 @@ impl ListenQueue {
         state.open += 1;
         state.line.push_back(Waiting { begun, complete: None });
         self.count(&state);
-        // Whoever comes to rest in this moment counts itself first and looks at the line then: one
-        // of the two sees the other.
+        // A connection becoming idle at the same time counts itself first and then looks at the
+        // line: one of the two sees the other.
         let idle = self.idle.load(Ordering::SeqCst);
         let beyond = state.open.saturating_sub(state.proven);
         let doubts = idle > 0 && beyond == 0 && state.begin_doubt();
@@ -132,8 +133,8 @@ impl ListenQueue {
         (standing, doubts)
     }
 
-    /// A connection comes to rest, and is counted unless it may not. `mean_us` is how long
-    /// an answer takes to begin, in the mean.
+    /// Counts a connection as idle, unless it may not be. `mean_us` is the mean time to the first
+    /// byte of a response.
     pub(crate) fn rests(&self, now_ms: u64, mean_us: u32) -> Rest {
         self.idle.fetch_add(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {
@@ -146,7 +147,7 @@ impl ListenQueue {
         rest
     }
 
-    /// A connection leaves its pool, to be used or closed.
+    /// Records that a connection leaves its pool, to be used or closed.
     pub(crate) fn wakes(&self) {
         let before = self.idle.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0);
@@ -164,12 +165,12 @@ impl ListenQueue {
         if state.begin_doubt() { Rest::InDoubt } else { Rest::Yes }
     }
 
-    /// Whether idle connections are to be ended.
+    /// True if idle connections must be closed.
     pub(crate) fn has_surplus(&self) -> bool {
         self.surplus.load(Ordering::Acquire) > 0
     }
 
-    /// Takes it on to end one idle connection; `false` where none is left to be ended.
+    /// Claims the closing of one idle connection; `false` if none is left to close.
     pub(crate) fn claim_surplus(&self) -> bool {
         let less = |surplus: u32| surplus.checked_sub(1);
         self.surplus.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
@@ -187,8 +188,8 @@ impl ListenQueue {
         }
     }
 
-    /// Looks whether the line moves, and gives up all idle connections where it does not. `false`:
-    /// there is nothing more to be watched.
+    /// Checks whether the line moves, and closes all idle connections if not. `false`: nothing is
+    /// left to watch.
     fn look(&self, now_ms: u64) -> bool {
         let mut state = self.lock();
         let first = state.first();
@@ -220,7 +221,7 @@ impl State {
         self.last
     }
 
-    /// Who is first in the line. Those that are still being made are not in it yet; 0: nobody is.
+    /// The first in line. Connections still being opened do not count; 0: the line is empty.
     fn first(&self) -> u64 {
         let first = self.line.iter().find(|waiting| waiting.complete.is_some());
         first.map_or(0, |waiting| waiting.begun)
@@ -230,7 +231,7 @@ impl State {
         self.line.binary_search_by_key(&begun, |waiting| waiting.begun)
     }
 
-    /// `true`: nobody watches yet.
+    /// Starts a doubt; `true` if no watcher runs yet.
     fn begin_doubt(&mut self) -> bool {
         let begins = self.doubt.is_none();
         if begins {
@@ -239,9 +240,9 @@ impl State {
         begins
     }
 
-    /// Whether a connection may be kept to see if others are answered beside it. In vain where an
-    /// answer is not to be expected as long as that is watched: with a mean of `mean_us`, each of
-    /// the open ones brings one in that time.
+    /// True if a connection may be kept idle to see whether others get responses beside it. This is
+    /// pointless if no response is expected within [`DOUBT_MS`]: with a mean of `mean_us`, each
+    /// open connection yields one in that time.
     fn may_learn(&self, now_ms: u64, mean_us: u32) -> bool {
         let gap_us = u64::from(mean_us) / u64::from(self.open.max(1));
         now_ms >= self.learn_at_ms && gap_us <= DOUBT_MS * 1000
@@ -255,7 +256,7 @@ fn is_local(target: &Target) -> bool {
     }
 }
 
-/// Watches a queue in which a request waits beside idle connections, for as long as it does.
+/// Watches a queue for as long as a request waits beside idle connections.
 pub(crate) async fn watch(queue: Arc<ListenQueue>, clock: Clock) {
     loop {
         tokio::time::sleep(Duration::from_millis(DOUBT_MS)).await;
@@ -266,7 +267,7 @@ pub(crate) async fn watch(queue: Arc<ListenQueue>, clock: Clock) {
     }
 }
 
-/// Where a connection stands with its backend: in the line, or with a process of its own.
+/// A connection's state at its backend: in the line, or accepted by a process.
 pub(crate) struct Standing {
     queue: Arc<ListenQueue>,
     begun: u64,
@@ -275,7 +276,7 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// The connection is complete, and in the queue.
+    /// Records that the handshake is complete and the connection is in the queue.
     pub(crate) fn complete(&self, now_ms: u64) {
         let mut state = self.queue.lock();
         let number = state.number();
@@ -284,7 +285,7 @@ impl Standing {
         }
     }
 
-    /// An answer came: a process holds this connection, and has accepted all that were before it.
+    /// Records a response: a process holds this connection and has accepted all before it.
     #[inline]
     pub(crate) fn answered(&mut self) {
         if !self.holds {
@@ -292,7 +293,7 @@ impl Standing {
         }
     }
 
-    /// Whether a process is known to hold it.
+    /// True if a process is known to hold it.
     pub(crate) fn holds(&self) -> bool {
         self.holds
     }
@@ -317,7 +318,7 @@ impl Standing {
     }
 }
 
-/// To be dropped before the connection is closed: who comes next must not be counted beside it.
+/// Drop this before closing the connection: the next connection must not be counted beside it.
 impl Drop for Standing {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

@@ -1,4 +1,4 @@
-//! What a worker keeps for the requests that it proxies.
+//! The proxy state of one worker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,13 +23,13 @@ use crate::spec::{Protocol, UpstreamSpec};
 use crate::upstream::Upstream;
 use crate::upstream_call::UpstreamCall;
 
-/// Bytes of a buffer into which bodies are read.
+/// Size in bytes of a buffer for response bodies.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
-/// Such buffers at most in a worker; where none is left, bodies wait.
+/// Maximum number of these buffers per worker.
 const PIECES_MAX: usize = 1024;
 
-/// Couriers of each protocol that are kept for the next request.
+/// Maximum number of idle calls kept per protocol for reuse.
 const COURIERS_KEPT_MAX: usize = 256;
 
 /// One worker's side of the proxy.
@@ -42,7 +42,7 @@ pub struct Local {
     /// Scratch for the choice among addresses.
     pub(crate) choices: RefCell<Vec<Choice>>,
     registry: Arc<Registry>,
-    /// By the address of the spec, which the settings keep alive.
+    /// Keyed by the address of the spec, which the settings keep alive.
     known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     couriers: RefCell<HashMap<Protocol, Vec<Box<UpstreamCall>>, foldhash::fast::RandomState>>,
@@ -52,12 +52,12 @@ pub struct Local {
 
 struct Known {
     upstream: Arc<Upstream>,
-    /// Keeps the pointer that it is found by from being used again.
+    /// Keeps the address that is its key from being reused.
     _spec: Arc<UpstreamSpec>,
 }
 
 impl Local {
-    /// For another worker of the process. Its tasks run until the worker ends.
+    /// Starts the proxy for a worker. Its tasks run until the worker ends.
     pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
         let worker = registry.enlist();
         let local = Self::new(worker, clock, log, registry);
@@ -88,7 +88,7 @@ impl Local {
         })
     }
 
-    /// The upstream for a spec; a worker that sees it for the first time starts to serve it.
+    /// The upstream for a spec. At first use the worker starts its tasks for it.
     pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
         if let Some(known) = self.known.borrow().get(&Arc::as_ptr(spec)) {
             return Arc::clone(&known.upstream);
@@ -103,7 +103,7 @@ impl Local {
         upstream
     }
 
-    /// Lets idle connections go when another worker's request waits for their places.
+    /// Closes idle connections whose permits requests of other workers wait for.
     async fn give_up_idle(self: Rc<Self>, upstream: Arc<Upstream>) {
         loop {
             upstream.reclaim.notified().await;
@@ -112,11 +112,11 @@ impl Local {
         }
     }
 
-    /// Ends idle connections that requests of any worker may wait behind.
+    /// Closes idle connections that requests of any worker may be waiting behind.
     async fn end_surplus(self: Rc<Self>) {
         loop {
             let mut surplus = std::pin::pin!(listen_queue::surplus());
-            // From here on nothing is missed.
+            // From here on no notification is missed.
             surplus.as_mut().enable();
             self.pool.end_surplus();
             surplus.await;
@@ -124,7 +124,7 @@ impl Local {
         }
     }
 
-    /// Once a second: what rested too long is ended.
+    /// Runs once a second: closes connections that were idle for too long.
     pub async fn sweep(self: Rc<Self>) {
         let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
         loop {
@@ -135,13 +135,13 @@ impl Local {
         }
     }
 
-    /// What carries a request over a protocol: from the pool, or new.
+    /// Takes a call for a protocol from the free list, or creates one.
     pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<UpstreamCall> {
         let kept = self.couriers.borrow_mut().get_mut(protocol).and_then(Vec::pop);
         kept.unwrap_or_else(|| Box::new(UpstreamCall::new(protocol, &self.deadlines)))
     }
 
-    /// Back to the pool.
+    /// Returns a call to the free list.
     pub(crate) fn give_back(&self, mut call: Box<UpstreamCall>, protocol: &Protocol) {
         call.clear();
         let mut couriers = self.couriers.borrow_mut();
@@ -154,7 +154,7 @@ impl Local {
         }
     }
 
-    /// Writes what a backend wants to have in the error log.
+    /// Writes a backend's error output to the error log.
     pub(crate) fn hear(&self, permit: &ConnPermit, call: &mut UpstreamCall) {
         let said = call.session.take_said();
         if said.is_empty() {
@@ -172,7 +172,7 @@ impl Local {
         }
     }
 
-    /// A request that began at an address was answered; a come-back is worth a line in the log.
+    /// Records a response to a request that began at `began_ms`; logs a come-back.
     pub(crate) fn note_success(&self, permit: &ConnPermit, began_ms: u64) {
         let now_ms = self.clock.mono_ms();
         permit.address.answered(now_ms);
@@ -183,7 +183,7 @@ impl Local {
         }
     }
 
-    /// An address refused, or failed in a way that is its own fault.
+    /// Records that an address refused, or failed by its own fault.
     pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, words: &str) {
         let now_ms = self.clock.mono_ms();
         let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
@@ -196,7 +196,7 @@ impl Local {
         }
     }
 
-    /// A line in the error log that belongs to no request.
+    /// Logs a line that belongs to no request.
     pub(crate) fn say(&self, level: Level, message: &str) {
         self.log.line(level, self.clock.unix_s(), message, About::default());
     }

@@ -1,5 +1,5 @@
-//! URLs and cookies that name one side's hosts and paths in the other side's words:
-//! `proxy.header` of lighttpd 1.4.
+//! Maps URLs and cookies between the client's and the backend's hosts and paths: `proxy.header` of
+//! lighttpd 1.4.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::settings::{RewriteRule, RewriteTarget, Route};
 
 type Pairs = [(Arc<str>, Arc<str>)];
 
-/// How URLs of one side become URLs of the other.
+/// Maps URLs of one side to URLs of the other.
 pub(crate) struct Mapping<'a> {
-    /// Hosts from and to; `-` as the first is `here`, as the second `there`.
+    /// Host pairs, from and to; `-` as the first is `here`, as the second `there`.
     hosts: &'a Pairs,
-    /// The host that this side calls the server by, and the other side's name for it.
+    /// This side's name for the server, and the other side's.
     here: &'a [u8],
     there: &'a [u8],
-    /// Beginnings of paths: `(front, back)`, turned round for answers.
+    /// Path prefixes: `(front, back)`, reversed for responses.
     paths: &'a Pairs,
     turned: bool,
     /// Scheme from and to.
@@ -29,7 +29,7 @@ pub(crate) struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// For answers: the client asked for `asked`, the backend was told of `told`.
+    /// For responses: the client requested host `asked`, the backend was sent host `told`.
     pub(crate) fn of_answer(
         route: &'a Route,
         asked: &'a [u8],
@@ -71,12 +71,12 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Whether nothing is ever changed.
+    /// True if the mapping changes nothing.
     pub(crate) fn is_idle(&self) -> bool {
         self.hosts.is_empty() && self.paths.is_empty() && self.scheme.is_none()
     }
 
-    /// The fields of an answer in the client's words.
+    /// Maps the fields of a response for the client.
     pub(crate) fn map_fields(&self, fields: &mut Fields) {
         if self.is_idle() {
             return;
@@ -88,7 +88,7 @@ impl<'a> Mapping<'a> {
         });
     }
 
-    /// A URL with or without scheme and host; `None`: it stays.
+    /// Maps a URL, with or without scheme and host; `None`: unchanged.
     pub(crate) fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let Some((scheme, host, path)) = split(url) else {
             return self.path(url);
@@ -125,7 +125,7 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    /// A cookie's `Domain` and `Path` (RFC 6265 section 4.1.2).
+    /// Maps a cookie's `Domain` and `Path` (RFC 6265 section 4.1.2).
     fn cookie(&self, cookie: &[u8]) -> Option<Vec<u8>> {
         let mut mapped = Vec::with_capacity(cookie.len());
         for (nth, attribute) in cookie.split(|byte| *byte == b';').enumerate() {
@@ -151,7 +151,7 @@ impl<'a> Mapping<'a> {
         Some([name, &changed].concat())
     }
 
-    /// A domain has no port, and may have a dot before it that means nothing.
+    /// Maps a domain: it has no port, and a leading dot has no meaning.
     fn domain(&self, domain: &[u8]) -> Option<Vec<u8>> {
         let (dot, host) = domain.split_at(usize::from(domain.first() == Some(&b'.')));
         let from = |name: &'a str| if name == "-" { self.here } else { name.as_bytes() };
@@ -161,8 +161,8 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// A path, perhaps with a query, of which `to` stands in for the beginning `from`: whole segments,
-/// with one slash between what is put together.
+/// Replaces the prefix `from` of a path, perhaps with a query, by `to`: whole segments only, joined
+/// by one slash.
 pub(crate) fn mapped(from: &[u8], to: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     let rest = path.strip_prefix(from)?;
     let (from_ends, to_ends) = (from.ends_with(b"/"), to.ends_with(b"/"));
@@ -176,7 +176,7 @@ pub(crate) fn mapped(from: &[u8], to: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether a segment of an encoded path means this directory or the one around it.
+/// True if an encoded path has a `.` or `..` segment.
 pub(crate) fn has_dot_segment(path: &[u8]) -> bool {
     let is_dots = |segment: &[u8]| {
         let (mut rest, mut dots) = (segment, 0);
@@ -202,11 +202,10 @@ pub(crate) fn path_of(url: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// Changes fields as `proxy-core.rewrite-response` has it: of a field's rules, the first that
-/// matches counts.
+/// Applies `proxy-core.rewrite-response`: the first matching rule for a field wins.
 ///
 /// # Errors
-/// Whether a rule applies could not be found out.
+/// A pattern ran into its limit.
 pub(crate) fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) -> Result<(), Undecided> {
     if rules.is_empty() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Backends that are written as names: what they stand for now, and who is told when that changes.
+//! Backends given as DNS names: their current addresses, and notification of changes.
 //!
-//! The look-ups are lighty-io's; here endpoints become addresses with a share of the requests.
-//! [`addresses`] is the whole of the rules and needs no DNS.
+//! lighty-io does the look-ups; this module turns endpoints into weighted addresses. [`addresses`]
+//! holds all the rules and needs no DNS.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -13,16 +13,16 @@ use lighty_io::resolve::{Endpoint, Question, Resolved, Resolver, Standing, Watch
 
 use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
-/// The largest weight of an address.
+/// Maximum weight of an address.
 pub(crate) const WEIGHT_MAX: u32 = 1_000;
 
 /// One address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedAddress {
-    /// The backend's place in its upstream.
+    /// The backend's index in its upstream.
     pub backend: usize,
-    /// What logs and statistics call it: the backend as written; behind it, where a name stands for
-    /// several, `/` and the address.
+    /// Its name in logs and statistics: the backend as written, followed by `/` and the address if
+    /// the name has several.
     pub text: Arc<str>,
     pub target: Target,
     /// 0 to [`WEIGHT_MAX`]; 0 drains it.
@@ -31,7 +31,7 @@ pub(crate) struct NamedAddress {
     pub backup: bool,
 }
 
-/// What is to be looked up for a backend; `None` where the address is written.
+/// The DNS query for a backend; `None` for a literal address.
 pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
     match address {
         BackendAddress::Inet(_) | BackendAddress::Unix(_) => None,
@@ -42,7 +42,7 @@ pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
     }
 }
 
-/// The addresses of an upstream: `endpoints` says what the name of a backend stands for.
+/// The addresses of an upstream: `endpoints` maps a backend to what its name resolves to.
 ///
 /// A host's addresses share the backend's requests if `split_hostnames` is set; else the first
 /// stands for the name and the others are its backups. A service's records bring weights and
@@ -109,12 +109,12 @@ fn of_service(permit: usize, backend: &BackendSpec, endpoints: &[Endpoint]) -> V
     endpoints.iter().map(of_endpoint).collect()
 }
 
-/// A record's weight of 0 asks for a very small share, not for none.
+/// A weight of 0 in a record means a very small share, not none.
 fn service_weight(backend: &BackendSpec, endpoint: &Endpoint) -> u64 {
     u64::from(endpoint.weight.max(1)) * u64::from(backend.weight)
 }
 
-/// The same proportions, up to [`WEIGHT_MAX`]; whoever had a share keeps one.
+/// Scales weights to [`WEIGHT_MAX`]; a nonzero share stays nonzero.
 fn scaled(weight: u64, heaviest: u64) -> u32 {
     let limit = u64::from(WEIGHT_MAX);
     let fits = if heaviest > limit { weight.saturating_mul(limit) / heaviest } else { weight };
@@ -130,17 +130,17 @@ fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
 #[derive(Debug)]
 pub(crate) struct Names {
     upstream: Arc<UpstreamSpec>,
-    /// By backend; `None` for one that is no name.
+    /// By backend; `None` for a literal address.
     watches: Vec<Option<Watch>>,
-    /// Generation of each watch that the last list was made of.
+    /// Generation of each watch at the last call.
     seen: Vec<u64>,
-    /// What was last told of each watch.
+    /// Last reported standing of each watch.
     heard: Vec<Standing>,
 }
 
 impl Names {
-    /// Begins to look the names of an upstream up. Returns at once: a name that cannot be resolved
-    /// has no addresses yet, and that is all.
+    /// Starts resolving the names of an upstream. Returns at once: a name that does not resolve has
+    /// no addresses yet.
     pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
         let of_backend =
             |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
@@ -149,12 +149,12 @@ impl Names {
         Names { upstream, watches, seen, heard }
     }
 
-    /// Whether there is no name, so that the addresses never change.
+    /// True if no backend is a name, so that the addresses never change.
     pub(crate) fn is_static(&self) -> bool {
         self.watches.iter().all(Option::is_none)
     }
 
-    /// The addresses there are now.
+    /// The current addresses.
     pub(crate) fn current(&mut self) -> Vec<NamedAddress> {
         let resolved: Vec<Option<Arc<Resolved>>> =
             self.watches.iter().map(|watch| watch.as_ref().map(Watch::current)).collect();
@@ -167,8 +167,8 @@ impl Names {
         })
     }
 
-    /// The addresses, if any name has changed since they were last given out: a load for each name
-    /// as long as none has.
+    /// The addresses, if any name has changed since the last call. Without a change this costs one
+    /// load per name.
     pub(crate) fn changed(&mut self) -> Option<Vec<NamedAddress>> {
         let is_new = |(watch, seen): (&Option<Watch>, &u64)| {
             watch.as_ref().is_some_and(|watch| watch.generation() != *seen)
@@ -176,8 +176,8 @@ impl Names {
         self.watches.iter().zip(&self.seen).any(is_new).then(|| self.current())
     }
 
-    /// Waits until a name has changed or is to be believed more or less than before: its backend as
-    /// written, and how much. Never ends where there is no name.
+    /// Waits until a name changes or its standing does, and returns the backends as written with
+    /// their standings. Never returns if there is no name.
     pub(crate) async fn news(&mut self) -> Vec<(Arc<str>, Standing)> {
         let pairs = self.watches.iter().zip(self.seen.iter().zip(&self.heard));
         let mut changes: Vec<_> = pairs
@@ -202,17 +202,17 @@ impl Names {
         news.collect()
     }
 
-    /// Whether every name has been looked up once, whichever way that ended.
+    /// True if every name has been looked up once, successfully or not.
     pub(crate) fn are_settled(&self) -> bool {
         self.standings().all(|(_, standing)| standing != Standing::Pending)
     }
 
-    /// Has every name looked up before its time: a backend may have moved.
+    /// Looks up every name before its TTL expires: a backend may have moved.
     pub(crate) fn refresh(&self) {
         self.watches.iter().flatten().for_each(Watch::refresh);
     }
 
-    /// How much each name's answer is to be believed: for the log and the status page.
+    /// The standing of each name's DNS response, for the log and the status page.
     pub(crate) fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
         let named = self.upstream.backends.iter().zip(&self.watches);
         named.filter_map(|(backend, watch)| {

@@ -1,4 +1,5 @@
-//! Connections to backends: places under an address's limit, and a worker's pool of idle ones.
+//! Connections to backends: permits under an address's limit, and each worker's pool of idle
+//! connections.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,11 +17,11 @@ use crate::listen_queue::{Rest, Standing, watch};
 use crate::spec::Protocol;
 use crate::upstream::Upstream;
 
-/// How much sooner than the backend a connection is ended, in milliseconds: its clock began to run
-/// before ours, and a request takes time to get there.
+/// How many milliseconds before the backend's keep-alive timeout a connection is closed: the
+/// backend's clock started earlier, and a request takes time to arrive.
 const EARLY_MS: u64 = 1000;
 
-/// A permit for one of the connections of an address. Giving it up lets the next request in.
+/// A permit for one of an address's connections. Dropping it wakes the next waiting request.
 pub struct ConnPermit {
     pub upstream: Arc<Upstream>,
     pub address: Arc<Address>,
@@ -28,7 +29,7 @@ pub struct ConnPermit {
 }
 
 impl ConnPermit {
-    /// Takes a place, if there is one.
+    /// Takes a permit, if the address has room.
     pub fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<ConnPermit> {
         address.try_open().then(|| ConnPermit {
             upstream: Arc::clone(upstream),
@@ -63,23 +64,23 @@ impl Drop for ConnPermit {
     }
 }
 
-/// A connection to a backend, in use or at rest.
+/// A connection to a backend, busy or idle.
 pub struct Connection {
-    /// `None` for what is no request. Given up before the stream is.
+    /// `None` for raw connections. Dropped before the stream is.
     standing: Option<Standing>,
     pub stream: Rc<Stream>,
     pub permit: ConnPermit,
-    /// When it was made; monotonic milliseconds.
+    /// When it was opened; monotonic milliseconds.
     pub made_ms: u64,
-    /// Requests it has carried, the present one included.
+    /// Number of requests, the current one included.
     pub requests: u32,
     idle_since_ms: u64,
-    /// Milliseconds that it may rest.
+    /// Idle timeout in milliseconds.
     idle_ms: u64,
 }
 
 impl Connection {
-    /// A connection that was just made, for its first request.
+    /// A new connection, for its first request.
     pub(crate) fn new(
         stream: Stream,
         permit: ConnPermit,
@@ -91,8 +92,8 @@ impl Connection {
         Self { standing, stream, permit, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
     }
 
-    /// An answer came. A backend may say how long it keeps the connection: its end is not waited
-    /// for.
+    /// Records a response. If its Keep-Alive field announces a timeout, the connection is closed
+    /// before that expires.
     pub fn heed(&mut self, answer: &Fields) {
         if let Some(standing) = &mut self.standing {
             standing.answered();
@@ -106,7 +107,8 @@ impl Connection {
         }
     }
 
-    /// Whether it carried a request before this one: its end may have crossed the request.
+    /// True if it carried a request before this one: the backend's close may have crossed the
+    /// request.
     pub fn is_reused(&self) -> bool {
         self.requests > 1
     }
@@ -139,19 +141,19 @@ impl Pool {
         Self { worker, clock, idle: RefCell::default() }
     }
 
-    /// The worker's number.
+    /// The worker's index.
     pub fn worker(&self) -> usize {
         self.worker
     }
 
-    /// Whether a connection to an address rests here.
+    /// True if this worker has an idle connection to the address.
     pub fn has(&self, address: &Address) -> bool {
         address.idle() > 0
             && self.idle.borrow().get(&address.id).is_some_and(|resting| !resting.is_empty())
     }
 
-    /// A connection for one more request: the one that rested last and still lives, unless it has
-    /// rested for `most_ms` or longer.
+    /// Takes the most recently used idle connection that is still alive, unless it has been idle
+    /// for `most_ms` or longer.
     pub fn take(&self, address: &Address, now_ms: u64, most_ms: u64) -> Option<Connection> {
         let recent = |c: &mut Connection| c.rested_ms(now_ms) < most_ms;
         loop {
@@ -165,7 +167,7 @@ impl Pool {
         }
     }
 
-    /// The place of the connection that rested longest, which is ended.
+    /// Closes the connection that has been idle longest and returns its permit.
     pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
         let mut idle = self.idle.borrow_mut();
         let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
@@ -174,8 +176,8 @@ impl Pool {
         Some(permit)
     }
 
-    /// For a connection that is about to be made: idle ones make room where the backend may have
-    /// no process for it.
+    /// Registers a connection about to be opened in the backend's listen queue. Idle connections
+    /// are closed where the backend may have no process for the new one.
     pub(crate) fn stand_in_line(&self, permit: &ConnPermit) -> Standing {
         let queue = &permit.address.queue;
         let (standing, doubts) = queue.enter(self.clock.mono_ms());
@@ -190,8 +192,8 @@ impl Pool {
         panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
     }
 
-    /// A request is over and its connection sound: it rests, or ends where a rule says so, where
-    /// another worker's request waits for its place, or one may wait for its process.
+    /// Returns a reusable connection after its request. It becomes idle, unless a limit ends it, a
+    /// request of another worker waits for its permit, or a request may wait for its process.
     pub fn give(&self, mut connection: Connection, now_ms: u64) {
         let permit = &connection.permit;
         let spec = &permit.upstream.spec.pool;
@@ -217,7 +219,7 @@ impl Pool {
         self.idle.borrow_mut().entry(id).or_default().push(connection);
     }
 
-    /// Once a second: ends what rested long enough or was closed by its backend.
+    /// Runs once a second: closes idle connections that timed out or that the backend closed.
     pub fn sweep(&self, now_ms: u64) {
         let mut ended = Vec::new();
         let mut idle = self.idle.borrow_mut();
@@ -229,11 +231,11 @@ impl Pool {
         }
         idle.retain(|_, resting| !resting.is_empty());
         drop(idle);
-        // Dropped without the borrow: a place that comes free may call a request of this worker.
+        // Dropped after the borrow: a freed permit may wake a request of this worker.
         drop(ended);
     }
 
-    /// Ends what requests may wait behind.
+    /// Closes idle connections that requests may be waiting behind.
     pub fn end_surplus(&self) {
         let mut ended = Vec::new();
         for resting in self.idle.borrow_mut().values_mut() {
@@ -248,7 +250,8 @@ impl Pool {
         drop(ended);
     }
 
-    /// Lets one idle connection of an upstream go, whose place another worker's request waits for.
+    /// Closes one idle connection of an upstream whose permit a request of another worker waits
+    /// for.
     pub fn reclaim(&self, upstream: &Upstream) {
         let mut idle = self.idle.borrow_mut();
         let of_upstream = |c: &Connection| std::ptr::eq(&*c.permit.upstream, upstream);
@@ -260,7 +263,7 @@ impl Pool {
         drop(found);
     }
 
-    /// Lets everything go.
+    /// Closes all idle connections.
     pub fn clear(&self) {
         let all = std::mem::take(&mut *self.idle.borrow_mut());
         drop(all);

@@ -1,4 +1,4 @@
-//! Connections that are no requests (`sockproxy.server`): bytes both ways, as they come.
+//! Raw connections (`sockproxy.server`): bytes are copied both ways unchanged.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,10 +23,10 @@ use crate::settings::{ProxySettings, Route};
 use crate::spec::{Protocol, ProxyProtocol};
 use crate::upstream::Upstream;
 
-/// Addresses that are tried for one connection.
+/// Maximum addresses tried per connection.
 const TRIES_MAX: usize = 16;
 
-/// Where the connections of a listener go as they are, if these are its settings.
+/// The route of a listener's raw connections, if its settings have one.
 pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
     let routes = ProxySettings::routes(settings);
     routes.servers.iter().find(|route| route.upstream.protocol == Protocol::Raw).cloned()
@@ -38,9 +38,9 @@ pub struct Caller {
     pub peer: Peer,
 }
 
-/// Joins a connection with a backend until both sides have ended, or nothing moved for
-/// `proxy-core.tunnel-timeout`. Where no backend can be reached it ends, and the log says why.
-/// Returns the bytes that the client got.
+/// Tunnels a connection to a backend until both sides have closed, or nothing moved for
+/// `proxy-core.tunnel-timeout`. If no backend can be reached the connection is closed and the
+/// reason logged. Returns the bytes sent to the client.
 pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
     let upstream = local.upstream(&route.upstream);
     upstream.requests.fetch_add(1, Ordering::Relaxed);

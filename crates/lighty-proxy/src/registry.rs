@@ -1,4 +1,4 @@
-//! The process's upstreams, shared by all workers, and who cares for them when no request does.
+//! The process's upstreams, shared by all workers, and their background tasks.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
 use crate::supervisor::{Care, Supervisor};
 use crate::upstream::Upstream;
 
-/// The process's upstreams. Equal specs are one upstream.
+/// The process's upstreams. Equal specs share one upstream.
 pub struct Registry {
     resolver: Resolver,
     workers: AtomicUsize,
@@ -24,12 +24,12 @@ pub struct Registry {
 #[derive(Default)]
 struct State {
     entries: Vec<Entry>,
-    /// Where the keeper writes to; none before the start.
+    /// The log of the background tasks; none before the start.
     log: Option<Log>,
     supervisor: Option<Supervisor>,
-    /// The directory of sockets that the configuration does not name.
+    /// The directory of the sockets that the configuration does not name.
     nameless: Option<PrivateDir>,
-    /// The programs behind them, by the number that their sockets have.
+    /// The programs behind these sockets, by the socket's number.
     programs: Vec<Arc<SpawnSpec>>,
 }
 
@@ -45,8 +45,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// An empty one. The system's lists of hosts and name servers are read here, so it is made
-    /// before the root is changed.
+    /// Creates an empty registry. It reads /etc/hosts and the name servers, so create it before
+    /// chroot.
     pub fn new(options: ResolveOptions) -> Self {
         Self {
             resolver: Resolver::new(options),
@@ -55,11 +55,12 @@ impl Registry {
         }
     }
 
-    /// Begins to care for upstreams: names, checks, processes. To be called with the rights that
-    /// backends are to have; `named` are those that the configuration names.
+    /// Starts the background tasks of upstreams: names, health checks, processes. Call it with the
+    /// privileges that backends are to have; `named` are the upstreams that the configuration
+    /// names.
     ///
     /// # Errors
-    /// The program of a backend that does not start, a socket that cannot be bound.
+    /// A backend program does not start, or a socket cannot be bound.
     pub fn start(&self, log: Log, named: &[Configured]) -> Result<(), String> {
         self.lock().log = Some(log);
         named.iter().try_for_each(|one| match self.find(&one.spec, &one.place) {
@@ -68,8 +69,8 @@ impl Registry {
         })
     }
 
-    /// Ends what was started: processes get their signal, and KILL when they do not obey. Waits for
-    /// them, no longer than `patience` allows.
+    /// Stops the background tasks: processes get their signal, and KILL if they do not exit. Waits
+    /// for them at most `patience`.
     pub fn stop(&self, patience: Duration) {
         let supervisor = self.lock().supervisor.take();
         if let Some(supervisor) = supervisor {
@@ -78,17 +79,17 @@ impl Registry {
         self.lock().nameless = None;
     }
 
-    /// The upstream for a spec, made at its first use.
+    /// The upstream for a spec, created at first use.
     pub fn upstream(&self, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
         self.find(spec, "").0
     }
 
-    /// All upstreams, in the order in which they came into use.
+    /// All upstreams, in order of first use.
     pub fn all(&self) -> Vec<Arc<Upstream>> {
         self.lock().entries.iter().map(|entry| Arc::clone(&entry.upstream)).collect()
     }
 
-    /// A number for one more worker.
+    /// The index of a new worker.
     pub(crate) fn enlist(&self) -> usize {
         self.workers.fetch_add(1, Ordering::Relaxed)
     }
@@ -120,8 +121,8 @@ impl State {
         Some(supervisor.care(Arc::clone(upstream)))
     }
 
-    /// The spec with a socket for each program of ours that has none by name. Equal programs are
-    /// one, behind one socket.
+    /// The spec with a socket for each spawned program that has none by name. Equal programs share
+    /// one socket.
     fn locate(&mut self, spec: &Arc<UpstreamSpec>) -> Arc<UpstreamSpec> {
         let is_nameless = |address: &BackendAddress| matches!(address, BackendAddress::Unix(path) if path.is_empty());
         if !spec.backends.iter().any(|backend| is_nameless(&backend.address)) {
@@ -138,7 +139,7 @@ impl State {
 
     fn socket_of(&mut self, spawn: &Arc<SpawnSpec>) -> Option<PathBuf> {
         if self.nameless.is_none() {
-            // Where none can be made, binding says so.
+            // If this fails, binding reports it.
             self.nameless = PrivateDir::create("lighty").ok();
         }
         let at = self.programs.iter().position(|known| known == spawn).unwrap_or_else(|| {

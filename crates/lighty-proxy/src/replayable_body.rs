@@ -1,5 +1,4 @@
-//! A request's body on its way to a backend, of which the beginning is kept so that it can be sent
-//! again.
+//! A request body sent to a backend, whose beginning is kept so that it can be resent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +10,7 @@ use lighty_http::Fields;
 
 use crate::spool::StoredBody;
 
-/// Bytes that are kept for a second try; a longer body is sent once.
+/// Maximum bytes kept for a resend; a longer body is sent once.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The body of a request.
@@ -20,44 +19,44 @@ pub(crate) struct ReplayableBody {
     body: RequestBody,
     kept: Vec<Bytes>,
     kept_bytes: usize,
-    /// How many of the kept pieces were handed out since the last rewind.
+    /// Number of kept pieces handed out since the last rewind.
     at: usize,
-    /// The whole body, if it was received before it is sent.
+    /// The whole body, if it was received first.
     stored: Option<Rc<RefCell<StoredBody>>>,
     ended: bool,
     forgotten: bool,
-    /// Whether what follows the body is passed on (`trailers`).
+    /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
     trailers: Option<Fields>,
-    /// A piece that was too long for the protocol; its rest comes first.
+    /// The rest of a piece that was too long for the protocol; sent next.
     rest: Bytes,
 }
 
 impl ReplayableBody {
-    /// The body as it comes from the client, and the fields behind it if they are to go on too.
+    /// Streams the body from the client, with its trailers if they are forwarded.
     pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         let ended = !body.exists();
         Self { body, ended, keeps_trailers, ..Self::default() }
     }
 
-    /// A body that was received whole. It goes on with its length, so nothing follows it (RFC 9112
+    /// A body that was received whole. It is sent with its length, so it has no trailers (RFC 9112
     /// section 7.1.2).
     pub(crate) fn stored(body: StoredBody) -> Self {
         let stored = Rc::new(RefCell::new(body));
         Self { body: StoredBody::as_body(&stored), stored: Some(stored), ..Self::default() }
     }
 
-    /// Takes the body as it comes from the client, to store it.
+    /// Takes the client's body, to store it.
     pub(crate) fn take_body(&mut self) -> RequestBody {
         std::mem::take(&mut self.body)
     }
 
-    /// Whether nothing more of it is to come from the client.
+    /// True if the client has sent all of it.
     pub(crate) fn is_received(&self) -> bool {
         self.stored.is_some() || self.is_over()
     }
 
-    /// For a request whose body is not passed on.
+    /// A body that is not sent.
     pub(crate) fn none() -> Self {
         Self::new(RequestBody::default(), false)
     }
@@ -67,7 +66,7 @@ impl ReplayableBody {
         !self.body.exists()
     }
 
-    /// Its length in bytes, where the client announced it.
+    /// Its length in bytes, if the client announced it.
     pub(crate) fn announced(&self) -> Option<u64> {
         self.body.announced()
     }
@@ -77,23 +76,23 @@ impl ReplayableBody {
         self.ended && self.at == self.kept.len() && self.rest.is_empty()
     }
 
-    /// Whether it can be sent once more from its beginning.
+    /// True if it can be resent from its beginning.
     pub(crate) fn can_rewind(&self) -> bool {
         !self.forgotten
     }
 
-    /// Whether that will be so however much of it has been sent.
+    /// True if it can be resent however much of it has been sent.
     pub(crate) fn is_sure_to_rewind(&self) -> bool {
         let fits = || self.announced().is_some_and(|bytes| bytes <= KEPT_BYTES_MAX as u64);
         self.can_rewind() && (self.is_none() || self.stored.is_some() || fits())
     }
 
-    /// Fields behind the body, once it is over.
+    /// The trailers, once the body is over.
     pub(crate) fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_ref()
     }
 
-    /// Back to the beginning.
+    /// Rewinds to the beginning.
     pub(crate) fn rewind(&mut self) {
         debug_assert!(self.can_rewind());
         self.at = 0;
@@ -105,8 +104,7 @@ impl ReplayableBody {
         }
     }
 
-    /// The body as it was before any of it was handed out, for another handler; `None` if too much
-    /// was.
+    /// The original body, for another handler; `None` if too much of it was handed out.
     pub(crate) fn into_body(mut self) -> Option<RequestBody> {
         if !self.can_rewind() {
             return None;
@@ -116,7 +114,7 @@ impl ReplayableBody {
         Some(self.body)
     }
 
-    /// An answer has begun: nothing will be sent twice any more.
+    /// A response has begun: drops what was kept for a resend.
     pub(crate) fn forget(&mut self) {
         self.kept.drain(..self.at);
         self.at = 0;

@@ -1,4 +1,4 @@
-//! From a backend's head to ours.
+//! Turns a backend's response head into the client's.
 
 use std::future::Future;
 use std::io;
@@ -21,8 +21,8 @@ use crate::pool::Connection;
 use crate::settings::Route;
 use crate::upstream_call::UpstreamCall;
 
-/// Passes an interim answer on (RFC 9110 section 15.2) to a client that knows of them. A 100 is
-/// ours to give: it is sent when the body is asked for.
+/// Forwards an interim response (RFC 9110 section 15.2) to a client that understands it. A 100 is
+/// not forwarded: lighty sends its own when it reads the body.
 pub(crate) fn pass_interim(ex: &Exchange, call: &mut UpstreamCall) {
     let answer = &mut call.answer;
     if answer.status != Status::CONTINUE && ex.request.version == Version::Http11 {
@@ -38,10 +38,10 @@ pub(crate) fn pass_interim(ex: &Exchange, call: &mut UpstreamCall) {
     answer.clear();
 }
 
-/// Makes the backend's head the answer's, in the words that the client knows.
+/// Copies the backend's head into the response, mapped for the client.
 ///
 /// # Errors
-/// Whether a rule applies could not be found out.
+/// A pattern ran into its limit.
 pub(crate) fn take_head(
     ex: &mut Exchange,
     call: &UpstreamCall,
@@ -58,8 +58,8 @@ pub(crate) fn take_head(
     mapping::rewrite(&mut response.fields, &route.response.rewrite)
 }
 
-/// Leaves the page of an error to us (`server.error-intercept`): of the backend's answer stay the
-/// status and what belongs to it.
+/// Replaces an error page by lighty's own (`server.error-intercept`): only the status and its
+/// fields remain.
 pub(crate) fn intercept(ex: &mut Exchange) {
     let mut owed = Fields::default();
     keep_owed(&ex.response.fields, &mut owed);
@@ -67,9 +67,8 @@ pub(crate) fn intercept(ex: &mut Exchange) {
     ex.response.fields.append(&owed);
 }
 
-/// The fields that go further than one hop. Content-Length is what a HEAD or a 304 is told about,
-/// and stays among the fields where it is written as we would; elsewhere the body speaks for
-/// itself.
+/// Copies the end-to-end fields. Content-Length is kept for HEAD and 304 if it is in canonical
+/// form; otherwise the body determines it.
 fn take_fields(fields: &Fields, response: &mut Response) {
     append_end_to_end(fields, &mut response.fields);
     sendfile::take_out(&mut response.fields);
@@ -84,8 +83,7 @@ fn take_fields(fields: &Fields, response: &mut Response) {
     }
 }
 
-/// What an authorizer wants the request to know: its `Variable-NAME` fields (FastCGI 1.0 section
-/// 6.3).
+/// Copies an authorizer's `Variable-NAME` fields to the request (FastCGI 1.0 section 6.3).
 pub(crate) fn take_variables(ex: &mut Exchange, fields: &Fields) {
     const PREFIX: &[u8] = b"variable-";
     for (name, value) in fields.iter() {
@@ -98,7 +96,7 @@ pub(crate) fn take_variables(ex: &mut Exchange, fields: &Fields) {
     }
 }
 
-/// The backend agreed to an upgrade: client and backend are joined.
+/// Starts the tunnel after the backend accepted an upgrade.
 pub(crate) fn hand_over(
     ex: &mut Exchange,
     mut call: Box<UpstreamCall>,
@@ -121,10 +119,10 @@ pub(crate) fn hand_over(
     Step::Answered
 }
 
-/// A client and a backend that speak with one another.
+/// A tunnel between a client and a backend.
 pub(crate) struct Joined {
     connection: Connection,
-    /// What the backend sent right behind its 101.
+    /// Bytes that followed the backend's 101.
     early: Bytes,
     idle_ms: u64,
     clock: Clock,
@@ -132,7 +130,7 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// With a backend that sent `early` already.
+    /// Creates a tunnel; `early` are the bytes already received.
     pub(crate) fn new(connection: Connection, early: Bytes, local: &Rc<Local>) -> Self {
         let idle_ms = connection.permit.upstream.spec.timeouts.tunnel_ms;
         Self { connection, early, idle_ms, clock: local.clock.clone(), local: Rc::clone(local) }

@@ -1,4 +1,4 @@
-//! Which program a request is for: what CGI calls its script name, path info and file.
+//! Determines the program of a request: CGI's script name, path info and file.
 
 use lighty_config::Undecided;
 use lighty_core::{Exchange, variables};
@@ -28,10 +28,10 @@ impl Script {
         self.docroot.clear();
     }
 
-    /// Takes the parts of a request's path as its route has them.
+    /// Splits a request's path by its route.
     ///
     /// # Errors
-    /// Whether a rule applies could not be found out.
+    /// A pattern ran into its limit.
     pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), Undecided> {
         self.clear();
         let own_root = route.request.docroot.as_deref().map(str::as_bytes);
@@ -106,16 +106,16 @@ fn join(directory: &[u8], path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
 }
 
-/// Where the script's name ends in a path of which no file tells.
+/// Where the script name ends if no file decides it.
 fn end_of_name(path: &[u8], route: &Route) -> usize {
     match (&route.takes, &route.upstream.protocol) {
-        // What is behind these is one application, and everything is a path within it.
+        // Such a backend is one application, and everything is a path within it.
         (Takes::All, Protocol::Scgi | Protocol::Uwsgi { .. }) => 0,
         (takes, _) => split(path, takes, route.request.fix_root_scriptname),
     }
 }
 
-/// Where the script's name ends and its path info begins, where no file tells.
+/// Where the script name ends and the path info begins if no file decides it.
 pub(crate) fn split(path: &[u8], takes: &Takes, fix_root: bool) -> usize {
     match takes {
         Takes::All => path.len(),

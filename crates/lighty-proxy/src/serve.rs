@@ -1,4 +1,5 @@
-//! A request meets its upstream: a connection, a try, another one if that is right, the answer.
+//! Serves one request: checks out a connection, sends the request, retries where allowed, and
+//! returns the response.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use lighty_core::log::Level;
 mod again;
 mod answer;
 
-/// Tries of one request at most, whatever the number of addresses.
+/// Maximum attempts per request, whatever the number of addresses.
 const TRIES_MAX: usize = 16;
 
 /// A request that is being proxied.
@@ -42,14 +43,14 @@ struct Serving<'a> {
     upstream: Arc<Upstream>,
     upload: ReplayableBody,
     tried: Vec<AddressId>,
-    /// Tries that met a connection which had ended while it rested.
+    /// Attempts on a pooled connection that the backend had already closed.
     stale: usize,
-    /// Times that it was sent again.
+    /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
 }
 
-/// Why a request is answered by us.
+/// Why lighty answers the request itself with an error.
 pub(crate) struct Failure {
     pub fault: Fault,
     pub words: String,
@@ -66,7 +67,7 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
     }
     let upstream = local.upstream(&route.upstream);
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // The body is for whoever answers.
+    // An authorizer gets no body: the handler after it needs it.
     let upload = match route.is_authorizer() {
         true => ReplayableBody::none(),
         false => ReplayableBody::new(std::mem::take(&mut ex.body), route.request.trailers),
@@ -136,8 +137,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether the body has to be there before a backend is asked: because the configuration says
-    /// so, or because the protocol wants its length first and the client did not tell it.
+    /// True if the whole body must be received first: because the configuration says so, or because
+    /// the protocol needs the length up front and the client did not send one.
     fn needs_whole_body(&self) -> bool {
         let unknown = self.upload.announced().is_none();
         !self.upload.is_none()
@@ -156,7 +157,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// The backend that an earlier answer to this request asked for (X-Rewrite-Backend).
+    /// The backend that an earlier response to this request named in X-Rewrite-Backend.
     fn wanted_backend(&self) -> Option<String> {
         let wanted = String::from_utf8_lossy(&self.ex.wanted_backend);
         if wanted.is_empty() {
@@ -172,7 +173,7 @@ impl Serving<'_> {
         is_known.then(|| wanted.into_owned())
     }
 
-    /// A connection, and how long it took.
+    /// Checks out a connection and records the wait.
     async fn timed_seat(
         &mut self,
         call: &UpstreamCall,
@@ -227,7 +228,7 @@ impl Serving<'_> {
         })
     }
 
-    /// Ends when nobody waits for the answer any more.
+    /// Resolves when the client has gone.
     async fn client_gone(&self) -> Fault {
         match &self.ex.link {
             Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
@@ -244,8 +245,8 @@ impl Serving<'_> {
         }
     }
 
-    /// When it is worth while to ask again: once the first address may be tried again; for what is
-    /// merely busy, as soon as can be said (RFC 9110 section 10.2.3 counts in seconds).
+    /// The value of Retry-After: when the first address may be tried again, or one second if the
+    /// upstream is only busy (RFC 9110 section 10.2.3 counts in seconds).
     fn retry_after_s(&self, fault: Fault) -> u64 {
         if fault != Fault::BackendsDown {
             return 1;
@@ -263,7 +264,7 @@ impl Serving<'_> {
         Failure { fault, words: words.into() }
     }
 
-    /// A connection for the connection; `None`: this address failed, try another.
+    /// Turns a checkout into a connection. `None`: this address failed, try another.
     async fn connect(
         &mut self,
         checkout: Checkout,
@@ -271,8 +272,8 @@ impl Serving<'_> {
     ) -> Result<Option<Connection>, Failure> {
         let permit = match checkout {
             Checkout::Reused(connection) => {
-                // A request that gets one try asks first, by one call, whether the connection
-                // still stands.
+                // A request that cannot be resent first probes, with one system call, whether the
+                // connection is still open.
                 if self.is_robust() || connection.stream.probe() == Idle::Quiet {
                     return Ok(Some(connection));
                 }
@@ -303,7 +304,7 @@ impl Serving<'_> {
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }
-        // With every address known to be down, this request is told what the next one will be.
+        // If this failure took the last address down, report what the next request will get.
         let all_down = self.upstream.is_down(self.local.clock.mono_ms(), &[]);
         let fault = match fault {
             Fault::BackendRefused if all_down => Fault::BackendsDown,
@@ -312,8 +313,8 @@ impl Serving<'_> {
         Err(self.failure(fault, format!("backend {}: {words}", permit.address.spec.text)))
     }
 
-    /// Another address is tried, unless every one was: then they are tried again while they are
-    /// held, which is for the connection to know.
+    /// Excludes the address from further attempts. Once every address is excluded, the list is
+    /// cleared if one of them is held: checkout decides when to try it again.
     fn give_up_address(&mut self, permit: &ConnPermit) {
         self.tried.push(permit.address.id);
         let addresses = self.upstream.addresses();
@@ -327,13 +328,13 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether any address is left to try.
+    /// True if any address is left to try.
     fn may_go_on(&self) -> bool {
         let now_ms = self.local.clock.mono_ms();
         !self.upstream.is_down(now_ms, &self.tried)
     }
 
-    /// Sends the request and brings the head of the answer.
+    /// Sends the request and reads the response head.
     async fn ask(
         &mut self,
         call: &mut UpstreamCall,
@@ -390,17 +391,17 @@ impl Serving<'_> {
         session.open(&upstream_request, out)
     }
 
-    /// A body that is under way when a tunnel begins would be cut in the middle by it, so the wish of
-    /// a request that has one is ignored (RFC 9110 section 7.8 leaves that to us).
+    /// A tunnel would cut off a request body in transit, so the upgrade of a request with a body is
+    /// ignored (RFC 9110 section 7.8 permits that).
     fn may_upgrade(&self) -> bool {
         let request = &self.ex.request;
-        // A tunnel of HTTP/2 would carry requests past every condition and rule there is here.
+        // An h2c tunnel would carry requests past every condition and access rule.
         let is_http2 = request.fields.list_contains(Known::Upgrade, "h2c");
         request.upgrade && self.route.request.upgrade && self.upload.is_none() && !is_http2
     }
 
-    /// Whether the connection may carry further requests. Not behind the body of a GET or its like:
-    /// backends that expect none there have taken it for the next request.
+    /// True if the connection may be reused. Not after a GET (or another safe method) with a body:
+    /// backends that expect none there have parsed it as the next request.
     fn may_keep_alive(&self) -> bool {
         let spec = &self.upstream.spec;
         let expects_no_body = || self.ex.request.method.is_some_and(Method::is_safe);

@@ -1,4 +1,4 @@
-//! What applies to a request that may be proxied.
+//! The settings of a request that may be proxied.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,8 +15,8 @@ pub use lighty_core::settings::StreamBody;
 
 /// The proxy's settings for one set of conditions.
 ///
-/// Directives replace each other one by one as conditions hold, so what they set is kept apart and
-/// put together once, when a variant of the settings is first asked for its routes.
+/// Directives override each other one by one as conditions match, so their values are kept apart
+/// and assembled once, when the routes of a settings variant are first requested.
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
     pub(crate) parts: Parts,
@@ -25,8 +25,7 @@ pub struct ProxySettings {
 module_settings!(ProxySettings);
 
 impl ProxySettings {
-    /// Where requests go to which these settings apply. Put together at the first call for these
-    /// settings; a look at a cell after that.
+    /// The routes of these settings. Assembled at the first call; later calls only read a cell.
     pub fn routes(settings: &Settings) -> &Routes {
         let proxy = settings.module::<ProxySettings>();
         if proxy.parts.is_idle() {
@@ -37,7 +36,7 @@ impl ProxySettings {
     }
 }
 
-/// Routes, once they were asked for. A clone is about to be changed, so it begins without.
+/// Assembled routes. A clone is about to be changed, so it starts empty.
 #[derive(Default)]
 struct Assembled(OnceLock<Routes>);
 
@@ -62,27 +61,27 @@ pub struct Routes {
     /// `fastcgi.server` and its like: by extension or prefix, in the order in which the modules
     /// are asked (fastcgi, scgi, ajp13, proxy, sockproxy), then as written.
     pub servers: Vec<Arc<Route>>,
-    /// Why what is configured for these conditions cannot work. Most is found when the
-    /// configuration is checked; what only some combination of conditions lacks is found here,
-    /// and its requests are answered 500.
+    /// Why the configuration of these conditions cannot work. Most errors are found when the
+    /// configuration is checked. One that only a combination of conditions causes is found here,
+    /// and its requests get a 500.
     pub flaw: Option<Arc<str>>,
 }
 
 impl Routes {
     const NONE: Routes = Routes { core: None, servers: Vec::new(), flaw: None };
 
-    /// Whether no request goes anywhere.
+    /// True if there is no route.
     pub fn is_empty(&self) -> bool {
         self.core.is_none() && self.servers.is_empty() && self.flaw.is_none()
     }
 }
 
-/// Which requests go to an upstream, and what is done to them on the way.
+/// Which requests go to an upstream, and how they are changed on the way.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub takes: Takes,
     pub upstream: Arc<UpstreamSpec>,
-    /// Whether the path must lead to a file of ours first (`check-local`).
+    /// True if the path must lead to a local file first (`check-local`).
     pub check_local: bool,
     pub request: RequestRules,
     pub response: ResponseRules,
@@ -93,7 +92,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether its backends are only asked for leave.
+    /// True if its backends only authorize requests.
     pub fn is_authorizer(&self) -> bool {
         matches!(self.upstream.protocol, Protocol::Fastcgi { role: FastcgiRole::Authorizer })
     }
@@ -110,7 +109,7 @@ pub enum Takes {
     Suffix(Arc<[Arc<str>]>),
 }
 
-/// What a backend is told.
+/// How requests are changed for a backend.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRules {
     /// The document root that CGI-like backends are told of, where it is not ours (`docroot`).
@@ -130,8 +129,7 @@ pub struct RequestRules {
     pub connect: bool,
     /// Whether a request's trailers are passed on (`trailers`).
     pub trailers: bool,
-    /// Whether the end of what a client sends is told to the backend as the end of the connection's
-    /// one direction (`tcp-fin-propagate`).
+    /// True if a client's half-close is propagated to the backend (`tcp-fin-propagate`).
     pub fin_propagate: bool,
     /// Which elements `Forwarded` is given, and whether `X-Forwarded-*` go with it.
     pub forwarded: ForwardedRules,
@@ -140,7 +138,7 @@ pub struct RequestRules {
     pub fix_root_scriptname: bool,
     /// `SCRIPT_FILENAME` is made the way of broken back ends (`broken-scriptfilename`).
     pub broken_scriptfilename: bool,
-    /// Whether a client may ask for an upgrade (`upgrade`).
+    /// True if a client may request an upgrade (`upgrade`).
     pub upgrade: bool,
     /// `proxy-core.rewrite-request`, in the order written.
     pub rewrite: Arc<[RewriteRule]>,
@@ -173,7 +171,7 @@ impl Default for ForwardedRules {
     }
 }
 
-/// What is believed of a backend's answer.
+/// How a backend's response is treated.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseRules {
     /// Directories beneath which a backend may name files to send (`allow-x-sendfile` with
@@ -194,7 +192,7 @@ pub struct ResponseRules {
     pub map_urlpath_hosts: Arc<[Arc<str>]>,
     /// Hosts to which it does not apply (`map-urlpath-resp-host-exclude`).
     pub map_urlpath_hosts_not: Arc<[Arc<str>]>,
-    /// Whether error pages of ours stand in for the backend's (`server.error-intercept`).
+    /// True if lighty's error pages replace the backend's (`server.error-intercept`).
     pub intercept_errors: bool,
     /// How the answer's body is passed on (`server.stream-response-body`).
     pub stream: StreamBody,
@@ -218,7 +216,7 @@ pub enum Piece {
 }
 
 impl RewriteRule {
-    /// What a value becomes, if the pattern matches.
+    /// The new value, if the pattern matches.
     fn apply(&self, value: &[u8]) -> Result<Option<Vec<u8>>, Undecided> {
         let Some(groups) = self.pattern.groups(value)? else { return Ok(None) };
         let mut rewritten = Vec::new();
@@ -231,10 +229,10 @@ impl RewriteRule {
         Ok(Some(rewritten))
     }
 
-    /// What the first rule that matches makes of a value.
+    /// The value after the first matching rule.
     ///
     /// # Errors
-    /// Whether a pattern matches could not be found out.
+    /// A pattern ran into its limit.
     pub fn first<'r>(
         rules: impl IntoIterator<Item = &'r RewriteRule>,
         value: &[u8],

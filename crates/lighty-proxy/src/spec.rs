@@ -1,15 +1,15 @@
-//! What the configuration asks of an upstream, typed and complete.
+//! The configuration of an upstream, typed and complete.
 //!
-//! Two spellings (`proxy-core.*` of 1.5 and `*.server` of 1.4) come to the same thing here. Equal
-//! specs are one upstream at run time, whichever conditions they were written in.
+//! Both spellings (`proxy-core.*` of 1.5 and `*.server` of 1.4) end up here. Equal specs share one
+//! upstream at run time, whichever conditions they were written in.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Backends that answer for one another, and how they are used.
+/// A group of interchangeable backends, and how they are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamSpec {
-    /// What the log calls it: the directive and its key, for example `fastcgi.server ".php"`.
+    /// Its name in the log: the directive and its key, for example `fastcgi.server ".php"`.
     pub name: Arc<str>,
     pub protocol: Protocol,
     pub balancer: BalancerKind,
@@ -26,7 +26,7 @@ pub struct UpstreamSpec {
     pub proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// What is spoken with a backend.
+/// The protocol of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/1.1, or 1.0 where the backend is old.
@@ -57,7 +57,7 @@ impl Protocol {
     }
 }
 
-/// What a FastCGI application is asked to be (FastCGI 1.0, section 6).
+/// The role of a FastCGI application (FastCGI 1.0, section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastcgiRole {
     #[default]
@@ -82,7 +82,7 @@ pub enum BalancerKind {
     LeastTime,
     /// The better of two random choices.
     TwoChoices,
-    /// The backend that a cookie names; the fallback chooses for who has none.
+    /// The backend that a cookie names; the fallback chooses for clients without one.
     Sticky { cookie: Arc<str>, fallback: Box<BalancerKind> },
     /// Consistent hash in which no backend gets more than `load_percent` of the mean load.
     BoundedHash { key: HashKey, load_percent: u32 },
@@ -109,7 +109,7 @@ pub struct BackendSpec {
     /// Share of requests beside the others', 1 to 1000; 0 drains it: no new request, those under
     /// way end.
     pub weight: u32,
-    /// Requests under way at most; `None`: the pool's size.
+    /// Maximum concurrent requests; `None`: the pool's size.
     pub max_connections: Option<u32>,
     /// Used only while no other is up.
     pub backup: bool,
@@ -136,14 +136,14 @@ pub enum BackendAddress {
     Srv(Arc<str>),
 }
 
-/// A backend process of our own.
+/// A backend process spawned by the server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpawnSpec {
     /// Program and arguments.
     pub command: Vec<Arc<str>>,
     /// Variables to set.
     pub environment: Vec<(Arc<str>, Arc<str>)>,
-    /// Names of our own variables to pass on; `None`: all of them.
+    /// Names of the server's own variables to pass on; `None`: all of them.
     pub copy_environment: Option<Vec<Arc<str>>>,
     pub min_procs: u32,
     pub max_procs: u32,
@@ -176,7 +176,7 @@ impl Default for PoolSpec {
     }
 }
 
-/// Requests that wait because every pool is full.
+/// The backlog.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BacklogSpec {
     /// Requests at most (`proxy-core.max-backlog-size`); one more is answered 503 at once.

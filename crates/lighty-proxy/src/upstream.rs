@@ -1,4 +1,4 @@
-//! An upstream at run time: addresses, the choice among them, the backlog. Shared by all workers.
+//! An upstream at run time: its addresses, balancer and backlog. Shared by all workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,47 +13,47 @@ use crate::health::passive::{Change, State};
 use crate::names::NamedAddress;
 use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
-/// Backends that answer for one another.
+/// A group of interchangeable backends.
 pub struct Upstream {
     pub spec: Arc<UpstreamSpec>,
-    /// Its number among the process's upstreams, for statistics.
+    /// Index among the process's upstreams, for statistics.
     pub index: usize,
-    /// What statistics call it: its name, and the conditions that it is configured in.
+    /// Its name in statistics: the upstream's name and the conditions around it.
     pub label: Arc<str>,
     pub backlog: Backlog,
-    /// Tells every worker to let an idle connection go, because a request of another one waits.
+    /// Tells every worker to close an idle connection, because a request of another worker waits.
     pub reclaim: Notify,
     pub requests: AtomicU64,
-    /// Whether any backend is a program that the server starts: one of its processes may serve one
-    /// connection at a time, and would be held by one that rests.
+    /// True if the server spawns any of its backends. Such a process may serve one connection at a
+    /// time, and an idle connection would block it.
     pub is_spawned: bool,
-    /// Whether the first look-up of its names is under way, and there is no address yet.
+    /// True while the first DNS look-up runs and no address is known yet.
     unsettled: AtomicBool,
     settled: Notify,
-    /// A backend refused: its name may stand for another address by now.
+    /// Signals that a backend refused a connection: its name may resolve to another address by now.
     refresh: Notify,
     balancer: Box<dyn Balancer>,
     addresses: RwLock<Arc<[Arc<Address>]>>,
 }
 
-/// What looking for an address came to.
+/// The outcome of choosing an address.
 pub enum Pick {
     Take(Arc<Address>),
-    /// Every address that is up has as many connections as it may.
+    /// Every address that is up has reached its connection limit.
     Full,
-    /// None is up; one that was up a moment ago may be back within milliseconds.
+    /// None is up, but one that was up a moment ago may be back within milliseconds.
     Held,
     /// None is up.
     Down,
 }
 
-/// What a request brings to the choice.
+/// The parameters of the choice.
 pub struct Wanted<'a> {
     pub key: Key<'a>,
     pub now_ms: u64,
-    /// Addresses that failed this request already.
+    /// Addresses that have already failed this request.
     pub tried: &'a [AddressId],
-    /// The one backend that may be chosen, where one is asked for by its name.
+    /// Restricts the choice to the backend of this name.
     pub only: Option<&'a str>,
 }
 
@@ -66,7 +66,7 @@ impl Wanted<'_> {
 }
 
 impl Upstream {
-    /// An upstream whose literal addresses are in use at once; names are filled in later.
+    /// Creates an upstream. Literal addresses are usable at once; names are resolved later.
     pub fn new(spec: Arc<UpstreamSpec>, index: usize, permit: &str) -> Self {
         let label = match permit {
             "" => Arc::clone(&spec.name),
@@ -91,31 +91,31 @@ impl Upstream {
         upstream
     }
 
-    /// Whether somebody must look after it besides its requests: names, checks, processes.
+    /// True if the upstream needs background tasks: name look-ups, health checks, processes.
     pub fn needs_care(&self) -> bool {
         let is_alive = |b: &BackendSpec| b.spawn.is_some() || is_named(b);
         self.spec.health.check.is_some() || self.spec.backends.iter().any(is_alive)
     }
 
-    /// Requests wait until [`settle`](Self::settle): the look-up of its names has begun.
+    /// Makes requests wait until [`settle`](Self::settle): the look-up of the names has begun.
     pub(crate) fn await_names(&self) {
         let wait = self.addresses().is_empty() && self.spec.backends.iter().any(is_named);
         self.unsettled.store(wait, Ordering::Release);
     }
 
-    /// Requests wait no longer for addresses.
+    /// Ends the wait for addresses.
     pub(crate) fn settle(&self) {
         if self.unsettled.swap(false, Ordering::AcqRel) {
             self.settled.notify_waiters();
         }
     }
 
-    /// Whether the first answer to its names is still to come.
+    /// True while the first DNS response is outstanding.
     pub fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Waits for the first answer to its names.
+    /// Waits for the first DNS response.
     pub async fn settled(&self) {
         let settled = self.settled.notified();
         tokio::pin!(settled);
@@ -125,17 +125,17 @@ impl Upstream {
         }
     }
 
-    /// Waits until a backend refused, so that names are better looked up again.
+    /// Waits until a refused connection suggests another look-up.
     pub(crate) async fn wants_refresh(&self) {
         self.refresh.notified().await;
     }
 
-    /// The addresses there are now.
+    /// The current addresses.
     pub fn addresses(&self) -> Arc<[Arc<Address>]> {
         Arc::clone(&self.addresses.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a new list. What is known of addresses that stay, stays.
+    /// Replaces the list of addresses. Addresses that stay keep their state.
     pub fn set_addresses(&self, specs: Vec<AddressSpec>) {
         let before = self.addresses();
         let kept = |spec: AddressSpec| {
@@ -147,8 +147,8 @@ impl Upstream {
         self.backlog.call_all();
     }
 
-    /// Chooses an address that is up and has room; `has_idle` tells where the caller has a
-    /// connection already. `scratch` saves an allocation.
+    /// Chooses an address that is up and has room; `has_idle` tells where the caller has an idle
+    /// connection. `scratch` saves an allocation.
     pub fn pick(
         &self,
         wanted: &Wanted<'_>,
@@ -196,15 +196,15 @@ impl Upstream {
         addresses.get(chosen.permit as usize).cloned()
     }
 
-    /// While every address is down that was up a moment ago: one to try before its time, so that a
-    /// backend that restarts is found within milliseconds.
+    /// While every address is down, returns a held one to try before its time, so that a restarted
+    /// backend is found within milliseconds.
     pub fn pick_held(&self, now_ms: u64) -> Option<Arc<Address>> {
         let addresses = self.addresses();
         let mut held = addresses.iter().filter(|a| a.health.held_until(now_ms).is_some());
         held.find(|address| address.health.begin_held(now_ms)).cloned()
     }
 
-    /// Whether no address is up or held that was not tried yet.
+    /// True if no address is up or held, `tried` ones aside.
     pub fn is_down(&self, now_ms: u64, tried: &[AddressId]) -> bool {
         self.addresses().iter().all(|address| {
             let health = &address.health;
@@ -215,8 +215,8 @@ impl Upstream {
         })
     }
 
-    /// An address answered a request that began there at `began_ms`. What that changed is worth a
-    /// line in the log.
+    /// Records that an address answered a request that began at `began_ms`. The caller logs the
+    /// change.
     pub fn succeeded(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
         let change = address.health.record_success(began_ms, now_ms);
         if change == Change::CameBack {
@@ -225,7 +225,7 @@ impl Upstream {
         change
     }
 
-    /// An address refused, or failed in a way that is its own fault.
+    /// Records that an address refused, or failed by its own fault.
     pub fn failed(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
         address.failed.fetch_add(1, Ordering::Relaxed);
         let change = address.health.record_failure(began_ms, now_ms);
@@ -236,7 +236,7 @@ impl Upstream {
     }
 }
 
-/// What was seen of the addresses that cannot be chosen.
+/// Why addresses were skipped.
 #[derive(Default)]
 struct Seen {
     full: bool,
@@ -277,7 +277,7 @@ impl Seen {
     }
 }
 
-/// The address of a backend that is not a name.
+/// The address of a backend that is not a DNS name.
 fn literal(backend: &BackendSpec, upstream: &UpstreamSpec) -> Option<AddressSpec> {
     let target = match &backend.address {
         BackendAddress::Inet(address) => Target::Tcp(*address),
@@ -291,7 +291,7 @@ fn is_named(backend: &BackendSpec) -> bool {
     matches!(backend.address, BackendAddress::Name { .. } | BackendAddress::Srv(_))
 }
 
-/// The address of a backend that is a name, or one of many.
+/// One address of a backend that is a DNS name.
 pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressSpec {
     let size_max = upstream.pool.size_max;
     let backend = upstream.backends.get(named.backend);
@@ -307,7 +307,7 @@ pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressS
     }
 }
 
-/// What an address of a backend is like.
+/// The spec of one address of a backend.
 pub(crate) fn address_spec(
     backend: &BackendSpec,
     upstream: &UpstreamSpec,

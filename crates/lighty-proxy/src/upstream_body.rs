@@ -1,4 +1,4 @@
-//! The body of a backend's answer, as it comes.
+//! The body of a backend's response, streamed as it arrives.
 
 use std::future::Future;
 use std::io;
@@ -20,39 +20,38 @@ use crate::session::{Event, SessionFault, Step};
 use crate::spec::UpstreamSpec;
 use crate::upstream_call::{Link, Trouble, UpstreamCall};
 
-/// Bytes after which other connections get their turn, when both sides are fast.
+/// After this many bytes a fast transfer yields to other connections.
 const TURN_BYTES: usize = 256 * 1024;
 
-/// Bytes of a body that nobody wants which are read for the sake of the connection.
+/// Maximum bytes of an unwanted body that are read to keep the connection reusable.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a buffer where the worker's pool has none left.
+/// Buffer size in bytes when the worker's pool is empty.
 const SPARE_BYTES: usize = 4 * 1024;
 
-/// A body on its way from a backend to a client. What is left of the request's body goes the other
-/// way meanwhile.
+/// A response body on its way from a backend to a client. The rest of the request body goes the
+/// other way meanwhile.
 pub(crate) struct UpstreamBody {
-    /// `None` once the answer is over.
+    /// `None` once the response is complete.
     transfer: Option<Transfer>,
     local: Rc<Local>,
     spec: std::sync::Arc<UpstreamSpec>,
     link: Link,
     length: Option<u64>,
-    /// Body that was decoded already and comes first.
+    /// Decoded body bytes, sent first.
     early: Bytes,
     input: Bytes,
     turn_bytes: usize,
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
     trailers: Option<Fields>,
-    /// What was found wrong, and is not said yet.
+    /// A fault that was found and is not reported yet.
     found: Option<SessionFault>,
     fault: Option<SessionFault>,
-    /// Why the rest of the request's body does not come: what an answer breaks for that breaks
-    /// behind it.
+    /// Why the rest of the request body failed; reported in place of the truncation that it causes.
     body_fault: Option<BodyFault>,
 }
 
-/// What is needed while the answer is under way.
+/// A call in progress, with its connection and the rest of the request body.
 pub(crate) struct Transfer {
     pub call: Box<UpstreamCall>,
     pub connection: Connection,
@@ -60,15 +59,15 @@ pub(crate) struct Transfer {
 }
 
 impl UpstreamBody {
-    /// The body behind the head that the call brought.
+    /// The body that follows the head of the call.
     pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, link: Link) -> Self {
-        // The limit for the head, and its patience, end with the head.
+        // The head's timeout ends here.
         transfer.call.moved();
         transfer.call.in_body = true;
         let early = transfer.call.session.take_early_body();
         let spec = std::sync::Arc::clone(&transfer.connection.permit.upstream.spec);
         let input = transfer.call.take_pending();
-        // What was waited for is here; from now on it is the body.
+        // From here on the timeout is the body's.
         transfer.call.moved();
         Self {
             length: transfer.call.answer.length,
@@ -87,14 +86,15 @@ impl UpstreamBody {
         }
     }
 
-    /// The whole body, if it came with its head and is this small.
+    /// The whole body, if it arrived with its head and has at most `most` bytes.
     pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
         while self.early.len() <= most {
             let transfer = self.transfer.as_mut()?;
             let step = match transfer.call.session.read_body(&self.input) {
                 Ok(step) => step,
                 Err(fault) => {
-                    // Said behind what came before it; the session cannot be asked twice.
+                    // Report the fault after the bytes before it; the session cannot be called
+                    // again.
                     self.found = Some(fault);
                     return None;
                 }
@@ -108,7 +108,7 @@ impl UpstreamBody {
             match step.event {
                 Event::Done => {
                     self.conclude();
-                    // Trailers need chunks.
+                    // Trailers require a chunked response.
                     let plain = self.trailers.is_none();
                     return plain.then(|| std::mem::take(&mut self.early));
                 }
@@ -119,8 +119,8 @@ impl UpstreamBody {
         None
     }
 
-    /// Takes what a step through the input found, and what it dealt with. Where that is one thing
-    /// and all there is, the buffer goes with it.
+    /// Consumes a step's input and returns its data. If the data is all of the input, the buffer
+    /// moves without a copy.
     fn take_step(&mut self, step: &Step) -> Bytes {
         let Event::Data(range) = &step.event else {
             drop(self.input.split_to(step.consumed));
@@ -134,15 +134,15 @@ impl UpstreamBody {
         piece
     }
 
-    /// Reads the body and drops it, so that the connection can be used again. One that is longer
-    /// than this, or while the request is still being sent, ends with its connection.
+    /// Reads and drops the body so that the connection can be reused. If the body is too long, or
+    /// the request is still being sent, the connection is closed instead.
     pub(crate) fn discard(mut self) {
         self.link = None;
         if self.take_whole(DROPPED_BYTES_MAX).is_some() {
             return;
         }
         let is_sent = self.transfer.as_ref().is_some_and(|transfer| {
-            // What is left of the request's body belongs to a client that goes on without us.
+            // The rest of the request body belongs to a client that is no longer attached.
             transfer.upload.is_over() && !transfer.call.is_sending()
         });
         if is_sent && self.length.is_none_or(|length| length <= DROPPED_BYTES_MAX as u64) {
@@ -160,7 +160,8 @@ impl UpstreamBody {
         }
     }
 
-    /// The answer is complete: the connection goes to the pool if it can carry another.
+    /// Ends the transfer after a complete response: the connection goes to the pool if it is
+    /// reusable.
     fn conclude(&mut self) {
         let Some(transfer) = self.transfer.take() else { return };
         let Transfer { mut call, connection, upload } = transfer;
@@ -168,7 +169,8 @@ impl UpstreamBody {
         self.trailers = call.session.trailers().cloned();
         let is_sent = upload.is_over() && call.has_sent_all();
         let is_sound = call.session.is_reusable() && is_sent;
-        // Bytes behind an answer were asked for by nobody: whoever came next would be given them.
+        // Bytes after a response are unsolicited: the next request would take them for its
+        // response.
         if is_sound && self.input.is_empty() {
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
@@ -177,7 +179,7 @@ impl UpstreamBody {
 
     fn broke(&mut self, fault: SessionFault) -> io::Error {
         let mut fault = match self.body_fault {
-            // The backend cannot be blamed for what it was not told.
+            // Do not blame the backend for a request that it did not get completely.
             Some(cause) if fault.fault == Fault::BackendCut => of_body(cause),
             _ => fault,
         };
@@ -193,7 +195,7 @@ impl UpstreamBody {
         error
     }
 
-    /// What the input holds, as far as the next piece.
+    /// Decodes the next piece of the buffered input.
     fn next_of_input(&mut self) -> Result<Option<Next>, SessionFault> {
         if !self.early.is_empty() {
             return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
@@ -223,7 +225,7 @@ impl UpstreamBody {
         let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
         let Transfer { call, connection, upload } = transfer;
         let stream = &connection.stream;
-        // A client that fails to send the rest of its body gets its answer all the same.
+        // A client that fails to send the rest of its body still gets the response.
         let pushed = call.push(stream, upload, &self.link, cx);
         let moved = pushed.unwrap_or_else(|fault| {
             self.body_fault.get_or_insert(fault);
@@ -252,7 +254,7 @@ impl UpstreamBody {
         };
         match read {
             Ok((0, _)) if call.session.ends_with_close() => {
-                // A connection that is over is not given back.
+                // A closed connection does not go to the pool.
                 self.transfer = None;
                 Poll::Ready(Ok(()))
             }
@@ -267,7 +269,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Lets other connections have their turn when this one never has to wait.
+    /// Yields to other connections when this transfer never has to wait.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn_bytes >= TURN_BYTES {
             self.turn_bytes = 0;
@@ -290,7 +292,7 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
     SessionFault { fault: Fault::BackendCut, words: words.into() }
 }
 
-/// What became of an answer whose request's body ended early.
+/// The fault of a response whose request body ended early.
 fn of_body(cause: BodyFault) -> SessionFault {
     let words = match cause {
         BodyFault::Malformed(words) => words,

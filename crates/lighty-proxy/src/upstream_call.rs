@@ -1,9 +1,8 @@
-//! A call carries one request to a backend and brings the answer's head back; the body it hands
-//! to [`crate::upstream_body`].
+//! An upstream call sends one request to a backend and reads the response head;
+//! [`crate::upstream_body`] reads the body.
 //!
-//! Writing the request, its body included, and reading the answer go on side by side: a backend
-//! may answer before it has heard everything (RFC 9112 section 9.5), and what it says then is
-//! passed on at once.
+//! The call writes the request and its body while it reads the response: a backend may respond
+//! before it has read everything (RFC 9112 section 9.5), and its response is passed on at once.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,46 +20,47 @@ use crate::session::{self, Answer, Event, Session, SessionFault};
 use crate::spec::{Protocol, TimeoutSpec};
 use crate::upstream_request::RewrittenHead;
 
-/// Bytes of an inbox at first: a usual answer's head, and a small answer whole.
+/// Initial inbox size in bytes: fits a usual response head, and a small response whole.
 const INBOX_BYTES: usize = 8 * 1024;
 
-/// Bytes of an inbox at most: a head may be 64 KiB, and a record of FastCGI as long around it.
+/// Maximum inbox size in bytes: a head may be 64 KiB, and the FastCGI record around it as long.
 const INBOX_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes to be written above which no more of a body is taken in.
+/// Backpressure limit: above this many unsent bytes no more of the body is read.
 const OUTBOX_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a request after which other connections get their turn.
+/// After this many bytes the call yields to other connections.
 const TURN_BYTES: usize = 256 * 1024;
 
-/// Capacity in bytes above which a buffer is not kept.
+/// Buffers above this capacity in bytes are not kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Interim answers to one request at most: a backend that sends nothing else keeps its client, and
-/// with it the worker, busy for ever.
+/// Maximum interim responses per request: a backend that sends nothing else would keep its client
+/// and the worker busy forever.
 const INTERIM_MAX: u32 = 100;
 
-/// Milliseconds without an answer after which it is asked whether the client still waits.
+/// After this many milliseconds without a response the client is checked for a disconnect.
 const PATIENCE_MS: u64 = 200;
 
-/// How long the reset is waited for that proves that a request met a closed connection: a way to
-/// the backend and back.
+/// How long to wait for the reset that proves that a request met a closed connection: one round
+/// trip to the backend.
 const RESET_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Carries one request at a time. Reusable.
+/// State of one request on its connection. Reusable.
 pub(crate) struct UpstreamCall {
     pub session: Box<dyn Session>,
     pub answer: Answer,
     pub words: RewrittenHead,
-    /// What this backend says for the error log, if it says anything, and how much of it is wanted.
+    /// Collects the backend's output for the error log, if there is any, and how much of it is
+    /// wanted.
     pub errors: Option<Box<ErrorOutput>>,
     pub error_kbytes_max: u64,
     out: Vec<u8>,
     sent: usize,
-    /// Bytes of the request that went out, whether or not they still stand in `out`.
+    /// Bytes of the request written so far, whether or not they are still in `out`.
     written: u64,
     ending: Ending,
-    /// Interim answers of this request so far.
+    /// Interim responses to this request so far.
     interim: u32,
     inbox: Vec<u8>,
     start: usize,
@@ -68,18 +68,18 @@ pub(crate) struct UpstreamCall {
     alarm: Alarm,
     waits: Waits,
     limit: Limit,
-    /// The backend takes no more of the request; its answer may be there all the same.
+    /// The backend accepts no more of the request; its response may still arrive.
     pub deaf: bool,
-    /// The answer's head was brought: its body is on its way.
+    /// The response head is complete and its body follows.
     pub in_body: bool,
-    /// The client has closed its sending half, which is all there is to hear of it.
+    /// The client has shut down its sending side; nothing more can be learned from it.
     only_listens: bool,
 }
 
-/// What the time limit in force is for.
+/// What the current timeout is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// For the client, whose limits are not ours.
+    /// For the client, whose timeouts apply elsewhere.
     Client,
     Write,
     Read,
@@ -89,37 +89,37 @@ enum Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     None,
-    /// By the end of the stream.
+    /// By end of stream.
     Told,
-    /// By a reset, which a call has heard of; later ones only hear of an end.
+    /// By a reset. One call reports it; later calls only see end of stream.
     Reset,
 }
 
-/// When what happens.
+/// The current timeout.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
-    /// Milliseconds of the limit in force, at least [`PATIENCE_MS`] unless it is the last stretch.
+    /// Length in milliseconds, at least [`PATIENCE_MS`] unless `is_last`.
     whole_ms: u64,
-    /// The alarm is set to its end.
+    /// The alarm is set to the end of the timeout.
     is_last: bool,
 }
 
-/// Why a request did not get an answer.
+/// Why a request got no response.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// The backend's fault. Nothing of an answer was received if `silent`.
+    /// The backend's fault. `silent` if nothing of a response was received.
     Backend { fault: SessionFault, silent: bool },
-    /// The client's body cannot be read to its end.
+    /// The request body could not be read completely.
     Body(BodyFault),
     /// The client is gone.
     Gone(Fault),
 }
 
-/// Where a request's client is reached.
+/// Link to the request's client.
 pub(crate) type Link = Option<Rc<RefCell<dyn ClientLink>>>;
 
 impl UpstreamCall {
-    /// A call for a protocol.
+    /// Creates a call for a protocol.
     pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
         Self {
             session: session::create(protocol),
@@ -144,7 +144,7 @@ impl UpstreamCall {
         }
     }
 
-    /// Ready for another request on another connection. What an unusual one needed is not kept.
+    /// Resets the call for another request on another connection. Oversized buffers are freed.
     pub(crate) fn clear(&mut self) {
         self.session.clear();
         self.answer.clear();
@@ -170,50 +170,49 @@ impl UpstreamCall {
         self.alarm.rest();
     }
 
-    /// Where the session writes the request to.
+    /// The session, the rewritten head, and the buffer that the session writes the request to.
     pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
         (&mut *self.session, &self.words, &mut self.out)
     }
 
-    /// Whether any byte of the request went out.
+    /// True if any byte of the request was written.
     pub(crate) fn has_sent(&self) -> bool {
         self.written > 0
     }
 
-    /// Whether it is certain that the backend has read nothing of the request, although bytes of
-    /// it went out: it had ended the connection before.
+    /// True if the backend has certainly read nothing of the request, although bytes were written:
+    /// it had closed the connection before.
     pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
         self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
     }
 
-    /// Whether everything that was to be sent went out: only then can the connection carry another
-    /// request.
+    /// True if everything was sent; only then is the connection reusable.
     pub(crate) fn has_sent_all(&self) -> bool {
         !self.deaf && self.sent == self.out.len()
     }
 
-    /// Whether bytes of the request wait for the backend to take them.
+    /// True if bytes of the request wait to be written.
     pub(crate) fn is_sending(&self) -> bool {
         self.sent < self.out.len()
     }
 
-    /// What was read and is not used yet.
+    /// Bytes that were read and not yet parsed.
     pub(crate) fn pending(&self) -> &[u8] {
         &self.inbox[self.start..self.end]
     }
 
-    /// Takes what was read and is not used yet.
+    /// Takes the bytes that were read and not yet parsed.
     pub(crate) fn take_pending(&mut self) -> Bytes {
         let pending = Bytes::copy_from_slice(self.pending());
         (self.start, self.end) = (0, 0);
         pending
     }
 
-    /// Sends what is to be sent, of the request's body too, as far as it goes now. `true`: some
-    /// bytes moved.
+    /// Writes as much of the request and its body as possible without waiting. `true`: some bytes
+    /// were written.
     ///
     /// # Errors
-    /// The client's body cannot be read. A backend that takes no more only becomes
+    /// The request body cannot be read. A backend that accepts no more only becomes
     /// [`deaf`](Self::deaf).
     pub(crate) fn push(
         &mut self,
@@ -233,11 +232,12 @@ impl UpstreamCall {
                         if moved < TURN_BYTES {
                             continue;
                         }
-                        // A client and a backend that are both fast would keep everybody waiting.
+                        // Yield: a fast client and a fast backend would starve the other
+                        // connections.
                         cx.waker().wake_by_ref();
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        // The client is not to blame while the backend takes nothing.
+                        // No client timeout while the backend accepts nothing.
                         link_rests(link);
                         if stream.poll_writable(cx).is_ready() {
                             continue;
@@ -252,7 +252,7 @@ impl UpstreamCall {
             }
             if !self.reply() && (upload.is_over() || !self.take_in(upload, cx)?) {
                 if !upload.is_over() && self.session.takes() == 0 {
-                    // Nor while the backend asks for nothing.
+                    // Nor while the backend requests none of the body.
                     link_rests(link);
                 }
                 break;
@@ -261,20 +261,20 @@ impl UpstreamCall {
         Ok(moved > 0)
     }
 
-    /// Answers what the backend asked; `false` if it asked nothing.
+    /// Writes the session's pending protocol reply; `false` if there is none.
     fn reply(&mut self) -> bool {
         self.start_over();
         self.session.reply(&mut self.out);
         !self.out.is_empty()
     }
 
-    /// All that was to be sent is sent.
+    /// Resets the output buffer after everything was written.
     fn start_over(&mut self) {
         self.out.clear();
         self.sent = 0;
     }
 
-    /// Frames more of the body; `false` when there is none now.
+    /// Frames more of the body; `false` if none is available now.
     fn take_in(
         &mut self,
         upload: &mut ReplayableBody,
@@ -300,7 +300,7 @@ impl UpstreamCall {
         }
     }
 
-    /// Brings the next head: an interim one, or that of the answer.
+    /// Reads the next head, interim or final.
     pub(crate) fn poll_head(
         &mut self,
         stream: &Stream,
@@ -319,7 +319,8 @@ impl UpstreamCall {
                     return Poll::Ready(Ok(Event::Interim));
                 }
                 Poll::Ready(Event::Said) => {
-                    // It may never stop, and then there is no time at which it is silent.
+                    // An endless stream of error output never lets the read timeout expire, so
+                    // check the client here.
                     let gone = self.client_gone(link, cx);
                     return Poll::Ready(gone.map_or(Ok(Event::Said), |f| Err(Trouble::Gone(f))));
                 }
@@ -340,7 +341,7 @@ impl UpstreamCall {
         Err(Trouble::Backend { fault: SessionFault::malformed(words), silent: false })
     }
 
-    /// Reads once, or reads on in what was read.
+    /// Parses buffered input, or reads once.
     fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
         if self.start < self.end {
             let input = &self.inbox[self.start..self.end];
@@ -382,7 +383,7 @@ impl UpstreamCall {
         }
     }
 
-    /// Reading has told the end, or a call an error.
+    /// Records how the connection ended: end of stream (`None`) or an error.
     fn saw_ending(&mut self, error: Option<&io::Error>) {
         let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         match error {
@@ -405,8 +406,8 @@ impl UpstreamCall {
         grows
     }
 
-    /// Judges the time limits, now that everything waits: first a little patience, after that the
-    /// client is listened to as well.
+    /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
+    /// client.
     fn poll_limit(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Trouble> {
         loop {
             if self.limit.is_last
@@ -423,7 +424,7 @@ impl UpstreamCall {
         }
     }
 
-    /// Sets the limit for what is waited for now, where that is something new.
+    /// Starts the timeout for the current wait, if that changed.
     fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
         let waits = if self.sent < self.out.len() && !self.deaf {
             Waits::Write
@@ -445,7 +446,7 @@ impl UpstreamCall {
         );
     }
 
-    /// Begins a limit; 0 milliseconds: none.
+    /// Starts a timeout; 0 milliseconds: none.
     fn limit_to(&mut self, waits: Waits, whole_ms: u64) {
         self.waits = waits;
         let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
@@ -453,7 +454,7 @@ impl UpstreamCall {
         self.alarm.set(whole_ms.min(PATIENCE_MS));
     }
 
-    /// The same for a body that is being brought.
+    /// Checks the read timeout of the response body.
     pub(crate) fn poll_body_limit(
         &mut self,
         link: &Link,
@@ -467,13 +468,13 @@ impl UpstreamCall {
         self.poll_limit(link, cx)
     }
 
-    /// Bytes of the body came: the limit begins anew.
+    /// Bytes of the body arrived: the timeout starts over.
     pub(crate) fn moved(&mut self) {
         self.waits = Waits::Client;
     }
 
-    /// Whether the client has left. Once an answer flows, writing it tells who only listens from
-    /// who has left, so that listening has no limit then.
+    /// The fault, if the client has gone. Once a response is being sent, a failing write reveals
+    /// that, so a half-closed client then has no time limit.
     fn client_gone(&mut self, link: &Link, cx: &mut Context<'_>) -> Option<Fault> {
         if self.only_listens {
             return None;

@@ -1,12 +1,11 @@
-//! `bounded-hash`: like `carp`, but a backend that is busier than the mean sends keys on.
+//! `bounded-hash`: like `carp`, but a backend above the mean load passes keys on.
 
 use super::hash::{client_hash, url_hash};
 use super::rendezvous::winner;
 use super::{Balancer, Choice, Key};
 use crate::spec::HashKey;
 
-/// Per cent of the mean load that an address gets at most, at least: with 100 the last one to have
-/// room would get every key.
+/// Lower bound of `load_percent`: at 100 the last address with room would get every key.
 const LOAD_PERCENT_MIN: u32 = 101;
 
 /// Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), on draws in

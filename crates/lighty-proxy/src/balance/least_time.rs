@@ -1,15 +1,15 @@
-//! `least-time`: whoever is likely to answer first.
+//! `least-time`: the address expected to respond first.
 
 use super::turns::Turns;
 use super::{Balancer, Choice, Key, less_loaded};
 
-/// One request in this many goes to whoever's turn it is: an address that was slow once would
-/// never be asked again, and never be seen to be fast.
+/// One request in this many goes to the next address in turn: otherwise an address that was slow
+/// once would never be tried again.
 const EXPLORE_ONE_IN: u64 = 128;
 
 /// Mean time to first byte, times the queue that the request would stand in, for the weight.
 ///
-/// An address of which nothing is known is tried first, but by one request at a time.
+/// An address without samples is tried first, but by one request at a time.
 #[derive(Debug, Default)]
 pub(super) struct LeastTime {
     unknown: Turns,
@@ -26,7 +26,7 @@ impl Balancer for LeastTime {
     }
 }
 
-/// The least expected time among those that are known.
+/// The least expected time among addresses with samples.
 fn quickest(choices: &[Choice]) -> Option<usize> {
     let known = choices.iter().enumerate().filter(|(_, c)| c.first_byte_us > 0);
     let best = known.reduce(|a, b| if is_quicker(b.1, a.1) { b } else { a });
@@ -38,7 +38,7 @@ fn is_quicker(a: &Choice, b: &Choice) -> bool {
     wait(a) * u128::from(b.weight.max(1)) < wait(b) * u128::from(a.weight.max(1))
 }
 
-/// The shortest queue: where nothing is known of anybody and all were asked.
+/// The shortest queue, if no address has samples yet and all are in use.
 fn shortest(choices: &[Choice]) -> usize {
     let all = choices.iter().enumerate();
     let best =

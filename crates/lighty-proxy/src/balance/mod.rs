@@ -1,8 +1,7 @@
-//! Balancers: which of the addresses that can take a request gets it.
+//! Balancers: each chooses one of the addresses that can take a request.
 //!
-//! Each is a function of what is handed to it and of little state of its own; none knows of
-//! connections, health or time. A new one is a file, a line in [`create`] and a kind in
-//! [`crate::spec::BalancerKind`].
+//! A balancer is a function of its arguments and a little state; none knows of connections, health
+//! or time. A new one is a file, a line in [`create`] and a kind in [`crate::spec::BalancerKind`].
 
 use std::net::IpAddr;
 
@@ -40,7 +39,7 @@ pub struct Choice {
     pub first_byte_us: u32,
 }
 
-/// What a balancer may look at of a request.
+/// The parts of a request that a balancer may use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Key<'a> {
     pub authority: &'a [u8],
@@ -53,7 +52,7 @@ pub struct Key<'a> {
     pub random: u64,
 }
 
-/// A way to choose. Shared by all workers: state is atomic.
+/// A load-balancing algorithm. Shared by all workers: state is atomic.
 pub(crate) trait Balancer: Send + Sync {
     /// The index in `choices` of the address to use. `choices` is not empty and is in the order
     /// written; addresses that are down, full or were tried for this request are not in it.
@@ -79,8 +78,8 @@ pub(crate) fn create(kind: &BalancerKind) -> Box<dyn Balancer> {
     }
 }
 
-/// Whether the first of two, each as requests under way and weight, bears less for its weight.
-/// Compared across, since a division would round.
+/// True if `a` has less load for its weight than `b`; each is (requests in progress, weight).
+/// Cross-multiplied, since a division would round.
 fn less_loaded(a: (u32, u32), b: (u32, u32)) -> bool {
     u64::from(a.0) * u64::from(b.1.max(1)) < u64::from(b.0) * u64::from(a.1.max(1))
 }

@@ -2,8 +2,7 @@
 
 use super::{Balancer, Choice, Key};
 
-/// The backend that the cookie names while it is up and has room; the fallback's choice for
-/// whoever has no such cookie.
+/// The backend that the cookie names while it is up and has room; otherwise the fallback's choice.
 pub(super) struct Sticky {
     pub(super) fallback: Box<dyn Balancer>,
 }
@@ -18,13 +17,13 @@ impl Balancer for Sticky {
 /// Digits of a cookie's value.
 const DIGITS: usize = 16;
 
-/// The cookie's value for an address: its name's hash in hexadecimal. It tells a client which of
-/// the backends it has and nothing of where that is.
+/// The cookie's value for an address: its name's hash in hexadecimal. It identifies the backend
+/// without revealing where it is.
 pub(crate) fn cookie_value(name_hash: u64) -> String {
     format!("{name_hash:016x}")
 }
 
-/// The hash that a cookie's value names; `None` if we did not write it.
+/// The hash in a cookie's value; `None` if it is not in our form.
 pub(crate) fn parse_cookie_value(value: &[u8]) -> Option<u64> {
     let is_ours =
         value.len() == DIGITS && value.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

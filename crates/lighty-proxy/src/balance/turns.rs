@@ -4,18 +4,18 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Choice;
 
-/// Gives turns smoothly by weight, as nginx's round robin does: whoever may take part gains its
-/// weight, the richest is chosen and pays what all gained. Over any stretch in which the same ones
-/// take part, each gets its share to within one turn per address, and never in bursts.
+/// Smooth weighted round robin, as in nginx: each participant gains its weight, the richest is
+/// chosen and pays what all gained. Over any stretch with the same participants each gets its share
+/// to within one turn per address, and never in bursts.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// By place. One lock, held for a few additions: nobody waits in it.
+    /// By index. The lock is held for a few additions only.
     credits: Mutex<Vec<Credit>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Credit {
-    /// Whose it is: a place may pass to another address when a name resolves anew.
+    /// The owner: an index may pass to another address when a name resolves anew.
     name_hash: u64,
     /// In thousandths of weight; between minus and plus the sum of all weights.
     amount: i64,

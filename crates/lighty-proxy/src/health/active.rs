@@ -1,22 +1,22 @@
-//! What becomes of the results of checks: rise and fall, and when the next one is due.
+//! Evaluates check results: rise and fall, and when the next check is due.
 
-/// What the checks say of an address, all in all.
+/// The overall result of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Too few results yet: the address is used, as if there were no check.
+    /// Too few results yet: the address is used as if there were no check.
     #[default]
     Unknown,
     Good,
     Bad,
 }
 
-/// Counts results in a row.
+/// Counts consecutive results.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     rise: u32,
     fall: u32,
     verdict: Verdict,
-    /// The newest result, and how many like it came in a row.
+    /// The latest result, and how many equal ones came in a row.
     last_good: bool,
     run: u32,
 }
@@ -28,7 +28,7 @@ impl Tally {
         Self { rise, fall, verdict: Verdict::Unknown, last_good: false, run: 0 }
     }
 
-    /// Takes in a result; `Some` when the verdict turned.
+    /// Records a result; `Some` if the verdict changed.
     pub(crate) fn record(&mut self, good: bool) -> Option<Verdict> {
         self.run = if good == self.last_good { self.run.saturating_add(1) } else { 1 };
         self.last_good = good;
@@ -41,7 +41,7 @@ impl Tally {
         })
     }
 
-    /// Requests failed where checks did not: what the checks said no longer counts.
+    /// Discards the verdict: requests failed although checks did not.
     pub(super) fn doubt(&mut self) {
         self.verdict = Verdict::Unknown;
         self.run = 0;
@@ -52,7 +52,7 @@ impl Tally {
 const JITTER_PART: u64 = 10;
 
 /// When the first check is due: anywhere in the first interval, so that many addresses, and many
-/// boxes that were started together, are not asked all at once.
+/// servers started together, are not checked all at once.
 pub(crate) fn first_due_ms(now_ms: u64, interval_ms: u64, random: u64) -> u64 {
     now_ms.saturating_add(random % interval_ms.max(1))
 }

@@ -1,7 +1,8 @@
-//! The active checks: asking an address how it is, request or no request.
+//! Active health checks.
 //!
-//! [`ask`] is one question on a connection of its own; [`keep_asking`] is an address's task: it
-//! asks until the address is gone, and feeds what it learns into the address's [`Health`].
+//! [`ask`] runs one check on a connection of its own; [`keep_asking`] is the task of an address: it
+//! checks at intervals until the address is gone, and records the results in the address's
+//! [`Health`].
 
 use std::fmt;
 use std::io;
@@ -25,30 +26,30 @@ use super::passive::{Change, Health};
 use crate::listen_queue::Standing;
 use crate::spec::{CheckKind, CheckSpec, ProxyProtocol};
 
-/// Bytes of an answer's head that are read at most: [`CheckFault::TooLong`].
+/// Maximum bytes of a response head: [`CheckFault::TooLong`].
 pub(crate) const ANSWER_BYTES_MAX: usize = 16 * 1024;
 
-/// Statuses that a FastCGI application may give.
+/// Statuses of a healthy FastCGI application.
 const STATUS_GOOD: (u16, u16) = (200, 399);
 
-/// Why a check says that an address is not well.
+/// Why a check failed.
 #[derive(Debug)]
 pub(crate) enum CheckFault {
-    /// Nothing was accepted.
+    /// The connection could not be opened.
     Connect(io::Error),
     /// The connection broke.
     Talk(io::Error),
     /// The check as a whole took longer than its `timeout`.
     Timeout { timeout_ms: u64 },
-    /// The answer ended before it said how things are.
+    /// The connection closed before a complete response.
     Closed,
-    /// The answer's head is larger than [`ANSWER_BYTES_MAX`].
+    /// The response head is larger than [`ANSWER_BYTES_MAX`].
     TooLong,
-    /// The answer is not of the protocol.
+    /// The response does not follow the protocol.
     Protocol(String),
-    /// The status is not one of those that count as good.
+    /// The status does not count as good.
     Status(u16),
-    /// The question cannot be put: the configured target or host is unfit.
+    /// The check cannot be sent: the configured target or host is invalid.
     Unfit(String),
 }
 
@@ -73,17 +74,17 @@ impl std::error::Error for CheckFault {}
 pub(crate) trait Checked {
     fn target(&self) -> &Target;
     fn health(&self) -> &Health;
-    /// The check's connection is one more that waits to be accepted.
+    /// Registers the check's connection in the listen queue.
     fn stand_in_line(&self) -> Option<Standing> {
         None
     }
-    /// A check was made. `fault` is what it found, `change` what that changed: something to log,
-    /// and on a come-back, requests that wait to be called.
+    /// Reports a check. `fault` is its result, `change` its effect: something to log and, after a
+    /// come-back, waiting requests to wake.
     fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
 }
 
-/// Asks an address at its intervals for as long as `address` gives it: `None` says that it is gone.
-/// One task for each address; all of them run on one thread.
+/// Checks an address at intervals until `address` returns `None`. There is one task per address;
+/// all run on one thread.
 pub(crate) async fn keep_asking<A: Checked>(
     address: impl Fn() -> Option<A>,
     check: &CheckSpec,
@@ -109,16 +110,16 @@ pub(crate) async fn keep_asking<A: Checked>(
     }
 }
 
-/// Enough to keep checks from marching in step; nothing secret hangs on it.
+/// Spreads the checks; needs no secrecy.
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }
 
-/// Asks once, on a new connection.
+/// Runs one check, on a new connection.
 ///
 /// # Errors
-/// Why the address is not well.
+/// Why the check failed.
 pub(crate) async fn ask(
     target: &Target,
     check: &CheckSpec,
@@ -151,7 +152,7 @@ async fn ask_patiently(
     }
 }
 
-/// The PROXY protocol's way of saying that a connection is made for nobody.
+/// A PROXY protocol header with LOCAL: the connection is made on behalf of no client.
 fn push_own_header(version: ProxyProtocol, out: &mut Vec<u8>) -> Result<(), CheckFault> {
     let version = match version {
         ProxyProtocol::V1 => proxy_protocol::Version::V1,
@@ -210,10 +211,10 @@ fn push_fastcgi(target: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
     Ok(())
 }
 
-/// One question and its answer.
+/// The connection of one check.
 struct Talk {
     stream: Stream,
-    /// What came and is not dealt with.
+    /// Bytes read and not yet parsed.
     heard: Vec<u8>,
 }
 
@@ -231,7 +232,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits for more to have been heard.
+    /// Reads more bytes.
     async fn hear(&mut self) -> Result<(), CheckFault> {
         const PIECE_BYTES: usize = 2_048;
         let before = self.heard.len();
@@ -264,7 +265,7 @@ impl Talk {
         }
     }
 
-    /// Any answer to a question for variables will do: even that the question is not known.
+    /// Any response to FCGI_GET_VALUES will do, even FCGI_UNKNOWN_TYPE.
     async fn hear_values(&mut self) -> Result<(), CheckFault> {
         let mut decoder = Decoder::new();
         loop {
@@ -287,7 +288,7 @@ impl Talk {
         }
     }
 
-    /// Adds the next piece of output.
+    /// Appends the next piece of output.
     async fn fastcgi_output(
         &mut self,
         decoder: &mut Decoder,
@@ -316,7 +317,7 @@ impl Talk {
         Ok(event)
     }
 
-    /// The next event, and how much of what was heard it took.
+    /// The next event, and the number of bytes that it consumed.
     async fn fastcgi_step(&mut self, decoder: &mut Decoder) -> Result<(Event, usize), CheckFault> {
         loop {
             let step = decoder.feed(&self.heard);

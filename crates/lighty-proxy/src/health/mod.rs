@@ -1,10 +1,9 @@
-//! Whether an address may be used.
+//! Health of an address: whether it may be used.
 //!
-//! What requests meet ([`passive`]) and what checks of our own find ([`active`]) come together in
-//! one [`passive::Health`] per address, which reads neither a clock nor a socket: times are
-//! milliseconds of one monotonic clock, handed in by whoever asks. Workers whose clocks differ by a
-//! little do no harm; none of the rules needs two workers to agree on a moment. What is asked, and
-//! when, is in [`checks`].
+//! Results of requests ([`passive`]) and of health checks ([`active`]) come together in one
+//! [`passive::Health`] per address. It reads neither a clock nor a socket: callers pass times in
+//! milliseconds of one monotonic clock. Workers' clocks may differ a little; no rule needs two
+//! workers to agree on a moment. The checks themselves are in [`checks`].
 
 pub(crate) mod active;
 pub(crate) mod checks;

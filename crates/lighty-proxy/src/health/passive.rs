@@ -1,4 +1,4 @@
-//! What is known of an address from what its requests met.
+//! Passive health: the state of an address as its requests show it.
 //!
 //! ```text
 //!        max-fails in a row              disable-time is over, a request claims the probe
@@ -7,8 +7,7 @@
 //!    └────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Active checks may put an address down and bring it back by themselves; see
-//! [`Health::record_check`].
+//! Active checks may also take an address down and bring it back; see [`Health::record_check`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::active::{Tally, Verdict};
 use crate::spec::HealthSpec;
 
-/// How long others wait for the outcome of a probe before one of them is the next.
+/// How long other requests wait for a probe's outcome before the next one probes.
 pub(crate) const PROBE_MS_MAX: u64 = 5_000;
 
-/// How often a request that is held back may try an address that is down.
+/// How often, in milliseconds, a held-back request may try an address that is down.
 pub(crate) const HOLD_PROBE_MS: u64 = 50;
 
 /// What a request may do with an address.
@@ -27,13 +26,13 @@ pub(crate) const HOLD_PROBE_MS: u64 = 50;
 pub enum State {
     /// Use it.
     Up,
-    /// Leave it alone until then, at least.
+    /// Do not use it before this time.
     Down { until_ms: u64 },
-    /// One request may try it: whoever [`Health::begin`] says yes to.
+    /// One request may try it: the one that [`Health::begin`] permits.
     Probing,
 }
 
-/// What a result changed: something to log, and on a come-back, requests that wait to be called.
+/// The effect of a result: something to log and, after a come-back, waiting requests to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Nothing,
@@ -43,13 +42,13 @@ pub enum Change {
 
 /// The health of one address; shared by all workers.
 ///
-/// Times are milliseconds of a monotonic clock. A result bears the time at which its request began
-/// at the address, so that what began before an address went down cannot bring it back, and what
-/// began before it came back cannot take it down again.
+/// Times are milliseconds of a monotonic clock. A result carries the time at which its request
+/// began, so that a request from before an address went down cannot bring it back, and one from
+/// before it came back cannot take it down again.
 #[derive(Debug)]
 pub struct Health {
     limits: Limits,
-    /// It is up, works, has its full weight: the common case, which takes no lock.
+    /// The address is up, works and has its full weight: the common case, which takes no lock.
     is_calm: AtomicBool,
     record: Mutex<Record>,
 }
@@ -66,18 +65,18 @@ struct Limits {
 #[derive(Debug)]
 struct Record {
     standing: Standing,
-    /// Whether it ever worked.
+    /// True once the address has worked.
     has_worked: bool,
     /// Failures in a row while up.
     fails: u32,
-    /// The first failure since it last worked.
+    /// When the first failure since the last success happened.
     failing_since_ms: Option<u64>,
-    /// Times in a row that it was disabled: what the doubling counts.
+    /// How often in a row it was disabled; the doubling counts this.
     disabled: u32,
-    /// When it came back, if it ever was away.
+    /// When it last came back.
     back_since_ms: Option<u64>,
     is_starting_slowly: bool,
-    /// When a held-back request last tried it.
+    /// When a held-back request last tried the address.
     held_probe_ms: u64,
     checks: Option<Tally>,
 }
@@ -100,7 +99,7 @@ enum Standing {
 }
 
 impl Health {
-    /// The health of an address that nothing is known of: it is up until it proves otherwise.
+    /// The health of a new address: it is up until it fails.
     pub fn new(spec: &HealthSpec) -> Self {
         let limits = Limits {
             disable_ms: spec.disable_ms,
@@ -123,25 +122,25 @@ impl Health {
         Self { limits, is_calm: AtomicBool::new(false), record: Mutex::new(record) }
     }
 
-    /// What a request may do with the address now. Claims nothing.
+    /// What a request may do with the address now. Claims no probe.
     pub fn state(&self, now_ms: u64) -> State {
         if self.is_calm() { State::Up } else { self.lock().state(now_ms) }
     }
 
-    /// A request is about to use the address. `false`: it must not, since the address is down or
-    /// another request is its probe.
+    /// Claims the address for a request. `false`: the address is down, or another request is
+    /// probing it.
     pub fn begin(&self, now_ms: u64) -> bool {
         self.is_calm() || self.change(|record, _| record.begin(now_ms))
     }
 
-    /// A request that is held back ([`held_until`](Self::held_until)) asks whether to try the
-    /// address before its disable time is over: one may, every [`HOLD_PROBE_MS`]. Its failure does
-    /// not prolong the disable time.
+    /// Lets a held-back request ([`held_until`](Self::held_until)) try the address before its
+    /// disable time is over: one every [`HOLD_PROBE_MS`]. A failure does not prolong the disable
+    /// time.
     pub fn begin_held(&self, now_ms: u64) -> bool {
         self.is_calm() || self.change(|record, limits| record.begin_held(limits, now_ms))
     }
 
-    /// A request that began at `began_ms` was answered.
+    /// Records a response to a request that began at `began_ms`.
     pub fn record_success(&self, began_ms: u64, now_ms: u64) -> Change {
         if self.is_calm() {
             return Change::Nothing;
@@ -149,30 +148,31 @@ impl Health {
         self.change(|record, limits| record.succeeded(limits, began_ms, now_ms))
     }
 
-    /// A request that began at `began_ms` failed in a way that speaks against the address.
+    /// Records a failure of a request that began at `began_ms` that counts against the address.
     pub fn record_failure(&self, began_ms: u64, now_ms: u64) -> Change {
         self.change(|record, limits| record.failed(limits, began_ms, now_ms))
     }
 
-    /// A request that began at `began_ms` ended without telling anything: its client went away.
+    /// Records that a request that began at `began_ms` ended without a result: its client went
+    /// away.
     pub fn record_abandoned(&self, began_ms: u64) {
         if !self.is_calm() {
             self.change(|record, _| record.abandoned(began_ms));
         }
     }
 
-    /// An active check found the address well or not; the next is due at `next_ms`.
+    /// Records the result of an active check; the next is due at `next_ms`.
     ///
-    /// `fall` bad ones in a row take it out until `rise` good ones bring it back. Where requests
-    /// failed instead, `rise` good checks let the next request try it before its disable time is
-    /// over.
+    /// `fall` failures in a row take the address down until `rise` successes bring it back. If
+    /// requests took it down instead, `rise` successes let the next request try it before its
+    /// disable time is over.
     pub fn record_check(&self, is_good: bool, now_ms: u64, next_ms: u64) -> Change {
         self.change(|record, limits| record.checked(limits, is_good, now_ms, next_ms))
     }
 
-    /// Until when a request that finds no address up is held back for this one's sake: it worked
-    /// once, and it failed so recently that it may be restarting. `None` for an address that never
-    /// worked, that works, or that has been failing for the hold time.
+    /// Until when a request that finds no address up waits for this one: it worked once, and it
+    /// failed so recently that it may be restarting. `None` for an address that never worked, that
+    /// works, or that has been failing for the hold time.
     pub fn held_until(&self, now_ms: u64) -> Option<u64> {
         if self.is_calm() {
             return None;
@@ -182,8 +182,8 @@ impl Health {
         Some(since.saturating_add(self.limits.hold_ms)).filter(|until| *until > now_ms)
     }
 
-    /// What part of its weight the address has, in thousandths: grows evenly from 0 to 1000 over
-    /// the slow-start time after it came back.
+    /// The effective part of the weight, in thousandths: grows linearly from 0 to 1000 over the
+    /// slow-start time after a come-back.
     pub fn slow_start_permille(&self, now_ms: u64) -> u32 {
         const WHOLE: u32 = 1_000;
         if self.is_calm() {
@@ -232,7 +232,7 @@ impl Record {
                 if now_ms < until_ms { State::Down { until_ms } } else { State::Probing }
             }
             Standing::CheckedOut { next_check_ms } => {
-                // A check that is overdue is no reason to try.
+                // An overdue check is no reason to try.
                 State::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
             }
         }

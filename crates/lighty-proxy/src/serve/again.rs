@@ -1,4 +1,4 @@
-//! Whether a request that got no answer is sent again, and what it is sent on in the first place.
+//! Decides whether a failed request is resent, and which pooled connections it may use at all.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use crate::checkout::Reuse;
 use crate::pool::{ConnPermit, Connection};
 use crate::upstream_call::{Trouble, UpstreamCall};
 
-/// How often a request is sent again because a backend ended its connection without an answer. A
-/// backend that restarts is waited for by dialling; one that dies of the request is to die of it no
-/// more often than this.
+/// How often a request is resent because a backend closed its connection without a response. A
+/// restarting backend is handled by reconnecting; a request that crashes the backend must not crash
+/// it more often than this.
 const REPEATS_MAX: u32 = 2;
 
 impl Serving<'_> {
-    /// Which connections that rested may carry this request.
+    /// Which pooled connections may carry this request.
     pub(super) fn reuse(&self) -> Reuse {
         if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 {
             return Reuse::None;
@@ -25,12 +25,12 @@ impl Serving<'_> {
         if self.is_robust() { Reuse::Any } else { Reuse::Recent }
     }
 
-    /// Whether it can be sent again if its connection ends under it, whatever the backend read.
+    /// True if the request can be resent when its connection closes, whatever the backend has read.
     pub(super) fn is_robust(&self) -> bool {
         self.may_repeat() && self.upload.is_sure_to_rewind()
     }
 
-    /// Whether it is certain that the backend has read nothing of the request.
+    /// True if the backend has certainly read nothing of the request.
     pub(super) async fn went_unread(
         &self,
         trouble: &Trouble,
@@ -45,7 +45,7 @@ impl Serving<'_> {
         matters && Box::pin(call.went_unread(&connection.stream)).await
     }
 
-    /// Decides between another try and giving up.
+    /// Decides between a retry and giving up.
     pub(super) fn judge(
         &mut self,
         trouble: Trouble,
@@ -88,26 +88,25 @@ impl Serving<'_> {
         }
         let text = Arc::clone(&connection.permit.address.spec.text);
         if matches!(fault.fault, Fault::HeadUnfit | Fault::PatternLimit) && self.may_keep_alive() {
-            // Not a byte of it was sent: the next request can have the connection.
+            // Nothing was sent: the connection is reusable.
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
         Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
     }
 
-    /// An address that has too much to do has failed this request, and is as healthy as before.
+    /// An overloaded address has failed this request, but its health is unchanged.
     fn note_rejected(&self, permit: &ConnPermit, began_ms: u64) {
         permit.address.failed.fetch_add(1, Ordering::Relaxed);
         permit.address.health.record_abandoned(began_ms);
     }
 
-    /// Prepares for sending a request that an address rejected to another one; `false` where each
-    /// was asked.
+    /// Prepares a retry on another address after a rejection; `false` if all were tried.
     fn try_elsewhere(&mut self, permit: &ConnPermit) -> bool {
         self.tried.push(permit.address.id);
         self.tried.len() < TRIES_MAX && self.may_go_on()
     }
 
-    /// Prepares for sending the request once more; `false` where it was sent often enough.
+    /// Prepares a resend; `false` if the limit is reached.
     fn try_again(&mut self, stale: bool, permit: &ConnPermit) -> bool {
         if stale {
             return true;
@@ -115,22 +114,22 @@ impl Serving<'_> {
         self.repeats += 1;
         self.tried.push(permit.address.id);
         if !self.may_go_on() {
-            // The others failed it before, or there are none.
+            // All others have failed it already, or there are none.
             self.tried.clear();
         }
         self.repeats <= REPEATS_MAX && self.may_go_on()
     }
 
-    /// RFC 9110 section 9.2.2: only what may be done twice is sent twice.
+    /// RFC 9110 section 9.2.2: only idempotent methods are resent.
     fn may_repeat(&self) -> bool {
         self.ex.request.method.is_some_and(Method::is_idempotent)
     }
 }
 
-/// Whether a fault of a request that began at `began_ms` makes its address suspect. A malformed
-/// answer is still an answer. An address that is slow or breaks off, but answered somebody else
-/// meanwhile, has trouble with this request and not with all: one bad URL must not take a backend
-/// from everybody. And where there is no other address, nothing is won by leaving this one alone.
+/// True if a fault of a request that began at `began_ms` counts against its address. A malformed
+/// response is still a response. If a slow address, or one that breaks off, has answered another
+/// request meanwhile, the fault lies with this request: one bad URL must not take a backend down
+/// for everyone. And with a single address, taking it down gains nothing.
 fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
     match fault {
         Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {

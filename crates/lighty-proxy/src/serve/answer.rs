@@ -1,4 +1,4 @@
-//! From the head of a backend's answer to what the client is given.
+//! Turns the head of the backend's response into the response to the client.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::upstream_body::{Transfer, UpstreamBody};
 use crate::upstream_call::UpstreamCall;
 use crate::{reply, sticky};
 
-/// Bodies up to this size that came with their head leave with it in one call.
+/// Bodies up to this size that arrived with their head are sent with it in one call.
 const WHOLE_BYTES_MAX: usize = 16 * 1024;
 
 impl Serving<'_> {
-    /// Turns what the call brought into the answer.
+    /// Builds the response from a completed call.
     pub(super) fn answer(
         &mut self,
         call: Box<UpstreamCall>,
@@ -35,7 +35,7 @@ impl Serving<'_> {
         if self.route.is_authorizer() && call.answer.status == Status::OK {
             reply::take_variables(self.ex, &call.answer.fields);
             let transfer = Transfer { call, connection, upload: ReplayableBody::none() };
-            // What comes behind the head means nothing; read, it leaves the connection usable.
+            // The body is meaningless, but reading it keeps the connection reusable.
             UpstreamBody::new(transfer, &self.local, None).discard();
             return Ok(Step::Next);
         }
@@ -69,7 +69,7 @@ impl Serving<'_> {
         Ok(Step::Answered)
     }
 
-    /// Does what the answer asks for in its own place.
+    /// Carries out an internal redirect.
     fn redirect_internally(
         &mut self,
         redirect: InternalRedirect,
@@ -80,7 +80,7 @@ impl Serving<'_> {
         let text = Arc::clone(&connection.permit.address.spec.text);
         let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
         if matches!(redirect, InternalRedirect::Rewrite(_)) && !self.route.is_authorizer() {
-            // Whoever comes next is sent what this one was.
+            // The next handler gets the same body.
             let was_sent = upload.is_over();
             self.ex.body = upload.into_body().ok_or_else(|| {
                 let words = "X-Rewrite after a body that cannot be sent again".to_owned();
@@ -94,7 +94,7 @@ impl Serving<'_> {
     }
 }
 
-/// What follows would not be what the client takes it for.
+/// The client would misread the bytes that follow.
 #[cold]
 fn another_protocol(connection: &Connection) -> Failure {
     let words = "101 to another protocol than the client asked for";

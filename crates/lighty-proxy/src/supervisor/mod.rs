@@ -1,6 +1,5 @@
-//! What happens to upstreams while no request looks: names are looked up again, addresses are
-//! checked, processes are started and kept. One thread of the process does it for all workers; it
-//! starts with the first upstream that needs it.
+//! Background tasks of upstreams: DNS look-ups, health checks, spawned processes. One thread serves
+//! all workers; it starts with the first upstream that needs it.
 //!
 //! Reading order: this file (the thread) · [`names`] · [`checks`] · [`processes`] (which programs
 //! run) · [`process`] (one of them).
@@ -26,14 +25,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::upstream::Upstream;
 use processes::Processes;
 
-/// How often an end is looked for, in milliseconds: the standard library cannot wait for a thread
-/// with a limit.
+/// Poll interval in milliseconds while stopping: the standard library cannot join a thread with a
+/// timeout.
 const END_LOOK_MS: u64 = 5;
 
-/// The thread. It is given one order for each upstream of the configuration, and one to end.
+/// The thread. It gets one order per upstream of the configuration, and one to stop.
 pub(crate) struct Supervisor {
     orders: UnboundedSender<Order>,
-    /// Why there is none, otherwise.
+    /// The thread, or why it could not start.
     thread: Result<JoinHandle<()>, String>,
 }
 
@@ -42,7 +41,7 @@ enum Order {
     Stop,
 }
 
-/// The beginning of the care for an upstream.
+/// The pending start of an upstream's background tasks.
 pub(crate) struct Care(mpsc::Receiver<Result<(), String>>);
 
 impl Care {
@@ -76,7 +75,7 @@ impl Supervisor {
         Care(take)
     }
 
-    /// Ends processes and thread, in this time at most.
+    /// Stops the processes and the thread, within `patience`.
     pub(crate) fn stop(self, patience: Duration) {
         let _ = self.orders.send(Order::Stop);
         let until = Instant::now() + patience;

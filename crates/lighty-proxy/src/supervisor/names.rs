@@ -1,4 +1,4 @@
-//! Keeps the addresses of an upstream to what its names stand for.
+//! Updates the addresses of an upstream from DNS.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -14,8 +14,8 @@ use crate::address::AddressId;
 use crate::names::Names;
 use crate::upstream::{Upstream, of_named};
 
-/// Follows the names of an upstream for as long as the process lives, and has its addresses
-/// checked; `checked` are those that are already.
+/// Follows the names of an upstream for the life of the process, and starts health checks for new
+/// addresses; `checked` already have one.
 pub(super) async fn follow(
     upstream: Arc<Upstream>,
     checked: Rc<RefCell<HashSet<AddressId>>>,

@@ -1,4 +1,4 @@
-//! One process of a program: started, listened to, started again.
+//! One process of a program: start, error output, restart.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,17 +9,16 @@ use lighty_io::spawn::{Child, ChildSignal, Input, Output, Program, forward_lines
 
 use super::processes::{GRACE_MS, Group};
 
-/// The pause before a process is started again that ended soon; it doubles each time.
+/// Initial pause in milliseconds before a process that exited soon is restarted; doubles each time.
 const PAUSE_MS_MIN: u64 = 100;
 
-/// The longest pause.
+/// Maximum pause, in milliseconds.
 const PAUSE_MS_MAX: u64 = 30_000;
 
-/// A process that lived so long did not end because it was started wrongly.
+/// A process that ran this many milliseconds did not exit because of a bad start.
 const LIVED_MS: u64 = 10_000;
 
-/// Keeps the process of this place running while it is wanted, `first` being the one that runs
-/// already.
+/// Keeps one process running while it is wanted; `first` is the one already running.
 pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
@@ -68,7 +67,7 @@ async fn end(group: &Group, child: &Child) {
     }
 }
 
-/// Starts a process; what it says on its error output goes to the error log.
+/// Starts a process and forwards its error output to the error log.
 pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
     let mut child = Child::spawn(program(group)?).await?;
     if let Some(stderr) = child.stderr.take() {

@@ -1,7 +1,7 @@
 //! Programs that the server starts as backends (`bin-path`): which there are, and how many of each.
 //!
-//! The processes of a program share one listening socket, which the server keeps: while one is
-//! started again, connections wait in the socket's backlog instead of being refused.
+//! The processes of a program share one listening socket, which the server keeps open: while one
+//! restarts, connections wait in the socket's backlog instead of being refused.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::address::Address;
 use crate::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
 use crate::upstream::Upstream;
 
-/// How often it is looked whether more or fewer processes are wanted, in milliseconds.
+/// How often the wanted number of processes is updated, in milliseconds.
 const GOVERN_MS: u64 = 200;
 
-/// How long a process may take to end after its signal, in milliseconds; KILL follows.
+/// How long a process may take to exit after its signal, in milliseconds, before KILL.
 pub(super) const GRACE_MS: u64 = 2_000;
 
 /// All programs.
@@ -35,14 +35,14 @@ pub(super) struct Processes {
 /// A program and its processes.
 pub(super) struct Group {
     pub(super) log: SupervisorLog,
-    /// What the log calls it.
+    /// Its name in the log.
     pub(super) text: String,
     pub(super) spawn: Arc<SpawnSpec>,
     pub(super) is_fastcgi: bool,
     pub(super) socket: BoundSocket,
     _file: Option<SocketFile>,
     address: BackendAddress,
-    /// How many processes there should be; `None` ends all of them for good.
+    /// Wanted number of processes; `None` ends all of them for good.
     pub(super) wanted: watch::Sender<Option<u32>>,
     users: RefCell<Vec<Arc<Upstream>>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
@@ -53,7 +53,7 @@ impl Processes {
         Self { log, groups: Vec::new() }
     }
 
-    /// Starts the programs of an upstream, as far as another one has not done so.
+    /// Starts the programs of an upstream that no other upstream has started.
     pub(super) async fn begin(&mut self, upstream: &Arc<Upstream>) -> Result<(), String> {
         for backend in &upstream.spec.backends {
             let Some(spawn) = &backend.spawn else { continue };
@@ -70,7 +70,7 @@ impl Processes {
         Ok(())
     }
 
-    /// An address has one program, which is the one that was named first.
+    /// An address has one program: the first one named.
     fn tell_difference(&self, known: &Group, upstream: &Upstream, spawn: &Arc<SpawnSpec>) {
         if known.spawn != *spawn {
             let (name, program) = (&upstream.spec.name, first_word(spawn));
@@ -143,7 +143,7 @@ fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> 
 }
 
 impl Group {
-    /// Starts as many processes as there are to be at least: the first failure is the group's.
+    /// Starts the minimum number of processes; the first failure is the group's.
     async fn start(self: &Rc<Self>) -> std::io::Result<()> {
         let mut first = Vec::new();
         for _ in 0..self.spawn.min_procs {
@@ -163,9 +163,9 @@ impl Group {
         Ok(())
     }
 
-    /// One process more while there are more requests than processes; one less, not below the
-    /// least, when there were fewer for the idle time and none is under way: nobody can tell which
-    /// process has one. Where there is none, the first is started by the first request.
+    /// Adds a process while there are more requests than processes. Removes one, down to the
+    /// minimum, after the idle time with fewer requests and none in progress, because it is unknown
+    /// which process serves one. Without any process, the first request starts one.
     async fn govern(self: Rc<Self>) {
         let spare_since_ms = Cell::new(self.log.now_ms());
         let idle_ms = u64::from(self.spawn.idle_timeout_s) * 1000;
@@ -208,7 +208,7 @@ impl Group {
         self.wanted.send_replace(Some(wanted));
     }
 
-    /// Requests under way or waiting at the socket.
+    /// Requests in progress or waiting at the socket.
     fn busy(&self) -> u32 {
         self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
     }

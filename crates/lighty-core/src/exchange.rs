@@ -13,7 +13,7 @@ use lighty_http::{Fields, Known, Method, Status};
 
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
-use crate::fault::{Fate, Fault};
+use crate::fault::{Blame, Fate, Fault};
 use crate::log::{About, Level};
 use crate::physical::Physical;
 use crate::rehearsal::Rehearsal;
@@ -367,7 +367,10 @@ impl Exchange {
         let verdict = fault.verdict();
         self.log_fault(fault, particulars);
         self.fault = Some(fault);
-        self.fail_status(verdict.status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
+        // A client that is half gone still reads what it did wrong.
+        let is_theirs = verdict.blame == Blame::Client;
+        let cut = if is_theirs { Status::BAD_REQUEST } else { Status::INTERNAL_SERVER_ERROR };
+        self.fail_status(verdict.status.unwrap_or(cut));
         if fault.is_want() {
             self.response.fields.push_known(Known::RetryAfter, "1");
         }

@@ -330,6 +330,17 @@ fn a_program_whose_client_left_is_ended() {
 }
 
 #[test]
+fn a_body_that_ends_early_is_a_bad_request() {
+    let server = with(&[("late.sh", "cat > /dev/null; printf 'X: y\\n\\nread'")]).start();
+    for rest in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhe"] {
+        let mut client = server.connect();
+        client.send(&format!("POST /late.sh HTTP/1.1\r\nHost: a\r\n{rest}"));
+        client.half_close();
+        assert_eq!(client.response_head().status, 400, "{rest}");
+    }
+}
+
+#[test]
 fn what_a_client_does_wrong_with_its_body_is_not_the_programs_fault() {
     let server = with(&[("echo.sh", "printf 'X: y\\n\\nbegun'; cat")])
         .config("server.max-request-size = 1")

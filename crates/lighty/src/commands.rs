@@ -48,7 +48,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Reported) => ExitCode::from(FAILED),
         Err(Failure::Says(text)) => {
-            eprintln!("lighty: {text}");
+            say(&format!("lighty: {text}\n"));
             ExitCode::from(FAILED)
         }
     }
@@ -192,16 +192,23 @@ fn checks_deeply(cli: &Cli) -> bool {
     }
 }
 
+/// Writes to the error output. Whoever reads it may have read enough: `lighty -t 2>&1 | head`.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// Prints the diagnostics; all of them, at once.
 fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
     let checking = cli.test > 0 || matches!(cli.command, Some(Command::Check { .. }));
     match cli.format {
-        Format::Json if checking => println!("{}", diagnostics.to_json(sources)),
+        Format::Json if checking => {
+            let _ = writeln!(std::io::stdout(), "{}", diagnostics.to_json(sources));
+        }
         Format::Json if diagnostics.is_empty() => {}
-        Format::Json => eprintln!("{}", diagnostics.to_json(sources)),
+        Format::Json => say(&format!("{}\n", diagnostics.to_json(sources))),
         Format::Text => {
             let color = std::io::stderr().is_terminal();
-            eprint!("{}", diagnostics.render(sources, Style { color }));
+            say(&diagnostics.render(sources, Style { color }));
         }
     }
 }
@@ -244,7 +251,7 @@ fn format_files(files: &[PathBuf], check: bool) -> Result<(), Failure> {
         }
         if check {
             unformatted = true;
-            eprintln!("lighty: {name} is not formatted");
+            say(&format!("lighty: {name} is not formatted\n"));
         } else {
             replace_file(file, &formatted).map_err(named)?;
         }
@@ -256,7 +263,7 @@ fn formatted(name: &str, text: &str) -> Result<String, Failure> {
     lighty_config::format(name, text).map_err(|(diagnostics, sources)| {
         let color = std::io::stderr().is_terminal();
         let diagnostics = check::name_foreign(diagnostics, &sources);
-        eprint!("{}", diagnostics.render(&sources, Style { color }));
+        say(&diagnostics.render(&sources, Style { color }));
         Failure::Reported
     })
 }

@@ -32,6 +32,20 @@ fn all_errors_are_reported_at_once_with_their_places() {
     assert!(err.contains('^'), "no caret:\n{err}");
 }
 
+/// As in `lighty -t 2>&1 | head`.
+#[test]
+fn errors_that_nobody_reads_are_still_errors() {
+    for arguments in [&["-t", "-f", "/none/x.conf"][..], &["serve", "/none"], &["fmt", "/none"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        let status = std::process::Command::new(env!("CARGO_BIN_EXE_lighty"))
+            .args(arguments)
+            .stderr(full)
+            .status()
+            .expect("the binary runs");
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_syntax_error_names_line_and_column() {
     let setup = lighty!().config("server.tag = (");

@@ -334,7 +334,7 @@ fn a_body_that_ends_early_is_a_bad_request() {
     let server = with(&[("late.sh", "cat > /dev/null; printf 'X: y\\n\\nread'")]).start();
     for rest in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhe"] {
         let mut client = server.connect();
-        client.send(&format!("POST /late.sh HTTP/1.1\r\nHost: a\r\n{rest}"));
+        client.send(format!("POST /late.sh HTTP/1.1\r\nHost: a\r\n{rest}"));
         client.half_close();
         assert_eq!(client.response_head().status, 400, "{rest}");
     }

@@ -1,5 +1,4 @@
-//! The engine for patterns that cannot be matched in linear time: PCRE2 of the machine room, as the
-//! language wants it.
+//! Matches patterns that need backtracking, with the system's PCRE2, as the language requires.
 
 use std::sync::Arc;
 

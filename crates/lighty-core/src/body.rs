@@ -1,4 +1,4 @@
-//! Bodies: what an answer carries, and how a handler reads what the client sends.
+//! Bodies: what a response carries, and how a handler reads the client's request body.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,8 +19,8 @@ use lighty_io::transport::Stream;
 
 use crate::fault::Fault;
 
-/// The body of an answer. One enum, matched where it is sent: a file range reaches the network
-/// backend without a byte passing through code that does not change it.
+/// A response body. It is a single enum, matched where it is sent, so a file range reaches the
+/// network backend without passing through any code that leaves it unchanged.
 #[derive(Default)]
 pub enum Body {
     /// No body; `Content-Length: 0` where the status allows one.
@@ -28,18 +28,18 @@ pub enum Body {
     Empty,
     /// Bytes in memory.
     Memory(Bytes),
-    /// All bytes of a small file, which the stat cache keeps: nothing is counted but a pointer.
+    /// All bytes of a small file in the stat cache; only a reference is counted.
     Cached(Rc<Entry>),
     /// `length` bytes of a file from `offset`.
     File { file: Rc<OpenFile>, offset: u64, length: u64 },
-    /// Memory and file ranges in a row, length known (multipart ranges).
+    /// A sequence of memory and file ranges of known length (multipart ranges).
     Chunks(ChunkQueue<Rc<OpenFile>>),
     /// A source that yields chunks over time; its length may be unknown.
     Stream(Box<dyn BodyStream>),
 }
 
 impl Body {
-    /// Length in bytes where it is known beforehand.
+    /// Length in bytes, if known in advance.
     pub fn known_length(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -52,26 +52,26 @@ impl Body {
     }
 }
 
-/// A body that is produced while it is sent. Polled only when the client has room: a slow client
-/// stops its source, and no more than one chunk lies between them.
+/// A body produced while it is sent. Polled only when the client has room: a slow client applies
+/// backpressure to the source, with at most one chunk in between.
 pub trait BodyStream {
-    /// The next chunk; `None` at the proper end. An error cuts the answer short: it never ends
-    /// cleanly towards the client.
+    /// The next chunk; `None` at the end. An error truncates the response, which the client can
+    /// always detect.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
 
-    /// Polled while the client has no room: passes on what the same client still sends. A client
-    /// that sends its whole body before it reads would wait for ever otherwise. Produces nothing of
-    /// the response. Returns `false` once the source takes no more of the request: what is left of it
-    /// is dropped then. A source with another one behind it passes the call on.
+    /// Polled while the client has no room, to forward the rest of the request body. Without this,
+    /// a client that sends its whole body before reading would wait forever. Produces no response
+    /// data. Returns `false` once the source takes no more of the request; the rest is then
+    /// dropped. A wrapping source forwards the call.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// Total length in bytes, where the source knows it.
+    /// Total length in bytes, if the source knows it.
     fn known_length(&self) -> Option<u64> {
         None
     }
 
-    /// Fields that follow the body, once it has ended (RFC 9110 section 6.5). They reach a client
-    /// that said `TE: trailers` and is answered in chunks.
+    /// Trailers, once the body has ended (RFC 9110 section 6.5). They are sent only in a chunked
+    /// response, to a client that sent `TE: trailers`.
     fn trailers(&self) -> Option<&Fields> {
         None
     }
@@ -82,7 +82,7 @@ pub trait BodyStream {
     }
 }
 
-/// The body of an answer to HEAD whose length is not known before it is made. It is never sent.
+/// The body of a response to HEAD whose length is unknown until it is produced. It is never sent.
 pub struct UnknownLength;
 
 impl BodyStream for UnknownLength {
@@ -95,11 +95,11 @@ impl BodyStream for UnknownLength {
     }
 }
 
-/// What takes a client's connection over once a 101 is out: from then on bytes mean nothing to
-/// HTTP (RFC 9110 section 7.8).
+/// Takes over the client's connection after a 101. From then on the bytes are not HTTP (RFC 9110
+/// section 7.8).
 pub trait Tunnel {
-    /// Carries bytes both ways until both ends are done or one is lost; returns how many went to
-    /// the client. `early` is what the client sent right behind its request.
+    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
+    /// sent to the client. `early` holds the bytes that followed the request.
     fn run(
         self: Box<Self>,
         client: Rc<Stream>,
@@ -107,56 +107,53 @@ pub trait Tunnel {
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 }
 
-/// The way from a handler to the client besides the answer: for interim answers, and to learn that
-/// nobody waits any more.
+/// A handler's link to the client besides the response: sends interim responses and detects a
+/// client that has gone.
 pub trait ClientLink {
-    /// Sends a whole interim answer (1xx) if the socket takes it now; a client that is slow misses
-    /// it, as it may (RFC 9110 section 15.2).
+    /// Sends an interim response (1xx) if the socket has room for it now. A slow client may miss
+    /// it, which is allowed (RFC 9110 section 15.2).
     fn send_interim(&mut self, head: &[u8]);
 
-    /// Ready once the client is gone for good; a client that only closed its sending half still
-    /// waits for its answer.
+    /// Ready once the client has gone for good. A half-closed client still waits for its response.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault>;
 
-    /// The address that the client connected to; none for a unix socket.
+    /// The local address the client connected to; none for a unix socket.
     fn local_ip(&self) -> Option<IpAddr>;
 
-    /// Nothing is waited for from the client at the moment, though its body has not ended: its
-    /// time limits rest.
+    /// Suspends the client's time limits: its body has not ended, but nothing is expected now.
     fn rests(&mut self);
 }
 
-/// Why a request body could not be read to its end.
+/// Why a request body could not be read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFault {
-    /// The client closed or reset the connection before the announced end.
+    /// The client closed or reset the connection before the end of the body.
     Disconnected,
     /// The framing is wrong (RFC 9112 section 7.1); the connection is closed.
     Malformed(&'static str),
     /// `server.max-request-size` was exceeded.
     TooLarge,
-    /// It was stored and cannot be read again.
+    /// The stored body cannot be read back.
     Lost,
-    /// `server.max-read-idle` ran out.
+    /// `server.max-read-idle` expired.
     ReadTimeout,
     /// Slower than `server.min-read-rate`.
     ReadRate,
 }
 
-/// Where a connection's codec delivers a request's body.
+/// Delivers a request's body from the connection's codec.
 pub trait BodySource {
-    /// The next piece of the body, decoded; `None` after the last one. Reads from the client only
-    /// when asked: not asking is back-pressure.
+    /// The next decoded piece of the body; `None` after the last. Reads from the client only when
+    /// polled, which provides backpressure.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>>;
 
-    /// Takes the fields that came behind the body, of those that may (RFC 9110 section 6.5.1), once
-    /// it has ended.
+    /// Takes the permitted trailers (RFC 9110 section 6.5.1) once the body has ended.
     fn take_trailers(&mut self) -> Option<Fields> {
         None
     }
 }
 
-/// How much of a request's body has come, for others to see while it comes: also for other workers.
+/// Counts the received bytes of a request body while it arrives, readable from other workers.
 #[derive(Debug, Default)]
 pub struct BodyMeter(AtomicU64);
 
@@ -179,12 +176,12 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// A body that is still with the client. `announced` is its Content-Length; `None` = chunked.
+    /// A body not yet received. `announced` is its Content-Length; `None` = chunked.
     pub fn incoming(source: Rc<RefCell<dyn BodySource>>, announced: Option<u64>) -> Self {
         Self { source: Some(source), announced, ..Self::default() }
     }
 
-    /// Whether the request has a body at all.
+    /// True if the request has a body.
     pub fn exists(&self) -> bool {
         self.source.is_some()
     }
@@ -199,17 +196,17 @@ impl RequestBody {
         self.received
     }
 
-    /// Has its bytes counted for others, from now on and whoever reads them.
+    /// Counts the bytes in `meter` from now on, whoever reads them.
     pub fn measure(&mut self, meter: Arc<BodyMeter>) {
         self.meter = Some(meter);
     }
 
-    /// Takes the fields behind the body, once it has ended.
+    /// Takes the trailers once the body has ended.
     pub fn take_trailers(&mut self) -> Option<Fields> {
         self.source.as_ref()?.borrow_mut().take_trailers()
     }
 
-    /// Gives a piece back to be read again, before what follows it.
+    /// Returns a piece, to be read again before the rest.
     pub fn push_back(&mut self, piece: Bytes) {
         self.pushed_back.push_front(piece);
     }

@@ -1,9 +1,8 @@
-//! Networks: an address and how many of its bits count.
+//! Networks: an address and a prefix length.
 
 use std::net::IpAddr;
 
-/// A network, `192.0.2.0/24`, or one address. IPv4 addresses that come mapped into IPv6 are IPv4
-/// addresses.
+/// A network, `192.0.2.0/24`, or a single address. IPv4-mapped IPv6 addresses count as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
@@ -11,7 +10,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Reads an address, maybe with `/` and a number of bits behind it.
+    /// Parses an address, optionally followed by `/` and a prefix length.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -29,14 +28,14 @@ impl Cidr {
         (bits <= width).then_some(Self { address, bits })
     }
 
-    /// Whether an address is in it.
+    /// True if the network contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (own, address) = (self.address, address.to_canonical());
         width(own) == width(address) && first_bits(own, self.bits) == first_bits(address, self.bits)
     }
 }
 
-/// The network of an address that so many bits make, the others zero.
+/// The network of an address for a prefix length, with the other bits zero.
 pub fn network(address: IpAddr, v4_bits: u32, v6_bits: u32) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(ip) => {
@@ -57,7 +56,7 @@ fn width(address: IpAddr) -> u32 {
 fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     match address {
         IpAddr::V4(_) => network(address, bits, 128),
-        // As it is: one that is mapped has been written so on purpose.
+        // Not unmapped: a mapped address was written so on purpose.
         IpAddr::V6(ip) => {
             let kept = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
             IpAddr::V6((ip.to_bits() & kept).into())

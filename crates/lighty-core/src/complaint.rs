@@ -1,18 +1,18 @@
-//! What would be said again for every connection or request, and is said now and then.
+//! Rate-limits messages that would otherwise repeat for every connection or request.
 
 use std::cell::Cell;
 
-/// Seconds in which a thing is said once.
+/// Minimum seconds between two messages.
 const EVERY_S: u32 = 10;
 
-/// One thing to complain of.
+/// One rate-limited message.
 #[derive(Default)]
 pub struct Complaint {
     said_s: Cell<Option<u32>>,
 }
 
 impl Complaint {
-    /// Whether it is to be said now, in seconds of a clock that never goes back; then it has been.
+    /// True if the message is due, by a monotonic clock in seconds; records it as sent.
     #[must_use]
     pub fn is_due(&self, now_s: u32) -> bool {
         let is_due = self.said_s.get().is_none_or(|said_s| now_s.saturating_sub(said_s) >= EVERY_S);

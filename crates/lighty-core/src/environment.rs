@@ -1,7 +1,7 @@
-//! Variables that a request carries for backends, scripts and logs, beyond what follows from the
+//! Variables that a request carries for backends, scripts and logs, beyond those derived from the
 //! request itself.
 
-/// Names and values in the order in which they were set. A name occurs once.
+/// Names and values in insertion order. Each name occurs once.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     vars: Vec<(Box<[u8]>, Vec<u8>)>,
@@ -13,7 +13,7 @@ impl Environment {
         self.vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_slice())
     }
 
-    /// Sets a variable, whatever it was.
+    /// Sets a variable, replacing any previous value.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         match self.vars.iter_mut().find(|(known, _)| **known == *name) {
             Some((_, old)) => {
@@ -24,7 +24,7 @@ impl Environment {
         }
     }
 
-    /// Adds to a variable: behind what it holds, after a comma and a space.
+    /// Appends to a variable's value, after a comma and a space.
     pub fn append(&mut self, name: &[u8], value: &[u8]) {
         match self.vars.iter_mut().find(|(known, _)| **known == *name) {
             Some((_, old)) if !old.is_empty() => {
@@ -40,12 +40,12 @@ impl Environment {
         self.vars.iter().map(|(name, value)| (&**name, value.as_slice()))
     }
 
-    /// Whether there is none.
+    /// True if there are no variables.
     pub fn is_empty(&self) -> bool {
         self.vars.is_empty()
     }
 
-    /// Forgets them all.
+    /// Removes all variables.
     pub fn clear(&mut self) {
         self.vars.clear();
     }

@@ -1,5 +1,5 @@
-//! What programs write to their error output, on its way to the error log. It is as much as they
-//! like, the log is not: each has a share, and all of them together a rate.
+//! Forwards programs' stderr to the error log. Programs may write any amount, so each has a quota
+//! and all of them share a rate limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use lighty_io::clock::Clock;
 use crate::limits;
 use crate::log::{About, Level, Log};
 
-/// How much of the error log all programs together may fill in a second. Clones count together.
+/// Limit on what all programs together log per second. Clones share the count.
 #[derive(Clone, Debug)]
 pub struct ProgramRate(Arc<Second>);
 
 #[derive(Debug)]
 struct Second {
     bytes_max: u64,
-    /// The second that is counted, and the bytes in it. Two workers that begin a second at once may
-    /// forget a line between them, which no limit is too tight for.
+    /// The current second and the bytes counted in it. Two workers that start a second at once may
+    /// miss a line, which no limit is too tight for.
     second: AtomicI64,
     bytes: AtomicU64,
 }
@@ -30,7 +30,7 @@ impl ProgramRate {
         Self(Arc::new(Second { bytes_max, second, bytes }))
     }
 
-    /// Counts a line, unless it does not fit into this second.
+    /// Counts a line, unless it exceeds the limit for this second.
     fn admits(&self, bytes: u64, now_s: i64) -> bool {
         let Second { bytes_max, second, bytes: counted } = &*self.0;
         if second.swap(now_s, Ordering::Relaxed) != now_s {
@@ -47,24 +47,23 @@ impl Default for ProgramRate {
     }
 }
 
-/// The error output of one program, command or request. What is left out of the log is told when it
-/// begins, and how much it was when it is over, at the latest with the end of the program: when this
-/// is dropped.
+/// The stderr of one program, command or request. The log notes when lines start to be dropped and,
+/// when that is over or at the latest on drop, how much was lost.
 pub struct ErrorOutput {
     log: Log,
     clock: Clock,
     who: String,
-    /// Bytes of the log it may fill.
+    /// The quota in log bytes.
     bytes_max: u64,
     logged_bytes: u64,
     gap: Option<Gap>,
 }
 
-/// What is being left out.
+/// Lines currently being dropped.
 struct Gap {
     limit: Limit,
     bytes: u64,
-    /// The second in which it was last found that there is no room.
+    /// The last second in which there was no room.
     second: i64,
 }
 
@@ -75,14 +74,14 @@ enum Limit {
 }
 
 impl ErrorOutput {
-    /// Of a program that the log calls `who`, with a share in KB; 0 = none.
+    /// For a program called `who` in the log, with a quota in KB; 0 = none.
     pub fn new(log: Log, clock: Clock, who: String, share_kbytes: u64) -> Self {
         let bytes_max =
             if share_kbytes == 0 { u64::MAX } else { share_kbytes.saturating_mul(1024) };
         Self { log, clock, who, bytes_max, logged_bytes: 0, gap: None }
     }
 
-    /// Logs a line. `false`: it was left out, and whoever reads on need not hurry.
+    /// Logs a line. Returns `false` if it was dropped, so the reader need not hurry.
     pub fn hear(&mut self, line: &[u8]) -> bool {
         let (now_s, said_bytes) = (self.clock.unix_s(), line.len() as u64 + 1);
         if let Some(gap) = &mut self.gap
@@ -109,7 +108,7 @@ impl ErrorOutput {
         }
     }
 
-    /// The limit that a line of the log does not fit into.
+    /// The limit that a line exceeds.
     fn refuses(&mut self, bytes: u64, now_s: i64) -> Option<Limit> {
         if self.bytes_max - self.logged_bytes < bytes {
             return Some(Limit::Share);
@@ -132,7 +131,7 @@ impl ErrorOutput {
         self.say("error output is left out from here on", limit);
     }
 
-    /// Tells how much was left out, now that this is over.
+    /// Logs how much was dropped.
     fn tell_gap(&mut self) {
         if let Some(gap) = self.gap.take() {
             self.say(&format!("{} bytes of error output were left out", gap.bytes), gap.limit);

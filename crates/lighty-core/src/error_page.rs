@@ -1,16 +1,16 @@
-//! The page of an error that neither a handler nor the operator has a page for.
+//! The built-in error page, used if neither a handler nor the operator provides one.
 
 use lighty_http::Status;
 
 use crate::request_id::RequestId;
 use crate::response::Response;
 
-/// Everything in the page itself: what went wrong may be that nothing else can be had.
+/// Inline, because after an error other resources may be unavailable.
 const STYLE: &str = "body{font:1.05rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;\
      padding:0 1.25rem}h1{font-size:1.6rem;line-height:1.2;margin:0 0 .75rem}p{margin:.5rem 0}\
      .id{margin-top:2rem;font-size:.85rem;opacity:.65}";
 
-/// Fills in the page for the response's status. `id` leads an operator to the lines of the logs.
+/// Fills in the page for the response's status. `id` leads an operator to the log lines.
 pub fn fill(response: &mut Response, id: RequestId) {
     let status = response.status;
     let page = format!(
@@ -27,7 +27,7 @@ pub fn fill(response: &mut Response, id: RequestId) {
     response.set_text(status, "text/html; charset=utf-8", page);
 }
 
-/// What the status means for a person, and what that person can do.
+/// What the status means to a user, and what that user can do.
 fn words(status: Status) -> &'static str {
     match status.code() {
         400 => "The server does not understand this request. Check the address.",

@@ -1,4 +1,4 @@
-//! One request and its answer on their way through the phases.
+//! One request and its response on their way through the phases.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -26,119 +26,118 @@ use crate::settings::Settings;
 use crate::throttle::Bucket;
 use crate::upstream_trace::UpstreamTrace;
 
-/// What rewriting did to a request so far; forgotten when an error handler takes over.
+/// What rewriting has done to a request so far; reset when an error handler takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewriting {
     /// How often the target was replaced.
     pub rounds: u8,
-    /// A rule said that it is the last one.
+    /// A rule was marked as the last one.
     pub finished: bool,
 }
 
-/// Which limits have counted a request that may come by again.
+/// Which limits have already counted a request, in case it is restarted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub by_address: bool,
     pub by_user: bool,
 }
 
-/// An error handler that speaks for an error.
+/// An error handler that responds in place of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorHandler {
-    /// It is that of `server.error-handler-404`: a file of it is answered with 200.
+    /// True for `server.error-handler-404`: its files are sent with status 200.
     pub chooses_status: bool,
-    /// The method of the client: the handler may have been asked with another one.
+    /// The client's method; the handler may run with a different one.
     pub asked: Option<Method>,
 }
 
-/// The state of one request. Reused for the next one of any connection of the worker.
+/// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
     pub request: Request,
     pub body: RequestBody,
-    /// What counts the body, also once a handler has taken it, if anybody asked for that.
+    /// Counts the body's bytes, even after a handler has taken the body, if requested.
     pub body_meter: Option<Arc<BodyMeter>>,
-    /// The way to the client besides the answer; none where nobody waits (tests).
+    /// Link to the client besides the response; none without a client (tests).
     pub link: Option<Rc<RefCell<dyn ClientLink>>>,
     pub response: Response,
     pub physical: Physical,
     pub settings: Rc<Settings>,
     pub services: Rc<Services>,
-    /// Status that an error handler was called for, while it runs.
+    /// Status for which an error handler is running.
     pub error_status: Option<Status>,
-    /// Which error handler that is, if it is one.
+    /// Which error handler that is, if any.
     pub error_handler: Option<ErrorHandler>,
-    /// The answer is a file that has the status of the error.
+    /// The response is a file that takes the error's status.
     pub stands_for_error: bool,
-    /// Fields of a handler that let a file or another URL of ours stand for its answer: they join
-    /// that answer, if it is a good one.
+    /// Fields of a handler that delegates to a file or to another local URL. They are added to that
+    /// response if it succeeds.
     pub carried: Fields,
-    /// The backend that an answer to this request asked for; empty: none.
+    /// The backend requested by a response to this request; empty: none.
     pub wanted_backend: Vec<u8>,
-    /// How often the request was restarted.
+    /// Number of restarts.
     pub restarts: u8,
-    /// The fault behind an error answer, for the log.
+    /// The fault behind an error response, for the log.
     pub fault: Option<Fault>,
-    /// Which handler answered, for logs and for the error handler's status rule.
+    /// The handler that responded, for logs and for the error handler's status rule.
     pub handler: &'static str,
-    /// Bytes of the answer sent so far, head included.
+    /// Response bytes sent so far, head included.
     pub bytes_sent: u64,
-    /// Length of the answer's head in bytes.
+    /// Length of the response head in bytes.
     pub head_sent: u64,
-    /// Monotonic microseconds of the turn in which the request's head was complete; 0: it never was.
+    /// Monotonic microseconds of the loop turn in which the head was complete; 0: it never was.
     pub started_us: u64,
-    /// Number of this request on its connection, from 1.
+    /// Number of this request on its connection, starting at 1.
     pub ordinal: u32,
-    /// Whether the connection stays open after the answer.
+    /// True if the connection stays open after the response.
     pub keep_alive: bool,
-    /// Whether the whole answer went out.
+    /// True if the whole response was sent.
     pub completed: bool,
-    /// What the conditions behind `settings` matched: `%0` to `%9`.
+    /// Captures of the conditions behind `settings`: `%0` to `%9`.
     pub captures: CaptureSet,
-    /// Variables for backends and logs, in the order in which they were set.
+    /// Variables for backends and logs, in insertion order.
     pub environment: Environment,
-    /// What was done to the target.
+    /// How the target was rewritten.
     pub rewriting: Rewriting,
-    /// The request's fields were changed as the configuration asks; once is enough.
+    /// The request's fields have been changed as configured, which happens only once.
     pub fields_changed: bool,
-    /// The settings of the URL that was asked for, where the request began again under another one:
-    /// the fields of `setenv` are theirs.
+    /// Settings of the URL originally requested, if the request was restarted under another one.
+    /// They determine the fields of `setenv`.
     pub asked_settings: Option<Rc<Settings>>,
-    /// Its way to a backend, if it was proxied.
+    /// Trace of the request's way to a backend, if it was proxied.
     pub upstream: Option<Box<UpstreamTrace>>,
-    /// The client's address is what trusted proxies say of it, if they say anything.
+    /// The client's address has been resolved from trusted proxies, as far as they report it.
     pub client_known: bool,
     /// Which limits have counted the request.
     pub counted: Counted,
-    /// The bandwidth limit of the client, if it has one of its own.
+    /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,
-    /// What is held until the request is over: places among those that may be served at a time.
+    /// Held until the request is over: slots of concurrency limits.
     pub until_over: Vec<Box<dyn Any>>,
-    /// What the request that this one is a part of shares with it, see [`crate::subrequest`].
+    /// State shared with the enclosing request, see [`crate::subrequest`].
     pub within: Option<Rc<dyn Any>>,
-    /// Only what would be done is wanted; nothing is started or changed.
+    /// Dry run: records what would be done, without starting or changing anything.
     pub rehearsal: Option<Box<Rehearsal>>,
-    /// Refusals are not written to the error log: what is asked for is only what might be shown.
+    /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
     pub quiet: bool,
-    /// Why a condition behind `settings` could not be decided, if one could not.
+    /// Why a condition behind `settings` could not be decided, if so.
     pub(crate) undecided: Option<Undecided>,
     pub(crate) path_known: bool,
     id: Cell<Option<RequestId>>,
-    /// The path that the client asked for, where `request.path` is that of an index file: what
-    /// conditions on the URL see.
+    /// The requested path, when `request.path` is that of an index file. Conditions on the URL see
+    /// it.
     asked_path: Vec<u8>,
-    /// What conditions on the URL see in place of either, for as long as it is not empty.
+    /// If not empty, the path that conditions on the URL see instead of either.
     served_path: Vec<u8>,
-    /// The settings for the URL of what is served, where they differ from those for the URL that
-    /// was asked for.
+    /// Settings for the URL of the served file, if they differ from those for the requested URL.
     pub(crate) served_settings: Option<Rc<Settings>>,
-    /// The settings at hand are those, while it is asked whether the request may have what is served.
+    /// `settings` are those of the served file while access to it is being judged.
     pub judged_as_served: bool,
-    /// The fields that an error answer owes while an error handler runs.
+    /// Fields that an error response must carry while an error handler runs.
     pub(crate) owed: Fields,
 }
 
 impl Exchange {
-    /// Ends when nobody waits for the answer any more, and says why.
+    /// Resolves with the reason once the client no longer waits for the response.
     pub fn client_gone(&self) -> impl Future<Output = Fault> + use<> {
         let link = self.link.clone();
         std::future::poll_fn(move |cx| match &link {
@@ -151,7 +150,7 @@ impl Exchange {
         })
     }
 
-    /// An empty exchange.
+    /// Creates an empty exchange.
     pub fn new(services: Rc<Services>, settings: Rc<Settings>) -> Self {
         Self {
             request: Request::default(),
@@ -200,7 +199,7 @@ impl Exchange {
         }
     }
 
-    /// Makes it ready for the next request.
+    /// Prepares for the next request.
     pub fn clear(&mut self) {
         self.request.clear();
         if self.body.exists() {
@@ -240,19 +239,19 @@ impl Exchange {
         self.owed.clear();
     }
 
-    /// The request's name in logs and on error pages, which it is given when somebody asks for it.
+    /// The request's id for logs and error pages, assigned on first use.
     pub fn id(&self) -> RequestId {
         let id = self.id.get().unwrap_or_else(|| self.services.request_ids.next());
         self.id.set(Some(id));
         id
     }
 
-    /// Takes the name of the request that this one is a part of.
+    /// Adopts the id of the enclosing request.
     pub(crate) fn share_id(&self, whole: &Exchange) {
         self.id.set(Some(whole.id()));
     }
 
-    /// The URL in parts, for replacements.
+    /// The URL's parts, for replacements.
     pub fn url_parts(&self) -> UrlParts<'_> {
         let request = &self.request;
         let named = self.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
@@ -267,7 +266,7 @@ impl Exchange {
         }
     }
 
-    /// Finds the settings for what is known of the request by now.
+    /// Resolves the settings from what is known of the request so far.
     pub fn resolve_settings(&mut self) {
         if self.services.is_settled(&self.settings) {
             return;
@@ -277,8 +276,8 @@ impl Exchange {
         self.captures = captures;
     }
 
-    /// Finds the settings of a request for what is served, under the name of that: path info cut
-    /// off, in lower case where names of files are. `None` where they are the ones at hand.
+    /// Resolves the settings for the served file's own name: without path info, and in lower case
+    /// if file names are. `None` if they equal the current ones.
     pub(crate) fn settings_as_served(&mut self) -> Option<Rc<Settings>> {
         let path = &self.request.path;
         let path = path.strip_suffix(&self.physical.path_info[..]).unwrap_or(path);
@@ -286,7 +285,7 @@ impl Exchange {
         if self.settings.core.force_lowercase_filenames {
             self.served_path.make_ascii_lowercase();
         }
-        // Captures belong to the URL that was asked for, as what they are inserted into does.
+        // Captures belong to the requested URL, as do the texts they are inserted into.
         let mut captures = CaptureSet::default();
         let (settings, undecided) = self.services.resolve(&*self, &mut captures);
         self.undecided = undecided.or(self.undecided.take());
@@ -294,21 +293,20 @@ impl Exchange {
         (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
     }
 
-    /// Whether what is served has another name than the one that was asked for: that of an index
-    /// file, one without path info, one in lower case.
+    /// True if the served name differs from the requested one: an index file, path info removed, or
+    /// forced to lower case.
     pub(crate) fn is_renamed(&self) -> bool {
         !self.asked_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
     }
 
-    /// Whether names of files are in lower case where the URL is not.
+    /// True if file names are lower-cased but the URL is not.
     pub(crate) fn is_lowered(&self) -> bool {
         self.settings.core.force_lowercase_filenames
             && self.request.path.iter().any(u8::is_ascii_uppercase)
     }
 
-    /// Makes an index file what is served: one with this name in the directory that was asked for,
-    /// or, with a slash in front of the name, in the document root. Conditions on the URL go on
-    /// seeing what was asked for.
+    /// Serves an index file: `name` in the requested directory or, with a leading slash, in the
+    /// document root. Conditions on the URL still see the requested path.
     pub fn take_index(&mut self, name: &str) {
         self.asked_path.clone_from(&self.request.path);
         if name.starts_with('/') {
@@ -317,8 +315,7 @@ impl Exchange {
         self.request.path.extend_from_slice(name.as_bytes());
     }
 
-    /// Forgets where the URL leads to: until it is known anew, no condition on that holds, not
-    /// even `!=`.
+    /// Forgets the physical path. Until it is known again, no condition on it holds, not even `!=`.
     pub(crate) fn forget_path(&mut self) {
         self.path_known = false;
         self.asked_path.clear();
@@ -334,13 +331,13 @@ impl Exchange {
         }
     }
 
-    /// Answers a request of which nobody knows what the configuration says about it.
+    /// Fails a request whose settings cannot be determined.
     #[cold]
     pub(crate) fn fail_undecided(&mut self, undecided: &Undecided) {
         self.fail_saying(Fault::PatternLimit, &undecided.words);
     }
 
-    /// Takes a new target (rewriting, error handlers): normalises and decodes it.
+    /// Sets a new target (rewriting, error handlers), normalised and decoded.
     pub fn set_target(&mut self, target: &[u8]) -> Result<(), uri::UriFault> {
         let mut normalised = std::mem::take(&mut self.request.target);
         let parse = &self.settings.server.parse;
@@ -357,12 +354,12 @@ impl Exchange {
         uri::decode_path(encoded, &mut self.request.path)
     }
 
-    /// Answers a fault: its status with the default error page. Logs it at the fault's level.
+    /// Responds with a fault's status and the default error page. Logs at the fault's level.
     pub fn fail(&mut self, fault: Fault) {
         self.fail_saying(fault, "");
     }
 
-    /// Like [`Exchange::fail`], with particulars for the log.
+    /// Like [`Exchange::fail`], with details for the log.
     pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
         self.log_fault(fault, particulars);
@@ -379,7 +376,7 @@ impl Exchange {
         }
     }
 
-    /// In a rehearsal, notes what would be started or changed, and that this answers the request.
+    /// In a rehearsal, records what would be started or changed, and that it answers the request.
     #[inline]
     pub fn rehearse(&mut self, act: impl FnOnce(&Exchange) -> String) -> bool {
         let Some(rehearsal) = &self.rehearsal else { return false };
@@ -388,7 +385,7 @@ impl Exchange {
         true
     }
 
-    /// Writes a fault to the error log without answering.
+    /// Logs a fault without responding.
     pub fn log_fault(&self, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
         if let Some(rehearsal) = &self.rehearsal {
@@ -419,7 +416,7 @@ impl Exchange {
         self.log(level, &message);
     }
 
-    /// Writes a line about this request to the error log.
+    /// Logs an error-log line about this request.
     pub fn log(&self, level: Level, message: &str) {
         let is_hushed = self.quiet && level < Level::Warning;
         if is_hushed || !self.services.log.wants(level) {
@@ -437,8 +434,8 @@ impl Exchange {
         self.services.log.line(level, self.services.clock.unix_s(), message, about);
     }
 
-    /// Says now and then that the client asks for a WebSocket, and that `directive`, which is off,
-    /// would let it through.
+    /// Logs, rate-limited, that the client requests a WebSocket and that `directive`, which is off,
+    /// would allow it.
     #[cold]
     pub fn complain_of_upgrade(&self, directive: &str) {
         let now_s = (self.services.clock.mono_ms() / 1000) as u32;
@@ -450,14 +447,14 @@ impl Exchange {
         }
     }
 
-    /// Answers with an error status; the page is filled in at the end of the pipeline.
+    /// Responds with an error status. The page is filled in at the end of the pipeline.
     pub fn fail_status(&mut self, status: Status) {
         self.response.restart(status);
         self.response.answered = true;
         self.handler = "";
     }
 
-    /// Sets the physical path: document root and the path beneath it.
+    /// Sets the physical path: the document root and the path beneath it.
     pub fn set_physical(&mut self) {
         if self.physical.docroot.is_empty() {
             let root = self.settings.core.document_root.as_bytes();

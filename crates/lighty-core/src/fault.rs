@@ -6,14 +6,14 @@ use lighty_http::Status;
 use crate::body::BodyFault;
 use crate::log::Level;
 
-/// Whose fault it is.
+/// Who is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The client sent something wrong or went away.
     Client,
-    /// The configuration or the files are not as they should be.
+    /// The configuration or the files are wrong.
     Operator,
-    /// A backend is down, late, or broke the rules of its protocol.
+    /// A backend is down, late, or violated its protocol.
     Backend,
     /// The machine: disk errors, no descriptors, no memory.
     Machine,
@@ -21,14 +21,14 @@ pub enum Blame {
     Us,
 }
 
-/// What happens to the connection after the answer.
+/// What happens to the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The next request may follow.
     Keep,
-    /// Closed after the answer: what follows on it cannot be trusted.
+    /// Closed after the response: later bytes cannot be trusted.
     Close,
-    /// Cut without (further) answer: an answer had begun and cannot be completed.
+    /// Cut: a response had begun and cannot be completed.
     Cut,
 }
 
@@ -36,21 +36,21 @@ pub enum Fate {
 pub struct Verdict {
     /// Who is to blame.
     pub blame: Blame,
-    /// Status of the answer; `None` where none can be given any more.
+    /// Status of the response; `None` if none can be sent any more.
     pub status: Option<Status>,
     /// Level in the error log.
     pub level: Level,
     /// Fate of the connection.
     pub fate: Fate,
-    /// Words for the log, with the limit's directive where one was hit.
+    /// Words for the log, naming the directive of the limit that was hit.
     pub words: &'static str,
 }
 
-/// Generates [`Fault`] from its table: blame, status of the response (0: none can be given any more),
-/// level in the error log, fate of the connection, words for the log.
+/// Generates [`Fault`] from its table: blame, response status (0: none can be sent any more),
+/// error-log level, fate of the connection, words for the log.
 macro_rules! faults {
     ($($fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident, $words:literal;)*) => {
-        /// Everything that can go wrong with a request once its head was parsed.
+        /// Everything that can go wrong with a request after its head was parsed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
             $(#[doc = $words] $fault,)*
@@ -60,7 +60,7 @@ macro_rules! faults {
             /// Every fault, for tests and the manual.
             pub const ALL: &[Fault] = &[$(Fault::$fault,)*];
 
-            /// The row of the table.
+            /// The fault's row in the table.
             pub fn verdict(self) -> Verdict {
                 match self {
                     $(Fault::$fault => Verdict {
@@ -169,7 +169,7 @@ faults! {
 }
 
 impl Fault {
-    /// The fault behind a request body that could not be read to its end.
+    /// The fault for an incompletely read request body.
     pub fn of_body(fault: BodyFault) -> Fault {
         match fault {
             BodyFault::Disconnected => Fault::ClientGone,
@@ -181,20 +181,20 @@ impl Fault {
         }
     }
 
-    /// Whether the machine lacks for the moment what a request needs, which says nothing of the file.
+    /// True if the machine is temporarily out of a resource, which says nothing about the file.
     pub fn is_want(self) -> bool {
         matches!(self, Fault::DescriptorsExhausted | Fault::NoThread)
     }
 
-    /// The fault that an error of a file operation stands for (ancestor's errno map: EACCES 403;
-    /// ENOENT, ENOTDIR, ENAMETOOLONG 404; ELOOP 403; others 500).
+    /// The fault for a file operation's error (lighttpd's errno map: EACCES 403; ENOENT, ENOTDIR,
+    /// ENAMETOOLONG 404; ELOOP 403; others 500).
     pub fn of_file_error(error: &std::io::Error) -> Fault {
         use std::io::ErrorKind;
         match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => return Fault::NotFound,
             ErrorKind::PermissionDenied => return Fault::Forbidden,
             ErrorKind::UnexpectedEof => return Fault::FileShrank,
-            // The pool's thread could not be made, or too many jobs wait for one.
+            // A pool thread could not be created, or too many jobs are queued.
             ErrorKind::WouldBlock => return Fault::NoThread,
             _ => {}
         }

@@ -1,9 +1,8 @@
-//! Filters: what stands between the source of an answer and the client.
+//! Filters: stages between a response's source and the client.
 //!
-//! A filter makes chunks of chunks and knows neither neighbour: it is given a [`Source`] to pull
-//! from, and is pulled itself by whoever sends. Demand is the pull: a client that takes nothing
-//! asks for nothing, and nothing is made. A body to which no filter is applied is not touched: a
-//! file range reaches the network backend as it is.
+//! A filter turns chunks into chunks and knows neither neighbour: it pulls from a [`Source`] and is
+//! pulled by the sender. Backpressure follows from pulling: if the client takes nothing, nothing is
+//! produced. An unfiltered body is untouched: a file range reaches the network backend as is.
 
 use std::future::Future;
 use std::io;
@@ -21,44 +20,44 @@ use crate::fault::Fault;
 
 type File = Rc<OpenFile>;
 
-/// One stage between an answer's source and the client.
+/// One stage between a response's source and the client.
 pub trait Filter {
-    /// The next chunk of what comes out, made of what `source` yields; `None` at the proper end.
-    /// An error cuts the answer short.
+    /// The next output chunk, made from what `source` yields; `None` at the end. An error truncates
+    /// the response.
     fn poll_next(
         &mut self,
         source: &mut Source,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Chunk<File>>>>;
 
-    /// Whether as many bytes come out as go in.
+    /// True if output and input have the same length.
     fn keeps_length(&self) -> bool {
         false
     }
 
-    /// Whether it looks at bytes. One that does not is given file ranges as they are.
+    /// True if the filter looks at bytes. Other filters receive file ranges unchanged.
     fn needs_bytes(&self) -> bool;
 }
 
-/// What a filter pulls from: the body as its handler, or the filter before, made it.
+/// What a filter pulls from: the handler's body, or the previous filter.
 pub struct Source {
     stream: Box<dyn BodyStream>,
     engine: FileEngine,
-    /// A file range of which some has been read.
+    /// A partly read file range.
     range: Option<FileRange<File>>,
     reading: Option<Reading>,
     bytes_only: bool,
-    /// Bytes that the source still owes, where it said how many there are.
+    /// Bytes still expected, if the source announced a length.
     owed: Option<u64>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = (OwnedBuf, io::Result<usize>)>>>;
 
-/// Bytes of a file that are read at once at most.
+/// Maximum bytes read from a file at once.
 pub const FILE_PIECE_BYTES: u64 = 64 * 1024;
 
 impl Body {
-    /// The body behind a filter.
+    /// The body as seen through a filter.
     #[must_use]
     pub fn filtered(self, filter: Box<dyn Filter>, engine: &FileEngine) -> Body {
         let stream = self.into_stream();
@@ -73,7 +72,7 @@ impl Body {
         Body::Stream(Box::new(Filtered { filter, source }))
     }
 
-    /// Any body as a source of chunks.
+    /// Turns any body into a source of chunks.
     fn into_stream(self) -> Box<dyn BodyStream> {
         let mut queue = ChunkQueue::new();
         match self {
@@ -90,7 +89,7 @@ impl Body {
     }
 }
 
-/// A body that lies ready, chunk by chunk.
+/// A ready body, chunk by chunk.
 struct Pieces(ChunkQueue<File>);
 
 impl BodyStream for Pieces {
@@ -108,9 +107,9 @@ impl BodyStream for Pieces {
 }
 
 impl Source {
-    /// The next chunk. For a filter that needs bytes it is in memory: ranges of files are read in
-    /// pieces of [`FILE_PIECE_BYTES`], at once where the kernel has them and off the loop where it
-    /// has not.
+    /// The next chunk. For a filter that needs bytes it is in memory: file ranges are read in
+    /// pieces of [`FILE_PIECE_BYTES`], immediately if they are in the page cache and off the loop
+    /// otherwise.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
         if let Some(bytes) = ready!(self.poll_file(cx)) {
             return Poll::Ready(Some(bytes.map(Chunk::Memory)));
@@ -135,7 +134,7 @@ impl Source {
         }
     }
 
-    /// The next piece in memory; for filters that need bytes.
+    /// The next piece in memory, for filters that need bytes.
     pub fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.bytes_only = true;
         let chunk = ready!(self.poll_chunk(cx));
@@ -145,7 +144,7 @@ impl Source {
         }))
     }
 
-    /// A source that says a length and yields another would not be noticed behind a filter.
+    /// Checks the announced length; behind a filter a mismatch would go unnoticed.
     fn count(&mut self, bytes: u64) -> io::Result<()> {
         if let Some(owed) = &mut self.owed {
             *owed = owed.checked_sub(bytes).ok_or(io::ErrorKind::InvalidData)?;
@@ -153,7 +152,7 @@ impl Source {
         Ok(())
     }
 
-    /// The next piece of the range that is being read; `None` when there is none.
+    /// The next piece of the current file range; `None` if there is none.
     fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let Some(range) = self.range.clone().filter(|range| range.length > 0) else {
             return Poll::Ready(None);
@@ -178,10 +177,10 @@ impl Source {
         Poll::Ready(Some(self.took(piece, done)))
     }
 
-    /// Notes that a piece was read.
+    /// Records that a piece was read.
     fn took(&mut self, mut piece: Vec<u8>, done: io::Result<usize>) -> io::Result<Bytes> {
         let count = done?;
-        // The file is shorter than it was when its length was told.
+        // The file has shrunk since its length was announced.
         let range = self.range.as_mut().filter(|_| count > 0);
         let range = range.ok_or(io::ErrorKind::UnexpectedEof)?;
         range.offset += count as u64;

@@ -5,7 +5,7 @@ use lighty_io::file::{EngineChoice, EngineLimits, Follow};
 
 use super::*;
 
-/// Makes capitals; needs bytes or not.
+/// Converts to upper case; needs bytes or not.
 struct Upper {
     needs_bytes: bool,
 }
@@ -34,7 +34,7 @@ impl Filter for Upper {
     }
 }
 
-/// Says a length and yields something, one byte at a time; counts how often it is asked.
+/// Announces a length and yields data one byte at a time; counts how often it is polled.
 struct Slow {
     text: &'static [u8],
     says: Option<u64>,
@@ -66,7 +66,7 @@ struct Bed {
     length: u64,
 }
 
-/// Runs a test with a file that takes more than two pieces, on both engines.
+/// Runs a test with a file of more than two pieces, on both engines.
 fn run<F: Future<Output = ()>>(test: impl Fn(Bed) -> F) {
     for choice in [EngineChoice::Auto, EngineChoice::Threads] {
         let runtime =
@@ -87,7 +87,7 @@ fn run<F: Future<Output = ()>>(test: impl Fn(Bed) -> F) {
     }
 }
 
-/// Everything that a body yields: bytes, and how many stayed in files.
+/// The body's bytes, and how many stayed in files.
 async fn drain(body: Body) -> io::Result<(Vec<u8>, u64)> {
     let mut stream = body.into_stream();
     let (mut bytes, mut in_files) = (Vec::new(), 0);

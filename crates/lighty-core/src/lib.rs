@@ -1,14 +1,15 @@
-//! The engine: what happens to a request between its head and its answer.
+//! The engine: what happens to a request between its head and its response.
 //!
-//! This crate owns the life of a request: the [`Exchange`] that carries it, the seams at which
-//! features join in ([`Module`]), the merged [`Settings`] that apply to it, the walk through the
-//! phases ([`pipeline`]), and the one table that says who is to blame when something goes wrong
-//! ([`Fault`]). It parses no bytes, opens no socket and knows no feature by name: codecs are in
-//! `lighty-wire`, system calls in `lighty-io`, features in `lighty-modules`.
+//! This crate owns the life of a request: the [`Exchange`] that carries it, the hooks for features
+//! ([`Module`]), the merged [`Settings`] that apply to it, the walk through the phases
+//! ([`pipeline`]), and the table that assigns blame when something goes wrong ([`Fault`]). It
+//! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
+//! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `module`, `pipeline`, then
-//! `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
-//! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
+//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`,
+//! `module`, `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`,
+//! `limits`, `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`,
+//! `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
 //! `places`, `strftime`.
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Every limit of a request's life that is not a codec's own: its default, its unit, its reason.
+//! All request limits that do not belong to a codec: default, unit and reason.
 //!
-//! A limit that an operator may want to move has a directive of the same name in `directives`.
+//! Each limit an operator may want to change has a directive of the same name in `directives`.
 
-/// Bytes of a request head, request line included (ancestor 1.16): a browser sends under 2 KiB,
-/// cookies push that to 10 or 20.
+/// Bytes of a request head, request line included (ancestor 1.16). A browser sends under 2 KiB;
+/// cookies can raise that to 10 or 20.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Bytes of the header section of a request (`server.max-request-field-size`, 431).
@@ -15,12 +15,12 @@ pub const FIELDS_MAX: u32 = 100;
 /// Bytes of a request target (`server.max-url-length`, 414).
 pub const TARGET_BYTES_MAX: usize = 8192;
 
-/// Seconds a client has for the whole head, from its first byte (`server.max-head-time`): what
-/// sheds clients that drip a header.
+/// Seconds a client has for the whole head, from its first byte (`server.max-head-time`). Sheds
+/// clients that send a header byte by byte.
 pub const HEAD_TIME_SECONDS: u32 = 10;
 
-/// Seconds that a tunnel may go on once a graceful stop has begun (`server.tunnel-stop-timeout`): it
-/// has no answer whose end could be waited for.
+/// Seconds that a tunnel may continue once a graceful stop has begun
+/// (`server.tunnel-stop-timeout`), because it has no response whose end could be awaited.
 pub const TUNNEL_STOP_SECONDS: u32 = 10;
 
 /// How often a request may be restarted by rewriting, error handlers or scripts.
@@ -29,63 +29,66 @@ pub const RESTARTS_MAX: u8 = 10;
 /// How often `url.rewrite-repeat` may rewrite one request (ancestor 1.9).
 pub const REWRITES_MAX: u8 = 100;
 
-/// Rules of one `url.rewrite` or `url.redirect`: each costs memory for its regular expression.
+/// Rules of one `url.rewrite` or `url.redirect`; each costs memory for its regular expression.
 pub const RULES_MAX: usize = 65_536;
 
-/// Pipelined requests answered in a row before other connections get their turn.
+/// Pipelined requests served in a row before yielding to other connections.
 pub const PIPELINE_BURST_MAX: u32 = 32;
 
-/// Bytes of an unread request body that are read and dropped to keep a connection alive; a longer
-/// rest closes it.
+/// Bytes of an unread request body that are drained to keep a connection alive. A longer rest
+/// closes the connection.
 pub const DRAIN_BYTES_MAX: u64 = 64 * 1024;
 
 /// KB of the error log that one program, command or request may fill
 /// (`server.errorlog-max-per-program`).
 pub const PROGRAM_LOG_KBYTES_MAX: u64 = 1024;
 
-/// KB per second of the error log that all programs may fill (`server.errorlog-program-rate`): a
-/// program that never stops complaining takes days to fill a disk, not minutes.
+/// KB per second of the error log that all programs together may fill
+/// (`server.errorlog-program-rate`). A program that never stops logging then takes days, not
+/// minutes, to fill a disk.
 pub const PROGRAM_LOG_KBYTES_PER_SECOND: u64 = 256;
 
-/// Parts of files in one `X-Sendfile2`: each may be a file of its own that is held open.
+/// File parts in one `X-Sendfile2`; each may hold its own file open.
 pub const SENDFILE_PARTS_MAX: usize = 256;
 
-/// Idle request structures a worker keeps for reuse. More would only hold memory of a past peak.
+/// Idle exchanges a worker keeps for reuse. More would only retain the memory of a past peak.
 pub const IDLE_EXCHANGES_MAX: usize = 256;
 
-/// Capacity in bytes above which a buffer is not kept for the next request.
+/// Buffers with a larger capacity in bytes are not kept for the next request.
 pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-/// Document roots a worker holds open: one per virtual host that has its own.
+/// Document roots a worker holds open, one per virtual host with its own root.
 pub const ROOTS_MAX: usize = 4096;
 
-/// How long, in milliseconds, a document root stays open that nobody asks for: a file system on
-/// which a directory is open cannot be unmounted.
+/// Milliseconds after which an unused document root is closed: a file system with an open directory
+/// cannot be unmounted.
 pub const ROOT_IDLE_MS: u64 = 10_000;
 
-/// Bytes of a page of `server.errorfile-prefix`, which is read into memory; a larger one is not sent.
+/// Maximum bytes of a `server.errorfile-prefix` page, which is read into memory. Larger pages are
+/// not sent.
 pub const ERROR_PAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Missing document roots a worker remembers for a second: any client can ask for more hosts.
+/// Missing document roots that a worker remembers for a second. Bounded, because clients can
+/// request any host.
 pub const MISSING_ROOTS_MAX: usize = 1024;
 
-/// Bytes of a target that rewriting made: a rule that repeats can double it every time.
+/// Bytes of a rewritten target: a repeated rule can double it every time.
 pub const REWRITTEN_BYTES_MAX: usize = 64 * 1024;
 
-/// Cached files that are closed at once when descriptors run out.
+/// Cached files closed at once when descriptors run out.
 pub const SHED_ENTRIES: usize = 256;
 
-/// Merged settings (one per set of matching conditions) a worker remembers.
+/// Merged settings (one per set of matching conditions) cached per worker.
 pub const SETTINGS_VARIANTS_MAX: usize = 4096;
 
-/// Bytes of one answer that are held in `server.upload-dirs` at once, by default: what is beyond
-/// waits with its backend (`server.max-spool-size`).
+/// Default for the bytes of one response held in `server.upload-dirs` at once. The rest waits in
+/// its backend (`server.max-spool-size`).
 pub const SPOOL_BYTES_MAX: u64 = 1 << 30;
 
-/// How long a request waits for a file descriptor, in milliseconds, where none is free.
+/// Milliseconds that a request waits for a free file descriptor.
 pub const DESCRIPTOR_WAIT_MS: u64 = 1_000;
 
-/// How often it looks whether one is.
+/// Milliseconds between checks for a free descriptor.
 pub const DESCRIPTOR_LOOK_MS: u64 = 20;
 
 const _: () = assert!(FIELD_BYTES_MAX + TARGET_BYTES_MAX < HEAD_BYTES_MAX);

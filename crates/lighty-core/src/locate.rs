@@ -1,9 +1,9 @@
-//! Where another URL of this server leads: what a request names besides its own target, such as
-//! WebDAV's `Destination`.
+//! Resolves another URL of this server that a request names besides its target, such as WebDAV's
+//! `Destination`.
 //!
-//! It goes the way that a request for it would go: the conditions of the configuration, who may
-//! have it (`mod_auth`, `mod_access`), virtual hosts, aliases. What would be answered on that way,
-//! with an error or a redirection, is no place.
+//! The URL is resolved like a request for it: conditions, access control (`mod_auth`,
+//! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on that way
+//! does not resolve.
 
 use std::rc::Rc;
 
@@ -16,37 +16,37 @@ use crate::module::{Hook, Phase, Step};
 use crate::physical::Physical;
 use crate::settings::Settings;
 
-/// A place that a URL leads to.
+/// The place that a URL leads to.
 pub struct Located {
     /// The decoded path of the URL.
     pub path: Vec<u8>,
-    /// Where that is in the file system; nothing was looked up there, and it is presumed.
+    /// Its place in the file system; presumed, since nothing was looked up.
     pub physical: Physical,
-    /// The settings that a request for it would have.
+    /// The settings of a request for it.
     pub settings: Rc<Settings>,
 }
 
-/// What becomes of the walk after a module was asked.
+/// How the walk continues after a module.
 enum Way {
     On,
     Again,
     Refused,
 }
 
-/// Finds the place that `target` (path and query, encoded) leads to. Modules are asked up to the one
-/// called `until`, which looks at physical paths. The exchange is as before afterwards.
+/// Resolves `target` (path and query, encoded). Calls the modules up to `until`, which inspects
+/// physical paths. Restores the exchange afterwards.
 ///
 /// # Errors
-/// The status that a request would have been answered with.
+/// The status that a request would get.
 pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
     find(ex, Named::Target(target), until).await
 }
 
-/// As [`locate`], of a decoded path that rewriting has made already, or a member of one: no rule
-/// changes it again. The query is that of the request, if `with_query`.
+/// Like [`locate`], for a decoded path that rewriting has already produced, or a member of one: no
+/// rule changes it again. Uses the request's query if `with_query`.
 ///
 /// # Errors
-/// The status that a request would have been answered with.
+/// The status that a request would get.
 pub async fn locate_rewritten(
     ex: &mut Exchange,
     path: &[u8],
@@ -56,8 +56,7 @@ pub async fn locate_rewritten(
     find(ex, Named::Path(path, with_query), until).await
 }
 
-/// Whether [`locate`] may come to another end for one URL than for another: a condition looks at
-/// URLs or paths, or a module does.
+/// True if [`locate`] may treat URLs differently: a condition or a module inspects URLs or paths.
 pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
     let services = &ex.services;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
@@ -68,8 +67,8 @@ pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
         || asked.any(|module| module.refuses_paths())
 }
 
-/// Begins, or ends, to judge the physical path as what is there, before anything is looked up: what is
-/// to be made is judged as what it will be. Finds the settings of that place.
+/// Starts or stops judging the physical path as presumed, before anything is looked up: a file to
+/// be created is judged as what it will be. Resolves the settings of that place.
 pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
     ex.physical.presumed = presumed;
     if ex.services.asks_physical {
@@ -77,14 +76,14 @@ pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
     }
 }
 
-/// Whether what is at the physical path, which is presumed, may be had; else the answer stands.
+/// True if the presumed physical path may be accessed. Otherwise the response is set.
 pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
     matches!(ask(Phase::Place, |m, ex| m.place(ex), ex, "").await, Way::On)
 }
 
 /// How a place is named.
 enum Named<'a> {
-    /// As a client does.
+    /// By an encoded target, as clients do.
     Target(&'a [u8]),
     Path(&'a [u8], bool),
 }
@@ -114,7 +113,7 @@ async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Locate
     found
 }
 
-/// Gives the exchange another target.
+/// Sets the exchange's target.
 fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status> {
     match *named {
         Named::Target(target) => {
@@ -136,7 +135,7 @@ fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status
 async fn walk(ex: &mut Exchange, until: &str) -> Result<Located, Status> {
     for _ in 0..=limits::RESTARTS_MAX {
         ex.physical = Physical::default();
-        // Until there is one, no condition on it holds, not even `!=`.
+        // Until the path is known, no condition on it holds, not even `!=`.
         ex.path_known = false;
         ex.resolve_settings();
         match pass(ex, until).await {

@@ -8,7 +8,7 @@ use lighty_io::log_writer::LogHandle;
 use crate::error_output::ProgramRate;
 use crate::request_id::RequestId;
 
-/// How much a line matters; `server.errorlog-level` is the least that is written.
+/// A line's importance; `server.errorlog-level` is the lowest level written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Debug,
@@ -19,10 +19,10 @@ pub enum Level {
 }
 
 impl Level {
-    /// Names from the least to the most important, as the directive takes them.
+    /// Names from least to most important, as used by the directive.
     pub const NAMES: &'static [&'static str] = &["debug", "info", "notice", "warning", "error"];
 
-    /// All, in the order of their names.
+    /// All levels, in the order of their names.
     pub const ALL: [Level; 5] =
         [Level::Debug, Level::Info, Level::Notice, Level::Warning, Level::Error];
 
@@ -31,13 +31,13 @@ impl Level {
         Self::NAMES[self as usize]
     }
 
-    /// The level of a name.
+    /// The level with a given name.
     pub fn of_name(name: &str) -> Option<Level> {
         Self::ALL.into_iter().find(|level| level.name() == name)
     }
 }
 
-/// What a line is about, besides its words.
+/// What a line is about, besides its message.
 #[derive(Default, Clone, Copy)]
 pub struct About<'a> {
     pub client: &'a str,
@@ -48,7 +48,7 @@ pub struct About<'a> {
     pub id: Option<RequestId>,
 }
 
-/// The error log as one worker sees it.
+/// A worker's view of the error log.
 #[derive(Clone)]
 pub struct Log {
     sink: LogHandle,
@@ -58,22 +58,22 @@ pub struct Log {
 }
 
 impl Log {
-    /// Writes to `sink` what is at least `level`.
+    /// Writes lines of at least `level` to `sink`.
     pub fn new(sink: LogHandle, level: Level, json: bool) -> Self {
         Self { sink, level, json, programs: ProgramRate::default() }
     }
 
-    /// Takes part in a limit of what programs say, which others share.
+    /// Shares a limit on what programs log.
     pub fn with_program_rate(self, programs: &ProgramRate) -> Self {
         Self { programs: programs.clone(), ..self }
     }
 
-    /// How much all programs may say.
+    /// The shared limit on what programs log.
     pub(crate) fn program_rate(&self) -> &ProgramRate {
         &self.programs
     }
 
-    /// Whether a line of this level would be written.
+    /// True if lines of this level are written.
     pub fn wants(&self, level: Level) -> bool {
         level >= self.level
     }
@@ -85,7 +85,7 @@ impl Log {
         }
     }
 
-    /// A line as it will stand in the log.
+    /// Renders a line as it appears in the log.
     pub(crate) fn render(
         &self,
         level: Level,
@@ -99,7 +99,7 @@ impl Log {
         }
     }
 
-    /// Writes what was rendered.
+    /// Writes a rendered line.
     pub(crate) fn write(&self, line: &str) {
         self.sink.write_line(line.as_bytes());
     }
@@ -129,8 +129,8 @@ fn text_line(level: Level, now_s: i64, message: &str, about: About<'_>) -> Strin
     line
 }
 
-/// Text of a path for a log: UTF-8 as it is, control characters and stray bytes escaped, so that
-/// no file name can forge a line.
+/// A path as log text: UTF-8 is kept, control characters and stray bytes are escaped, so that no
+/// file name can forge a line.
 fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() || c == '"') => text.to_owned(),

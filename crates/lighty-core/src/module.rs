@@ -1,4 +1,4 @@
-//! The seams at which features join the life of a request.
+//! The hooks through which features take part in a request.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,33 +10,33 @@ use crate::sendfile::FilePart;
 use crate::settings::Settings;
 use lighty_config::Directive;
 
-/// What a hook says to the pipeline.
+/// A hook's result.
 pub enum Step<'a> {
-    /// Not mine, or done with my part: go on with the next module.
+    /// Not this module's request, or its part is done: continue with the next module.
     Next,
-    /// The response stands: skip the rest of the phases.
+    /// The response is complete: skip the remaining phases.
     Answered,
-    /// The request line was changed (rewrite, error handler): begin again with the new URL.
+    /// The request line was changed (rewrite, error handler): restart with the new URL.
     Restart,
-    /// The file at the exchange's physical path is the answer, whatever the method: skip the rest
-    /// of the phases and send it.
+    /// Send the file at the exchange's physical path, whatever the method, and skip the remaining
+    /// phases.
     SendFile(FileFate),
-    /// These parts of files are the body of the answer whose head stands in the response.
+    /// Send these file parts as the body; the response already holds the head.
     SendParts(Vec<FilePart>),
-    /// Something has to be waited for (disk, backend, script). Boxed, so that the common case
-    /// that waits for nothing keeps the connection's future small and allocates nothing.
+    /// Something must be awaited (disk, backend, script). Boxed, so that the common case keeps the
+    /// connection's future small and allocates nothing.
     Wait(Pin<Box<dyn Future<Output = Step<'static>> + 'a>>),
 }
 
-/// What becomes of a file that a handler named, once it is open.
+/// What happens to a file named by a handler once it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFate {
     Stays,
-    /// Its name is removed: it was made for this answer alone.
+    /// Its name is removed; it was created for this response only.
     Removed,
 }
 
-/// The phases a module takes part in; the pipeline calls only those.
+/// The phases in which a module takes part; the pipeline calls only these.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Hooks {
     pub raw_url: bool,
@@ -57,30 +57,29 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// These phases, or none of them.
+    /// These phases if `takes_part`, otherwise none.
     #[must_use]
     pub fn only_if(self, takes_part: bool) -> Self {
         if takes_part { self } else { Self::default() }
     }
 }
 
-/// A feature: its directives, and what it does in the phases that it names in [`Module::hooks`].
+/// A feature: its directives and its work in the phases named by [`Module::hooks`].
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
-/// document root), `physical` (may change the physical path; who answers there asks `place` first),
-/// `remote` (backends that need no file), then the path is looked up, `directory` (index files),
-/// `found` (the file or directory that is left), `conditions`, `handle` (the first that answers
-/// wins), `response_head`, `filter` (what stands between the body and the
-/// client), and after the last byte `done`.
+/// document root), `physical` (may change the physical path; a module that responds here calls
+/// `place` first), `remote` (backends that need no file), path look-up, `directory` (index files),
+/// `found` (the remaining file or directory), `conditions`, `handle` (the first to respond wins),
+/// `response_head`, `filter` (between the body and the client), and after the last byte `done`.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
 
-    /// Phases that this module takes part in.
+    /// Phases in which this module takes part.
     fn hooks(&self) -> Hooks;
 
-    /// Those of them in which it has something to do under these settings, whatever the request.
-    /// Asked once for each variant of the settings.
+    /// The subset in which it has work under these settings, whatever the request. Called once per
+    /// settings variant.
     fn hooks_under(&self, _settings: &Settings) -> Hooks {
         self.hooks()
     }
@@ -90,8 +89,8 @@ pub trait Module {
     where
         Self: Sized;
 
-    /// Whether the phases up to `physical` may answer the one URL and let the other through, all
-    /// settings being the same. Who changes many files at once asks for each of them then.
+    /// True if this module may reject some URLs and accept others under the same settings. Code
+    /// that changes many files at once then checks each of them.
     fn refuses_paths(&self) -> bool {
         true
     }
@@ -109,35 +108,35 @@ pub trait Module {
         Step::Next
     }
 
-    /// Whether the request may have what it leads to, as far as that is known. Asked again whenever
-    /// that gives it other settings or another name: by the physical path, by what is there, by an
-    /// index file or path info; and by who answers before anything is looked up (`mod_webdav`).
-    /// Whoever answers refuses it.
+    /// Decides whether the request may access what it leads to, as far as that is known. Called
+    /// again when the settings or the name change: for the physical path, for what is found there,
+    /// for an index file or path info, and by modules that respond before the look-up
+    /// (`mod_webdav`). Responding denies access.
     fn place<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The physical path is settled, and nothing is looked up there yet: for who needs no file.
+    /// The physical path is final but not looked up: for modules that need no file.
     fn remote<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// What was found is a directory.
+    /// The path is a directory.
     fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The path is looked up, and index files are chosen; something is there.
+    /// The path is looked up, index files are chosen, and something exists.
     fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The request has conditions (`If-Match` and its like), and nobody has judged them yet.
+    /// The request has conditions (`If-Match` and the like), not yet evaluated.
     fn conditions(&self, _ex: &mut Exchange) {}
 
-    /// Refuses what [`Module::handle`] would refuse to send as it is. Who takes part sends files or
-    /// lists directories, and is handled after everybody else where a request has two names (see
-    /// [`Module::place`]) with settings of their own: each of them may refuse it.
+    /// Refuses whatever [`Module::handle`] would refuse to send unmodified. Modules with this hook
+    /// send files or list directories. They run last when a request has two names (see
+    /// [`Module::place`]) with separate settings, each of which may refuse it.
     fn withhold<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -146,38 +145,38 @@ pub trait Module {
         Step::Next
     }
 
-    /// Sends the file in `physical.entry`, which another handler named ([`Step::SendFile`]). Who
-    /// may have it is settled.
+    /// Sends the file in `physical.entry` named by another handler ([`Step::SendFile`]). Access has
+    /// already been decided.
     fn send_file<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
     fn response_head(&self, _ex: &mut Exchange) {}
 
-    /// Whether this answer, whose head is complete, is one for [`Module::filter`], by its status and
-    /// its fields alone. Asked before any filter has been put before the body.
+    /// True if [`Module::filter`] applies to this response, judged by its status and fields alone.
+    /// The head is complete, and no filter has been applied yet.
     fn may_filter(&self, _ex: &Exchange) -> bool {
         true
     }
 
-    /// The head is complete: puts a filter before the body, see [`crate::Body::filtered`], and
-    /// changes the fields that depend on it (`Server` does not). What comes later in the order of modules filters what
-    /// comes out here.
+    /// The head is complete: applies a filter to the body, see [`crate::Body::filtered`], and
+    /// changes dependent fields (`Server` does not). Later modules filter the output of earlier
+    /// ones.
     fn filter<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// After the last byte, or after the connection broke: logs and counts. Must not block.
+    /// Logs and counts after the last byte or after the connection broke. Must not block.
     fn done(&self, _ex: &Exchange) {}
 
-    /// HUP: open logs again, drop caches.
+    /// Handles HUP: reopens logs, drops caches.
     fn reopen(&self) {}
 }
 
-/// One phase's way to call a module.
+/// The method that calls a module in a phase.
 pub type Hook = for<'a> fn(&'a dyn Module, &'a mut Exchange) -> Step<'a>;
 
-/// A phase, as an index.
+/// A phase, usable as an index.
 #[derive(Clone, Copy)]
 pub(crate) enum Phase {
     RawUrl,
@@ -199,15 +198,14 @@ pub(crate) enum Phase {
 
 const PHASES: usize = Phase::Done as usize + 1;
 
-/// Who takes part in each phase under a variant of the settings.
+/// The modules that take part in each phase under a settings variant.
 struct Parts {
     by_phase: [ModuleSet; PHASES],
-    /// The place of the module that sends files, if nobody else has a say about a file that is
-    /// known.
+    /// Index of the module that sends files, if no other module acts on a known file.
     fast_path: Option<usize>,
 }
 
-/// Some modules of a list: a bit for each, by its place.
+/// A set of modules, one bit per index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleSet(u64);
 
@@ -216,7 +214,7 @@ impl ModuleSet {
         self.0 == 0
     }
 
-    /// Those of them that a test picks.
+    /// The modules that satisfy a predicate.
     #[inline]
     pub(crate) fn filter(
         self,
@@ -233,12 +231,12 @@ impl ModuleSet {
         ModuleSet(picked)
     }
 
-    /// Those of them that are not among others.
+    /// The modules not in `others`.
     pub(crate) fn without(self, others: ModuleSet) -> ModuleSet {
         ModuleSet(self.0 & !others.0)
     }
 
-    /// They and others.
+    /// The union with `others`.
     pub(crate) fn with(self, others: ModuleSet) -> ModuleSet {
         ModuleSet(self.0 | others.0)
     }
@@ -248,8 +246,8 @@ impl ModuleSet {
     }
 }
 
-/// Who takes part under the settings that hold it, once it was asked. A clone is about to be
-/// changed, so it begins without.
+/// The phase table of the settings that hold it, computed on first use. A clone starts empty
+/// because it is about to be changed.
 #[derive(Default)]
 pub(crate) struct HookTable(OnceLock<Parts>);
 
@@ -259,23 +257,23 @@ impl Clone for HookTable {
     }
 }
 
-/// The modules of a worker in order.
+/// A worker's modules in order.
 #[derive(Default)]
 pub struct ModuleList {
     all: Vec<Rc<dyn Module>>,
 }
 
 impl ModuleList {
-    /// Modules, given in their order.
+    /// Creates a list from modules in order.
     ///
     /// # Panics
-    /// If there are more than 64: they are in the hands of whoever builds the server.
+    /// If there are more than 64; the list is fixed when the server is built.
     pub fn new(all: Vec<Rc<dyn Module>>) -> Self {
         assert!(all.len() <= u64::BITS as usize, "a module for each bit");
         Self { all }
     }
 
-    /// Whether some module may change the head of an answer that another one gave.
+    /// True if some module may change the head of another's response.
     pub fn change_heads(&self, settings: &Settings) -> bool {
         !self.part(Phase::ResponseHead, settings).is_empty()
     }
@@ -285,20 +283,20 @@ impl ModuleList {
         self.all.iter()
     }
 
-    /// Those that take part in a phase under some settings, in order.
+    /// The modules with a hook in this phase under any settings, in order.
     pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
         let modules = self.all.iter().map(|module| &**module);
         modules.filter(move |module| module.hooks().by_phase()[phase as usize])
     }
 
-    /// Those that take part in a phase under these settings.
+    /// The modules that take part in a phase under these settings.
     #[inline]
     pub(crate) fn part(&self, phase: Phase, settings: &Settings) -> ModuleSet {
         self.parts(settings).by_phase[phase as usize]
     }
 
-    /// The first that takes part in a phase of those from a place on, and the place behind it. A
-    /// module may have found other settings for the request: those at hand decide.
+    /// The first module from an index on that takes part in a phase, and the index after it. Uses
+    /// the current settings, because a module may have changed them.
     #[inline]
     pub(crate) fn next(
         &self,
@@ -311,7 +309,7 @@ impl ModuleList {
         Some((&*self.all[at], at + 1))
     }
 
-    /// Who sends a file that is known, where nobody else has a say before.
+    /// The module that sends a known file, if no other module acts before it.
     #[inline]
     pub(crate) fn fast_path(&self, settings: &Settings) -> Option<&dyn Module> {
         self.parts(settings).fast_path.map(|at| &*self.all[at])
@@ -322,7 +320,7 @@ impl ModuleList {
         settings.hook_table.0.get_or_init(|| self.assign(settings))
     }
 
-    /// The first of some modules, which is taken from them.
+    /// Removes the first module from the set and returns it.
     pub(crate) fn take_first(&self, part: &mut ModuleSet) -> Option<&dyn Module> {
         let first = part.first()?;
         part.0 &= part.0.wrapping_sub(1);
@@ -381,7 +379,7 @@ impl Hooks {
 mod tests {
     use super::*;
 
-    /// Takes part where the server has a name.
+    /// Takes part if the server has a name.
     struct Named(Hooks);
 
     impl Module for Named {

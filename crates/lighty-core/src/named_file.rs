@@ -1,5 +1,5 @@
-//! A file that a handler names as its answer (`X-Sendfile` and its like), and the fields that the
-//! handler sends along.
+//! A file named by a handler as its response (`X-Sendfile` and the like), and the fields the
+//! handler adds.
 
 use std::rc::Rc;
 
@@ -16,8 +16,8 @@ use crate::module::FileFate;
 use crate::protected_files;
 use crate::sendfile::FilePart;
 
-/// Opens `physical.docroot` and the file beneath it. Symbolic links that lead out of it are not
-/// followed, whatever `server.follow-symlink` allows: the handler was trusted with this directory.
+/// Opens `physical.docroot` and the file beneath it. Symbolic links that leave it are not followed,
+/// whatever `server.follow-symlink` allows: the handler was trusted with this directory only.
 ///
 /// # Errors
 /// The fault, and words for the log.
@@ -31,7 +31,7 @@ pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fa
     Ok(())
 }
 
-/// Opens files one after the other; the body that their parts make.
+/// Opens files one after the other and joins their parts into a body.
 ///
 /// # Errors
 /// The fault, and words for the log.
@@ -59,7 +59,7 @@ pub(crate) async fn join_parts(
     Ok(Body::Chunks(queue))
 }
 
-/// The file that the exchange's physical path stands for.
+/// Finds the file at the exchange's physical path.
 async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>, (Fault, String)> {
     let entry = open(ex, fate).await.map_err(|error| {
         let fault = match Fault::of_file_error(&error) {
@@ -67,7 +67,7 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
             other => other,
         };
         if matches!(fault, Fault::NotFound | Fault::Forbidden | Fault::NameTooLong) {
-            // For the client that is an ordinary refusal; for the operator it is not.
+            // An ordinary refusal for the client, but noteworthy for the operator.
             ex.log(
                 Level::Warning,
                 &format!("a file to send that a backend named: {error}: {path}"),
@@ -98,7 +98,7 @@ async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {
     }
 }
 
-/// The descriptor keeps the content until it is sent, also when the client goes away meanwhile.
+/// The open descriptor keeps the content until it is sent, even if the client leaves.
 async fn remove(ex: &Exchange, path: &str) {
     let Some(root) = &ex.physical.root else { return };
     let root: &Root = root;
@@ -114,8 +114,8 @@ fn follow(ex: &Exchange) -> Follow {
     }
 }
 
-/// Adds the fields that were carried to the answer that stands in for the handler's. An error is
-/// an answer of its own: it takes none of them.
+/// Adds the carried fields to the response that replaces the handler's. An error response gets none
+/// of them.
 pub(crate) fn join_carried(ex: &mut Exchange) {
     let response = &mut ex.response;
     if ex.carried.is_empty() || response.status.code() >= 400 {

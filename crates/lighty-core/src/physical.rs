@@ -1,4 +1,4 @@
-//! Where a request points to in the file system.
+//! A request's path in the file system.
 
 use std::rc::Rc;
 
@@ -12,22 +12,22 @@ use lighty_io::stat_cache::Entry;
 pub struct Physical {
     /// Absolute path of the document root, without a trailing slash.
     pub docroot: Vec<u8>,
-    /// Document root of the site, where an alias or a user's directory took its place; else empty.
+    /// The site's document root, if an alias or a user directory replaced it; else empty.
     pub site: Vec<u8>,
-    /// Path beneath it, without a leading slash; empty for the root itself.
+    /// Path beneath `docroot`, without a leading slash; empty for the root itself.
     pub rel: Vec<u8>,
-    /// Part of the URL path behind a file's name (`/index.php/a/b` has `/a/b`).
+    /// The URL path after a file's name (`/index.php/a/b` has `/a/b`).
     pub path_info: Vec<u8>,
     /// The held descriptor of `docroot`.
     pub root: Option<Rc<Root>>,
-    /// What is there, once looked up.
+    /// The entry at the path, once looked up.
     pub entry: Option<Rc<Entry>>,
-    /// It is judged as what is there, before anything is looked up, see [`crate::locate::authorize_path`].
+    /// The path is judged before it is looked up, see [`crate::locate::authorize_path`].
     pub presumed: bool,
 }
 
 impl Physical {
-    /// Forgets the path, keeps the buffers.
+    /// Clears the path, keeps the buffers.
     pub fn clear(&mut self) {
         self.docroot.clear();
         self.site.clear();
@@ -38,7 +38,7 @@ impl Physical {
         self.presumed = false;
     }
 
-    /// Leads to a directory beside the site: its document root stays known.
+    /// Switches to a directory outside the site and remembers the site's document root.
     pub fn lead_to(&mut self, docroot: Vec<u8>) {
         let before = std::mem::replace(&mut self.docroot, docroot);
         if self.site.is_empty() {
@@ -46,8 +46,8 @@ impl Physical {
         }
     }
 
-    /// Makes the directory around the document root the document root; the whole path stays.
-    /// `false` where there is none, or none that a configuration would name.
+    /// Moves the document root up to its parent; the whole path stays the same. Returns `false` if
+    /// there is no parent, or none that a configuration would name.
     pub fn step_out(&mut self) -> bool {
         let Some(slash) = self.docroot.iter().rposition(|b| *b == b'/').filter(|at| *at > 0) else {
             return false;
@@ -60,7 +60,7 @@ impl Physical {
         true
     }
 
-    /// Whether the whole path ends like this: what a rule names may begin above the document root.
+    /// True if the whole path ends with this; a rule's suffix may start above the document root.
     #[must_use]
     pub fn ends_with(&self, end: &[u8]) -> bool {
         if end.len() <= self.rel.len() {

@@ -1,8 +1,8 @@
-//! The walk of a request through the phases, from its decoded head to a complete answer.
+//! Takes a request through the phases, from its decoded head to a complete response.
 //!
-//! Straight-line code: we choose the order of events here. Whatever waits is boxed by whoever
-//! waits ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`] stays small and
-//! a warm request allocates nothing.
+//! Straight-line code, so that the order of events is visible here. Anything that waits is boxed at
+//! the point of waiting ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`]
+//! stays small and a warm request allocates nothing.
 
 use std::rc::Rc;
 
@@ -30,7 +30,7 @@ use errors::{
 use judge::{judge, judge_served, settle};
 use look_up::{is_known, look_up, redirect_to_slash};
 
-/// What a pass through the phases came to.
+/// The result of a pass through the phases.
 enum Pass {
     Answered,
     Restart,
@@ -38,8 +38,8 @@ enum Pass {
     SendParts(Vec<FilePart>),
 }
 
-/// Answers the request in `ex`, whose settings are resolved: afterwards `ex.response` is complete
-/// but for its framing.
+/// Responds to the request in `ex`, whose settings are resolved. Afterwards `ex.response` is
+/// complete except for its framing.
 pub async fn respond(ex: &mut Exchange) {
     trace::request(ex);
     let mut begins = true;
@@ -91,8 +91,9 @@ pub async fn respond(ex: &mut Exchange) {
     trace::response(ex);
 }
 
-/// The way of most requests, without a future: nobody has a say before the module that sends
-/// files, and what it is to send is known. `false`: to be begun as if nothing had happened.
+/// The fast path of most requests, which needs no future: no module acts before the one that sends
+/// files, and the file is already known. Returns `false`, with no side effects, if the normal path
+/// must be taken.
 fn answer_known_file(ex: &mut Exchange) -> bool {
     let services = Rc::clone(&ex.services);
     let Some(sender) = services.modules.fast_path(&ex.settings) else { return false };
@@ -116,8 +117,8 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     true
 }
 
-/// Completes an answer: an error without a body gets its page, modules see the head, filters are
-/// put before the body. Called by itself for what never came to be a request (a refused head, a head that came too late).
+/// Completes a response: fills in the page of an error without a body, runs the head hooks and
+/// applies filters. Called directly for heads that never became a request (rejected, timed out).
 pub async fn complete(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         fill_error_page(ex).await;
@@ -142,12 +143,12 @@ fn pass_head(ex: &mut Exchange) {
     }
 }
 
-/// Whether some filter is for an answer with this head.
+/// True if some filter applies to a response with this head.
 pub fn is_filtered(ex: &Exchange) -> bool {
     !filters_of(ex).is_empty()
 }
 
-/// Those whose filters this answer is for.
+/// The modules whose filters apply to this response.
 fn filters_of(ex: &Exchange) -> ModuleSet {
     let modules = &ex.services.modules;
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
@@ -167,13 +168,14 @@ async fn filter(ex: &mut Exchange, mut part: ModuleSet) {
 }
 
 fn finish_head(ex: &mut Exchange) {
-    // RFC 9110 section 15.4.5: a 304 says nothing of the content; until here modules could ask.
+    // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
+    // here.
     if ex.response.status == Status::NOT_MODIFIED {
         ex.response.fields.remove(Known::ContentType);
     }
 }
 
-/// After the last byte, or when the connection broke.
+/// Runs after the last byte, or when the connection broke.
 pub fn finish(ex: &Exchange) {
     let modules = &ex.services.modules;
     let mut part = modules.part(Phase::Done, &ex.settings);
@@ -199,7 +201,7 @@ async fn pass(ex: &mut Exchange) -> Pass {
     if let Some(end) = refuse_early(ex) {
         return end;
     }
-    // One by one: a loop over them would be kept in every connection's future.
+    // Unrolled: a loop over the phases would be stored in every connection's future.
     if takes_part(ex, Phase::RawUrl)
         && let Some(end) = run(Phase::RawUrl, |m, ex| m.raw_url(ex), ex).await
     {
@@ -247,7 +249,7 @@ async fn pass(ex: &mut Exchange) -> Pass {
     pass_found(ex).await
 }
 
-/// The rest of the way, of what was found.
+/// The remaining phases, for a path that was found.
 async fn pass_found(ex: &mut Exchange) -> Pass {
     if is_directory(ex)
         && takes_part(ex, Phase::Directory)
@@ -291,7 +293,7 @@ fn is_directory(ex: &Exchange) -> bool {
     ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory)
 }
 
-/// Shows a request with conditions to those who have to see them before they are judged.
+/// Passes a conditional request to the modules that must act before its conditions are evaluated.
 fn pass_conditions(ex: &mut Exchange) {
     use Known as K;
     if !ex.request.fields.contains_any(&[
@@ -332,7 +334,7 @@ async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
     Some(Pass::Answered)
 }
 
-/// Calls some modules in order until one ends the pass.
+/// Calls the given modules in order until one ends the pass.
 async fn run_some(mut part: ModuleSet, call: Hook, ex: &mut Exchange) -> Option<Pass> {
     let services = Rc::clone(&ex.services);
     while let Some(module) = services.modules.take_first(&mut part) {
@@ -347,7 +349,7 @@ async fn run_some(mut part: ModuleSet, call: Hook, ex: &mut Exchange) -> Option<
     None
 }
 
-/// What a step ends the pass with, if it does.
+/// How a step ends the pass, if it does.
 fn end_of(step: Step<'_>) -> Option<Pass> {
     match step {
         Step::Next | Step::Wait(_) => None,
@@ -358,7 +360,7 @@ fn end_of(step: Step<'_>) -> Option<Pass> {
     }
 }
 
-/// Notes who answered.
+/// Records which module responded.
 fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
     if matches!(end, Pass::Answered) && ex.fault.is_none() {
         ex.handler = module.name();
@@ -366,7 +368,7 @@ fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
     end
 }
 
-/// Sends the file that a handler named.
+/// Sends the file named by a handler.
 async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
     if let Err((fault, words)) = named_file::look_up(ex, fate).await {
         ex.fail_saying(fault, &words);
@@ -379,7 +381,7 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
     Pass::Answered
 }
 
-/// Sends parts of files that a handler named.
+/// Sends the file parts named by a handler.
 async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
     match named_file::join_parts(ex, &parts).await {
         Ok(body) => sendfile::take_parts(ex, body),
@@ -388,7 +390,7 @@ async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
     Pass::Answered
 }
 
-/// What is decided before any module is asked.
+/// Handles requests that need no module.
 fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     if let Some(undecided) = ex.undecided.take() {
         ex.fail_undecided(&undecided);
@@ -399,7 +401,7 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
         return Some(Pass::Answered);
     }
     let limit = ex.settings.core.max_request_bytes;
-    // Once refused, the body is read by nobody, and the error handler may speak.
+    // After the rejection no one reads the body, so the error handler may run.
     let is_new = ex.error_status.is_none();
     if limit > 0 && is_new && ex.body.announced().is_some_and(|announced| announced > limit) {
         ex.fail(Fault::RequestTooLarge);
@@ -419,8 +421,8 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     None
 }
 
-/// Takes the first directory that exists among those that `write` names, attempt by attempt, as
-/// the document root; keeps the present one if there is none.
+/// Tries the directories that `write` names, attempt by attempt, and makes the first that exists
+/// the document root. Keeps the current one if none exists.
 pub fn choose_docroot<'a, W>(ex: &'a mut Exchange, write: W) -> Step<'a>
 where
     W: Fn(&Exchange, usize, &mut Vec<u8>) -> bool + 'a,

@@ -1,14 +1,14 @@
-//! How many programs run at a time.
+//! Limits the number of concurrent programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many programs run for all workers. Clones count together.
+/// Number of running programs in all workers. Clones share the count.
 #[derive(Clone, Default)]
 pub struct Places(Arc<AtomicUsize>);
 
 impl Places {
-    /// A place for another program, unless `max` run.
+    /// A place for another program, unless `max` are running.
     pub fn take(&self, max: usize) -> Option<Place> {
         let more = |taken: usize| (taken < max).then_some(taken + 1);
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -16,7 +16,7 @@ impl Places {
     }
 }
 
-/// Counts a program for as long as it is held.
+/// Counts a program until dropped.
 pub struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {

@@ -1,5 +1,5 @@
-//! Files that the server keeps for itself where a URL may lead to them: nobody gets them, whatever
-//! names them, and nobody makes what would be taken for one of them.
+//! The server's own files in places that URLs may reach. They are never served under any name, and
+//! no request may create a file that would be mistaken for one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use std::sync::{PoisonError, RwLock};
 use lighty_io::file::Meta;
 use lighty_io::file::tree::{Pinned, canonical, canonical_through};
 
-/// What is said of one.
+/// The error text for such a file.
 pub const WORDS: &str = "the server keeps this file for itself";
 
-/// A file, and those that may come to be beside it.
+/// A file, and files that may appear beside it.
 struct Kept {
     name: PathBuf,
-    /// Where that is and where it leads to, directories' links resolved.
+    /// Its paths: with directory links resolved, and where the file itself links to.
     paths: Vec<Vec<u8>>,
     beside: &'static [&'static str],
-    /// Pinned, so that no file that comes after one of them is taken for it.
+    /// Pinned, so that a later file cannot be mistaken for one of them.
     files: Vec<Pinned>,
 }
 
-/// Whether there are any: nearly always there are none.
+/// True if there are any; nearly always there are none.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 static ALL: RwLock<Vec<Kept>> = RwLock::new(Vec::new());
 
-/// Keeps a file, as it is now, and those whose names have one of some endings besides. To be called
-/// again when they are others. It asks the disk, so it blocks.
+/// Protects a file as it is now, and files with its name plus one of the given endings. Call again
+/// when they change. Blocks on the disk.
 pub fn keep(name: &Path, beside: &'static [&'static str]) {
     use std::os::unix::ffi::OsStrExt;
     let given = name.as_os_str().as_bytes();
@@ -49,15 +49,15 @@ fn with_ending(path: &[u8], ending: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec([path, ending.as_bytes()].concat()))
 }
 
-/// Whether a file is one of those.
+/// True if the file is protected.
 pub fn is_protected(meta: &Meta) -> bool {
     any(|kept| kept.files.iter().any(|file| file.meta.same_file(meta)))
 }
 
-/// Lets a file pass that is none of those.
+/// Admits a file that is not protected.
 ///
 /// # Errors
-/// `PermissionDenied`, in [`WORDS`].
+/// `PermissionDenied`, with [`WORDS`].
 pub fn admit(meta: &Meta) -> io::Result<()> {
     match is_protected(meta) {
         true => Err(io::Error::new(io::ErrorKind::PermissionDenied, WORDS)),
@@ -65,7 +65,7 @@ pub fn admit(meta: &Meta) -> io::Result<()> {
     }
 }
 
-/// Whether a path, its directories' links resolved, is that of one, there or not.
+/// True if a path, with directory links resolved, is a protected file's, whether it exists or not.
 pub fn names_protected(path: &[u8]) -> bool {
     any(|Kept { paths, beside, .. }| {
         let mut rests = paths.iter().filter_map(|kept| path.strip_prefix(&**kept));
@@ -73,7 +73,7 @@ pub fn names_protected(path: &[u8]) -> bool {
     })
 }
 
-/// Whether one lies beneath a directory, links resolved.
+/// True if a protected file lies beneath a directory, links resolved.
 pub fn holds_protected(directory: &[u8]) -> bool {
     let is_below = |path: &[u8]| path.strip_prefix(directory).is_some_and(|p| p.starts_with(b"/"));
     any(|kept| kept.paths.iter().any(|path| is_below(path)))
@@ -101,7 +101,7 @@ mod tests {
         let (own, beside, other) = (made("own"), made("own-wal"), made("other"));
         keep(&at("own"), &["-wal"]);
         assert!(is_protected(&own) && is_protected(&beside) && !is_protected(&other));
-        // A file system gives the number of a file that is gone to the next, if it is gone.
+        // A file system reuses a file's number once it is gone.
         for name in ["own", "own-wal"] {
             std::fs::remove_file(at(name)).expect("removed");
         }

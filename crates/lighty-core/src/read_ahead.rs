@@ -1,5 +1,5 @@
-//! An answer that is taken as fast as it comes, so that the backend or program is free while a
-//! slow client reads: in memory, then on disk.
+//! Reads a response ahead of its client, into memory and then to disk, so that a slow client does
+//! not occupy the backend or program.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,33 +23,33 @@ use crate::fault::Fault;
 use crate::log::{About, Level, Log};
 use crate::settings::{Settings, StreamBody};
 
-/// Bytes of a body that are held in memory; what comes behind them goes to disk.
+/// Bytes of a body held in memory; the rest goes to disk.
 pub const MEMORY_BYTES_MAX: usize = 64 * 1024;
 
-/// Where bodies go (`server.upload-dirs`), and how much of one is held there at once.
+/// Where bodies are spooled (`server.upload-dirs`), and the bytes of one held there at once.
 #[must_use]
 pub fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {
     let dirs = settings.server.upload_dirs.iter().map(|dir| PathBuf::from(&**dir)).collect();
     Rc::new(SpoolOptions { dirs, held_bytes_max })
 }
 
-/// A body that may be read before its client wants it.
+/// A body that may be read ahead of its client.
 pub trait Ahead: BodyStream {
-    /// Who has to wait where nothing more can be held, for the log.
+    /// What waits when no more can be held, for the log.
     const WAITER: &'static str;
 
-    /// The next piece, in memory; `None` at the proper end.
+    /// The next piece, in memory; `None` at the end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
 
-    /// Whether it still takes what the client sends.
+    /// True while the source still takes request data.
     fn takes_request(&self) -> bool;
 }
 
-/// Bytes of a file that are handed out as one piece.
+/// Bytes of a file passed on as one piece.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// The body of an answer, read ahead of its client. Where nothing more can be held, who makes it
-/// waits for the client, as without this.
+/// A response body read ahead of its client. When no more can be held, the source waits for the
+/// client, as it would without read-ahead.
 pub struct SpooledAnswer {
     buffer: Rc<RefCell<SpoolBuffer>>,
     filling: AbortHandle,
@@ -58,40 +58,40 @@ pub struct SpooledAnswer {
     fault: Option<(Fault, String)>,
 }
 
-/// What lies between a backend and its client. Its order: memory, then disk; what comes goes to
-/// memory only while nothing is on disk.
+/// The buffer between a backend and its client. Order: memory, then disk. New data goes to memory
+/// only while the disk part is empty.
 struct SpoolBuffer {
     memory: VecDeque<Bytes>,
     memory_bytes: usize,
-    /// Away while it is being written to.
+    /// Taken out while being written to.
     disk: Option<Spool>,
-    /// Bytes of the disk that were handed out.
+    /// Bytes of the disk part already passed on.
     taken_bytes: u64,
     end: Option<End>,
-    /// The source still takes what the client sends.
+    /// The source still takes request data.
     takes_request: bool,
     reader: Option<Waker>,
     filler: Option<Waker>,
 }
 
-/// How long a response is read ahead.
+/// How much of a response is read ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Whole,
-    /// While its source takes the request.
+    /// Only while the source takes request data.
     Request,
 }
 
-/// How the backend's answer ended.
+/// How the backend's response ended.
 enum End {
     Whole(Option<Fields>),
     Cut(io::Error, Option<(Fault, String)>),
 }
 
 impl SpooledAnswer {
-    /// The body of a response, read ahead as `stream` says. Where that is no reason to, it is read
-    /// ahead while its source takes the request: a client that sends its whole body before it reads
-    /// would wait for ever for a source that waits for its response to be read.
+    /// The body of a response, read ahead as `stream` requires. Otherwise it is read ahead only
+    /// while its source takes request data: a client that sends its whole body before reading would
+    /// deadlock with a source that waits for its response to be read.
     pub fn body(ex: &Exchange, source: impl Ahead + 'static, stream: StreamBody) -> Body {
         let extent = match stream {
             StreamBody::Spool => Extent::Whole,
@@ -146,7 +146,7 @@ impl BodyStream for SpooledAnswer {
         }
     }
 
-    // The task that reads ahead passes the request on.
+    // The read-ahead task forwards the request body.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
         let mut buffer = self.buffer.borrow_mut();
         if buffer.takes_request {
@@ -182,7 +182,7 @@ impl SpoolBuffer {
         }
     }
 
-    /// What was handed out before was sent: its place on the disk is free again.
+    /// Everything passed on earlier has been sent, so its disk space is freed.
     fn give_back(&mut self) {
         if let Some(disk) = &mut self.disk {
             disk.release(self.taken_bytes);
@@ -195,7 +195,7 @@ impl SpoolBuffer {
         if taken.is_none() && self.end.is_none() {
             self.reader = Some(cx.waker().clone());
         }
-        // Somebody may wait for room.
+        // The filler may be waiting for room.
         self.filler.take().into_iter().for_each(Waker::wake);
         match taken {
             None if self.end.is_none() => Poll::Pending,
@@ -223,7 +223,7 @@ impl SpoolBuffer {
         self.wake_reader();
     }
 
-    /// Whether the source still takes what the client sends.
+    /// Records whether the source still takes request data.
     fn note_request(&mut self, is_taken: bool) {
         if std::mem::replace(&mut self.takes_request, is_taken) != is_taken {
             self.wake_reader();
@@ -234,7 +234,7 @@ impl SpoolBuffer {
         self.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Ready once all that is held was taken.
+    /// Ready once the buffer is empty.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.memory.is_empty() && self.is_disk_empty() {
             return Poll::Ready(());
@@ -244,7 +244,7 @@ impl SpoolBuffer {
     }
 }
 
-/// Fills the buffer.
+/// Fills the buffer from the source.
 struct Filler<S> {
     source: S,
     extent: Extent,
@@ -256,7 +256,7 @@ struct Filler<S> {
 }
 
 impl<S> Drop for Filler<S> {
-    /// Whoever reads must not wait for one that is gone.
+    /// The reader must not wait for a filler that is gone.
     fn drop(&mut self) {
         let mut buffer = self.buffer.borrow_mut();
         buffer.note_request(false);
@@ -294,7 +294,7 @@ impl<S: Ahead> Filler<S> {
         piece
     }
 
-    /// Ready once all that is held was taken; the request goes on.
+    /// Ready once the buffer is empty; forwards request data meanwhile.
     fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_taken = self.source.poll_meanwhile(cx);
         let mut buffer = self.buffer.borrow_mut();
@@ -320,7 +320,7 @@ impl<S: Ahead> Filler<S> {
         }
         if let Err(error) = stored {
             self.complain(&error.to_string());
-            // What is left of the piece is the last that is taken from the backend for now.
+            // After the rest of this piece, nothing more is read from the backend for now.
             std::future::poll_fn(|cx| self.poll_empty(cx)).await;
             self.buffer.borrow_mut().push(bytes);
         }

@@ -1,25 +1,25 @@
-//! What would be done for a request, found out without doing it.
+//! A dry run of a request.
 //!
-//! A request with a rehearsal walks through the phases like any other. A module that would start or
-//! change something (a backend, a program, a file) says what in place of that.
+//! The request walks through the phases like any other. A module that would start or change
+//! something (a backend, a program, a file) records what instead.
 
 use std::cell::RefCell;
 
-/// What became of a request so far.
+/// What has happened to a request so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Rewritings, error handlers, refusals, in their order.
+    /// Rewrites, error handlers and refusals, in order.
     pub steps: Vec<String>,
-    /// What would be started or changed to answer.
+    /// What would be started or changed to respond.
     pub act: Option<String>,
 }
 
-/// Where that is noted.
+/// Collects the records.
 #[derive(Debug, Default)]
 pub struct Rehearsal(RefCell<Found>);
 
 impl Rehearsal {
-    /// What was noted.
+    /// What was recorded.
     pub fn found(&self) -> Found {
         self.0.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! What the client asked for.
+//! The client's request.
 
 use std::net::IpAddr;
 
@@ -7,39 +7,39 @@ use lighty_io::transport::Peer;
 
 /// One request, reusable: `clear` keeps the capacity of every buffer.
 pub struct Request {
-    /// The method; `None` for a token the server does not know (answered 501).
+    /// The method; `None` for an unknown token (501).
     pub method: Option<Method>,
     /// Version of the request line.
     pub version: Version,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// The request line as it came.
+    /// The request line as received.
     pub line: Vec<u8>,
-    /// Path and query as they came: `REQUEST_URI`.
+    /// Path and query as received: `REQUEST_URI`.
     pub target_raw: Vec<u8>,
-    /// The normalised target: path, still percent-encoded, with query; what rewriting changes.
+    /// The normalised target: percent-encoded path, with query. Rewriting changes it.
     pub target: Vec<u8>,
-    /// Where the path ends in `target` (the `?`, or its end).
+    /// Index of the end of the path in `target` (the `?`, or the end).
     pub path_end: usize,
-    /// Decoded, simplified path: begins with `/`, holds no `..`, no NUL.
+    /// Decoded, simplified path: begins with `/`, contains no `..`, no NUL.
     pub path: Vec<u8>,
-    /// Host of the request, lower case, with its port as sent; empty where none was sent.
+    /// The request's host in lower case, with its port as sent; empty if none was sent.
     pub authority: Vec<u8>,
     /// Header fields as sent.
     pub fields: Fields,
-    /// The client.
+    /// The client's address.
     pub peer: Peer,
     /// Text of the listening address, as in `$SERVER["socket"]`.
     pub local_socket: std::rc::Rc<str>,
     /// Port of the listener, 0 for a unix socket.
     pub local_port: u16,
-    /// Text of the client's address, kept because conditions and logs ask for it.
+    /// The client's address as text, kept for conditions and logs.
     pub peer_text: std::rc::Rc<str>,
-    /// Whether the client asks to speak another protocol (`Connection: upgrade` and `Upgrade`).
+    /// True if the client requests a protocol upgrade (`Connection: upgrade` and `Upgrade`).
     pub upgrade: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
-    /// Realm in which that user has shown a password here.
+    /// Realm in which that user was authenticated by password here.
     pub auth_realm: Option<std::sync::Arc<str>>,
     /// Bytes of the head as received, for the access log.
     pub head_bytes: u64,
@@ -71,7 +71,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Forgets the request, keeps what belongs to the connection and the buffers' capacity.
+    /// Clears the request; keeps connection data and buffer capacity.
     pub fn clear(&mut self) {
         self.method = None;
         self.line.clear();
@@ -97,7 +97,7 @@ impl Request {
         self.target.get(self.path_end + 1..).unwrap_or_default()
     }
 
-    /// The client's address, where it has one.
+    /// The client's IP address, if it has one.
     pub fn remote_ip(&self) -> Option<IpAddr> {
         match &self.peer {
             Peer::Inet(addr) => Some(addr.ip().to_canonical()),
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// Whether the answer carries no body because the client asked with HEAD.
+    /// True for HEAD, whose response carries no body.
     pub fn is_head(&self) -> bool {
         self.method == Some(Method::Head)
     }

@@ -1,30 +1,30 @@
-//! The name of a request, by which an error page leads to the lines of the logs about it.
+//! A request's id, which leads from an error page to the matching log lines.
 
 use std::cell::Cell;
 use std::fmt;
 
-/// Unique within a process for any practical purpose: 48 bits of a sequence that nobody can foresee.
+/// Unique within a process for practical purposes: 48 bits of an unpredictable sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(u64);
 
 impl fmt::Display for RequestId {
-    /// `3f9a-11c0-88d2`: short enough to be read out over a telephone.
+    /// `3f9a-11c0-88d2`: short enough to read out over the telephone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |shift: u32| self.0 >> shift & 0xffff;
         write!(f, "{:04x}-{:04x}-{:04x}", part(32), part(16), part(0))
     }
 }
 
-/// Where a worker takes its names from.
+/// A worker's source of ids.
 pub struct RequestIds(Cell<u64>);
 
 impl RequestIds {
-    /// A sequence of its own for every seed.
+    /// A distinct sequence for each seed.
     pub fn new(seed: u64) -> Self {
         Self(Cell::new(seed))
     }
 
-    /// The next name (the SplitMix64 generator of Steele, Lea and Flood, 2014).
+    /// The next id (the SplitMix64 generator of Steele, Lea and Flood, 2014).
     pub fn next(&self) -> RequestId {
         let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.0.set(state);

@@ -1,5 +1,5 @@
-//! A file that a backend or program has sent in place of its answer (`X-Sendfile` and its like): only
-//! one beneath a directory that the configuration allows.
+//! A file that a backend or program sends instead of its response (`X-Sendfile` and the like). Only
+//! files beneath configured directories are allowed.
 
 mod parts;
 
@@ -19,17 +19,17 @@ const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
 const FOR_THE_SERVER: &[u8] = b"X-LIGHTTPD-";
 const SEND_PARTS: &[u8] = b"X-Sendfile2";
 
-/// What an answer asks for.
+/// What a response names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// A file by its absolute path, percent-encoded where it wants to be.
+    /// A file by its absolute path, optionally percent-encoded.
     Whole { path: Vec<u8>, fate: FileFate },
-    /// Parts of files: the value of `X-Sendfile2`.
+    /// File parts: the value of `X-Sendfile2`.
     Parts(Vec<u8>),
 }
 
-/// The file that an answer names: `X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`,
-/// or the parts of files: `X-Sendfile2`.
+/// The file named by a response (`X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`)
+/// or the file parts (`X-Sendfile2`).
 pub fn asked(fields: &Fields) -> Option<Named> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
         return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
@@ -40,11 +40,11 @@ pub fn asked(fields: &Fields) -> Option<Named> {
     }
 }
 
-/// Has a file sent in place of the answer whose head stands in the exchange's response, with the
-/// fields of that answer that are not about its body. No `roots`: the document root.
+/// Sends a file in place of the response in the exchange, keeping the response's fields that do not
+/// describe its body. Without `roots`, the document root is used.
 ///
 /// # Errors
-/// [`Fault::SendfileRefused`] and words for the log: it is beneath none of the roots.
+/// [`Fault::SendfileRefused`] and words for the log, if the file is beneath none of the roots.
 pub fn send(
     ex: &mut Exchange,
     roots: &[Arc<str>],
@@ -61,7 +61,7 @@ pub fn send(
         None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
     });
     if status != Status::OK {
-        // The file is a page that stands for this status, not what was asked for.
+        // The file is a page for this status, not the requested content.
         ex.error_status.get_or_insert(status);
     }
     ex.physical.clear();
@@ -70,8 +70,8 @@ pub fn send(
     Ok(Step::SendFile(fate))
 }
 
-/// Takes out what is for the server alone, whether it was listened to or not: `X-Sendfile` and all
-/// `X-LIGHTTPD-` fields, which tell of its files.
+/// Removes fields meant for the server alone, honoured or not: `X-Sendfile` and all `X-LIGHTTPD-`
+/// fields, which reveal its files.
 pub fn take_out(fields: &mut Fields) {
     fields.remove(Known::XSendfile);
     let is_ours = |name: &&[u8]| {
@@ -85,8 +85,8 @@ pub fn take_out(fields: &mut Fields) {
     }
 }
 
-/// Makes parts of files the body of the answer whose head stands in the response: that head knows
-/// which part of what it is, so that it stays as it is.
+/// Makes file parts the body of the current response. Its head already describes which part it is,
+/// so it is kept unchanged.
 pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
     let response = &mut ex.response;
     for name in [Known::ContentLength, Known::Date, Known::XSendfile, Known::XLighttpdSendFile] {
@@ -98,7 +98,7 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
     response.answered = true;
 }
 
-/// Where a file is, beneath one of the roots; none: beneath the document root.
+/// The place of a file beneath one of the roots or, if there are none, the document root.
 fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, (Fault, String)> {
     let place = match roots {
         [] => place(path, [&*ex.physical.docroot]),
@@ -107,7 +107,7 @@ fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place,
     place.ok_or_else(|| (Fault::SendfileRefused, path.escape_ascii().to_string()))
 }
 
-/// What is said of the file by itself, or is about the body that it replaces.
+/// Fields derived from the file itself, or about the replaced body.
 const OF_THE_BODY: [Known; 10] = [
     Known::ContentLength,
     Known::ContentEncoding,
@@ -121,7 +121,7 @@ const OF_THE_BODY: [Known; 10] = [
     Known::XAccelRedirect,
 ];
 
-/// Takes the fields along that are wanted, and drops the answer.
+/// Carries over the wanted fields and drops the response.
 pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
     let fields = std::mem::take(&mut ex.response.fields);
     ex.response.restart(Status::OK);
@@ -132,10 +132,10 @@ pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
     }
 }
 
-/// Reads such directories from a configuration; each begins with `/` and has no `/` at its end.
+/// Reads such directories from a configuration; each begins with `/` and has no trailing `/`.
 ///
 /// # Errors
-/// Which of them is no absolute path.
+/// Which of them is not an absolute path.
 pub fn directories(value: &Value) -> Result<Strings, Reject> {
     let list = parse_strings(value)?;
     let spans = value.as_list().unwrap_or_default();
@@ -153,17 +153,17 @@ pub fn directories(value: &Value) -> Result<Strings, Reject> {
     list.iter().enumerate().map(each).collect()
 }
 
-/// A file as a directory and the path beneath it.
+/// A file, split into a directory and the path beneath it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// Absolute, without a slash at its end.
+    /// Absolute, without a trailing slash.
     root: Vec<u8>,
-    /// Without a slash at its beginning, without `.` and `..`.
+    /// Without a leading slash, `.` or `..`.
     rel: Vec<u8>,
 }
 
-/// The place of a file that a backend names by its absolute path, percent-encoded where it wants to
-/// be (as lighttpd 1.4 has it). `None`: it is beneath none of the roots.
+/// The place of a file that a backend names by absolute path, optionally percent-encoded (as in
+/// lighttpd 1.4). `None` if it is beneath none of the roots.
 fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<Place> {
     let path = decode(named)?;
     roots.into_iter().find_map(|root| {
@@ -174,7 +174,7 @@ fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<
     })
 }
 
-/// Decoded once, and in one spelling. A path that climbs is not made to fit.
+/// Decodes once and normalises. A path with climbing segments is rejected, not repaired.
 fn decode(named: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(named.len());
     uri::decode_into(named, &mut decoded);

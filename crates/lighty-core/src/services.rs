@@ -1,4 +1,4 @@
-//! What a worker offers to the requests it serves.
+//! What a worker provides to its requests.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -30,31 +30,31 @@ pub struct Services {
     pub log: Log,
     pub counters: Counters,
     pub request_ids: RequestIds,
-    /// That clients ask for a WebSocket where none may pass.
+    /// Rate-limits the log: clients request a WebSocket that is not allowed.
     pub(crate) refused_upgrades: Complaint,
     pub modules: ModuleList,
     config: std::sync::Arc<Config<Settings>>,
     snapshots: RefCell<SnapshotCache<Settings>>,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
-    /// The one of them that was asked for last: mostly the next to be asked for.
+    /// The most recently used root, usually the next one needed.
     latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
-    /// Document roots that are being opened: whoever asks meanwhile waits for the same opening.
+    /// Document roots being opened; concurrent requests wait for the same open.
     opening: RefCell<HashMap<Vec<u8>, Rc<Mutex<()>>, foldhash::fast::RandomState>>,
-    /// Document roots that were looked for in vain, and the second in which they were.
+    /// Document roots that do not exist, and the second in which that was found.
     missing: RefCell<(i64, HashSet<Vec<u8>, foldhash::fast::RandomState>)>,
-    /// Document roots held open at most: each holds a descriptor.
+    /// Maximum document roots held open; each holds a descriptor.
     pub roots_max: usize,
     active: RefCell<Active>,
-    /// The one variant of a configuration without conditions.
+    /// The only variant of a configuration without conditions.
     unconditional: Option<Rc<Settings>>,
-    /// Whether any condition asks for the physical path, and settings must be resolved once more.
+    /// True if any condition uses the physical path, so that settings must be resolved again.
     pub asks_physical: bool,
-    /// Whether any condition asks for the URL's path.
+    /// True if any condition uses the URL's path.
     pub asks_url: bool,
 }
 
 impl Services {
-    /// Puts a worker's services together.
+    /// Creates a worker's services.
     pub fn new(
         config: std::sync::Arc<Config<Settings>>,
         clock: Clock,
@@ -91,9 +91,8 @@ impl Services {
         }
     }
 
-    /// The settings that apply to a request with these facts; what their conditions matched goes
-    /// to `captures`, if any value asks for it.
-    /// If a condition could not be decided, they are those without it.
+    /// The settings for a request with these facts. Captures go to `captures` if any value uses
+    /// them. A condition that cannot be decided is ignored.
     pub fn resolve(
         &self,
         facts: &dyn Facts,
@@ -111,7 +110,7 @@ impl Services {
         (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
     }
 
-    /// Whether no request has other settings than these: nothing has conditions.
+    /// True if all requests have these settings because there are no conditions.
     pub fn is_settled(&self, settings: &Rc<Settings>) -> bool {
         self.unconditional.as_ref().is_some_and(|only| Rc::ptr_eq(only, settings))
     }
@@ -121,7 +120,7 @@ impl Services {
         &self.config
     }
 
-    /// The held descriptor of a document root, if there is one by now.
+    /// The held descriptor of a document root, if it is open.
     pub fn root(&self, docroot: &[u8]) -> Option<Rc<Root>> {
         let mut latest = self.latest_root.borrow_mut();
         if let Some((name, root)) = &*latest
@@ -137,13 +136,13 @@ impl Services {
         Some(root)
     }
 
-    /// Whether a document root was looked for in vain within this second.
+    /// True if the document root was found missing within the current second.
     pub fn is_missing(&self, docroot: &[u8]) -> bool {
         let missing = self.missing.borrow();
         missing.0 == self.clock.unix_s() && missing.1.contains(docroot)
     }
 
-    /// Remembers until the second is over that there is no such document root.
+    /// Records, for the current second, that the document root is missing.
     pub fn remember_missing(&self, docroot: &[u8]) {
         let mut missing = self.missing.borrow_mut();
         let now_s = self.clock.unix_s();
@@ -154,8 +153,7 @@ impl Services {
         missing.1.insert(docroot.to_vec());
     }
 
-    /// Opens a document root and holds it. Where no descriptor is free, what is merely held makes
-    /// way.
+    /// Opens and holds a document root. If no descriptor is free, cached ones are closed.
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         let turn = Rc::clone(self.opening.borrow_mut().entry(docroot.to_vec()).or_default());
         let _turn = turn.lock().await;
@@ -187,7 +185,7 @@ impl Services {
         *self.latest_root.borrow_mut() = None;
         let mut roots = self.roots.borrow_mut();
         if roots.len() >= self.roots_max && !roots.contains_key(docroot) {
-            // Any of them: which is asked for next is not known either.
+            // An arbitrary one: the next to be needed is unknown.
             let given_up = roots.keys().next().cloned();
             if let Some(given_up) = given_up {
                 roots.remove(&given_up);
@@ -196,7 +194,7 @@ impl Services {
         roots.insert(docroot.to_vec(), Rc::clone(root));
     }
 
-    /// Descriptors ran out: lets go of half the document roots and of cached files.
+    /// Descriptors ran out: closes half the document roots and some cached files.
     pub fn shed(&self) {
         *self.latest_root.borrow_mut() = None;
         let mut keep = false;
@@ -207,11 +205,11 @@ impl Services {
         self.stat_cache.shed(limits::SHED_ENTRIES);
     }
 
-    /// For a request that found no descriptor free: what is merely held is let go, and a moment goes
-    /// by in which others close theirs.
+    /// For a request that found no free descriptor: closes cached ones and waits briefly for others
+    /// to be closed.
     ///
     /// # Errors
-    /// What it met, once it has waited since `since_ms` for as long as one waits.
+    /// The original error, once the wait since `since_ms` has reached its limit.
     #[cold]
     pub fn await_descriptor(
         &self,
@@ -229,7 +227,7 @@ impl Services {
         }
     }
 
-    /// Lets go of document roots that nobody asked for lately. For the worker's once-a-second tick.
+    /// Closes idle document roots. Called by the worker's once-a-second tick.
     pub fn sweep_roots(&self) {
         let now_ms = self.clock.mono_ms();
         let is_idle =
@@ -242,7 +240,7 @@ impl Services {
         }
     }
 
-    /// Lets go of what is held open: document roots and the stat cache.
+    /// Closes everything held open: document roots and the stat cache.
     pub fn drop_caches(&self) {
         *self.latest_root.borrow_mut() = None;
         self.roots.borrow_mut().clear();
@@ -250,7 +248,7 @@ impl Services {
     }
 }
 
-/// Where a worker begins to name requests: elsewhere than every other one, and than at the last start.
+/// Start of a worker's request-id sequence, different for each worker and each start.
 fn seed() -> u64 {
     let random = random_bytes::<8>().map(u64::from_ne_bytes);
     random.unwrap_or_else(|_| u64::from(std::process::id()))

@@ -18,20 +18,20 @@ use crate::throttle::Bucket;
 /// Everything that applies to a request. Cloned once per variant, never per request.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// What is set once for the process.
+    /// Set once for the process.
     pub server: ServerSettings,
-    /// What any condition may change.
+    /// May be changed by any condition.
     pub core: CoreSettings,
     modules: Vec<(TypeId, Box<dyn Slot>)>,
-    /// Tells this variant from every other one.
+    /// Distinguishes this variant from all others.
     pub variant: VariantId,
-    /// Which modules have something to do under them.
+    /// Modules that have work under these settings.
     pub(crate) hook_table: HookTable,
 }
 
 /// Settings of one module.
 pub trait ModuleSettings: Clone + Default + Debug + Send + Sync + 'static {
-    /// The defaults, for a configuration that sets nothing of the module.
+    /// The defaults, for a configuration that sets none of the module's directives.
     fn defaults() -> &'static Self;
 }
 
@@ -69,7 +69,7 @@ impl Clone for Box<dyn Slot> {
     }
 }
 
-/// Values only: two variants that set the same look the same.
+/// Values only: two variants with the same values print the same.
 impl Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set: Vec<_> =
@@ -93,7 +93,7 @@ impl Settings {
             .unwrap_or_else(|| T::defaults())
     }
 
-    /// A module's settings, to be set by a directive.
+    /// A module's settings, for a directive to change.
     pub fn module_mut<T: ModuleSettings>(&mut self) -> &mut T {
         let wanted = TypeId::of::<T>();
         let at = match self.modules.iter().position(|(id, _)| *id == wanted) {
@@ -108,7 +108,7 @@ impl Settings {
     }
 }
 
-/// A number that no other variant of the settings has or had. A clone is another variant.
+/// A number unique among all settings variants. A clone gets a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VariantId(u64);
 
@@ -126,7 +126,7 @@ impl Clone for VariantId {
 }
 
 impl VariantId {
-    /// The number.
+    /// The variant's number.
     pub fn number(&self) -> u64 {
         self.0
     }
@@ -149,7 +149,7 @@ pub struct ServerSettings {
     pub errorlog_use_syslog: bool,
     pub errorlog_level: crate::log::Level,
     pub errorlog_json: bool,
-    /// What all programs may write to the error log; 0 = no limit.
+    /// Limit on what all programs together write to the error log; 0 = no limit.
     pub program_log_kbytes_per_second: u64,
     pub syslog_facility: Arc<str>,
     pub chroot: Option<Arc<str>>,
@@ -167,7 +167,7 @@ pub struct ServerSettings {
     /// `None`: one per core.
     pub max_worker: Option<u32>,
     pub pcre_match_limit: u32,
-    /// 0: as many as the hard limit allows.
+    /// 0: the hard limit.
     pub max_fds: u64,
     /// 0: a third of max-fds.
     pub max_connections: u32,
@@ -181,9 +181,9 @@ pub struct ServerSettings {
     pub max_request_fields: u32,
     pub max_url_bytes: usize,
     pub parse: lighty_http::uri::ParseOpts,
-    /// 0: wait until the last answer is out.
+    /// 0: wait for the last response to be sent.
     pub graceful_shutdown_timeout_s: u32,
-    /// How long a tunnel may go on once a graceful stop has begun; 0: as long as it lasts.
+    /// How long a tunnel may continue once a graceful stop has begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
     pub absolute_dir_redirect: bool,
     pub http10_range: bool,
@@ -245,15 +245,15 @@ impl Default for ServerSettings {
     }
 }
 
-/// How a body is passed on between a client and a backend.
+/// How a body is passed between a client and a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StreamBody {
-    /// 0: whole, in memory and then in `server.upload-dirs`, before it is passed on.
+    /// 0: completely buffered, in memory and then in `server.upload-dirs`, before it is passed on.
     Spool,
-    /// 1: as it comes.
+    /// 1: as it arrives.
     #[default]
     Stream,
-    /// 2: as it comes, with little buffered.
+    /// 2: as it arrives, with little buffering.
     StreamSmall,
 }
 
@@ -261,7 +261,7 @@ pub enum StreamBody {
 #[derive(Clone, Debug)]
 pub struct CoreSettings {
     pub document_root: Arc<str>,
-    /// `Server` field; empty: none is sent.
+    /// `Server` field; empty: not sent.
     pub tag: Arc<str>,
     pub server_name: Option<Arc<str>>,
     pub max_keep_alive_requests: u32,
@@ -275,23 +275,23 @@ pub struct CoreSettings {
     pub min_write_rate: u32,
     /// 0 = no limit.
     pub max_request_bytes: u64,
-    /// Shared by every connection of the process to which the same assignment applies.
+    /// Shared by all connections of the process to which the same assignment applies.
     pub shared_bucket: Option<Arc<Bucket>>,
     pub connection_kbytes_per_second: u64,
     pub error_handler: Option<Arc<str>>,
     pub error_handler_404: Option<Arc<str>>,
     pub errorfile_prefix: Option<Arc<str>>,
-    /// Whether error pages of ours stand in for a backend's.
+    /// True if local error pages replace a backend's.
     pub error_intercept: bool,
     pub stream_request_body: StreamBody,
     pub stream_response_body: StreamBody,
-    /// Bytes of one answer that are held on disk at once.
+    /// Bytes of one response held on disk at once.
     pub spool_bytes_max: u64,
     pub follow_symlink: Follow,
     pub force_lowercase_filenames: bool,
     pub range_requests: bool,
     pub mime: Arc<MimeAssign>,
-    /// Full name of the extended attribute to ask for a media type.
+    /// Full name of the extended attribute that holds a file's media type.
     pub mime_xattr: Option<Arc<str>>,
     pub mime_xattr_name: Arc<str>,
     pub etag_inode: bool,
@@ -305,12 +305,12 @@ pub struct CoreSettings {
     pub log_file_not_found: bool,
     pub log_condition_handling: bool,
     pub log_timeouts: bool,
-    /// What one program may write to the error log; 0 = no limit.
+    /// Limit on what one program writes to the error log; 0 = no limit.
     pub program_log_kbytes_max: u64,
 }
 
 impl CoreSettings {
-    /// The strong validator of a file, from the parts that `etag.use-*` allows.
+    /// A file's strong validator, from the parts that `etag.use-*` allows.
     pub fn etag_of(&self, meta: &Meta) -> Option<ETag> {
         let parts =
             ETagParts { inode: self.etag_inode, size: self.etag_size, mtime: self.etag_mtime };

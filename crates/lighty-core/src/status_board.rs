@@ -1,7 +1,7 @@
-//! Where workers tell one another, and whoever asks, what they are doing.
+//! Where workers report what they are doing, to one another and to the status page.
 //!
-//! A worker counts in cells of its own, which nobody else may read. Whoever wants to know asks every
-//! worker, and each answers between two turns of its loop.
+//! A worker counts in cells that no other thread may read. A reader therefore asks every worker,
+//! and each replies between two turns of its loop.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use lighty_io::panics;
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a worker may take to answer before it is reported as missing.
+/// How long a worker may take to reply before it is reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Questions that may lie before a worker; more are not asked.
+/// Queued questions per worker; further ones are not sent.
 const QUESTIONS_MAX: usize = 16;
 
-/// Connections that one worker tells of in full; the rest is only counted.
+/// Connections that one worker reports in full; the rest are only counted.
 pub const TOLD_CONNECTIONS_MAX: usize = 1000;
 
-/// What a connection is doing, and so what its time limits are about.
+/// What a connection is doing, which selects its time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnState {
     /// Waits for a request.
@@ -28,26 +28,26 @@ pub enum ConnState {
     Head,
     /// Its request's body is being read.
     Body,
-    /// Its request is being answered.
+    /// Its request is being handled.
     Handler,
     /// Its response is being sent.
     Write,
-    /// The same, while more of the request's body is read: told as [`ConnState::Write`].
+    /// Like [`ConnState::Write`], and reported as such, while more of the request body is read.
     Duplex,
 }
 
 impl ConnState {
-    /// Those that are told of, in the order of a request's life.
+    /// The reported states, in the order of a request's life.
     pub const ALL: [ConnState; 5] =
         [ConnState::Idle, ConnState::Head, ConnState::Body, ConnState::Handler, ConnState::Write];
 
-    /// Its place in [`ConnState::ALL`].
+    /// Its index in [`ConnState::ALL`].
     pub fn place(self) -> usize {
         let told = if self == ConnState::Duplex { ConnState::Write } else { self };
         Self::ALL.iter().position(|known| *known == told).unwrap_or(0)
     }
 
-    /// The letter on a score board (lighttpd 1.5, mod_status).
+    /// The letter on a scoreboard (lighttpd 1.5, mod_status).
     pub fn letter(self) -> char {
         match self {
             ConnState::Idle => '_',
@@ -58,7 +58,7 @@ impl ConnState {
         }
     }
 
-    /// The same in words.
+    /// The state in words.
     pub fn words(self) -> &'static str {
         match self {
             ConnState::Idle => "idle",
@@ -74,19 +74,19 @@ impl ConnState {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub doing: ConnState,
-    /// For how many seconds.
+    /// Seconds in this state.
     pub for_s: u32,
     /// The client's address.
     pub client: Arc<str>,
     pub method: &'static str,
     pub host: String,
-    /// The target of the present or latest request, as it came.
+    /// The target of the current or latest request, as received.
     pub target: String,
-    /// Bytes moved since it began what it is doing.
+    /// Bytes moved in this state.
     pub bytes: u64,
 }
 
-/// What a worker did in its latest seconds.
+/// A worker's recent activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     pub seconds: u64,
@@ -94,7 +94,7 @@ pub struct Pace {
     pub bytes_out: u64,
 }
 
-/// What one worker says.
+/// One worker's report.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub worker: usize,
@@ -102,45 +102,45 @@ pub struct Report {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub pace: Pace,
-    /// Name of the file engine, and why it is this one.
+    /// The file engine's name, and why it was chosen.
     pub engine: (String, String),
     pub network_backend: String,
-    /// Open connections by what they do, in the order of [`ConnState::ALL`].
+    /// Open connections by state, in the order of [`ConnState::ALL`].
     pub doing: [u64; ConnState::ALL.len()],
-    /// Some or all of them.
+    /// Some or all of the connections.
     pub connections: Vec<Connection>,
-    /// Figures under names of their own; those of all workers are summed.
+    /// Named figures, summed over all workers.
     pub figures: Vec<(String, u64)>,
 }
 
 impl Report {
-    /// Open connections.
+    /// Number of open connections.
     pub fn open(&self) -> u64 {
         self.doing.iter().sum()
     }
 
-    /// Those that wait for a request.
+    /// Number of idle connections.
     pub fn idle(&self) -> u64 {
         self.doing[0]
     }
 }
 
-/// Figures that belong to the process, not to a worker.
+/// Figures of the process rather than of a worker.
 pub trait Statistics: Send + Sync {
     /// Adds names and values.
     fn collect(&self, figures: &mut Vec<(String, String)>);
 
-    /// Adds what there is to say of pools of backends.
+    /// Adds reports of backend pools.
     fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
 }
 
-/// Backends that share the requests of one place in the configuration.
+/// Backends that share the requests of one configuration entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendPool {
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     pub name: String,
     pub requests: u64,
-    /// Requests that wait for a place at a backend.
+    /// Requests waiting for a place at a backend.
     pub waiting: u32,
     pub backends: Vec<Backend>,
 }
@@ -149,24 +149,24 @@ pub struct BackendPool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backend {
     pub address: String,
-    /// In a word, such as `up` and `down`.
+    /// A word such as `up` or `down`.
     pub state: &'static str,
-    /// Why it is not up, where that is known.
+    /// Why it is not up, if known.
     pub why: String,
-    /// Requests under way.
+    /// Requests in progress.
     pub in_use: u32,
-    /// Connections that wait for a request.
+    /// Idle connections.
     pub idle: u32,
     pub requests: u64,
-    /// Requests that failed through its fault.
+    /// Requests that failed because of it.
     pub failed: u64,
-    /// Mean time to the first byte of an answer in microseconds; 0: not known.
+    /// Mean time to the first response byte in microseconds; 0: unknown.
     pub first_byte_us: u32,
 }
 
 type Question = oneshot::Sender<Report>;
 
-/// The board of a process. Clones are the same board.
+/// The board of a process. Clones share it.
 #[derive(Clone, Default)]
 pub struct StatusBoard(Arc<Desks>);
 
@@ -176,14 +176,14 @@ struct Desks {
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
 }
 
-/// Where a worker hears what it is asked.
+/// Receives the questions for a worker.
 pub struct StatusResponder(mpsc::Receiver<Question>);
 
 impl StatusResponder {
-    /// Answers questions for as long as it is polled.
+    /// Replies to questions for as long as it is polled.
     pub async fn answer(mut self, mut report: impl FnMut() -> Report) {
         while let Some(question) = self.0.recv().await {
-            // Whoever asked may have lost patience; one that panics has nothing to say this once.
+            // The asker may have timed out. If the report panics, this reply is skipped.
             if let Ok(report) = panics::caught_in(&mut report) {
                 let _ = question.send(report);
             }
@@ -192,7 +192,7 @@ impl StatusResponder {
 }
 
 impl StatusBoard {
-    /// A place for another worker.
+    /// Adds a worker.
     pub fn join(&self) -> StatusResponder {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
         self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
@@ -204,8 +204,8 @@ impl StatusBoard {
         self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
     }
 
-    /// Asks every worker. Those that do not answer in time are missing; how many there are stands
-    /// beside the reports, which are in the order of the workers.
+    /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
+    /// that do not reply in time are missing from the reports.
     pub async fn ask(&self) -> (Vec<Report>, usize) {
         let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let asked: Vec<_> = desks.iter().map(ask_one).collect();
@@ -220,7 +220,7 @@ impl StatusBoard {
         (reports, desks.len())
     }
 
-    /// The figures of all workers, summed, and those of the process, sorted by name.
+    /// The summed figures of all workers and those of the process, sorted by name.
     pub fn figures(&self, reports: &[Report]) -> Vec<(String, String)> {
         let mut sums: Vec<(String, u64)> = Vec::new();
         for (name, value) in reports.iter().flat_map(|report| &report.figures) {
@@ -236,7 +236,7 @@ impl StatusBoard {
         all
     }
 
-    /// All pools of backends, in the order in which they came into use.
+    /// All backend pools, in order of first use.
     pub fn pools(&self) -> Vec<BackendPool> {
         let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut pools = Vec::new();
@@ -250,11 +250,11 @@ fn ask_one(responder: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Repor
     responder.try_send(answer).is_ok().then_some(answered)
 }
 
-/// The letters of some connections.
+/// The scoreboard letters of the reported connections.
 pub fn score(reports: &[Report]) -> String {
     let mut text = String::new();
     for connection in reports.iter().flat_map(|report| &report.connections) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = text.write_char(connection.doing.letter());
     }
     text

@@ -1,4 +1,5 @@
-//! `strftime` patterns in the C locale: logs and pages read the same wherever the server runs.
+//! `strftime` patterns in the C locale, so that logs and pages do not depend on the server's
+//! locale.
 
 use lighty_io::local_time::LocalTime;
 
@@ -28,10 +29,10 @@ pub struct Unknown {
     pub text: String,
 }
 
-/// Checks a pattern of a log line: `%n` is refused, for it is one line.
+/// Checks a pattern for a log line. `%n` is rejected because it breaks the line.
 ///
 /// # Errors
-/// The first conversion that is unknown.
+/// The first unknown conversion.
 pub fn check(pattern: &str) -> Result<(), Unknown> {
     let mut chars = pattern.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -47,7 +48,7 @@ pub fn check(pattern: &str) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// Appends the time as a pattern shows it; conversions that are unknown show nothing.
+/// Appends the time as formatted by a pattern. Unknown conversions produce nothing.
 pub fn render(pattern: &[u8], time: &LocalTime, out: &mut Vec<u8>) {
     let mut rest = pattern;
     while let Some((&byte, after)) = rest.split_first() {
@@ -113,7 +114,7 @@ fn convert_number(letter: u8, time: &LocalTime, out: &mut Vec<u8>) {
     number(value, width, fill, out);
 }
 
-/// `+0200`, or `+02:00` as RFC 3339 wants it.
+/// `+0200`, or `+02:00` for RFC 3339.
 pub fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
     out.push(if seconds < 0 { b'-' } else { b'+' });
     let minutes = i64::from(seconds.unsigned_abs() / 60);
@@ -124,7 +125,7 @@ pub fn offset(seconds: i32, colon: bool, out: &mut Vec<u8>) {
     number(minutes % 60, 2, b'0', out);
 }
 
-/// Appends a number with at least `width` digits or what fills them up.
+/// Appends a number, padded to at least `width` with `fill`.
 pub fn number(value: i64, width: usize, fill: u8, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');
@@ -149,7 +150,7 @@ fn monday_based(time: &LocalTime) -> i64 {
     (i64::from(time.weekday) + 6) % 7
 }
 
-/// Year and week of ISO 8601: week 1 is the one with the year's first Thursday.
+/// Year and week of ISO 8601: week 1 contains the year's first Thursday.
 fn iso_week(time: &LocalTime) -> (i64, i64) {
     let year = i64::from(time.year);
     let thursday = i64::from(time.year_day) - monday_based(time) + 3;
@@ -178,7 +179,7 @@ mod tests {
         String::from_utf8(out).expect("ASCII")
     }
 
-    /// Tests run in whatever zone the machine is in: they undo it.
+    /// Makes tests independent of the machine's time zone.
     fn utc(unix_s: i64) -> LocalTime {
         let there = LocalTime::at(unix_s);
         let mut time = LocalTime::at(unix_s - i64::from(there.utc_offset_s));

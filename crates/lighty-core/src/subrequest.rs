@@ -1,7 +1,7 @@
-//! A request within a request: another URL of ours whose answer becomes a part of the answer.
+//! A request within a request: another local URL whose response becomes part of the response.
 //!
-//! It goes through all phases like the client's own would, with the client's fields and rights: it
-//! reaches nothing that the client could not ask for itself. Its head goes nowhere.
+//! It goes through all phases like the client's own, with the client's fields and privileges, so it
+//! reaches nothing that the client could not request itself. Its head is discarded.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -11,8 +11,8 @@ use lighty_http::{Known, Method};
 use crate::exchange::Exchange;
 use crate::{Fault, pipeline};
 
-/// Fields that speak of the client's own request: its body, which part of the answer is wanted and
-/// whether at all, how it is to be coded, what becomes of the connection.
+/// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
+/// connection handling.
 const OF_THE_WHOLE: [Known; 18] = [
     Known::ContentLength,
     Known::ContentType,
@@ -34,11 +34,11 @@ const OF_THE_WHOLE: [Known; 18] = [
     Known::ProxyConnection,
 ];
 
-/// Asks for a URL, a path with or without a query, and returns the exchange with its answer.
-/// `within` is what the parts of one answer share ([`Exchange::within`]).
+/// Requests a URL, a path with or without a query, and returns the exchange with its response.
+/// `within` is shared by the parts of one response ([`Exchange::within`]).
 ///
 /// # Errors
-/// [`Fault::NotFound`]: it is no URL.
+/// [`Fault::NotFound`] if it is not a URL.
 pub async fn answer(
     parent: &Exchange,
     method: Method,
@@ -50,7 +50,7 @@ pub async fn answer(
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);
     part.resolve_settings();
-    // A future within a future of its own kind.
+    // Boxed: a future that contains one of its own kind.
     Box::pin(pipeline::respond(&mut part)).await;
     Ok(part)
 }

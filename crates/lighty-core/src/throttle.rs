@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 
-/// A token bucket in bytes, refilled by the clock that its caller passes in. Shared by workers,
-/// whose clocks may differ by a few milliseconds: time that seems to go back earns nothing.
+/// A token bucket in bytes, refilled by the caller's clock. Workers share it and their clocks may
+/// differ by a few milliseconds, so time that seems to go backwards adds nothing.
 ///
-/// It holds at most a quarter of a second's worth, so that a limit of 100 KB/s is a stream and not
-/// a burst once a second.
+/// It holds at most a quarter of a second's worth, so that a limit of 100 KB/s is a steady stream
+/// and not a burst every second.
 #[derive(Debug)]
 pub struct Bucket {
     kbytes_per_second: u64,
@@ -20,10 +20,10 @@ struct Level {
     refilled_ms: u64,
 }
 
-/// The bucket's depth, as a part of a second.
+/// The bucket's depth in milliseconds.
 const DEPTH_MS: u64 = 250;
 
-/// Least bytes worth a system call; a bucket with less says wait.
+/// Minimum bytes worth a system call; with less the caller waits.
 const GRAIN_BYTES: u64 = 1024;
 
 impl Bucket {
@@ -39,8 +39,8 @@ impl Bucket {
         self.kbytes_per_second
     }
 
-    /// Takes up to `wanted` bytes' worth of tokens, or says how many milliseconds to wait. What was
-    /// not sent after all is given back.
+    /// Takes up to `wanted` bytes of tokens, or returns the milliseconds to wait. Unsent bytes are
+    /// given back.
     pub fn take(&self, wanted: u64, now_ms: u64) -> Result<u64, u64> {
         let mut level = self.lock();
         let elapsed_ms = now_ms.saturating_sub(level.refilled_ms);
@@ -59,14 +59,14 @@ impl Bucket {
         }
     }
 
-    /// Gives tokens back.
+    /// Returns unused tokens.
     pub fn give_back(&self, bytes: u64) {
         let mut level = self.lock();
         level.tokens = (level.tokens + bytes).min(depth(self.bytes_per_second));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Level> {
-        // Two numbers are whole after any panic.
+        // The two numbers are consistent even after a panic.
         self.level.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

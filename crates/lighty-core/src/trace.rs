@@ -1,7 +1,7 @@
-//! What the `debug.log-*` switches write: lines about single requests in the error log.
+//! Writes the lines of the `debug.log-*` switches: single requests in the error log.
 //!
-//! Each switch is part of a request's own settings, so a condition may trace one client or one
-//! URL only. The lines have the level `notice`: whoever turned a switch on wants to see them.
+//! The switches are part of a request's settings, so a condition can trace a single client or URL.
+//! Lines are at level `notice`, because whoever sets a switch wants to see them.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use lighty_config::Facts;
 use crate::exchange::Exchange;
 use crate::log::Level;
 
-/// Bytes of a head that could not be parsed which a line shows at most.
+/// Maximum bytes of an unparsable head shown in a line.
 const RAW_BYTES_MAX: usize = 1024;
 
 /// The head of a request has arrived: `debug.log-request-header`.
@@ -20,7 +20,7 @@ pub fn request(ex: &Exchange) {
     }
 }
 
-/// The phases came to an answer, or to a restart: `debug.log-condition-handling` and
+/// The phases ended with a response or a restart: `debug.log-condition-handling` and
 /// `debug.log-request-handling`.
 pub fn pass(ex: &Exchange) {
     let core = &ex.settings.core;
@@ -38,14 +38,14 @@ pub fn pass(ex: &Exchange) {
     }
 }
 
-/// The request goes through the phases again, for another URL.
+/// The request is restarted with another URL.
 pub fn restart(ex: &Exchange) {
     if let Some(rehearsal) = &ex.rehearsal {
         rehearsal.step(format!("rewritten to {}", ex.request.target.escape_ascii()));
     }
 }
 
-/// An error handler speaks for an error.
+/// An error handler replaces an error.
 pub fn error_handler(ex: &Exchange) {
     if let (Some(rehearsal), Some(status)) = (&ex.rehearsal, ex.error_status) {
         let target = ex.request.target.escape_ascii();
@@ -53,7 +53,7 @@ pub fn error_handler(ex: &Exchange) {
     }
 }
 
-/// The answer is complete: `debug.log-request-header-on-error`.
+/// The response is complete: `debug.log-request-header-on-error`.
 pub fn response(ex: &Exchange) {
     let core = &ex.settings.core;
     if core.log_request_header_on_error
@@ -64,14 +64,14 @@ pub fn response(ex: &Exchange) {
     }
 }
 
-/// The head of the answer as it is sent: `debug.log-response-header`.
+/// The response head as sent: `debug.log-response-header`.
 pub fn response_head(ex: &Exchange, head: &[u8]) {
     if ex.settings.core.log_response_header {
         ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
     }
 }
 
-/// A head that was refused, as it came: both switches for request headers.
+/// A rejected head as received: both request-header switches.
 pub fn refused_head(ex: &Exchange, raw: &[u8]) {
     let core = &ex.settings.core;
     if core.log_request_header || core.log_request_header_on_error {
@@ -81,7 +81,7 @@ pub fn refused_head(ex: &Exchange, raw: &[u8]) {
     }
 }
 
-/// The lines of a head, each in brackets; no byte of it can forge a line of the log.
+/// The lines of a head, each in brackets, so that none of its bytes can forge a log line.
 fn bracketed(head: &[u8]) -> String {
     let mut text = String::new();
     for line in head.split(|b| *b == b'\n') {

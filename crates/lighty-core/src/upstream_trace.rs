@@ -1,18 +1,19 @@
-//! What a request met on its way to a backend: for logs.
+//! What a request met on its way to a backend, for logs.
 
 use std::sync::Arc;
 
-/// The way of one request to its backend. Times are microseconds.
+/// A request's way to its backend. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTrace {
-    /// The address that was asked last; `None` where none could be.
+    /// The address tried last; `None` if none could be.
     pub address: Option<Arc<str>>,
-    /// Waiting for a place: in the backlog, for a name, for a backend to come back. All tries.
+    /// Time waiting for a place: in the backlog, for a name, for a backend to come back. Sum of all
+    /// tries.
     pub wait_us: u64,
-    /// Making the connection; `None` for one that was there.
+    /// Connect time; `None` for a reused connection.
     pub connect_us: Option<u64>,
-    /// From the request on until the head of the answer was there.
+    /// Time from the request to the response head.
     pub first_byte_us: Option<u64>,
-    /// Places that were given to it: more than one where a try failed.
+    /// Places assigned: more than one if a try failed.
     pub tries: u32,
 }

@@ -1,4 +1,4 @@
-//! The variables that tell programs and pages of their request: RFC 3875 section 4.1.
+//! The variables that describe a request to programs and pages: RFC 3875 section 4.1.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use lighty_wire::cgi::Params;
 use crate::exchange::Exchange;
 use crate::log::Level;
 
-/// Seconds between two lines of the error log about fields that no program was told of.
+/// Seconds between two error-log lines about withheld fields.
 const TELL_AGAIN_S: i64 = 10;
 
-/// Names of fields that one such line has at most.
+/// Maximum field names in such a line.
 const TOLD_NAMES_MAX: usize = 5;
 
-/// Calls `visit` with the name and value of each variable; `script` is the file that answers. No
-/// value holds a NUL: each of them can be in a program's environment.
+/// Calls `visit` with the name and value of each variable; `script` is the file that responds. No
+/// value contains a NUL, so each fits a program's environment.
 pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
     let request = &ex.request;
     let server_addr = server_addr(ex);
@@ -59,8 +59,8 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
     }
 }
 
-/// `SERVER_NAME`: `server.name` where it is set, as in lighttpd 1.4, else the host that the client
-/// asked for, without its port.
+/// `SERVER_NAME`: `server.name` if set, as in lighttpd 1.4, otherwise the requested host without
+/// its port.
 pub fn server_name(ex: &Exchange) -> &[u8] {
     match &ex.settings.core.server_name {
         Some(named) if !named.is_empty() => named.as_bytes(),
@@ -68,8 +68,8 @@ pub fn server_name(ex: &Exchange) -> &[u8] {
     }
 }
 
-/// Counts the fields that a program is not told of, because their names collide with others', and
-/// has some of them in the error log, now and then.
+/// Counts fields withheld from programs because their names collide, and logs some of them,
+/// rate-limited.
 #[cold]
 pub fn tell_colliding(ex: &Exchange, params: &Params<'_>) {
     let counters = &ex.services.counters;
@@ -92,13 +92,13 @@ pub fn tell_colliding(ex: &Exchange, params: &Params<'_>) {
     ex.log(Level::Notice, &words);
 }
 
-/// `REDIRECT_STATUS`: the error that a program is to speak for, else 200.
+/// `REDIRECT_STATUS`: the error a program handles, otherwise 200.
 pub fn redirect_status(ex: &Exchange) -> u16 {
     ex.error_handler.and(ex.error_status).map_or(200, Status::code)
 }
 
-/// `SCRIPT_NAME` and `PATH_INFO` of the file that was found: both are parts of the URL's path, wherever
-/// the file is, and in whatever case its name is written.
+/// `SCRIPT_NAME` and `PATH_INFO` of the file found. Both are parts of the URL's path, wherever the
+/// file is and whatever the case of its name.
 pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
     let (path, info) = (&*ex.request.path, &*ex.physical.path_info);
     let split = path.len().checked_sub(info.len()).map(|at| path.split_at(at));
@@ -108,7 +108,8 @@ pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
     }
 }
 
-/// A listener on all addresses does not tell on which of them a client came.
+/// Uses the connection's address, since a wildcard listener does not tell which one the client
+/// used.
 fn server_addr(ex: &Exchange) -> String {
     let listener: Option<SocketAddr> = ex.request.local_socket.parse().ok();
     let listener = listener.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());

@@ -1,7 +1,7 @@
-//! Names that lighttpd 1.4 or 1.5 knows and this version does not: those to come, and those that
+//! Names known to lighttpd 1.4 or 1.5 but not to this version: planned ones, and those that
 //! lighttpd itself gave up.
 
-/// What does the work meanwhile of a module that is not available yet.
+/// What replaces a module that is not available yet.
 pub const INSTEAD: &[(&str, &str)] = &[
     (
         "mod_wstunnel",
@@ -32,10 +32,10 @@ pub const INSTEAD: &[(&str, &str)] = &[
     ),
 ];
 
-/// Modules that lighttpd gave up itself, and that will not come.
+/// Modules that lighttpd itself gave up, and that will not come.
 pub const GONE_MODULES: &[&str] = &["mod_cml"];
 
-/// Directives that went with their module, without a successor of the same meaning.
+/// Directives removed with their module, without an equivalent.
 pub const GONE: &[(&str, &str)] = &[
     ("cml.extension", "mod_cml"),
     ("cml.memcache-hosts", "mod_cml"),
@@ -48,7 +48,7 @@ const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remote
 const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes from the database, \
                       or let evhost.path-pattern or simple-vhost.server-root find them by name";
 
-/// Directives that are not available yet, with what they belong to.
+/// Directives that are not available yet, and what they belong to.
 pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.ldap.url", "mod_authn_ldap"),
     ("auth.backend.ldap.base-dn", "mod_authn_ldap"),
@@ -160,7 +160,7 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("debug.log-timing", "the core"),
 ];
 
-/// Names that lighttpd refuses at start, with what took their place.
+/// Names that lighttpd rejects at start, and their replacements.
 pub const REMOVED: &[(&str, &str)] = &[
     ("server.host", "server.bind"),
     ("server.docroot", "server.document-root"),

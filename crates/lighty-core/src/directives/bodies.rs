@@ -72,7 +72,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// What lighttpd does by itself: whoever writes that misses nothing.
+/// lighttpd's default; setting it explicitly changes nothing.
 const TEMP_FILE_BYTES: i64 = 1 << 20;
 const TEMP_FILE_BYTES_MIN: i64 = 64 << 10;
 const TEMP_FILE_BYTES_MAX: i64 = 1 << 40;

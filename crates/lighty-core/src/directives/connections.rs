@@ -174,7 +174,7 @@ fn sizes() -> Vec<Row> {
     ]
 }
 
-/// KB per second that may be written: more than any network has.
+/// Maximum configurable rate in KB per second, beyond any network.
 const RATE_MAX: i64 = u32::MAX as i64;
 
 fn rates() -> Vec<Row> {
@@ -289,13 +289,13 @@ const PARSE_OPTIONS: &[&str] = &[
     "url-invalid-utf8-reject",
 ];
 
-/// Options that contradict each other.
+/// Conflicting options.
 const PARSE_CONFLICTS: [(&str, &str); 2] = [
     ("url-path-2f-decode", "url-path-2f-reject"),
     ("url-path-dotseg-remove", "url-path-dotseg-reject"),
 ];
 
-/// Sets the option of a key; `false` where there is none of that name.
+/// Sets the option for a key. Returns `false` if the key is unknown.
 fn set_parse_option(parse: &mut ParseOpts, key: &str, on: bool) -> bool {
     let option = match key {
         "header-strict" => &mut parse.header_strict,

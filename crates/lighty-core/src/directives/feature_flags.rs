@@ -1,5 +1,5 @@
-//! `server.feature-flags`: a few switches of lighttpd that mean something here, and many that do
-//! not, each with the reason.
+//! `server.feature-flags`: a few of lighttpd's switches have a meaning here; the others are listed
+//! with the reason why not.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use lighty_config::{CompileCtx, Reject, Setter, Spanned, Value};
 
 use crate::settings::Settings;
 
-/// Flags that are read.
+/// Supported flags.
 const READ: &[&str] = &[
     "server.graceful-shutdown-timeout",
     "server.absolute-dir-redirect",
@@ -18,9 +18,9 @@ const READ: &[&str] = &[
 /// A flag of lighttpd 1.4 that has no effect here.
 struct Flag {
     name: &'static str,
-    /// The value that asks for what happens anyway, if there is one.
+    /// The value that matches the behaviour here, if there is one.
     met_by: Option<bool>,
-    /// Somebody may rely on what it asks for.
+    /// True if someone may rely on the flag.
     matters: bool,
     why: &'static str,
 }
@@ -73,7 +73,7 @@ const RESTART: &str = "the service manager restarts the server, and keeps its so
 const LOG: &str = "the error log has a form of its own";
 const INTERIM: &str = "interim answers of backends are passed on";
 
-/// The setter of what is read; what is not is told to the user.
+/// The setter for supported flags; the user is told about others.
 pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings>, Reject> {
     let pairs =
         value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;
@@ -110,7 +110,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
     }))
 }
 
-/// Says of a flag that is not read what becomes of it.
+/// Reports the effect of an unsupported flag.
 fn tell(key: &str, item: &Spanned<Value>, ctx: &CompileCtx) {
     const INTERIM_FLAG: Flag = flag("", Some(false), INTERIM);
     let is_interim = key.starts_with("server.discard-backend-").then_some(&INTERIM_FLAG);

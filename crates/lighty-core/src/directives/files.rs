@@ -120,7 +120,7 @@ fn parse_follow(value: &Value, ctx: &CompileCtx) -> Result<Follow, Reject> {
     match parse_switch(value, ctx) {
         Ok(true) => Ok(Follow::All),
         Ok(false) => Ok(Follow::None),
-        // Only "beneath" is left of the words.
+        // "beneath" is the only word left.
         Err(_) => parse_choice(value, FOLLOW).map(|_| Follow::Beneath),
     }
 }
@@ -185,8 +185,7 @@ fn types() -> Vec<Row> {
     ]
 }
 
-/// The full name of an extended attribute: files have those of users, unless another name space
-/// is written.
+/// The full name of an extended attribute; the `user` name space is the default.
 fn attribute(name: &str) -> Arc<str> {
     const SPACES: [&str; 4] = ["user.", "trusted.", "security.", "system."];
     match SPACES.iter().any(|space| name.starts_with(space)) {

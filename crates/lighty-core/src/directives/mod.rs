@@ -1,10 +1,9 @@
 //! The core's rows of the directive table.
 //!
-//! `process` has what is set once; `connections` what limits connections and requests; `files`
-//! what concerns files, media types and validators; `bodies` how they pass
-//! between client and backend; `debug` the tracing switches; `feature_flags` `server.feature-flags`; `tls` what lighttpd
-//! switches TLS on with; `ancestors` the names that lighttpd knows and this version does not have,
-//! or that are gone for good.
+//! `process`: what is set once. `connections`: limits on connections and requests. `files`: files,
+//! media types and validators. `bodies`: how bodies pass between client and backend. `debug`:
+//! tracing switches. `feature_flags`: `server.feature-flags`. `tls`: lighttpd's TLS switches.
+//! `ancestors`: lighttpd's names that this version lacks or that are gone for good.
 
 mod ancestors;
 mod bodies;

@@ -88,7 +88,7 @@ fn listeners() -> Vec<Row> {
     ]
 }
 
-/// Every name that lighttpd 1.4 or 1.5 takes.
+/// Every name accepted by lighttpd 1.4 or 1.5.
 const EVENT_HANDLERS: &[&str] = &[
     "linux-sysepoll",
     "epoll",
@@ -342,7 +342,7 @@ fn engines() -> Vec<Row> {
     rows
 }
 
-/// Backends that lighttpd has on other systems only.
+/// lighttpd backends for other systems.
 const FOREIGN_BACKENDS: [&str; 4] =
     ["freebsd-sendfile", "solaris-sendfilev", "win32-send", "win32-transmitfile"];
 

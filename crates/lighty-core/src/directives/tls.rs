@@ -1,4 +1,4 @@
-//! What lighttpd switches TLS on with, as far as it means something without TLS.
+//! lighttpd's TLS directives, as far as they have a meaning without TLS.
 
 use lighty_config::Directive;
 

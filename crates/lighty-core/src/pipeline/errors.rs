@@ -1,4 +1,4 @@
-//! What an error is answered with: its handler, its page, and what belongs to it whatever is shown.
+//! Error responses: their handler, their page and the fields they always carry.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::log::Level;
 use crate::protected_files;
 use crate::trace;
 
-/// An error handler that is to be called.
+/// An error handler to call.
 pub(super) struct Wanted {
     url: Arc<str>,
     chooses_status: bool,
 }
 
-/// The error handler, where one is set for the status. As in lighttpd 1.4, the one for every error
-/// goes before the one for 403 and 404.
+/// The error handler for the status, if one is set. As in lighttpd 1.4, the handler for all errors
+/// takes precedence over the one for 403 and 404.
 pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Wanted> {
     let status = ex.response.status;
     if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
@@ -34,14 +34,14 @@ pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Wanted> {
     Some(Wanted { url: Arc::clone(url), chooses_status: true })
 }
 
-/// Whether `server.error-handler-404` is for this.
+/// True if `server.error-handler-404` applies.
 fn is_missing(status: Status) -> bool {
     matches!(status.code(), 403 | 404)
 }
 
-/// The fields that belong to an error itself, whatever page is shown: what a 405 allows (RFC 9110
-/// section 15.5.6), the length that a 416 is about (section 15.5.17), how a 401 and a 407 are
-/// overcome (sections 15.5.2 and 15.5.8), when a 503 or 429 may be over (section 10.2.3).
+/// Copies the fields that an error carries whatever its page: those a 405 allows (RFC 9110 section
+/// 15.5.6), the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections
+/// 15.5.2 and 15.5.8), Retry-After for a 503 or 429 (section 10.2.3).
 pub fn keep_owed(from: &Fields, to: &mut Fields) {
     use Known as K;
     let owed = [K::Allow, K::ContentRange, K::WwwAuthenticate, K::ProxyAuthenticate, K::RetryAfter];
@@ -50,21 +50,21 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
     }
 }
 
-/// Restarts the request with the error handler's URL; `false` where that is none.
+/// Restarts the request with the error handler's URL. Returns `false` if the URL is invalid.
 pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     ex.error_status = Some(ex.response.status);
     let chooses_status = wanted.chooses_status;
     ex.error_handler = Some(ErrorHandler { chooses_status, asked: ex.request.method });
-    // Known and logged; what the handler does is judged by itself.
+    // The original fault is logged; the handler's result is judged separately.
     ex.fault = None;
-    // What was to go with a good answer does not go with the error.
+    // Fields meant for a successful response do not go with the error.
     ex.carried.clear();
     ex.rewriting = Rewriting::default();
     if ex.set_target(wanted.url.as_bytes()).is_err() {
         return false;
     }
-    // A script that stands in for what is missing gets the request as it came, if nobody has read
-    // of it; an error page is got.
+    // A script that replaces a missing page gets the original request if its body is unread; an
+    // error page is requested with GET or HEAD.
     if !chooses_status || ex.body.received() > 0 {
         if !ex.request.is_head() {
             ex.request.method = Some(Method::Get);
@@ -76,10 +76,10 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     true
 }
 
-/// As in lighttpd, a file as `server.error-handler` has the status of the error, and whoever makes a
-/// page chooses it, unless `server.error-intercept` is set; as `server.error-handler-404` a file is
-/// 200. A handler that fails itself leaves the error as if there were none; that of a handler that
-/// may choose is its choice.
+/// As in lighttpd: with `server.error-handler`, a file is sent with the error's status, while a
+/// script chooses its own unless `server.error-intercept` is set; with `server.error-handler-404`,
+/// a file is sent with 200. If the handler fails, the original error stands, except for a handler
+/// that may choose its status.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.error_status else { return };
     let chooses = ex.error_handler.is_some_and(|handler| handler.chooses_status);
@@ -96,14 +96,15 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     ex.response.fields.append(&ex.owed);
 }
 
-/// What is known of the request from here on is what the client asked.
+/// Restores the client's method.
 pub(super) fn restore_method(ex: &mut Exchange) {
     if let Some(handler) = ex.error_handler {
         ex.request.method = handler.asked;
     }
 }
 
-/// An error answer without a body gets its page: `server.errorfile-prefix`, else a built-in one.
+/// Fills in the page of an error response without a body: from `server.errorfile-prefix`, or a
+/// built-in one.
 pub(super) async fn fill_error_page(ex: &mut Exchange) {
     match read_error_page(ex).await {
         Some(page) => ex.response.set_text(ex.response.status, "text/html", page),
@@ -114,11 +115,11 @@ pub(super) async fn fill_error_page(ex: &mut Exchange) {
     }
 }
 
-/// The operator's page for the status, where there is one.
+/// The operator's page for the status, if there is one.
 async fn read_error_page(ex: &Exchange) -> Option<Vec<u8>> {
     let prefix = ex.settings.core.errorfile_prefix.as_ref()?;
     let path = format!("{prefix}{}.html", ex.response.status.code());
-    // One byte more tells a page that is too large from one that fits.
+    // One extra byte distinguishes a page that is too large from one that just fits.
     let reading = ex.services.engine.read_front(
         path.clone(),
         ERROR_PAGE_BYTES_MAX + 1,

@@ -1,13 +1,13 @@
-//! Whose settings hold, and whether they let the request pass.
+//! Which settings apply, and whether they let the request pass.
 //!
-//! What a request leads to comes to be known bit by bit: the physical path, what is there, an index
-//! file, path info. Conditions look at that, so the settings are found anew, and whoever judges
-//! requests ([`Phase::Place`]) is asked under them.
+//! The target of a request becomes known step by step: the physical path, what is there, an index
+//! file, path info. Conditions depend on these, so the settings are resolved again, and
+//! access-control modules ([`Phase::Place`]) run under them.
 //!
-//! What is served may go by another name than the one that was asked for: `/` is `/index.php`,
-//! `/a.php/more` is `/a.php`. Either name may have settings of its own. Both may refuse the request,
-//! and who runs a program or asks a backend is looked for under the name of what is served first.
-//! All else (fields, error pages, logs) follows the name that was asked for.
+//! The served name may differ from the requested one: `/` is `/index.php`, `/a.php/more` is
+//! `/a.php`. Each name may have its own settings. Both may refuse the request. Modules that run a
+//! program or contact a backend are looked up under the served name first. Everything else (fields,
+//! error pages, logs) follows the requested name.
 
 use std::rc::Rc;
 
@@ -15,8 +15,7 @@ use super::{Pass, run, run_some, takes_part};
 use crate::exchange::Exchange;
 use crate::module::Phase;
 
-/// Finds the settings for what is known of the physical path by now. Whether they are others than
-/// before.
+/// Resolves the settings from what is known of the physical path. Returns true if they changed.
 #[inline]
 pub(super) fn settle(ex: &mut Exchange) -> bool {
     if !ex.services.asks_physical {
@@ -27,7 +26,7 @@ pub(super) fn settle(ex: &mut Exchange) -> bool {
     !Rc::ptr_eq(&before, &ex.settings)
 }
 
-/// Asks whoever judges requests, under the settings at hand.
+/// Runs the access-control modules under the current settings.
 pub(super) async fn judge(ex: &mut Exchange) -> Option<Pass> {
     if !takes_part(ex, Phase::Place) {
         return None;
@@ -35,13 +34,13 @@ pub(super) async fn judge(ex: &mut Exchange) -> Option<Pass> {
     Box::pin(run(Phase::Place, |m, ex| m.place(ex), ex)).await
 }
 
-/// Whether a request may go on under settings that came to hold after it was judged; else the
-/// answer stands.
+/// True if a request may proceed under settings that changed after it was judged. Otherwise the
+/// response is set.
 pub async fn judge_anew(ex: &mut Exchange) -> bool {
     judge(ex).await.is_none()
 }
 
-/// Judges what is served by its own name, once that is known; keeps its settings for [`handle`].
+/// Judges the served file under its own name, once known; keeps those settings for [`handle`].
 pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     settle(ex);
     if let Some(end) = judge(ex).await {
@@ -60,8 +59,8 @@ pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     end
 }
 
-/// Whether a request may have the script that its path up to `end` names, with the rest for path
-/// info; else the answer stands. For who asks a backend before anything is looked up.
+/// True if the request may access the script named by its path up to `end`, with the rest as path
+/// info. Otherwise the response is set. For modules that contact a backend before the look-up.
 pub async fn judge_script(ex: &mut Exchange, end: usize) -> bool {
     let info = ex.request.path[end..].to_vec();
     let rel = ex.physical.rel.clone();
@@ -74,7 +73,7 @@ pub async fn judge_script(ex: &mut Exchange, end: usize) -> bool {
     !refused
 }
 
-/// Who answers what has two names with settings of their own.
+/// Handles a target that has two names with separate settings.
 pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Option<Pass> {
     let asked = std::mem::replace(&mut ex.settings, served);
     let mut end = handle_unsent(ex).await;
@@ -93,7 +92,7 @@ pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Op
     }
 }
 
-/// Those who do something else with a file than to send it as it is.
+/// Runs the handlers that do more with a file than send it unmodified.
 async fn handle_unsent(ex: &mut Exchange) -> Option<Pass> {
     let part = |ex: &Exchange, phase| ex.services.modules.part(phase, &ex.settings);
     let unsent = part(ex, Phase::Handle).without(part(ex, Phase::Withhold));

@@ -1,4 +1,4 @@
-//! From the physical path to what is there.
+//! Looks up the physical path.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::services::is_out_of_descriptors;
 
-/// Whether a regular file is at the physical path, if that is known without waiting.
+/// Whether a regular file is at the physical path, if known without waiting.
 pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
     let root = ex.services.root(&ex.physical.docroot)?;
     let core = &ex.settings.core;
@@ -24,7 +24,7 @@ pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
     }
 }
 
-/// Whether a regular file is at the physical path, whatever it takes to find out.
+/// Whether a regular file is at the physical path; waits if necessary.
 pub async fn is_file(ex: &mut Exchange) -> bool {
     if hold_root(ex).await.is_err() {
         return false;
@@ -32,7 +32,7 @@ pub async fn is_file(ex: &mut Exchange) -> bool {
     look_up_path(ex).await.is_ok_and(|entry| entry.meta().kind == FileKind::File)
 }
 
-/// Opens the document root, unless it is held already.
+/// Opens the document root unless it is already held.
 ///
 /// # Errors
 /// Why it cannot be opened.
@@ -45,11 +45,11 @@ pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Finds what is at the physical path where nobody has to be asked: nearly always.
+/// Looks up the physical path without waiting, which nearly always succeeds.
 pub(super) fn is_known(ex: &mut Exchange) -> bool {
     let Some(root) = ex.services.root(&ex.physical.docroot) else { return false };
     let rel = ex.physical.rel.as_slice();
-    // What a slash at the end is about is decided elsewhere.
+    // Trailing slashes are handled elsewhere.
     if rel.ends_with(b"/") {
         return false;
     }
@@ -60,8 +60,8 @@ pub(super) fn is_known(ex: &mut Exchange) -> bool {
     ex.physical.entry.is_some()
 }
 
-/// Finds what is at the physical path; splits off path info where a file stands in for a
-/// directory.
+/// Looks up the physical path and splits off path info if a file appears where a directory is
+/// expected.
 pub(super) async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
     hold_root(ex).await?;
     match look_up_path(ex).await {
@@ -76,8 +76,8 @@ pub(super) async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
     }
 }
 
-/// The stat cache's answer for `docroot/rel`, whatever it takes. Who was let in and finds no
-/// descriptor free waits for one for a moment.
+/// The stat cache's entry for `docroot/rel`; waits if necessary. If no descriptor is free, waits
+/// briefly for one.
 pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
     match look_up_once(ex).await {
         Err(error) if is_out_of_descriptors(&error) => Box::pin(look_up_later(ex, error)).await,
@@ -100,7 +100,7 @@ async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
     let core = &ex.settings.core;
     let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
     let noatime = ex.settings.server.use_noatime;
-    // A trailing slash is not part of a name: `a.txt/` is looked up as the file, and refused below.
+    // A trailing slash is not part of the name: `a.txt/` is looked up as a file and rejected below.
     let rel = ex.physical.rel.as_slice();
     let trimmed = rel.strip_suffix(b"/").unwrap_or(rel);
     let entry = match ex.services.stat_cache.lookup(root, trimmed, core.follow_symlink, noatime) {
@@ -119,7 +119,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
         Ok(root) => Ok(root),
         Err(error) if Fault::of_file_error(&error).is_want() => Err(Fault::of_file_error(&error)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
-        // An alias of a file, with more path behind it.
+        // An alias of a file with more path after it.
         Err(error)
             if error.kind() == std::io::ErrorKind::NotADirectory && ex.physical.step_out() =>
         {
@@ -132,8 +132,8 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
     }
 }
 
-/// `/a.php/b/c`: if a part of the path is a file, the rest is its path info. Everything before it is
-/// a directory and nothing behind it is there, so few of many parts have to be looked up.
+/// `/a.php/b/c`: if a part of the path is a file, the rest is path info. Everything before it is a
+/// directory and nothing after it exists, so only a few parts need a look-up.
 async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
     if !ex.settings.core.pathinfo {
         return Err(Fault::NotFound);
@@ -162,8 +162,8 @@ async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
     Err(Fault::NotFound)
 }
 
-/// A directory's URL ends with a slash, or relative links in its pages would go wrong: 301 to that
-/// form, query kept. The path is the normalised one, so it begins with a single slash and cannot
+/// Redirects a directory's URL to the form with a trailing slash, so that relative links in its
+/// pages work: 301, query kept. The path is normalised, so it begins with a single slash and cannot
 /// name another host.
 pub(super) fn redirect_to_slash(ex: &mut Exchange) -> bool {
     if !is_directory(ex) || ex.request.path.ends_with(b"/") {
@@ -180,7 +180,7 @@ pub(super) fn redirect_to_slash(ex: &mut Exchange) -> bool {
     lighty_http::uri::encode_path(&ex.request.path, &mut location);
     location.push(b'/');
     location.extend_from_slice(&ex.request.target[ex.request.path_end..]);
-    // RFC 9110 section 15.4.9: other methods than GET and HEAD must not become GET.
+    // Methods other than GET and HEAD must not become GET (RFC 9110 section 15.4.9).
     let keeps_method = !ex.request.method.is_some_and(Method::is_get_or_head);
     let status = if keeps_method { Status::PERMANENT_REDIRECT } else { Status::MOVED_PERMANENTLY };
     ex.response.restart(status);

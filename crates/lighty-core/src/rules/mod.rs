@@ -1,8 +1,8 @@
 //! Rules: ordered pairs of a pattern and a replacement, as `url.rewrite` and `url.redirect` take
 //! them. The first pattern that matches wins.
 //!
-//! Read in this order: `pattern` (what matches), `template` (what it becomes). A [`Screen`] is how
-//! ten thousand rules are not tried one by one.
+//! Read in this order: `pattern` (what matches), `template` (what it becomes). A [`Screen`] avoids
+//! trying ten thousand rules one by one.
 
 mod pattern;
 mod template;
@@ -19,7 +19,7 @@ use crate::limits;
 use pattern::{Keep, Pattern};
 use template::Template;
 
-/// What `${url.…}` and `${qsa}` stand for.
+/// Values of `${url.…}` and `${qsa}`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UrlParts<'a> {
     pub scheme: &'a [u8],
@@ -28,22 +28,22 @@ pub struct UrlParts<'a> {
     pub port: u16,
     /// Path as encoded, without the query.
     pub path: &'a [u8],
-    /// Query without its `?`; `None` where there is no `?`.
+    /// Query without its `?`; `None` without a `?`.
     pub query: Option<&'a [u8]>,
 }
 
-/// What came of applying rules.
+/// Result of applying rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// No pattern matches.
     NoMatch,
-    /// A pattern matches whose replacement is empty: nothing is to be done, by no later rule either.
+    /// A pattern with an empty replacement matches: nothing changes, and later rules are skipped.
     Keep,
     /// The replacement was written.
     Replaced,
 }
 
-/// An ordered list of rules, compiled. Clones share it.
+/// An ordered, compiled list of rules. Clones share it.
 #[derive(Clone, Default)]
 pub struct Rules(Arc<Inner>);
 
@@ -51,14 +51,14 @@ pub struct Rules(Arc<Inner>);
 struct Inner {
     rules: Vec<Rule>,
     screen: Screen,
-    /// The condition that `%0` to `%9` come from.
+    /// The condition that provides `%0` to `%9`.
     condition: Option<CaptureId>,
-    /// What it matched may be a decoded path.
+    /// The condition's captures may come from a decoded path.
     is_decoded: bool,
 }
 
-/// Rules of a list up to which all their expressions are kept compiled, at 10 to 20 KB each. Of
-/// longer lists mostly few rules are ever tried.
+/// Lists up to this length keep all expressions compiled, at 10 to 20 KB each. Of longer lists,
+/// usually only a few rules are ever tried.
 const EXPRESSIONS_KEPT_MAX: usize = 256;
 
 struct Rule {
@@ -95,20 +95,21 @@ impl Rules {
         Ok(Rules(Arc::new(Inner { rules, screen, condition, is_decoded })))
     }
 
-    /// Whether there is none.
+    /// True if there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.rules.is_empty()
     }
 
-    /// Whether these are the same as those, not only alike.
+    /// True if both are the same list, not merely equal.
     pub fn is(&self, other: &Rules) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Applies the first rule that matches `subject`; the replacement goes to `out`, emptied first.
+    /// Applies the first rule that matches `subject`, and writes the replacement to `out`, which is
+    /// cleared first.
     ///
     /// # Errors
-    /// Whether a pattern matches could not be found out.
+    /// If it could not be decided whether a pattern matches.
     pub fn apply(
         &self,
         subject: &[u8],
@@ -119,12 +120,12 @@ impl Rules {
         self.apply_as(false, subject, captures, url, out)
     }
 
-    /// As [`Rules::apply`], for a reference that a client is sent to (RFC 3986 section 4.1): what a
-    /// condition found in the decoded path is encoded again, and so is all else that no reference
-    /// holds, but control characters.
+    /// Like [`Rules::apply`], for a reference sent to a client (RFC 3986 section 4.1). Captures
+    /// from the decoded path are encoded again, as are all other characters not allowed in a
+    /// reference, except control characters.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Rules::apply`].
     pub fn apply_for_client(
         &self,
         subject: &[u8],

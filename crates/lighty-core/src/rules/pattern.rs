@@ -1,4 +1,4 @@
-//! The left side of a rule: a regular expression, or plain text where it is no more than that.
+//! The left side of a rule: a regular expression, or plain text if it is no more than that.
 
 use std::sync::OnceLock;
 
@@ -17,15 +17,15 @@ pub(super) enum Pattern {
     Regex(Box<Expression>),
 }
 
-/// Which expressions stay compiled from the start.
+/// Which expressions are kept compiled from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Always,
-    /// Only those whose compilation a request would feel.
+    /// Only those whose compilation would noticeably delay a request.
     IfLarge,
 }
 
-/// A regular expression that was found to be one, and is compiled from the first use on.
+/// A validated regular expression, compiled on first use.
 pub(super) struct Expression {
     source: Box<str>,
     compiled: OnceLock<Option<BytePattern>>,
@@ -38,7 +38,7 @@ impl Expression {
         Box::new(Self { source: source.into(), compiled })
     }
 
-    /// `None` never comes: what could be compiled once can be again.
+    /// Never `None`: an expression that compiled once compiles again.
     fn get(&self) -> Option<&BytePattern> {
         let compile = || BytePattern::small(&self.source);
         self.compiled.get_or_init(compile).as_ref()
@@ -53,7 +53,7 @@ pub(super) enum Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// The text of a group; empty where it took no part.
+    /// The text of a group; empty if it took no part in the match.
     pub(super) fn get(&self, n: usize) -> &[u8] {
         match self {
             Groups::Whole(text) if n == 0 => text,
@@ -64,7 +64,7 @@ impl<'a> Groups<'a> {
 }
 
 impl Pattern {
-    /// Compiles a pattern; also a text that occurs in whatever matches, if one is known.
+    /// Compiles a pattern. Also returns a text that every match contains, if one is known.
     pub(super) fn compile(
         text: &str,
         keep: Keep,
@@ -80,17 +80,17 @@ impl Pattern {
             .utf8(false)
             .build()
             .parse(&linear_syntax(text));
-        // What means something only to the Unicode engine is matched by it alone.
+        // A pattern valid only for the Unicode engine is matched by that engine alone.
         let hir = parsed.ok();
         let pattern = hir.as_ref().and_then(plain);
         let pattern = pattern.unwrap_or_else(|| Pattern::Regex(Expression::new(text, built, keep)));
         Ok((pattern, hir.as_ref().and_then(required_text)))
     }
 
-    /// Whether the pattern occurs in `subject`.
+    /// True if the pattern occurs in `subject`.
     ///
     /// # Errors
-    /// It would take more steps than it may.
+    /// If it exceeds the step limit.
     pub(super) fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {
         match self {
             Pattern::Exact(text) => Ok(subject == &**text),
@@ -99,10 +99,10 @@ impl Pattern {
         }
     }
 
-    /// Calls `then` with the groups of a match; looks for them only if they are `wanted`.
+    /// Calls `then` with the groups of a match, which are computed only if `wanted`.
     ///
     /// # Errors
-    /// It would take more steps than it may.
+    /// If it exceeds the step limit.
     pub(super) fn with_groups(
         &self,
         subject: &[u8],
@@ -123,7 +123,7 @@ impl Pattern {
     }
 }
 
-/// The pattern as plain text, if it is anchored text and nothing else.
+/// The pattern as plain text, if it is only anchored text.
 fn plain(hir: &Hir) -> Option<Pattern> {
     let HirKind::Concat(parts) = hir.kind() else { return None };
     let looks = |part: &Hir, look| matches!(part.kind(), HirKind::Look(found) if *found == look);

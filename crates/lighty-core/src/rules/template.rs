@@ -1,11 +1,11 @@
-//! The right side of a rule: text with places that are filled in.
+//! The right side of a rule: text with placeholders.
 //!
-//! `$0` to `$9` are the groups of the rule's own pattern, `%0` to `%9` those of the condition
-//! around it. `${1}` and `%{1}` percent-encode what they insert; `${esc:1}`, `${escnde:1}`,
+//! `$0` to `$9` are the groups of the rule's own pattern, `%0` to `%9` those of the enclosing
+//! condition. `${1}` and `%{1}` percent-encode what they insert; `${esc:1}`, `${escnde:1}`,
 //! `${escpsnde:1}`, `${noesc:1}`, `${tolower:1}`, `${toupper:1}`, `${encb64u:1}`, `${decb64u:1}`
-//! say how. `${url.scheme}`, `${url.authority}`, `${url.port}`, `${url.path}`, `${url.query}` are
-//! parts of the URL, and `${qsa}` appends its query. `$$` and `%%` stand for the sign itself.
-//! Source: keyvalue replacement of lighttpd 1.4.
+//! select another encoding. `${url.scheme}`, `${url.authority}`, `${url.port}`, `${url.path}`,
+//! `${url.query}` are parts of the URL, and `${qsa}` appends its query. `$$` and `%%` are the
+//! literal signs. Source: keyvalue replacement of lighttpd 1.4.
 
 use lighty_config::Captures;
 use lighty_http::decimal;
@@ -34,7 +34,7 @@ enum What {
     Port,
     Path,
     Query,
-    /// The query behind `?`, or `&` if there is one already.
+    /// Appends the query after `?`, or after `&` if there is a query already.
     AppendQuery,
 }
 
@@ -49,11 +49,11 @@ enum Encoding {
     None,
     /// Everything but unreserved characters.
     All,
-    /// As `All`, but what is encoded already is left alone ("no double encoding").
+    /// Like `All`, but already encoded text is left alone ("no double encoding").
     NoDouble,
-    /// As `NoDouble`, and slashes stay.
+    /// Like `NoDouble`, but keeps slashes.
     PathNoDouble,
-    /// What has no place in a path, `%` included.
+    /// Characters not allowed in a path, `%` included.
     Path,
     ToBase64Url,
     FromBase64Url,
@@ -85,17 +85,17 @@ const PARTS: &[(&str, What)] = &[
     ("qsa", What::AppendQuery),
 ];
 
-/// Where a template takes its texts from.
+/// The texts inserted into a template.
 pub(super) struct Sources<'a> {
     pub(super) groups: &'a Groups<'a>,
     pub(super) condition: Option<Captures<'a>>,
-    /// What comes from the condition is a decoded path, and is to be encoded as one.
+    /// The condition's captures come from a decoded path and must be encoded.
     pub(super) encodes_condition: bool,
     pub(super) url: &'a UrlParts<'a>,
 }
 
 impl Template {
-    /// Parses a replacement. What has no meaning inserts nothing, and is said to `warn`.
+    /// Parses a replacement. Unknown placeholders insert nothing and are reported to `warn`.
     pub(super) fn parse(text: &str, warn: impl Fn(String)) -> Template {
         let mut pieces = Vec::new();
         let mut plain = Vec::new();
@@ -141,17 +141,17 @@ impl Template {
         Template { pieces }
     }
 
-    /// Whether the replacement is empty.
+    /// True if the replacement is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Whether a group of the pattern is inserted.
+    /// True if the template inserts a group of the pattern.
     pub(super) fn uses_groups(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Insert(What::Group(_), _)))
     }
 
-    /// Appends the filled-in text.
+    /// Appends the expanded text.
     pub(super) fn fill(&self, from: &Sources<'_>, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
@@ -173,7 +173,7 @@ fn group(sign: u8, number: usize) -> What {
     if sign == b'$' { What::Group(number) } else { What::Condition(number) }
 }
 
-/// What stands between `{` and `}`: words that say how, each with a colon, then what.
+/// Parses the text between `{` and `}`: encodings, each followed by a colon, then the source.
 fn parse_braces(sign: u8, inner: &str) -> Option<(What, How)> {
     let mut how = How::default();
     let mut rest = inner;
@@ -225,10 +225,10 @@ fn insert_into(what: What, how: How, from: &Sources<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Percent-encodes what no reference to a resource may hold (RFC 3986 section 2) and clients make
-/// something else of: blanks, quotes, backslashes, which browsers take for slashes, and bytes beyond
-/// ASCII. What is encoded already stays. Control characters stay too: who finds any knows that it was
-/// not meant.
+/// Percent-encodes characters that are not allowed in a reference (RFC 3986 section 2) and that
+/// clients reinterpret: blanks, quotes, backslashes (which browsers take for slashes) and bytes
+/// beyond ASCII. Already encoded text is kept. Control characters are kept too, so that the caller
+/// can detect them.
 pub(super) fn encode_unfit(reference: &mut Vec<u8>) {
     let is_unfit = |&byte: &u8| !is_of_a_reference(byte) && !byte.is_ascii_control();
     if reference.iter().any(is_unfit) {
@@ -237,13 +237,13 @@ pub(super) fn encode_unfit(reference: &mut Vec<u8>) {
     }
 }
 
-/// What may stand in a reference: the characters of RFC 3986, the sign of what is encoded, and
-/// brackets and the like, which lighttpd lets stand and no client takes for anything else.
+/// Characters kept in a reference: those of RFC 3986, the percent sign, and brackets and the like,
+/// which lighttpd keeps and no client misreads.
 fn is_of_a_reference(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')
 }
 
-/// What stands for itself in a path (`pchar` and the slash), and the brackets of a host.
+/// Characters literal in a path (`pchar` and the slash), and the brackets of a host.
 fn is_of_a_path(byte: u8) -> bool {
     is_of_a_reference(byte)
         && !matches!(byte, b'%' | b'?' | b'#' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
@@ -271,7 +271,7 @@ fn append(text: &[u8], how: How, out: &mut Vec<u8>) {
     }
 }
 
-/// Letters, but not the digits of what is percent-encoded.
+/// Changes letters, except the hex digits of percent-encoded bytes.
 fn change_case(text: &mut [u8], case: Case) {
     let mut at = 0;
     while at < text.len() {
@@ -292,7 +292,8 @@ fn is_encoded(text: &[u8], at: usize) -> bool {
     text[at] == b'%' && digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3) and what `also` spares.
+/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3) and those allowed by
+/// `also`.
 fn encode(text: &[u8], out: &mut Vec<u8>, also: impl Fn(u8) -> bool, keep_encoded: bool) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for (at, &byte) in text.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! `X-Sendfile2`: parts of files, one after the other, as lighttpd 1.4 has it.
+//! `X-Sendfile2`: file parts in sequence, as in lighttpd 1.4.
 //!
-//! `path first-last, path first-`: a path is percent-encoded, so that no space is in it; both ends of
-//! a range count, and the last byte of the file is meant where none is named.
+//! `path first-last, path first-`: a path is percent-encoded, so it contains no space. Ranges are
+//! inclusive, and a missing end means the last byte of the file.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limits::SENDFILE_PARTS_MAX;
 
-/// A part of a file that an answer consists of.
+/// A file part of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePart {
-    /// Directory that it was allowed for, and the path beneath it.
+    /// The allowed directory, and the path beneath it.
     pub(crate) root: Vec<u8>,
     pub(crate) rel: Vec<u8>,
     first: u64,
@@ -22,7 +22,7 @@ pub struct FilePart {
 }
 
 impl FilePart {
-    /// Offset and length of the part in a file of this size; `None`: it has no such part.
+    /// Offset and length of the part in a file of this size; `None` if it is out of range.
     pub(crate) fn within(&self, size: u64) -> Option<(u64, u64)> {
         let end = match self.last {
             Some(last) => last.checked_add(1)?,
@@ -33,11 +33,10 @@ impl FilePart {
     }
 }
 
-/// Reads which parts are meant.
+/// Parses the parts.
 ///
 /// # Errors
-/// The fault, and words for the log: it is not written like that, there are too many, one is beneath
-/// none of the roots.
+/// The fault, and words for the log: bad syntax, too many parts, or one beneath none of the roots.
 pub(super) fn parse(
     ex: &Exchange,
     roots: &[Arc<str>],
@@ -63,7 +62,7 @@ pub(super) fn parse(
 
 type Range = (u64, Option<u64>);
 
-/// The first part, and what is behind it.
+/// Splits off the first part.
 fn one(text: &[u8]) -> Option<(&[u8], Range, &[u8])> {
     let (path, rest) = split_at(text, |byte| byte == b' ')?;
     let end = rest.iter().position(|byte| matches!(byte, b' ' | b',')).unwrap_or(rest.len());

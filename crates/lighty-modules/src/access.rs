@@ -1,4 +1,4 @@
-//! `mod_access`: URLs that nobody gets.
+//! `mod_access`: denies URLs.
 
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};

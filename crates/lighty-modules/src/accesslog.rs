@@ -4,8 +4,8 @@
 //! of the worker and hands it to a log's writer thread: no allocation when warm, and no system
 //! call in the loop.
 //!
-//! Read `settings` and `format`, then `record`, `render` with `escape`, `json`,
-//! `sinks`, and this file.
+//! Reading order: `settings` and `format`, then `record`, `render` with `escape`, `json`, `sinks`,
+//! and this file.
 
 mod escape;
 #[cfg(test)]
@@ -91,12 +91,12 @@ impl Module for AccessLog {
 }
 
 impl AccessLog {
-    /// `is_timed`: its time is told, so the system is asked what it is by now; the begin of this
-    /// turn, which costs nothing, is good enough for dates.
+    /// `is_timed`: the line needs the exact time, so the clock is read; otherwise the loop's time
+    /// of this turn, which is free, is precise enough for dates.
     fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> Record<'a> {
         let clock = &ex.services.clock;
         let since_start = |now_us: u64| match ex.started_us {
-            // Refused before it was a request.
+            // Rejected before the head was complete.
             0 => 0,
             started_us => now_us.saturating_sub(started_us),
         };
@@ -143,7 +143,7 @@ impl AccessLog {
     }
 }
 
-/// The local time of a second, asked of the system once.
+/// The local time of a second, cached.
 fn local(known: &Cell<Option<LocalTime>>, unix_s: i64) -> LocalTime {
     match known.get() {
         Some(time) if time.unix_s == unix_s => time,
@@ -163,7 +163,7 @@ fn before(unix_s: i64, micros: u32, elapsed_us: u64) -> (i64, u32) {
     if part <= micros { (seconds, micros - part) } else { (seconds - 1, micros + 1_000_000 - part) }
 }
 
-/// The method, also one that the server does not know: that is what the log is read for.
+/// The method, even an unknown one: the log is there to show it.
 fn method(request: &Request) -> &[u8] {
     match request.method {
         Some(method) => method.as_str().as_bytes(),

@@ -1,9 +1,9 @@
-//! `mod_auth`: names and passwords.
+//! `mod_auth`: authentication with passwords.
 //!
-//! Reading order: `require` (who may have what) · `users` and `store` (the files, read again when
-//! they change) · `password` with `md5_crypt` and `sha_crypt` (how they keep passwords) ·
-//! `verified` (what was right lately) · `turns` (who waits for a hash) · `digest` and `nonce`
-//! (RFC 7616). Whatever reads a file or hashes a password does so beside the event loops.
+//! Reading order: `require` (access rules) · `users` and `store` (the files, reloaded on change) ·
+//! `password` with `md5_crypt` and `sha_crypt` (password hashes) · `verified` (cache of verified
+//! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
+//! hashing passwords happens off the event loops.
 
 mod digest;
 mod md5_crypt;
@@ -40,32 +40,31 @@ use turns::Turns;
 use users::{Groups, Kind, Users};
 use verified::Verified;
 
-/// Milliseconds for which a wrong claim is remembered.
+/// How long wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
 
-/// How late wrong credentials are answered.
+/// Delay of the response to wrong credentials.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// Files by what they are called.
+/// Files by name.
 type Stores<K, T> = Mutex<HashMap<K, Arc<Store<T>>>>;
 
-/// What the workers share: files, and what was right lately.
+/// State shared by the workers: files and verified credentials.
 pub struct CredentialCache {
     users: Stores<(Kind, Arc<str>), Users>,
     groups: Stores<Arc<str>, Groups>,
     verified: Verified,
-    /// Claims that were found wrong while something was listed: each is examined once, not once for
-    /// each member.
+    /// Credentials that failed while a listing was made: each is checked once, not once per member.
     wrong: Verified,
     nonces: Nonces,
     turns: Turns,
 }
 
 impl CredentialCache {
-    /// Knows nobody yet. Nonces of other processes count from `now_s` on.
+    /// Creates an empty cache. Nonces of other processes are valid from `now_s` on.
     ///
     /// # Errors
-    /// When the kernel has no random bytes.
+    /// The kernel has no random bytes.
     pub fn start(now_s: u64) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             users: Mutex::default(),
@@ -103,7 +102,7 @@ impl Auth {
     }
 }
 
-/// What a client says of itself.
+/// The client's credentials.
 enum Claim {
     None,
     Basic {
@@ -116,7 +115,7 @@ enum Claim {
     Malformed(&'static str),
 }
 
-/// What is found.
+/// The result of a check.
 enum Verdict {
     /// The password is right.
     Known {
@@ -126,16 +125,16 @@ enum Verdict {
     Wrong {
         name: Vec<u8>,
     },
-    /// The password is right, but the nonce has to be another.
+    /// The password is right, but a new nonce is needed.
     Stale,
     /// What nobody can be admitted by: asked for anew.
     Unfit(&'static str),
     Malformed(&'static str),
     /// `auth.max-pending` is reached.
     Busy,
-    /// Nobody waits any more.
+    /// The client has disconnected.
     Gone(Fault),
-    /// The configuration or its files make it impossible to tell.
+    /// The check is impossible because of the configuration or its files.
     Broken(String),
 }
 
@@ -165,7 +164,7 @@ impl Module for Auth {
     }
 }
 
-/// What the request says, as far as the rule asks for it.
+/// The request's credentials, of the kinds that the rule accepts.
 fn claim(ex: &Exchange, rule: &Rule) -> Claim {
     let mut lines = ex.request.fields.get_all(Known::Authorization);
     let Some(line) = lines.next() else { return Claim::None };
@@ -219,7 +218,7 @@ impl Auth {
         }
     }
 
-    /// Whether a password was right lately: all without waiting.
+    /// True if the password was verified recently; checked without waiting.
     fn is_known(
         &self,
         ex: &Exchange,
@@ -263,7 +262,7 @@ impl Auth {
                 return Step::Next;
             }
         }
-        // Who was refused just now is not examined once more for the page that says so.
+        // Do not check the credentials again for the 401's own error page.
         if ex.error_status == Some(Status::UNAUTHORIZED) {
             ex.fail_status(Status::UNAUTHORIZED);
             return Step::Answered;
@@ -290,7 +289,7 @@ impl Auth {
         self.conclude(ex, own, &rule, verdict).await
     }
 
-    /// What the request says to whom.
+    /// The cache key of the request's credentials.
     fn said(&self, ex: &Exchange, own: &AuthSettings, rule: &Rule) -> verified::Key {
         let said = ex.request.fields.get(Known::Authorization).unwrap_or_default();
         let users = own.users().map_or("", |(_, path)| path);
@@ -322,7 +321,7 @@ impl Auth {
                     rest(ex).await;
                 }
                 let words = format!("user {}", shown(&name));
-                // Whoever tries passwords is seen in the log, whatever they are tried at.
+                // Password guessing is always logged, even in a quiet subrequest.
                 let quiet = std::mem::take(&mut ex.quiet);
                 challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
                 ex.quiet = quiet;
@@ -363,7 +362,7 @@ impl Auth {
         let (realm, who) = (Arc::clone(&rule.realm), name.clone());
         let keeper = Arc::clone(&self.keeper);
         let check = move || {
-            // A page's parts ask side by side: what one of them found counts for the others.
+            // Requests for parts of a page arrive concurrently: one result serves them all.
             let verified = &keeper.verified;
             if verified.contains(&key, generation, now_ms, cache_ms) {
                 return true;
@@ -381,7 +380,7 @@ impl Auth {
         }
     }
 
-    /// Hashes when it is the client's turn, if it waits so long.
+    /// Runs a hash when it is the client's turn, unless the client disconnects first.
     async fn in_turn<T: Send + 'static>(
         &self,
         ex: &Exchange,
@@ -423,7 +422,7 @@ impl Auth {
             Ok(name) => name,
             Err(verdict) => return verdict,
         };
-        // Nobody's takes as long as somebody's.
+        // An unknown user takes as long as a known one.
         let known = users.table.ha1(&name, &rule.realm, answer.algorithm);
         let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
         let method = ex.request.method.map_or("", |method| method.as_str());
@@ -447,7 +446,7 @@ impl Auth {
         nonces.judge(secret, realm, &answer.nonce, answer.count, now_s)
     }
 
-    /// The name behind a hashed one, which takes a hash for every user.
+    /// Resolves a hashed user name; this takes one hash per user.
     async fn real_name(
         &self,
         ex: &Exchange,
@@ -489,8 +488,8 @@ impl Auth {
         Ok(rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|g| &g.table)))
     }
 
-    /// Contents of a file, read where that may block. Waits for nobody's hash: who is known stays
-    /// past all queues.
+    /// Loads a file where blocking is allowed. Does not wait for password hashes, so cached
+    /// credentials skip all queues.
     async fn load<T: Send + Sync + 'static>(
         &self,
         ex: &Exchange,
@@ -500,7 +499,7 @@ impl Auth {
         if let Look::Fresh(loaded) = store.look(now_ms) {
             return Ok(loaded);
         }
-        // Of those who come before it was ever read one reads, and takes one thread.
+        // Until the first read completes, only one request reads and occupies a thread.
         let _turn = match store.turn.try_lock() {
             Ok(turn) => turn,
             Err(_) => {
@@ -530,8 +529,8 @@ fn no_users() -> Verdict {
     Verdict::Broken("auth.backend, or its file of users, is not set".to_owned())
 }
 
-/// Whether somebody else has authenticated the user, or we have when the request went through here
-/// before: a nonce counts only once.
+/// True if the user was authenticated already, by another module or by an earlier pass of this
+/// request: a nonce count is valid only once.
 fn is_vouched_for(ex: &Exchange, own: &AuthSettings, rule: &Rule) -> bool {
     let request = &ex.request;
     match &request.auth_realm {
@@ -552,7 +551,7 @@ fn grant(ex: &mut Exchange, rule: &Rule, name: &[u8], scheme: &'static str) -> S
     Step::Next
 }
 
-/// Answers 401 with a challenge for each way to get in, the best first.
+/// Sends a 401 with a challenge for each accepted scheme, best first.
 fn challenge(
     ex: &mut Exchange,
     rule: &Rule,
@@ -590,12 +589,12 @@ fn challenge(
     }
 }
 
-/// A name for the log.
+/// A user name for the log.
 fn shown(name: &[u8]) -> String {
     format!("\"{}\"", name.escape_ascii())
 }
 
-/// Lets a second pass, unless the client goes before.
+/// Waits [`DELAY`], unless the client disconnects first.
 async fn rest(ex: &Exchange) {
     tokio::select! {
         () = tokio::time::sleep(DELAY) => {}

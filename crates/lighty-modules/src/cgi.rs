@@ -1,11 +1,12 @@
-//! `mod_cgi`: a program is started for a request, reads its body and writes the answer (RFC 3875).
+//! `mod_cgi`: starts a program for each request, which reads its body and writes the response (RFC
+//! 3875).
 //!
-//! Both ways stream: the program reads the body as the client sends it, and the client reads the
-//! answer as the program writes it. A program whose client left is ended; none is left behind.
+//! Both directions stream: the program reads the body as the client sends it, and the client reads
+//! the response as the program writes it. If the client disconnects, its program is ended; none is
+//! left behind.
 //!
-//! Reading order: `settings`, this file (what is asked for, and the answer's head), `program` (what
-//! is started), `keeper` (how they end), `talk` (bytes both ways), `output` (the
-//! answer's body).
+//! Reading order: `settings`, this file (the request and the response head), `program` (what is
+//! started), `keeper` (how programs end), `talk` (bytes both ways), `output` (the response body).
 
 mod keeper;
 mod output;
@@ -38,7 +39,7 @@ pub struct Cgi {
 }
 
 impl Cgi {
-    /// For a worker; `places` are those of all of them.
+    /// Creates a worker's instance; all workers share `places`.
     pub fn new(places: &Places) -> Self {
         Self { places: places.clone() }
     }
@@ -93,7 +94,7 @@ fn described(ex: &Exchange, interpreter: &str) -> String {
     format!("runs {interpreter}{gap}{}", String::from_utf8_lossy(&path))
 }
 
-/// Why there is no answer of the program's.
+/// Why the program's response cannot be used.
 struct Failure {
     fault: Fault,
     words: String,
@@ -160,7 +161,7 @@ async fn answer(
     Ok(take(ex, talk, head))
 }
 
-/// Carries the body to the program until the head of its answer is complete.
+/// Forwards the request body until the response head is complete.
 async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), Failure> {
     let limits = HeadLimits::default();
     loop {
@@ -186,7 +187,7 @@ fn malformed(fault: CgiFault) -> Failure {
 }
 
 fn failure(trouble: &Trouble) -> Failure {
-    // Nothing was sent yet: the client can be told.
+    // Nothing was sent yet, so the client can get an error.
     let fault = match trouble.fault() {
         Fault::BackendCut => Fault::BackendMalformed,
         fault => fault,
@@ -194,7 +195,7 @@ fn failure(trouble: &Trouble) -> Failure {
     Failure::new(fault, trouble.to_string())
 }
 
-/// RFC 3875 section 6.2.2: the program means the server to answer with another of its paths.
+/// Local redirect (RFC 3875 section 6.2.2): the server responds with another of its paths.
 fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'static>, Failure> {
     let target = head.fields.get(Known::Location).unwrap_or_default().to_vec();
     ex.set_target(&target).map_err(|_| {
@@ -207,7 +208,7 @@ fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'stati
     Ok(Step::Restart)
 }
 
-/// The program lets a file stand for its answer.
+/// Sends a file in place of the program's output (X-Sendfile).
 fn send_file(
     ex: &mut Exchange,
     talk: Talk,
@@ -222,7 +223,7 @@ fn send_file(
         .map_err(|(fault, words)| Failure::new(fault, words))
 }
 
-/// Makes the program's answer the response.
+/// Turns the program's output into the response.
 fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     if head.status.code() >= 400 && ex.settings.core.error_intercept {
         talk.read_to_nowhere();
@@ -249,7 +250,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     Step::Answered
 }
 
-/// The program agreed to another protocol: it and the client are joined.
+/// Starts the tunnel after the program accepted an upgrade.
 fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Result<Step<'static>, Failure> {
     let protocol = agreed_protocol(&ex.request.fields, &head).ok_or_else(|| {
         let words = "101 to another protocol than the client asked for";
@@ -265,8 +266,7 @@ fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Result<Step<'s
     Ok(Step::Answered)
 }
 
-/// What client and program speak from now on. A program that does not say agrees to the only
-/// protocol that it was asked for.
+/// The protocol after an upgrade. A program that names none accepts the only one requested.
 fn agreed_protocol(asked: &Fields, head: &CgiHead) -> Option<Vec<u8>> {
     if let Some(agreed) = &head.upgrade {
         let is_asked_for = is_upgrade_asked_for(asked, std::iter::once(&**agreed));

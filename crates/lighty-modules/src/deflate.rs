@@ -1,9 +1,9 @@
-//! `mod_deflate`: answers compressed for clients that accept it.
+//! `mod_deflate`: compresses responses for clients that accept it.
 //!
-//! Whatever made an answer, it is compressed on its way out, by a filter. Reading order:
-//! `coding` (which one), `settings`, `params`, then this file (whether), `tags` (conditions),
-//! `kept` (files that need not be compressed), `encoder`, `squeeze` (the filter), `memory` (what an
-//! encoder holds), `budget`.
+//! A filter compresses the response on its way out, whichever handler made it. Reading order:
+//! `coding` (which coding), `settings`, `params`, then this file (whether to compress), `tags`
+//! (conditions), `kept` (files already compressed), `encoder`, `compress_filter`, `memory` (an
+//! encoder's memory), `budget`.
 
 mod budget;
 mod coding;
@@ -36,15 +36,15 @@ use settings::DeflateSettings;
 /// The module.
 pub struct Deflate {
     budget: Budget,
-    /// More than `deflate.max-memory` never, where the process has a limit of its own.
+    /// Caps `deflate.max-memory` if the process has a memory limit.
     memory_bytes_max: u64,
-    /// The load average, and the second in which it was read.
+    /// The second in which the load average was read, and its value.
     load: Cell<(i64, f64)>,
 }
 
 impl Deflate {
-    /// The instance of a worker whose part of the process's memory limit, if there is one, this is.
-    /// Encoders take a quarter of it.
+    /// Creates a worker's instance. `memory_share` is the worker's share of the process's memory
+    /// limit, if there is one; encoders may use a quarter of it.
     pub fn new(memory_share: Option<u64>) -> Self {
         let memory_bytes_max = memory_share.map_or(u64::MAX, |share| share / 4);
         Self { budget: Budget::default(), memory_bytes_max, load: Cell::default() }
@@ -96,7 +96,7 @@ impl Module for Deflate {
     }
 }
 
-/// `Accept-Encoding`, its lines as one.
+/// `Accept-Encoding`, its lines joined.
 fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
     let mut lines = fields.get_all(Known::AcceptEncoding);
     let mut whole = lines.next()?.to_vec();
@@ -107,13 +107,13 @@ fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// Whether such an answer is encoded for whoever wants it.
+/// True if such a response is compressed for clients that accept it.
 fn may_be_encoded(ex: &Exchange, own: &DeflateSettings) -> bool {
-    // Mostly the type decides, and it is the cheapest to ask.
+    // The type usually decides, and is the cheapest check.
     (own.takes_every_type() || has_type(ex, own)) && !is_bound(&ex.response.fields)
 }
 
-/// Whether an answer with these fields has to stay as it is.
+/// True if a response with these fields must not be changed.
 fn is_bound(fields: &Fields) -> bool {
     fields.contains(Known::ContentEncoding)
         || fields.list_contains(Known::CacheControl, "no-transform")
@@ -122,10 +122,10 @@ fn is_bound(fields: &Fields) -> bool {
             .any(|digest| fields.get_named(digest).is_some())
 }
 
-/// Whether the media type is one of those in the configuration.
+/// True if the media type is configured.
 fn has_type(ex: &Exchange, own: &DeflateSettings) -> bool {
     let Some(media_type) = ex.response.fields.get(Known::ContentType) else {
-        // A backend's 304 need not say it; the client's tag tells that it was encoded.
+        // A backend's 304 may omit the type; the client's tag shows that the response was encoded.
         return held_tag(ex).is_some();
     };
     own.types.iter().any(|prefix| {
@@ -135,7 +135,7 @@ fn has_type(ex: &Exchange, own: &DeflateSettings) -> bool {
     })
 }
 
-/// The tag that a 304 owes to a client that has the encoded form.
+/// The tag that a 304 must carry for a client that has the encoded form.
 fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
     let response = &ex.response;
     let tag =
@@ -144,7 +144,8 @@ fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
 }
 
 impl Deflate {
-    /// Sets what every answer owes that could have been encoded, and says in what this one can be.
+    /// Sets the fields of every response that could have been encoded, and returns the codings for
+    /// this one.
     fn negotiate(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
         let status = ex.response.status;
         if status == Status::NOT_MODIFIED {
@@ -163,7 +164,7 @@ impl Deflate {
         (!is_part(&ex.response) && !asks_not && !wanted.codings.is_empty()).then_some(wanted)
     }
 
-    /// Answers a whole file with one that is encoded already, or else encodes it.
+    /// Sends a file that is already compressed in place of the original, or else encodes it.
     async fn answer_with_file(&self, ex: &mut Exchange, own: &DeflateSettings, wanted: &Wanted) {
         if own.precompressed
             && let Some((coding, entry)) = kept::find_beside(ex, &wanted.codings).await
@@ -197,7 +198,7 @@ impl Deflate {
         note(ex, own, coding, how);
     }
 
-    /// Encodes the answer, unless it is a bad moment for that.
+    /// Encodes the response, unless load or memory forbids it.
     fn encode(
         &self,
         ex: &mut Exchange,
@@ -229,12 +230,12 @@ impl Deflate {
                 set_fields(ex, coding);
                 note(ex, own, coding, how);
             }
-            // An encoder that cannot be had is no reason not to answer.
+            // Without an encoder the response is sent as it is.
             Err(why) => note(ex, own, coding, &format!("not: {why}")),
         }
     }
 
-    /// Puts an encoder before the body; an error leaves it as it was.
+    /// Wraps the body in an encoder; on error the body is unchanged.
     fn put_encoder(
         &self,
         ex: &mut Exchange,
@@ -254,8 +255,8 @@ impl Deflate {
         };
         let response = &mut ex.response;
         if ex.request.is_head() {
-            // Of a body that is not at hand nobody knows whether it would be short enough to be
-            // encoded at once: then nothing is said of its length.
+            // A HEAD response whose body is not in memory gets no length: it is unknown whether the
+            // GET's body would be short enough to be encoded at once.
             response.unchunked = response.head_content_length.is_some()
                 || matches!(response.body, Body::Empty | Body::Stream(_));
             response.body = Body::Stream(Box::new(UnknownLength));
@@ -285,7 +286,7 @@ impl Deflate {
     }
 }
 
-/// Whether there is a body whose length is worth the effort.
+/// True if the body's length is worth compressing.
 fn has_fit_body(response: &Response, own: &DeflateSettings, whatever_it_is: bool) -> bool {
     let status = response.status;
     if !status.allows_content() || status.code() == 205 || response.tunnel.is_some() {
@@ -302,17 +303,17 @@ fn has_fit_body(response: &Response, own: &DeflateSettings, whatever_it_is: bool
     }
 }
 
-/// A part of something, counted in bytes of its plain form.
+/// True for a partial response, whose range counts plain bytes.
 fn is_part(response: &Response) -> bool {
     response.status == Status::PARTIAL_CONTENT || response.fields.contains(Known::ContentRange)
 }
 
-/// Length of the body that is sent, or that a HEAD request is told about.
+/// Length of the body, or the one that a HEAD response announces.
 fn body_length(response: &Response) -> Option<u64> {
     response.head_content_length.or(response.body.known_length())
 }
 
-/// The body, if it is at hand.
+/// The body, if it is in memory.
 fn in_memory(response: &Response) -> Option<Bytes> {
     if response.head_content_length.is_some() {
         return None;
@@ -324,7 +325,7 @@ fn in_memory(response: &Response) -> Option<Bytes> {
     }
 }
 
-/// Encodes a body that is short.
+/// Encodes a short body.
 fn encode_whole(coding: Coding, params: &params::Params, bytes: &[u8]) -> io::Result<Bytes> {
     let mut encoder = Encoder::new(coding, params, Some(bytes.len() as u64))?;
     let mut out = Vec::with_capacity(bytes.len() / 2 + 64);
@@ -338,8 +339,7 @@ fn media_type_is(fields: &Fields, wanted: &[u8]) -> bool {
     bare.trim_ascii().eq_ignore_ascii_case(wanted)
 }
 
-/// The answer depends on what the client accepts, whether or not it is encoded: RFC 9110 section
-/// 12.5.5.
+/// Adds Vary: Accept-Encoding, whether or not the response is encoded (RFC 9110 section 12.5.5).
 fn add_vary(fields: &mut Fields) {
     let names_it = |name| fields.list_contains(Known::Vary, name);
     if names_it("*") || names_it("Accept-Encoding") {
@@ -352,8 +352,8 @@ fn add_vary(fields: &mut Fields) {
     fields.set(Known::Vary, vary);
 }
 
-/// Fields of an answer that is encoded now. Its ranges would be those of the encoded form, which
-/// may come out differently another time.
+/// Sets the fields of an encoded response. Ranges are dropped: the encoded form may differ the next
+/// time.
 fn set_fields(ex: &mut Exchange, coding: Coding) {
     let response = &mut ex.response;
     let fields = &mut response.fields;

@@ -1,10 +1,10 @@
 //! `mod_dirlisting`: lists a directory that has no index file.
 //!
-//! A page that works without a script, or JSON for who prefers it. Names and times come from the
-//! file engine in batches; a long listing is sorted in the thread pool and rendered piece by piece
-//! while it is sent. Nothing here blocks the loop. The memory for a listing is its entries
-//! (`entries::ENTRIES_MAX`), that for all listings is bounded (`room`): one for which there is none
-//! left is sent as it is read.
+//! The listing is an HTML page that works without a script, or JSON for clients that prefer it.
+//! Names and times come from the file engine in batches; a long listing is sorted in the thread
+//! pool and rendered piece by piece while it is sent. Nothing here blocks the loop. A listing's
+//! memory is bounded by `entries::ENTRIES_MAX`, that of all listings by `room`: if no room is left,
+//! a listing is sent unsorted as it is read.
 //!
 //! Read `settings`, this file, then `entries`, `room`, `page`, `json`, `stream`, `csp`.
 
@@ -38,16 +38,16 @@ pub use room::Listings;
 use room::PART_OF_LIMIT;
 use settings::{Insert, ListingSettings};
 
-/// Listings up to this length are made at once, so that their answer has a Content-Length.
+/// Listings up to this length are rendered at once, so that the response has a Content-Length.
 const WHOLE_ENTRIES_MAX: usize = 512;
 
-/// From this length on a listing is sorted in the thread pool: below, handing it over takes longer.
+/// From this length on a listing is sorted in the thread pool: below, handing it over costs more.
 const SORT_HERE_ENTRIES_MAX: usize = 2048;
 
-/// Entries of a listing that is kept for `dir-listing.cache` at most.
+/// Maximum entries of a listing cached by `dir-listing.cache`.
 const CACHED_ENTRIES_MAX: usize = 10_000;
 
-/// Bytes shown of a header or readme file.
+/// Maximum bytes shown of a header or readme file.
 const INSERT_BYTES_MAX: usize = 256 * 1024;
 
 /// The module.
@@ -106,10 +106,10 @@ impl Module for DirListing {
     }
 }
 
-/// What a listing is asked by.
+/// Methods allowed on a listing.
 const METHODS: &str = "OPTIONS, GET, HEAD";
 
-/// The directory that the request is for, if it is to be listed.
+/// The requested directory, if it is to be listed.
 fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {
     let entry = ex.physical.entry.as_ref()?;
     let is_listed = entry.meta().kind == FileKind::Directory
@@ -118,7 +118,7 @@ fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {
     is_listed.then(|| Rc::clone(entry))
 }
 
-/// What the client gets.
+/// The format of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Html,
@@ -133,7 +133,7 @@ fn wanted_form(ex: &Exchange) -> Form {
     }
 }
 
-/// Makes the listing, unless its client leaves before it is there.
+/// Makes the listing, unless the client disconnects first.
 async fn answer(
     ex: &mut Exchange,
     listings: &Listings,
@@ -169,7 +169,7 @@ fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
     match outcome {
         Outcome::Proceed { .. } => {
             set_fields(ex, form);
-            // Whether GET would make the page at once, and so know its length, is not known.
+            // It is unknown whether GET would render the page at once and so know its length.
             ex.response.unchunked = ex.request.is_head() && matches!(body, Body::Stream(_));
             ex.response.body = body;
         }
@@ -194,8 +194,8 @@ fn judge(ex: &Exchange, tag: Option<&str>) -> Outcome {
     conditional::evaluate(method, &ex.request.fields, true, &validators)
 }
 
-/// A tag of the page itself: the time of a directory says when names came and went, not whether a
-/// file or the readme has changed. A page that is made while it is sent has none.
+/// A tag of the page itself: the directory's mtime does not show changes of a file or the readme. A
+/// streamed page has none.
 fn tag_of(ex: &Exchange, body: &Body) -> Option<String> {
     use std::hash::BuildHasher;
     let core = &ex.settings.core;
@@ -261,8 +261,8 @@ fn directory(ex: &Exchange) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
 
-/// All entries, sorted; `None` when they would be more than listings may hold. What goes on for
-/// more than one batch waits for its turn.
+/// All entries, sorted; `None` if they exceed the memory for listings. A listing of more than one
+/// batch waits for its turn.
 async fn collect(
     ex: &Exchange,
     listings: &Listings,
@@ -294,7 +294,7 @@ async fn collect(
     let waits = Arc::downgrade(&asker);
     let sort = move || {
         let _turn = turn;
-        // Nobody looks at them once the one who asked has gone.
+        // The result is unused if the request is gone.
         let gathered = if waits.strong_count() > 0 { gathered } else { Gathered::default() };
         gathered.sorted(Some(held))
     };
@@ -303,8 +303,8 @@ async fn collect(
     sorted.map(Some)
 }
 
-/// A listing kept for `dir-listing.cache`, with the directory's stat-cache entry: when the
-/// directory changes, both go.
+/// A listing cached by `dir-listing.cache` in the directory's stat-cache entry: when the directory
+/// changes, both are dropped.
 struct Kept {
     variant: u64,
     since_ms: u64,
@@ -426,7 +426,7 @@ async fn page_of(ex: &Exchange) -> Page {
     }
 }
 
-/// HTML of a header or readme; empty where there is no such file.
+/// HTML of a header or readme; empty if there is no such file.
 async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
     let Some(name) = &insert.file else { return Vec::new() };
     let read = match name.starts_with('/') {

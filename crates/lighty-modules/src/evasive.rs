@@ -1,9 +1,8 @@
-//! `mod_evasive` and limits per key: how much one client may ask for at a time, how often, and how
-//! fast it is answered.
+//! `mod_evasive` and limits per key: concurrent requests, request rate and bandwidth of one client.
 //!
-//! Every limit has a table of its own, which all workers share; a key is an address (of IPv6 the
-//! network, /64), a user, or the value of a field. Requests count from their head to the last byte
-//! of their answer.
+//! Every limit has its own table, shared by all workers; a key is an address (for IPv6 the /64
+//! network), a user, or the value of a field. A request counts from its head to the last byte of
+//! its response.
 
 mod rate;
 mod settings;
@@ -21,10 +20,10 @@ use settings::KeyKind;
 pub use settings::LimitSettings;
 use table::KeyTable;
 
-/// Limits by what is known from the beginning: `mod_evasive`, addresses and fields.
+/// Limits by keys known from the start: `mod_evasive`, addresses and fields.
 pub struct Evasive;
 
-/// Limits by user, who has to be known first.
+/// Limits by user, applied after authentication.
 pub struct EvasiveUser;
 
 impl Module for Evasive {
@@ -45,7 +44,7 @@ impl Module for Evasive {
     }
 
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A request that begins again counts once.
+        // A restarted request counts once.
         if std::mem::replace(&mut ex.counted.by_address, true) {
             return Step::Next;
         }
@@ -110,7 +109,7 @@ fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) 
     Step::Next
 }
 
-/// Counts the request until it is over; `false` where that would be one too many.
+/// Counts the request until it ends; `false` if it exceeds the limit.
 fn enter(ex: &mut Exchange, crowd: &settings::Keyed<Arc<KeyTable>>) -> bool {
     let key = crowd.key.of(ex);
     match KeyTable::enter(&crowd.table, key) {

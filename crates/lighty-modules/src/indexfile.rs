@@ -1,4 +1,4 @@
-//! `mod_indexfile`: a URL that ends in `/` is answered with the directory's index file.
+//! `mod_indexfile`: serves the directory's index file for a URL that ends in `/`.
 
 use std::rc::Rc;
 use std::sync::Arc;

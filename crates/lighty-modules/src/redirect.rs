@@ -1,4 +1,4 @@
-//! `mod_redirect`: URLs that are answered with another URL.
+//! `mod_redirect`: redirects URLs to other URLs.
 
 use std::rc::Rc;
 
@@ -80,7 +80,7 @@ impl Module for Redirect {
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        // An error page is not to send the client away.
+        // An error page must not redirect the client.
         if own.rules.is_empty() || ex.error_status.is_some() {
             return Step::Next;
         }

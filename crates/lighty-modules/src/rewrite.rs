@@ -1,7 +1,7 @@
-//! `mod_rewrite`: the server sees another URL than the client asked for.
+//! `mod_rewrite`: replaces the URL of a request.
 //!
-//! Rules are matched against path and query as they are encoded. After a rewrite the conditions
-//! are asked again, so what the new URL's blocks set applies, further rules included.
+//! Rules match the encoded path and query. After a rewrite the conditions are evaluated again, so
+//! the settings of the new URL apply, further rules included.
 
 use std::rc::Rc;
 
@@ -166,7 +166,7 @@ fn rewrite_missing(ex: &mut Exchange) -> Step<'static> {
     }
 }
 
-/// What one round came to.
+/// The result of one round.
 enum Round {
     Unchanged,
     Changed,

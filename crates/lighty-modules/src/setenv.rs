@@ -1,4 +1,4 @@
-//! `mod_setenv`: fields of requests and answers, and variables for backends.
+//! `mod_setenv`: sets fields of requests and responses, and variables for backends.
 
 use std::rc::Rc;
 
@@ -97,7 +97,7 @@ impl Module for Setenv {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A request that begins again would get everything twice.
+        // A restarted request would get everything twice.
         if std::mem::replace(&mut ex.fields_changed, true) {
             return Step::Next;
         }
@@ -174,7 +174,7 @@ fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
     Ok(pairs)
 }
 
-/// Fields that say where an answer ends cannot be anybody's but the connection's.
+/// Fields that frame a response belong to the connection alone.
 fn parse_response_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     const FRAMING: [&str; 4] = ["Connection", "Content-Length", "Date", "Transfer-Encoding"];
     let pairs = parse_fields(value, ctx)?;

@@ -136,7 +136,7 @@ async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) ->
     Step::Answered
 }
 
-/// Refuses a file that the settings keep back, whoever asks.
+/// Rejects a file that the settings withhold, for internal redirects too.
 fn is_withheld(ex: &mut Exchange) -> bool {
     let settings = ex.settings.module::<StaticSettings>();
     if settings.disable_pathinfo && !ex.physical.path_info.is_empty() {
@@ -151,15 +151,15 @@ fn is_withheld(ex: &mut Exchange) -> bool {
     false
 }
 
-/// Requests that name a file but may not have it.
+/// Rejects a request for a withheld file or with an unsupported method; OPTIONS is answered here.
 fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
     if is_withheld(ex) {
         return Some(Step::Answered);
     }
     match ex.request.method {
-        // As lighttpd: a form that is sent to a page gets the page.
+        // As in lighttpd, a POST to a static page gets the page.
         Some(Method::Get | Method::Head | Method::Post) => None,
-        // What was asked for is missing, and this is the page that says so.
+        // This file is the error page; the request's method does not matter.
         _ if ex.error_status.is_some() => None,
         Some(Method::Options) => {
             answer_options(ex);
@@ -173,7 +173,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
     }
 }
 
-/// What files and directories are asked by.
+/// Methods allowed on files and directories.
 const METHODS: &[u8] = b"OPTIONS, GET, HEAD, POST";
 
 fn answer_options(ex: &mut Exchange) {
@@ -182,18 +182,17 @@ fn answer_options(ex: &mut Exchange) {
     ex.response.answered = true;
 }
 
-/// What an answer says about a file, kept with its stat-cache entry: made once per change of the
-/// file and per variant of the settings.
+/// Response fields of a file, cached with its stat-cache entry: built once per change of the file
+/// and per settings variant.
 struct FileFacts {
     variant: u64,
     etag: Option<ETag>,
     media_type: Box<[u8]>,
     /// Content-Type, ETag, Last-Modified, Accept-Ranges, as far as they apply.
     fields: Fields,
-    /// The same and Content-Length, for the whole file; Server too, where the head is the same from
-    /// here on.
+    /// The same plus Content-Length, for the whole file; plus Server if no module changes the head.
     whole: Fields,
-    /// No filter is for an answer of `whole`; known from the first one on.
+    /// True if no filter applies to a response with `whole`; set by the first one.
     unfiltered: OnceCell<bool>,
 }
 
@@ -250,7 +249,7 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     facts
 }
 
-/// The strong validator of a file, from the parts that `etag.use-*` allows.
+/// A file's strong validator, built from the parts that `etag.use-*` allows.
 fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     match ex.settings.module::<StaticSettings>().etags {
         true => ex.settings.core.etag_of(meta),
@@ -258,7 +257,7 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     }
 }
 
-/// Answers with the file: 200, 206, 304, 412 or 416.
+/// Builds the response: 200, 206, 304, 412 or 416.
 fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
@@ -271,8 +270,8 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
         ex.response.body = whole(entry, size);
         return;
     }
-    // Another method has a file sent only where a handler named it: conditions and ranges are about
-    // what was asked for, not about that file.
+    // With another method a file is sent only if a handler named it: conditions and ranges refer to
+    // the requested resource, not to that file.
     let outcome = match ex.request.method.is_some_and(Method::is_get_or_head) {
         false => Outcome::Proceed { ranges: false },
         true => evaluate_conditions(ex, entry, &facts),
@@ -324,8 +323,8 @@ fn range_applies(ex: &Exchange) -> bool {
         && (!old || ex.settings.server.http10_range)
 }
 
-/// Answers with a part or parts; `false` where the whole file is the right answer (RFC 9110
-/// section 14.2: a range that is malformed or abusive is ignored).
+/// Builds a partial response; `false` if the whole file is the right response (RFC 9110 section
+/// 14.2: a malformed or abusive range is ignored).
 fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
     let mut parts = Vec::new();
@@ -344,7 +343,7 @@ fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) 
             ex.response.fields.push_known(Known::ContentRange, text);
             ex.response.body = slice(entry, part.start, part.len());
         }
-        // What a file and its ranges sum up to may be no length (RFC 9110 section 14.2).
+        // The ranges' total size may overflow a length (RFC 9110 section 14.2).
         Selection::Multiple if !is_a_length(&parts) => return false,
         Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
@@ -365,7 +364,7 @@ fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
     }
 }
 
-/// More than the heads of all parts come to.
+/// Upper bound for the heads of all parts, in bytes.
 const PART_HEADS_BYTES_MAX: u64 = 1 << 20;
 
 fn is_a_length(parts: &[ByteRange]) -> bool {

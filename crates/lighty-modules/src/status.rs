@@ -1,6 +1,6 @@
-//! `mod_status`: what the server is doing, for people and for programs.
+//! `mod_status`: the server's status, for people and for programs.
 //!
-//! The figures are those of all workers: each is asked, see [`lighty_core::status_board`].
+//! The figures cover all workers: each is queried, see [`lighty_core::status_board`].
 
 mod page;
 mod text;

@@ -1,7 +1,7 @@
-//! `mod_uploadprogress`: how far an upload has come, for a page that shows it.
+//! `mod_uploadprogress`: the progress of an upload, for a page that shows it.
 //!
-//! Whoever uploads gives the request an id, 32 hexadecimal digits, and asks a URL of its own with
-//! the same id. All workers know of all uploads. Bytes count as they reach the server, whichever
+//! The uploading client gives the request an id of 32 hexadecimal digits, and polls a separate URL
+//! with the same id. All workers know all uploads. Bytes count as they reach the server, whichever
 //! handler they are for.
 
 mod answer;
@@ -177,7 +177,7 @@ fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
     !own.url.is_empty() && !reads && ex.response.status.code() >= 400
 }
 
-/// How the upload of a finished request is to be told of.
+/// The outcome of a finished upload.
 fn outcome_of(ex: &Exchange) -> Outcome {
     let code = ex.response.status.code();
     let received = ex.body_meter.as_ref().map_or(0, |meter| meter.received());

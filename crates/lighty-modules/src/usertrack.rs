@@ -103,7 +103,7 @@ impl Module for Usertrack {
         if ex.request.fields.get_all(Known::Cookie).any(known) {
             return;
         }
-        // Without random numbers a visitor stays unknown; the answer is not held up by it.
+        // Without random bytes the visitor gets no cookie; the response is sent anyway.
         let Ok(id) = random_bytes() else { return };
         let cookie = own.cookie(u128::from_ne_bytes(id));
         ex.response.fields.push_known(Known::SetCookie, cookie);

@@ -1,5 +1,5 @@
-//! Makes what a client sent harmless in a log: no request can end a line, close a quote or send
-//! control sequences to the terminal of whoever reads it.
+//! Escapes client data for logs: no request can end a line, close a quote or send control sequences
+//! to a terminal.
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

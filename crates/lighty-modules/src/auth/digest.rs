@@ -1,4 +1,4 @@
-//! What a client says with `Authorization: Digest`: RFC 7616.
+//! Digest credentials: RFC 7616.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use lighty_http::quoted;
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
-/// The hash that a response is made with.
+/// The hash algorithm of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Md5,
@@ -35,7 +35,7 @@ impl Algorithm {
     }
 }
 
-/// The hash of parts with colons between them, in hexadecimal digits.
+/// The hash of the parts joined by colons, in hexadecimal.
 pub(super) fn hex_digest(algorithm: Algorithm, parts: &[&[u8]]) -> String {
     match algorithm {
         Algorithm::Md5 => hex(&join::<Md5>(parts)),
@@ -72,21 +72,21 @@ pub(super) struct Answer {
     pub(super) uri: Vec<u8>,
     pub(super) response: String,
     pub(super) cnonce: Vec<u8>,
-    /// As written: it is part of what is hashed.
+    /// As sent: it is part of the hash input.
     pub(super) nc: Vec<u8>,
     pub(super) count: u64,
     pub(super) algorithm: Algorithm,
-    /// `-sess`: the first hash is that of a session.
+    /// `-sess`: HA1 is per session.
     pub(super) session: bool,
     pub(super) opaque: Option<Vec<u8>>,
 }
 
-/// Why a response is none, in words for the log.
+/// Why credentials are invalid, in words for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// Not what was offered, as from clients of RFC 2069: asked for anew.
+    /// Not what was offered, as from clients of RFC 2069: challenged again.
     Unfit(&'static str),
-    /// Something is missing, there twice or not well-formed: 400.
+    /// A parameter is missing, duplicate or malformed: 400.
     Malformed(&'static str),
 }
 
@@ -96,11 +96,11 @@ impl From<&'static str> for Flaw {
     }
 }
 
-/// The words for a response with another hash than one of those that the challenge named.
+/// The message for an algorithm that the challenge did not offer.
 pub(super) const NOT_OFFERED: &str = "an algorithm that was not offered";
 
 impl Answer {
-    /// Reads what stands behind `Digest`.
+    /// Parses the parameters after `Digest`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -136,7 +136,7 @@ impl Answer {
         })
     }
 
-    /// The response that a client with this first hash would give: RFC 7616 section 3.4.1.
+    /// The expected response for this HA1: RFC 7616 section 3.4.1.
     pub(super) fn expected(&self, ha1: &str, method: &[u8]) -> String {
         let hash = |parts: &[&[u8]]| hex_digest(self.algorithm, parts);
         let session = self.session.then(|| hash(&[ha1.as_bytes(), &self.nonce, &self.cnonce]));
@@ -286,8 +286,8 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// RFC 7616 section 3.4.6: whether a response with this `uri` was made for what is asked for. Whoever
-/// asks in the absolute form may have signed the path alone.
+/// True if a response with this `uri` is for this target (RFC 7616 section 3.4.6). A client that
+/// sends the absolute form may have signed the path alone.
 pub(super) fn is_made_for(uri: &[u8], target: &[u8]) -> bool {
     uri == target || path_of_absolute(target) == Some(uri)
 }

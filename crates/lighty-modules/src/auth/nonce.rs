@@ -1,5 +1,5 @@
-//! Nonces of digest authentication: made so that they need not be remembered until somebody who
-//! knows a password has used them; then how often, so that nobody uses the same request twice.
+//! Nonces of digest authentication. A nonce needs no state until a user authenticates with it; from
+//! then on its counts are recorded to reject replays.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use sha2::Sha256;
 
 use super::password::is_same;
 
-/// Seconds that a nonce is good for (1.4 has the same). Then the client is told that it is stale,
-/// and goes on with the next without asking its user.
+/// Lifetime of a nonce in seconds (as in 1.4). After that the client is told that it is stale and
+/// uses the next one without asking its user.
 pub(super) const AGE_SECONDS_MAX: u64 = 600;
 
-/// Nonces in use whose counts are remembered: each is a client that was here within ten minutes.
+/// Maximum number of nonces whose counts are recorded: each is a client of the last ten minutes.
 pub(super) const USED_MAX: usize = 16_384;
 
 /// How far a count may lag behind the highest one: requests on several connections overtake each
@@ -25,16 +25,16 @@ const WINDOW: u64 = 64;
 const PLAIN_BYTES: usize = 16;
 const MAC_BYTES: usize = 16;
 
-/// What a nonce turned out to be.
+/// The verdict on a nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Ours, young, and with a count that was not seen yet.
+    /// Ours, not expired, with an unused count.
     First,
-    /// To be replaced by another: too old, not made here, or used in this way already.
+    /// Must be replaced: expired, not ours, or a replayed count.
     Stale,
 }
 
-/// Makes and judges nonces, for all workers.
+/// Creates and checks nonces, for all workers.
 pub(super) struct Nonces {
     secret: [u8; 32],
     serial: AtomicU64,
@@ -44,11 +44,11 @@ pub(super) struct Nonces {
 #[derive(Default)]
 struct Used {
     counts: HashMap<[u8; PLAIN_BYTES], Counts, foldhash::fast::RandomState>,
-    /// What was made until then and is not among `counts` is stale: it may have been forgotten.
+    /// Nonces created up to this time and not in `counts` are stale: they may have been evicted.
     forgotten_s: u64,
 }
 
-/// The highest count, and which of those just below were seen.
+/// The highest count, and which of those just below were used.
 #[derive(Clone, Copy)]
 struct Counts {
     highest: u64,
@@ -56,15 +56,15 @@ struct Counts {
 }
 
 impl Nonces {
-    /// With a secret for those that are given none. What another process made with a secret that
-    /// both were given counts only from `started_s` on: how it was used is not known here.
+    /// Creates the state; `secret` serves rules without one. Nonces that another process made with
+    /// a shared secret are valid only from `started_s` on: their use is not known here.
     pub(super) fn new(secret: [u8; 32], started_s: u64) -> Self {
         let used = Used { forgotten_s: started_s.saturating_sub(1), ..Used::default() };
         Self { secret, serial: AtomicU64::new(0), used: Mutex::new(used) }
     }
 
-    /// A new nonce. `serial` of several servers that share a secret must differ: a random number
-    /// is in it.
+    /// Creates a nonce. A random number keeps the `serial` of servers with a shared secret
+    /// distinct.
     pub(super) fn make(&self, given: &str, realm: &str, now_s: u64) -> String {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let seed = u64::from_be_bytes(std::array::from_fn(|at| self.secret[at]));
@@ -78,7 +78,7 @@ impl Nonces {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// What the client gives back unchanged.
+    /// The opaque value, which the client returns unchanged.
     pub(super) fn opaque(&self, given: &str, realm: &str) -> String {
         let mut text = Vec::new();
         base64::encode_url(&self.mac(given, realm, b"opaque"), &mut text);
@@ -95,7 +95,7 @@ impl Nonces {
         std::array::from_fn(|at| sum[at])
     }
 
-    /// Judges a nonce that came with the right password, and its count.
+    /// Checks a nonce, and its count, of a request with the right password.
     pub(super) fn judge(
         &self,
         given: &str,
@@ -138,8 +138,8 @@ impl Used {
         Use::First
     }
 
-    /// Forgets what is too old; without that, the older half. What was made until then and is
-    /// not remembered is refused from now on.
+    /// Evicts expired nonces, or else the older half. Nonces created up to then without a record
+    /// are rejected from now on.
     fn forget(&mut self, now_s: u64) {
         self.counts.retain(|plain, _| now_s.saturating_sub(made_s(plain)) < AGE_SECONDS_MAX);
         if self.counts.len() < USED_MAX {

@@ -1,4 +1,4 @@
-//! Passwords as files keep them: in plain text, or as what `htpasswd` and `crypt(3)` make of them.
+//! Stored passwords: plain text, or hashes of `htpasswd` and `crypt(3)`.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use sha1::Sha1;
 
 use super::{md5_crypt, sha_crypt};
 
-/// Bytes of a password that are looked at: hashing takes time for each of them, and a client may
-/// send thousands. A longer one is wrong.
+/// Maximum password length in bytes: hashing time grows with the length, and a client may send
+/// thousands. A longer password is wrong.
 pub(super) const PASSWORD_BYTES_MAX: usize = 512;
 
-/// How one user's password is kept.
+/// The stored form of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Password {
     Plain(Box<[u8]>),
@@ -27,10 +27,10 @@ pub(super) enum Password {
 }
 
 impl Password {
-    /// Reads what stands behind the name in an htpasswd file.
+    /// Parses the part after the name in an htpasswd file.
     ///
     /// # Errors
-    /// Words for the log on a form that is not supported, or not well-formed.
+    /// Words for the log about an unsupported or malformed form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
         if begins(&["$apr1$", "$1$"]) {
@@ -53,7 +53,7 @@ impl Password {
              characters, and plain text are refused (use `htpasswd -B`)")
     }
 
-    /// Whether it is the password. Takes as long for a wrong one as for another.
+    /// Verifies a password. Wrong passwords take as long as right ones.
     pub(super) fn verify(&self, password: &[u8]) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
             return false;
@@ -71,8 +71,8 @@ impl Password {
 /// A line's hash for `auth.backend.htpasswd.userfile`: bcrypt (`$2y$`), with `cost` from 4 to 31.
 ///
 /// # Errors
-/// A password that is empty, that bcrypt would cut, or that no browser's dialogue takes; a cost out
-/// of range.
+/// The password is empty, too long for bcrypt, or not typeable in a browser's dialogue; or the cost
+/// is out of range.
 pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
     let refused = match password {
         [] => Some("an empty password protects nothing"),
@@ -93,7 +93,7 @@ pub fn hash_password(password: &[u8], cost: u32) -> io::Result<String> {
     Ok(parts.format_for_version(bcrypt::Version::TwoY))
 }
 
-/// Bytes of a password that bcrypt looks at.
+/// Maximum password length of bcrypt, in bytes.
 const BCRYPT_BYTES_MAX: usize = 72;
 
 const TORN: &str = "a hash that is not well-formed";
@@ -111,12 +111,12 @@ fn is_bcrypt(text: &str) -> bool {
         && rest.is_some_and(|rest| rest.len() == 53 && rest.bytes().all(alphabet))
 }
 
-/// So that comparing does not tell how long the password is.
+/// Hashed so that the comparison does not reveal the password's length.
 fn digest(text: &[u8]) -> impl std::ops::Deref<Target = [u8]> {
     sha2::Sha256::digest(text).to_vec()
 }
 
-/// Compares in a time that tells nothing but the lengths.
+/// Constant-time comparison; only the lengths may show.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let differences = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differences) == 0

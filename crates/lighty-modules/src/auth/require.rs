@@ -1,4 +1,4 @@
-//! `auth.require`: who may have what, and how that is asked for.
+//! `auth.require`: access rules and their schemes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use lighty_core::cidr::Cidr;
 use super::digest::Algorithm;
 use super::users::Groups;
 
-/// One path and what it takes to get what is beneath it.
+/// The rule for one path prefix.
 #[derive(Clone)]
 pub(super) struct Rule {
-    /// What paths begin with.
+    /// The path prefix.
     pub(super) prefix: Arc<str>,
     pub(super) realm: Arc<str>,
     pub(super) basic: bool,
-    /// Those that are offered, in this order; empty: no digest.
+    /// Offered algorithms, in this order; empty: no digest.
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) userhash: bool,
     pub(super) nonce_secret: Arc<str>,
     require: Vec<Require>,
 }
 
-/// One of these must be true of whoever has shown a password.
+/// The authenticated user must satisfy one of these.
 #[derive(Clone, Debug)]
 enum Require {
     ValidUser,
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// Whether somebody who has shown a password may pass.
+    /// True if the authenticated user may pass.
     pub(super) fn admits(
         &self,
         name: &[u8],
@@ -64,7 +64,7 @@ impl Rule {
         })
     }
 
-    /// Whether groups are asked for.
+    /// True if the rule mentions groups.
     pub(super) fn needs_groups(&self) -> bool {
         self.require.iter().any(|require| matches!(require, Require::Group(_)))
     }
@@ -75,7 +75,7 @@ const FORM: &str = "write `( \"/prefix\" => ( \"method\" => \"basic\", \"realm\"
 
 const KEYS: &[&str] = &["method", "realm", "require", "algorithm", "userhash", "nonce-secret"];
 
-/// Reads the value of the directive.
+/// Parses the directive.
 pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
     let items = value.as_list().ok_or_else(|| Reject::new("must be an array").help(FORM))?;
     items

@@ -45,7 +45,7 @@ impl Default for AuthSettings {
 module_settings!(AuthSettings);
 
 impl AuthSettings {
-    /// The file of users, where one is named.
+    /// The user file, if one is configured.
     pub(super) fn users(&self) -> Option<(Kind, &Arc<str>)> {
         let kind = self.backend?;
         let path = match kind {

@@ -1,4 +1,4 @@
-//! A file that is read again when it changes, never on an event loop.
+//! A file that is reloaded when it changes, never on an event loop.
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::users::{Parsed, sum};
 
-/// How long what was read counts as new, in milliseconds.
+/// How long contents count as fresh, in milliseconds.
 pub(super) const FRESH_MS: u64 = 1000;
 
-/// Bytes of a file at most: it is read into memory.
+/// Maximum file size in bytes: the file is read into memory.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Contents of a file; the number is another for other contents.
+/// Contents of a file, with a generation that changes when they do.
 pub(super) struct Loaded<T> {
     pub(super) generation: u64,
     pub(super) table: T,
 }
 
-/// A file and what was last read of it; shared by all workers.
+/// A file and its cached contents; shared by all workers.
 pub(super) struct Store<T> {
     pub(super) path: Arc<str>,
     parse: fn(&Self, &[u8]) -> Parsed<T>,
@@ -28,7 +28,7 @@ pub(super) struct Store<T> {
     state: Mutex<State<T>>,
     /// Held while the file is read: one reader at a time.
     reading: Mutex<()>,
-    /// Held by the request that has the file read: others wait without a thread.
+    /// Held by the request that triggers the read: others wait without a thread.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -39,7 +39,7 @@ struct State<T> {
     loaded: Option<Arc<Loaded<T>>>,
 }
 
-/// What changes when the file does.
+/// Metadata that changes with the file.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
@@ -48,16 +48,16 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// What there is without waiting.
+/// The cached contents.
 pub(super) enum Look<T> {
-    /// As good as new, or being looked at by somebody else.
+    /// Fresh, or being checked by another request.
     Fresh(Arc<Loaded<T>>),
-    /// The caller is to call [`Store::refresh`] where it may block.
+    /// The caller must call [`Store::refresh`] where it may block.
     Stale,
 }
 
 impl<T> Store<T> {
-    /// A file that is not read yet.
+    /// Creates a store for a file, without reading it.
     pub(super) fn new(
         path: Arc<str>,
         kind: super::users::Kind,
@@ -74,8 +74,8 @@ impl<T> Store<T> {
         }
     }
 
-    /// The contents, if they were checked lately. Of many who ask at once when they were not, one
-    /// is sent to check, the others take what there is.
+    /// The contents, if they are fresh. If not, one of the concurrent callers gets [`Look::Stale`]
+    /// and checks the file; the others get the old contents.
     pub(super) fn look(&self, now_ms: u64) -> Look<T> {
         let mut state = unpoisoned(self.state.lock());
         let Some(loaded) = &state.loaded else { return Look::Stale };
@@ -87,18 +87,17 @@ impl<T> Store<T> {
         Look::Stale
     }
 
-    /// The contents, if they were checked lately; nobody is sent to check.
+    /// The contents, if they are fresh; never triggers a check.
     pub(super) fn peek(&self, now_ms: u64) -> Option<Arc<Loaded<T>>> {
         let state = unpoisoned(self.state.lock());
         let is_fresh = now_ms.saturating_sub(state.checked_ms) < FRESH_MS;
         state.loaded.clone().filter(|_| is_fresh)
     }
 
-    /// Reads the file if it has changed. Blocks. With the contents comes what is wrong with lines
-    /// of it, once.
+    /// Reads the file if it has changed. Blocks. Also returns the errors in its lines, once.
     ///
     /// # Errors
-    /// Words for the log, when the file cannot be read: then nobody is known.
+    /// Words for the log if the file cannot be read: then there are no users.
     pub(super) fn refresh(
         &self,
         now_ms: u64,
@@ -150,7 +149,7 @@ impl<T> Store<T> {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(std::io::Error::other("larger than 64 MiB"));
         }
-        // What was changed a moment ago may change again without looking different.
+        // A file changed just now may change again with the same metadata.
         let settled = now_s.saturating_sub(stamp.changed.0) > 2;
         let sum = sum(&text);
         let stamp = settled.then_some(stamp);
@@ -181,7 +180,7 @@ struct New<T> {
     complaints: Vec<String>,
 }
 
-// What is guarded is whole between any two statements.
+// The guarded state is consistent between any two statements.
 fn unpoisoned<'a, T>(
     lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>,
 ) -> MutexGuard<'a, T> {

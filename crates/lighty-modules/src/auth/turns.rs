@@ -1,8 +1,8 @@
-//! Who is next to have a password hashed.
+//! Fair queueing of password hashes.
 //!
-//! A hash takes a quarter of a second, so that one client that guesses would hold up everybody in
-//! one queue. Each client has a queue of its own instead, and they take turns. Threads come from a
-//! lane of the pool that nothing else uses.
+//! A hash takes a quarter of a second, so in a single queue one guessing client would delay all
+//! others. Each client has its own queue instead, served round robin. The threads come from a lane
+//! of the pool reserved for this.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lighty_io::pool::{Lane, ThreadPool};
 use tokio::sync::oneshot;
 
-/// Whose turn it is: an address; of IPv6 its network of 64 bits, which is what one client has.
+/// A client: an address, or for IPv6 its /64 network.
 type Client = Option<IpAddr>;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -23,13 +23,13 @@ pub(super) struct Turns(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     queues: HashMap<Client, VecDeque<(u64, Job)>, foldhash::fast::RandomState>,
-    /// Clients with a queue, the next one first.
+    /// Clients with a queue, next one first.
     order: VecDeque<Client>,
     count: usize,
     next_id: u64,
 }
 
-/// A job's place in a queue. Whoever gives up waiting takes the job out with it.
+/// A job's place in a queue. Dropping it removes the job.
 struct Place {
     turns: Turns,
     client: Client,
@@ -37,8 +37,8 @@ struct Place {
 }
 
 impl Turns {
-    /// Does a job when its client's turn comes. `None` when `most` wait already and this client has
-    /// as many places as any, when another one needed the place, or when no thread can be had.
+    /// Runs a job when its client's turn comes. `None` if `most` are waiting and this client has as
+    /// many places as any, if the job was evicted for another client, or if no thread is available.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         most: usize,
@@ -51,7 +51,7 @@ impl Turns {
         });
         let place = self.enter(most, client.map(network), job)?;
         let turns = self.clone();
-        // As many of these wait as jobs do, so that none is forgotten.
+        // One of these is queued per job, so that none is forgotten.
         ThreadPool::global().spawn(Lane::Hash, move || turns.work()).ok()?;
         let done = take.await.ok();
         drop(place);
@@ -81,7 +81,7 @@ impl Turns {
         }
     }
 
-    // What is guarded is whole between any two statements.
+    // The guarded state is consistent between any two statements.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +101,7 @@ impl Waiting {
         Some(job)
     }
 
-    /// Turns away the last of the longest queue for a client that has fewer places.
+    /// Evicts the last job of the longest queue for a client with fewer places.
     fn make_room(&mut self, client: Client) -> bool {
         let own = self.queues.get(&client).map_or(0, VecDeque::len);
         let Some(longest) = self.queues.values_mut().max_by_key(|queue| queue.len()) else {

@@ -1,4 +1,4 @@
-//! Files of users and groups, as tables.
+//! User and group files, parsed into tables.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -19,10 +19,10 @@ pub(super) enum Kind {
     Htdigest,
 }
 
-/// A parsed file, and what is wrong with its lines.
+/// A parsed file, and the errors in its lines.
 pub(super) type Parsed<T> = (T, Vec<String>);
 
-/// Wrong lines that are named; of more only the number is told.
+/// Maximum number of bad lines reported one by one; the rest are only counted.
 const COMPLAINTS_MAX: usize = 10;
 
 /// The users of a file.
@@ -40,7 +40,7 @@ enum Entry {
 }
 
 impl Users {
-    /// Reads a file; what cannot be understood is left out.
+    /// Parses a file; lines with errors are skipped.
     pub(super) fn parse(kind: Kind, text: &[u8]) -> Parsed<Self> {
         let mut users = Self { kind, places: HashMap::default(), entries: Vec::new() };
         let complaints = each_line(text, |line| users.take(line));
@@ -87,7 +87,7 @@ impl Users {
         Ok(())
     }
 
-    /// Of two lines for a password the first counts, as with Apache.
+    /// Of two lines for a user the first wins, as in Apache.
     fn keep(&mut self, key: &[u8], entry: Entry) {
         match self.places.get(key) {
             Some(&at) if matches!(entry, Entry::Digest(_)) => self.entries[at] = entry,
@@ -110,8 +110,8 @@ impl Users {
         }
     }
 
-    /// Whether this is the user's password. A name that nobody has takes as long as one of those
-    /// that somebody has: some other user's password is checked in vain, always the same one.
+    /// Verifies a user's password. For an unknown user another, fixed user's password is checked in
+    /// vain, so that both take equally long.
     pub(super) fn verify(&self, name: &[u8], realm: &str, password: &[u8]) -> bool {
         let key = self.key(name, realm);
         let known = self.find(&key);
@@ -128,7 +128,7 @@ impl Users {
         same && known.is_some()
     }
 
-    /// What a digest is made with: the hash of name, realm and password.
+    /// HA1: the hash of name, realm and password.
     pub(super) fn ha1(&self, name: &[u8], realm: &str, algorithm: Algorithm) -> Option<String> {
         match self.find(&self.key(name, realm))? {
             Entry::Password(Password::Plain(password)) => {
@@ -162,7 +162,7 @@ fn verify_digest(sums: &[Option<Box<str>>; 2], name: &[u8], realm: &str, passwor
     }
 }
 
-/// Who is in which group: lines of `group: name name`.
+/// Group members: lines of `group: name name`.
 #[derive(Default)]
 pub(super) struct Groups {
     members: HashMap<Box<str>, Vec<Box<[u8]>>, foldhash::fast::RandomState>,
@@ -182,13 +182,13 @@ impl Groups {
         (groups, complaints)
     }
 
-    /// Whether somebody is in the group.
+    /// True if the user is in the group.
     pub(super) fn contains(&self, group: &str, name: &[u8]) -> bool {
         self.members.get(group).is_some_and(|members| members.iter().any(|one| **one == *name))
     }
 }
 
-/// Takes every line that says something; what is wrong with some is told with their numbers.
+/// Calls `take` for every non-empty line; returns errors with line numbers.
 fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut more = 0;
@@ -212,7 +212,7 @@ fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>
     complaints
 }
 
-/// Tells one content from another; not for secrets.
+/// Checksum to tell contents apart; not for secrets.
 pub(super) fn sum(text: &[u8]) -> [u8; 16] {
     Md5::digest(text).into()
 }

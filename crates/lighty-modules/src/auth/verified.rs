@@ -1,8 +1,8 @@
-//! Passwords that were found right lately: hashing one again for every request of a page would
-//! cost a hundred times the request.
+//! Cache of verified passwords: hashing one for every request of a page would cost a hundred times
+//! the request.
 //!
-//! Neither names nor passwords are kept, only a keyed hash of them, with a key that lives as long
-//! as the process.
+//! Names and passwords are not stored, only a keyed hash of them; the key lives as long as the
+//! process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Entries that are kept: each is a user that was here within the last minutes.
+/// Maximum number of entries: each is a user of the last minutes.
 pub(super) const ENTRIES_MAX: usize = 8192;
 
-/// A keyed hash of where, who and what.
+/// A keyed hash of user file, realm and credentials.
 pub(super) type Key = [u8; 32];
 
 /// The cache.
@@ -45,7 +45,7 @@ impl Verified {
         mac.finalize().into_bytes().into()
     }
 
-    /// Whether they were found right within `age_ms`, with the users being what they are now.
+    /// True if the credentials were verified within `age_ms` against this generation of the users.
     pub(super) fn contains(&self, key: &Key, generation: u64, now_ms: u64, age_ms: u64) -> bool {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.get(key).is_some_and(|entry| {
@@ -53,7 +53,7 @@ impl Verified {
         })
     }
 
-    /// Remembers them. When there is no room, the old go, and then anybody.
+    /// Adds credentials. If the cache is full, expired entries are evicted first, then any.
     pub(super) fn insert(&self, key: Key, generation: u64, now_ms: u64, age_ms: u64) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() >= ENTRIES_MAX && !entries.contains_key(&key) {

@@ -1,4 +1,4 @@
-//! How each program ends.
+//! Ends CGI programs and waits for them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 use super::Failure;
 use super::settings::{CgiSettings, Limits};
 
-/// Time that a program has to end by itself once it was told to.
+/// Milliseconds that a program has to exit after its signal.
 const GRACE_MS: u64 = 2_000;
 
-/// Whoever holds it wants the program to run. Dropping it ends the program.
+/// Keeps the program running. Dropping it ends the program.
 pub(super) struct ChildGuard {
     release: Option<oneshot::Sender<()>>,
-    /// Fires when the program itself has ended, and tells how.
+    /// Resolves with the exit status when the program has exited.
     ended: oneshot::Receiver<Option<Exit>>,
     end: Option<Option<Exit>>,
 }
@@ -52,20 +52,20 @@ impl ChildGuard {
         Ok((Self { release: Some(release), ended, end: None }, channel))
     }
 
-    /// Ready once the program itself has ended, whatever it has started and left behind: how, as far
-    /// as that is known.
+    /// Ready once the program itself has exited, whatever its children do; returns the exit status,
+    /// if known.
     pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Exit>> {
         if self.end.is_none() {
-            // A keeper that is no more has seen its end.
+            // A keeper that is gone has seen the exit.
             self.end = Some(ready!(Pin::new(&mut self.ended).poll(cx)).ok().flatten());
         }
         Poll::Ready(self.end.flatten())
     }
 
-    /// The program's answer is complete: it may end as it likes.
+    /// The response is complete: the program may exit in its own time.
     pub(super) fn release(mut self) {
         if let Some(release) = self.release.take() {
-            // Without a keeper the program has ended.
+            // Without a keeper the program has exited.
             let _ = release.send(());
         }
     }
@@ -80,7 +80,7 @@ fn failed(error: std::io::Error) -> Failure {
     Failure::new(fault, error.to_string())
 }
 
-/// What is said of a program in the error log.
+/// What the error log says of a program.
 struct Words {
     log: Log,
     clock: Clock,
@@ -94,13 +94,13 @@ impl Words {
     }
 }
 
-/// What ties a program to its answer.
+/// Links a program to its response.
 struct Bond {
     released: oneshot::Receiver<()>,
     ended: oneshot::Sender<Option<Exit>>,
 }
 
-/// Sees to it that a program ends, and hears what it says until then.
+/// Makes sure that a program exits, and forwards its error output until then.
 async fn keep(
     mut child: Child,
     place: Place,
@@ -114,7 +114,7 @@ async fn keep(
         let released = tokio::select! {
             released = &mut bond.released => released,
             exit = child.ended() => {
-                // What it wrote may not be read yet, and what it started may still write.
+                // Its output may not be read yet, and its children may still write.
                 let _ = bond.ended.send(exit.ok());
                 bond.released.await
             }
@@ -133,14 +133,14 @@ async fn keep(
         let Some(stderr) = &stderr else { return };
         let (log, clock) = (words.log.clone(), words.clock.clone());
         let mut errors = ErrorOutput::new(log, clock, words.path.clone(), share_kbytes);
-        // What cannot be read was not said.
+        // Unreadable output is ignored.
         let _ = forward_lines(stderr, |line| errors.hear(line)).await;
     };
-    // The end of a program closes its error output.
+    // The program's exit closes its error output.
     tokio::join!(ending, hearing);
 }
 
-/// Waits for a program to end by itself.
+/// Waits for a program to exit by itself.
 async fn run_out(child: &Child, exit_ms: u64) -> Option<Exit> {
     if exit_ms == 0 {
         return child.wait().await.ok();

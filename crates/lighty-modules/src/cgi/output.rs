@@ -1,4 +1,4 @@
-//! What a program says, on its way to the client.
+//! The output of a program, sent to the client.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -20,13 +20,13 @@ use lighty_wire::http1::chunked::ChunkFault;
 use super::keeper::ChildGuard;
 use super::talk::{Talk, Trouble};
 
-/// The body of a program's answer.
+/// The response body of a program.
 pub(super) struct Output {
     talk: Talk,
     left: Left,
     length: Option<u64>,
     fault: Option<(Fault, Cow<'static, str>)>,
-    /// Nothing more can be read.
+    /// End of the output.
     closed: bool,
     ended: bool,
 }
@@ -38,7 +38,7 @@ impl Output {
         Self { talk, left, length, fault: None, closed: false, ended: false }
     }
 
-    /// What was read, up to the announced end; what a program writes beyond it is dropped.
+    /// Takes what was read, up to the announced length; output beyond it is dropped.
     fn take(&mut self) -> Result<Option<Bytes>, ChunkFault> {
         let mut raw = self.talk.take_pending();
         let mut data = BytesMut::new();
@@ -77,7 +77,7 @@ impl Output {
         io::Error::new(io::ErrorKind::UnexpectedEof, words)
     }
 
-    /// The end of the output: an error where it is not the end of the answer.
+    /// Handles the end of the output: an error if the response is incomplete.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let words = match self.left {
             _ if self.left.is_nothing() => None,
@@ -87,7 +87,7 @@ impl Output {
         if let Some(words) = words {
             return Poll::Ready(Err(self.cut(words)));
         }
-        // Nobody said where it ends: one that was killed had not come to it.
+        // Without a length, the output of a killed program counts as incomplete.
         if matches!(self.left, Left::Rest)
             && let Some(signal) = ready!(self.talk.poll_signal(cx))
         {
@@ -118,7 +118,7 @@ impl Ahead for Output {
             if self.closed {
                 return self.poll_end(cx).map(|end| end.err().map(Err));
             }
-            // The rest of its output, and its end, are waited for all the same.
+            // Keep waiting for the rest of its output and its exit.
             match ready!(self.talk.poll_more(cx)) {
                 Ok(0) => self.closed = true,
                 Ok(_) => {}
@@ -148,7 +148,7 @@ impl BodyStream for Output {
     }
 }
 
-/// A client and a program that speak with one another.
+/// A tunnel between a client and a program.
 pub(super) struct Joined {
     program: Stream,
     early: Bytes,
@@ -157,7 +157,7 @@ pub(super) struct Joined {
     clock: Clock,
 }
 
-/// Bytes and number of the buffers of one tunnel: one for each direction.
+/// Size in bytes and number of a tunnel's buffers: one for each direction.
 const TUNNEL_BUFFER_BYTES: usize = 16 * 1024;
 const TUNNEL_BUFFERS: usize = 2;
 

@@ -1,4 +1,4 @@
-//! What is started for a request, and what it is told: RFC 3875 section 4.
+//! The program for a request and its environment: RFC 3875 section 4.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,12 +7,11 @@ use std::path::PathBuf;
 use lighty_core::{Exchange, variables};
 use lighty_io::spawn::{Input, Output, Program};
 
-/// Variables of the server's own environment that programs get: where to find other programs and
-/// libraries, and which time it is here.
+/// Variables of the server's environment that programs inherit: search paths and the time zone.
 const INHERITED: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TZ"];
 
-/// Describes the program for the file that was found. Its input and output are pipes, unless
-/// `upgrade` asks for a socket, which is yet to be made.
+/// Describes the program for a file. Its input and output are pipes; with `upgrade`, a socket,
+/// which is created later.
 pub(super) fn describe(ex: &Exchange, interpreter: &str, upgrade: bool) -> Program {
     let script = ex.physical.path();
     let name_at = script.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! Which files are programs, and what programs may do.
+//! Settings: which files are programs, and their limits.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use lighty_core::sendfile::directories;
 use lighty_core::{Settings, module_settings};
 use lighty_io::spawn::ChildSignal;
 
-/// Programs that run at a time (`cgi.max-processes`): each has a memory of its own.
+/// Maximum number of concurrent programs (`cgi.max-processes`): each has its own memory.
 pub(super) const PROCESSES_MAX: usize = 128;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct CgiSettings {
-    /// Endings of file names and what runs such files; empty: they run themselves.
+    /// File name suffixes and their interpreters; empty: the file runs itself.
     pub(super) assign: Pairs,
     pub(super) execute_all: bool,
     pub(super) execute_x_only: bool,
     pub(super) local_redir: bool,
     pub(super) upgrade: bool,
-    /// Files may stand for answers: those beneath these directories; none: the document root.
+    /// Programs may use X-Sendfile for files beneath these directories; none: the document root.
     pub(super) x_sendfile: bool,
     pub(super) x_sendfile_docroot: Strings,
     pub(super) limits: Limits,
@@ -30,15 +30,15 @@ pub(super) struct CgiSettings {
 /// Time limits of a program; 0 = none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// It neither writes nor has anything to read.
+    /// Without output while the program has no input to wait for.
     pub(super) read_ms: u64,
-    /// It does not read its input.
+    /// While the program does not read its input.
     pub(super) write_ms: u64,
-    /// It runs on after its output has ended.
+    /// After the end of the output, until the program exits.
     pub(super) exit_ms: u64,
-    /// Nothing moves after an upgrade.
+    /// Without a byte in either direction after an upgrade.
     pub(super) upgrade_ms: u64,
-    /// How it is told that its client has left.
+    /// The signal sent when its client has disconnected.
     pub(super) signal: ChildSignal,
 }
 
@@ -72,12 +72,12 @@ impl Default for Limits {
 }
 
 impl CgiSettings {
-    /// Whether no file is a program.
+    /// True if no file is a program.
     pub(super) fn runs_nothing(&self) -> bool {
         self.assign.is_empty() && !self.execute_all
     }
 
-    /// What runs a file; empty: it runs itself. `None`: it is no program.
+    /// The interpreter of a file; empty: the file runs itself. `None`: not a program.
     pub(super) fn interpreter(&self, path: &Physical) -> Option<&str> {
         let assigned = self.assign.iter().find(|(end, _)| path.ends_with(end.as_bytes()));
         assigned.map(|(_, interpreter)| &**interpreter).or(self.execute_all.then_some(""))

@@ -1,4 +1,4 @@
-//! Bytes both ways between a client and a program.
+//! Transfers bytes both ways between a client and a program.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,34 +19,34 @@ use super::keeper::ChildGuard;
 use super::output::Joined;
 use super::settings::Limits;
 
-/// Bytes read from a program at once: as many as a pipe holds.
+/// Read size in bytes: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long what a program has left behind may be silent before the answer is over, in
-/// milliseconds: its output is open as long as any process holds it.
+/// After the program has exited, the response ends when its children are silent for this many
+/// milliseconds: they may hold the output open.
 const REST_MS: u64 = 1_000;
 
-/// How long the end of a program's output waits for the program's own end, which tells whether the
-/// output is whole, in milliseconds: that it closed its output and runs on is rare.
+/// How long to wait, in milliseconds, for the exit status after the end of the output: it tells
+/// whether the output is complete. A program that closes its output and runs on is rare.
 const END_MS: u64 = 250;
 
-/// Why talking ended.
+/// Why a transfer ended.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The client's body could not be read.
+    /// The request body could not be read.
     Body(BodyFault),
-    /// The client has left, or is taken for gone.
+    /// The client has disconnected, or counts as gone.
     Gone(Fault),
-    /// The program says nothing.
+    /// The program writes nothing.
     Silent,
     /// The program does not read.
     Deaf,
-    /// The system says so.
+    /// A system call failed.
     Broken(io::Error),
 }
 
 impl Trouble {
-    /// Who is to blame.
+    /// The fault that this is.
     pub(super) fn fault(&self) -> Fault {
         match self {
             Self::Body(fault) => Fault::of_body(*fault),
@@ -71,7 +71,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Whose turn it is.
+/// Which side must act next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// The client is to send more of its body.
@@ -82,37 +82,37 @@ enum Turn {
     Writer,
 }
 
-/// A request and the program that answers it.
+/// A request and its program.
 pub(super) struct Talk {
     channel: Channel,
     body: RequestBody,
-    /// Why the body could not be read, until that is reported.
+    /// Why the body could not be read; cleared when reported.
     body_fault: Option<BodyFault>,
-    /// A piece of the body that the program is to read.
+    /// A piece of the body to be written.
     piece: Bytes,
     input_open: bool,
-    /// The program may agree to another protocol: its input stays open until it says what it does.
+    /// The program may accept an upgrade: its input stays open until its head arrives.
     may_upgrade: bool,
     link: Option<Rc<RefCell<dyn ClientLink>>>,
-    /// The head of the answer was taken: its body is on its way.
+    /// The response head is complete and its body follows.
     in_body: bool,
     buffer: Vec<u8>,
-    /// Where what was read and not consumed begins, and ends.
+    /// Start of the bytes read and not consumed.
     start: usize,
     end: usize,
     limits: Limits,
     clock: Clock,
     moved_ms: u64,
     alarm: Option<Pin<Box<Sleep>>>,
-    /// When it was heard that the program has ended, its output being open still.
+    /// When the program exited while its output was still open.
     ended_ms: Option<u64>,
-    /// When its output was seen to have ended.
+    /// When its output ended.
     closed_ms: Option<u64>,
     keeper: Option<ChildGuard>,
 }
 
 impl Talk {
-    /// Takes the request's body.
+    /// Starts a transfer; takes the request body.
     pub(super) fn new(
         ex: &mut Exchange,
         channel: Channel,
@@ -142,7 +142,7 @@ impl Talk {
         }
     }
 
-    /// What was read and not consumed.
+    /// The bytes read and not consumed.
     pub(super) fn pending(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -155,7 +155,7 @@ impl Talk {
         }
     }
 
-    /// Takes all that was read.
+    /// Takes all bytes read.
     pub(super) fn take_pending(&mut self) -> Bytes {
         let taken = Bytes::copy_from_slice(self.pending());
         self.consume(taken.len());
@@ -192,8 +192,8 @@ impl Talk {
         self.poll_limit(turn, cx).map(Err)
     }
 
-    /// Ready when the client has left. Once an answer flows, writing it tells who only listens from
-    /// who has left, so that listening has no limit then.
+    /// Ready when the client has disconnected. Once a response is being sent, a failing write
+    /// reveals that, so a half-closed client then has no time limit.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(link) = &self.link else { return Poll::Pending };
         match ready!(link.borrow_mut().poll_gone(cx)) {
@@ -202,25 +202,24 @@ impl Talk {
         }
     }
 
-    /// The head of the answer was taken: its body follows.
+    /// Marks the response head as complete: its body follows.
     pub(super) fn begin_body(&mut self) {
         self.in_body = true;
     }
 
-    /// Whether the program still takes what the client sends.
+    /// True if the program still accepts the request body.
     pub(super) fn takes_body(&self) -> bool {
         self.input_open
     }
 
-    /// Carries the body on while nothing is read of the program; what goes wrong is told by the
-    /// next reading.
+    /// Forwards the body while nothing is read from the program; the next read reports errors.
     pub(super) fn push_body(&mut self, cx: &mut Context<'_>) {
         if self.body_fault.is_none() {
             self.body_fault = self.poll_body(cx).err();
         }
     }
 
-    /// Carries the body on as far as it goes now.
+    /// Forwards the body as far as possible without waiting.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyFault> {
         while self.input_open {
             if self.piece.is_empty() {
@@ -236,7 +235,7 @@ impl Talk {
                     self.piece.advance(count);
                     self.moved_ms = self.clock.mono_ms();
                 }
-                // It has read what it wanted.
+                // The program has closed its input: it has read enough.
                 Poll::Ready(Err(_)) => self.close_input(),
                 Poll::Pending => {
                     if let Some(link) = &self.link {
@@ -257,14 +256,14 @@ impl Talk {
         }
     }
 
-    /// The program answers by HTTP: nothing follows the request's body.
+    /// No upgrade: nothing follows the request body.
     pub(super) fn stays(&mut self) {
         if std::mem::take(&mut self.may_upgrade) && !self.input_open {
             self.channel.close_input();
         }
     }
 
-    /// Ready when whoever's turn it is has taken too long. A client has limits of its own.
+    /// Ready when the side that must act has timed out. The client's timeouts apply elsewhere.
     fn poll_limit(&mut self, turn: Turn, cx: &mut Context<'_>) -> Poll<Trouble> {
         let (limit_ms, trouble) = match turn {
             Turn::Client => (0, Trouble::Silent),
@@ -280,7 +279,7 @@ impl Talk {
         self.poll_due(self.moved_ms.saturating_add(limit_ms), cx).map(|()| trouble)
     }
 
-    /// The program has ended: ready when what it left behind has been silent for long enough.
+    /// After the program's exit: ready when its children have been silent for long enough.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.ended_ms.is_none() {
             self.ended_ms = Some(self.clock.mono_ms());
@@ -305,8 +304,8 @@ impl Talk {
         }
     }
 
-    /// The output has ended: ready with the signal that ended the program, or `None` where there was
-    /// none, or the program runs on.
+    /// After the end of the output: ready with the signal that killed the program; `None` if there
+    /// was none or the program runs on.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<i32>> {
         let Some(keeper) = &mut self.keeper else { return Poll::Ready(None) };
         if let Poll::Ready(exit) = keeper.poll_ended(cx) {
@@ -324,14 +323,14 @@ impl Talk {
         self.poll_due(due_ms, cx).map(|()| None)
     }
 
-    /// The answer is complete.
+    /// Marks the response as complete.
     pub(super) fn complete(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.release();
         }
     }
 
-    /// Lets the program end as it likes, without its client: nobody wants what it still writes.
+    /// Lets the program finish without its client; its output is discarded.
     pub(super) fn read_to_nowhere(mut self) {
         // The connection goes on to its next request.
         self.body = RequestBody::default();
@@ -349,7 +348,7 @@ impl Talk {
         });
     }
 
-    /// Client and program from now on speak with one another; `None` where pipes join them.
+    /// Turns the transfer into a tunnel; `None` if pipes connect the program.
     pub(super) fn into_tunnel(mut self) -> Option<Joined> {
         let early = self.take_pending();
         let keeper = self.keeper.take()?;

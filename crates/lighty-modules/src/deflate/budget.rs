@@ -1,13 +1,13 @@
-//! What all encoders of a worker may hold: `deflate.max-memory`.
+//! Memory limit of all encoders of a worker: `deflate.max-memory`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are lent to encoders now. An encoder may be at work on another thread.
+/// Bytes currently lent to encoders. Shared, because an encoder may run on another thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget(Arc<AtomicU64>);
 
-/// Bytes lent to one encoder; given back when it is dropped.
+/// Bytes lent to one encoder; returned on drop.
 #[derive(Debug)]
 pub(super) struct Lease {
     budget: Budget,
@@ -15,7 +15,7 @@ pub(super) struct Lease {
 }
 
 impl Budget {
-    /// Lends bytes, unless that would be more than `most` in all.
+    /// Lends bytes, unless the total would exceed `most`.
     pub(super) fn lend(&self, bytes: u64, most: u64) -> Option<Lease> {
         let grown = |lent: u64| lent.checked_add(bytes).filter(|sum| *sum <= most);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).ok()?;

@@ -1,4 +1,4 @@
-//! The content codings, and which of them a client gets.
+//! The content codings, and their negotiation.
 
 use lighty_http::accept::{encoding_quality, named_encoding_quality};
 
@@ -13,8 +13,8 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Those that a client gets if it likes several equally, in this order: smallest first among
-    /// those that are fast enough to be made while the client waits.
+    /// Order of preference among codings of equal weight: smallest output first among those fast
+    /// enough for dynamic responses.
     pub(super) const ALL: [Coding; 5] =
         [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
 
@@ -29,7 +29,7 @@ impl Coding {
         }
     }
 
-    /// The ending of a file that was compressed beforehand.
+    /// The suffix of a precompressed file.
     pub(super) fn ending(self) -> Option<&'static str> {
         match self {
             Coding::Brotli => Some(".br"),
@@ -40,7 +40,7 @@ impl Coding {
         }
     }
 
-    /// From `deflate.allowed-encodings`; `x-gzip` and `x-bzip2` are what clients of old say.
+    /// Parses a name of `deflate.allowed-encodings`; `x-gzip` and `x-bzip2` are legacy aliases.
     pub(super) fn from_name(name: &str) -> Option<Coding> {
         let plain = name.strip_prefix("x-").unwrap_or(name);
         match plain {
@@ -50,18 +50,18 @@ impl Coding {
     }
 }
 
-/// What a client says about codings.
+/// The client's accepted codings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Those to choose from, the best first.
+    /// The usable codings, best first.
     pub(super) codings: Vec<Coding>,
-    /// The client refuses what is not encoded (`identity;q=0`).
+    /// The client rejects unencoded responses (`identity;q=0`).
     pub(super) refuses_identity: bool,
 }
 
 impl Wanted {
-    /// RFC 9110 section 12.5.3: by weight, then in the order of `allowed`. A coding that the client
-    /// likes less than a plain answer it named itself is not taken.
+    /// Orders by weight, then as in `allowed` (RFC 9110 section 12.5.3). A coding with a lower
+    /// weight than an explicit `identity` is not used.
     pub(super) fn of(accept_encoding: Option<&[u8]>, allowed: &[Coding]) -> Self {
         let Some(accept) = accept_encoding else { return Self::default() };
         let plain = named_encoding_quality(accept, "identity").unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The filter that compresses.
 //!
-//! A block of input, an encoder and a buffer go to a thread of the pool and come back; meanwhile
-//! the event loop does other things. No more than one block lies between source and client, and a
-//! client that takes nothing lets the encoder rest. What is short and easy is done on the spot.
+//! A block of input, an encoder and a buffer go to a pool thread and come back while the event loop
+//! does other work. At most one block is between source and client; if the client does not read,
+//! the encoder pauses. Short, cheap blocks are compressed on the event loop.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,7 +20,7 @@ use lighty_io::file::{FileEngine, OpenFile};
 use super::budget::Lease;
 use super::encoder::{Encoder, Op};
 
-/// Bytes that come out of one turn at most, if `deflate.output-buffer-size` says nothing.
+/// Maximum output of one turn in bytes, if `deflate.output-buffer-size` is not set.
 pub(super) const OUT_BYTES: usize = 64 * 1024;
 
 /// How a body is compressed.
@@ -30,11 +30,11 @@ pub(super) struct Plan {
     pub(super) block_bytes: usize,
     /// Output of one turn in bytes.
     pub(super) out_bytes: usize,
-    /// What may be done on the event loop, in bytes.
+    /// Maximum input compressed on the event loop, in bytes.
     pub(super) inline_bytes_max: usize,
-    /// Whatever the source has at the moment reaches the client at once.
+    /// Flush after every piece, so that the client sees it at once.
     pub(super) sync_flush: bool,
-    /// Where a copy is kept.
+    /// The cache file that gets a copy.
     pub(super) copy: Option<CacheFile>,
     pub(super) lease: Lease,
 }
@@ -46,7 +46,7 @@ pub(super) struct CompressFilter {
     block_bytes: usize,
     inline_bytes_max: usize,
     sync_flush: bool,
-    /// Taken in and not surely come out.
+    /// Bytes taken in that may not have come out yet.
     held_bytes: usize,
     source_ended: bool,
 }
@@ -59,15 +59,15 @@ enum State {
 
 type Turned = (Box<Work>, io::Result<bool>);
 
-/// What goes to a thread and comes back.
+/// The work handed to a thread and returned by it.
 struct Work {
-    /// Gone once the body is through: its tables are given back by the thread that took them, which
-    /// may have them again for the next.
+    /// `None` once the body is complete: the thread that allocated the tables frees them, so that
+    /// it can reuse them for the next body.
     encoder: Option<Encoder>,
     input: VecDeque<Bytes>,
     input_bytes: usize,
     op: Op,
-    /// The operation is not over: the buffer was full.
+    /// The operation is incomplete: the buffer was full.
     unfinished: bool,
     out: Vec<u8>,
     out_bytes: usize,
@@ -99,7 +99,7 @@ impl CompressFilter {
         }
     }
 
-    /// Collects a block, and says what is to be done with it. `Pending`: nothing, for now.
+    /// Collects a block and decides what to do with it. `Pending`: nothing for now.
     fn poll_gather(
         &mut self,
         work: &mut Work,
@@ -130,7 +130,7 @@ impl CompressFilter {
         Poll::Ready(Ok(()))
     }
 
-    /// Does the work here, or has it done.
+    /// Runs the work here or on a thread.
     fn begin(&mut self, mut work: Box<Work>) -> State {
         if self.held_bytes <= self.inline_bytes_max && work.copy.is_none() {
             let done = work.turn();
@@ -142,7 +142,7 @@ impl CompressFilter {
         })))
     }
 
-    /// What the turn made.
+    /// Returns the output of a turn.
     fn finish_turn(&mut self, turned: io::Result<Turned>) -> io::Result<Option<Bytes>> {
         let (mut work, done) = turned?;
         let done = done?;
@@ -161,8 +161,8 @@ impl CompressFilter {
 }
 
 impl Drop for CompressFilter {
-    /// Half a copy is removed where that may take its time, and the encoder's tables go back where
-    /// they come from.
+    /// An incomplete copy is removed where blocking is allowed, and the encoder's tables are freed
+    /// by the thread that allocated them.
     fn drop(&mut self) {
         if let State::Idle(work) = std::mem::replace(&mut self.state, State::Ended)
             && (work.copy.is_some() || work.encoder.is_some())
@@ -173,8 +173,8 @@ impl Drop for CompressFilter {
 }
 
 impl Work {
-    /// Has the encoder take the input, until that is used up or the buffer is full; `true` when the
-    /// operation is over.
+    /// Runs the encoder until the input is used up or the buffer is full; `true` when the operation
+    /// is complete.
     fn turn(&mut self) -> io::Result<bool> {
         let done = self.feed()?;
         if let Some(copy) = &mut self.copy {

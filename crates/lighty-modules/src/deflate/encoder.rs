@@ -1,4 +1,4 @@
-//! The encoders behind one face: bytes in, bytes out, no more of either than was allowed.
+//! One interface for all encoders, with bounded input and output.
 
 use std::io;
 
@@ -11,18 +11,18 @@ use zstd::stream::raw::{CParameter, Encoder as Zstd, InBuffer, Operation, OutBuf
 use super::coding::Coding;
 use super::params::Params;
 
-/// What is wanted of an encoder once it has taken its input.
+/// The operation after the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// More input will come.
     Run,
-    /// Everything so far shall be readable to the client.
+    /// Make all input so far decodable by the client.
     Flush,
-    /// This was all.
+    /// End of the body.
     Finish,
 }
 
-/// One body on its way through an encoder.
+/// An encoder for one body.
 pub(super) enum Encoder {
     Zlib(Zlib),
     Brotli(BrotliEncoder),
@@ -31,10 +31,10 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    /// An encoder for a body, whose length is a hint where it is known.
+    /// Creates an encoder; the body's length is a hint, if known.
     ///
     /// # Errors
-    /// When the parameters are refused or memory is short.
+    /// The parameters are rejected or memory is short.
     pub(super) fn new(coding: Coding, params: &Params, length: Option<u64>) -> io::Result<Self> {
         let zlib_level = || Compression::new(params.zlib_level);
         Ok(match coding {
@@ -52,11 +52,11 @@ impl Encoder {
         })
     }
 
-    /// Takes input and adds to `out` until that has `most` bytes. Returns how much was taken, and
-    /// whether all was done: the input taken and the operation carried out.
+    /// Consumes input and appends to `out` up to `most` bytes. Returns the number of bytes
+    /// consumed, and whether everything is done: the input consumed and the operation complete.
     ///
     /// # Errors
-    /// What the encoder says; its state is of no use any more.
+    /// The encoder's error; its state is unusable afterwards.
     pub(super) fn run(
         &mut self,
         input: &[u8],
@@ -78,7 +78,7 @@ impl Encoder {
         Ok((taken, done))
     }
 
-    /// Takes some of the input.
+    /// Consumes some of the input.
     fn take(&mut self, input: &[u8], out: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         make_room(out, most);
         match self {
@@ -104,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// Flushes or finishes; `true` once that is done.
+    /// Flushes or finishes; `true` when complete.
     fn drain(&mut self, op: Op, out: &mut Vec<u8>, most: usize) -> io::Result<bool> {
         make_room(out, most);
         let finishes = op == Op::Finish;
@@ -112,7 +112,7 @@ impl Encoder {
             Encoder::Zlib(zlib) => {
                 let how = if finishes { FlushCompress::Finish } else { FlushCompress::Sync };
                 let status = zlib.compress_vec(&[], out, how).map_err(io::Error::other)?;
-                // A flush is over when there was room for more.
+                // A flush is complete when room was left over.
                 Ok(status == Status::StreamEnd || (!finishes && out.len() < out.capacity()))
             }
             Encoder::Bzip2(bzip2) => {
@@ -136,7 +136,7 @@ impl Encoder {
     }
 }
 
-/// Bytes that an encoder is given room for at a time.
+/// Output room per step, in bytes.
 const ROOM_BYTES: usize = 16 * 1024;
 
 fn make_room(out: &mut Vec<u8>, most: usize) {
@@ -163,7 +163,7 @@ fn new_brotli(params: &Params, length: Option<u64>) -> io::Result<BrotliEncoder>
     options.build().map_err(io::Error::other)
 }
 
-/// Takes input and gives output into the room that there is; says how much it took.
+/// Runs brotli within the room; returns the number of bytes consumed.
 fn run_brotli(
     brotli: &mut BrotliEncoder,
     input: &[u8],

@@ -1,5 +1,5 @@
-//! Files that need not be compressed: those in `deflate.cache-dir`, and those that somebody put
-//! beside the original.
+//! Files that are already compressed: those in `deflate.cache-dir`, and precompressed files beside
+//! the original.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use lighty_io::stat_cache::{Entry, Lookup};
 
 use super::coding::Coding;
 
-/// Whether the answer is a whole file, as it is on disk.
+/// True if the response is a whole file, unmodified.
 pub(super) fn is_whole_file(ex: &Exchange) -> bool {
     ex.response.status == Status::OK
         && ex.handler == "mod_staticfile"
         && matches!(ex.response.body, Body::Cached(_) | Body::File { .. })
 }
 
-/// The best of `codings` in which the file lies beside the original, not older than that.
+/// The best of `codings` with a precompressed file beside the original that is not older.
 pub(super) async fn find_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Coding, Rc<Entry>)> {
     let original = ex.physical.entry.clone()?;
     let root = ex.physical.root.clone()?;
@@ -39,8 +39,8 @@ pub(super) async fn find_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Co
     None
 }
 
-/// The name beneath the cache directory: physical path, coding, tag. `None` where a file has no
-/// strong tag, or a name that is too long with all that.
+/// The name in the cache directory: physical path, coding, tag. `None` if the file has no strong
+/// tag, or the name would be too long.
 pub(super) fn cached_name(ex: &Exchange, coding: Coding) -> Option<Vec<u8>> {
     /// `NAME_MAX`.
     const NAME_BYTES_MAX: usize = 255;
@@ -56,22 +56,22 @@ pub(super) fn cached_name(ex: &Exchange, coding: Coding) -> Option<Vec<u8>> {
     (last.len() <= NAME_BYTES_MAX).then_some(name)
 }
 
-/// What the cache has of a name.
+/// Looks up a name in the cache.
 pub(super) async fn find_cached(ex: &Exchange, directory: &str, name: &[u8]) -> Option<Rc<Entry>> {
     let root = match ex.services.root(directory.as_bytes()) {
         Some(root) => root,
         None => ex.services.open_root(directory.as_bytes()).await.ok()?,
     };
-    // Nobody but us puts anything there: a link was laid by somebody else.
+    // Only lighty writes here: do not follow a symlink made by someone else.
     look_up(ex, &root, name, Follow::None).await
 }
 
-/// A file in the cache that is to be written.
+/// A new cache file.
 pub(super) fn new_cached(directory: &str, name: &[u8]) -> CacheFile {
     CacheFile::new(Path::new(directory), Path::new(std::ffi::OsStr::from_bytes(name)))
 }
 
-/// A regular file that is not empty: no encoding is.
+/// Looks up a non-empty regular file: no encoding is empty.
 async fn look_up(
     ex: &Exchange,
     root: &Rc<lighty_io::file::Root>,

@@ -1,4 +1,4 @@
-//! What an encoder holds, whichever allocator it asks: the libraries do not say.
+//! Estimates an encoder's memory: the libraries do not report it.
 
 use super::coding::Coding;
 use super::params::Params;
@@ -34,7 +34,7 @@ const ZSTD_TABLES: [(u32, u32); 22] = [
 ];
 
 impl Params {
-    /// Bytes that an encoder holds at most for a body of this length: windows, tables, blocks.
+    /// Maximum memory of an encoder for a body of this length, in bytes: windows, tables, blocks.
     pub(super) fn memory_bytes(&self, coding: Coding, length: Option<u64>) -> u64 {
         match coding {
             Coding::Gzip | Coding::Deflate => 512 * KB,
@@ -58,7 +58,7 @@ impl Params {
         }
     }
 
-    /// Of a body that it knows to be short, zstd makes no table longer than twice that.
+    /// For a body known to be short, zstd makes no table longer than twice its length.
     fn zstd_bytes(&self, length: Option<u64>) -> u64 {
         const SHORT_LOG: u32 = 18;
         let fit = length.map_or(u64::BITS, bits).clamp(10, 40);

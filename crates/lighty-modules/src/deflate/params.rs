@@ -1,4 +1,4 @@
-//! How hard the encoders try: `deflate.compression-level`, `deflate.window-size`, `deflate.params`.
+//! Compression effort: `deflate.compression-level`, `deflate.window-size`, `deflate.params`.
 
 use lighty_config::{CompileCtx, Reject, Value};
 use zstd::zstd_safe::Strategy;
@@ -41,8 +41,8 @@ impl Default for Params {
     }
 }
 
-/// Bytes that may be compressed on the event loop when the level is an everyday one: a tenth of a
-/// millisecond. What is longer, or harder, goes to a thread.
+/// Maximum bytes compressed on the event loop at an ordinary level: a tenth of a millisecond.
+/// Longer or harder work goes to a thread.
 const INLINE_BYTES_MAX: usize = 8 * 1024;
 
 impl Params {
@@ -54,7 +54,7 @@ impl Params {
         self.bzip2_block = level;
     }
 
-    /// Bytes that may be compressed without leaving the event loop.
+    /// Maximum bytes compressed without leaving the event loop.
     pub(super) fn inline_bytes_max(&self, coding: Coding) -> usize {
         match coding {
             Coding::Gzip | Coding::Deflate if self.zlib_level <= 6 => INLINE_BYTES_MAX,
@@ -64,9 +64,9 @@ impl Params {
         }
     }
 
-    /// Brotli's window for a body: one that holds the whole is enough, and less to clear.
+    /// Brotli's window for a body: one that holds it all is enough, and takes less clearing.
     pub(super) fn brotli_window_for(&self, length: Option<u64>) -> u32 {
-        /// Smaller ones have the encoder search in another, slower way.
+        /// Smaller windows make the encoder use a slower search.
         const LEAST: u32 = 17;
         let enough = length.map_or(u32::MAX, |length| u64::BITS - length.leading_zeros());
         self.brotli_window.min(enough.max(LEAST))

@@ -54,12 +54,12 @@ impl Default for DeflateSettings {
 module_settings!(DeflateSettings);
 
 impl DeflateSettings {
-    /// Whether anything is compressed: 1.4 wants to be told types, 1.5 to be told that it should.
+    /// True if anything is compressed: 1.4 requires types, 1.5 requires `deflate.enabled`.
     pub(super) fn compresses(&self) -> bool {
         self.enabled.unwrap_or(!self.types.is_empty())
     }
 
-    /// Whether types do not matter: 1.5, told to compress and not told which types, takes all.
+    /// True if every type is compressed: 1.5, enabled and without types.
     pub(super) fn takes_every_type(&self) -> bool {
         self.types.is_empty() && self.enabled == Some(true)
     }

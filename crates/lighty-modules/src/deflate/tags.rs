@@ -1,7 +1,8 @@
-//! Entity tags of encoded answers: `"abc"` sent as gzip is `"abc-gzip"` (RFC 9110 section 8.8.3.3).
+//! Entity tags of encoded responses: `"abc"` sent as gzip is `"abc-gzip"` (RFC 9110 section
+//! 8.8.3.3).
 //!
-//! Whoever evaluates a request's conditions knows nothing of codings. Before that, tags with a
-//! coding get a twin without it; when the answer stands, its tag is the one that the client holds.
+//! Handlers evaluate conditions without knowing of codings. So each tag with a coding gets a twin
+//! without it before they run, and the final response gets the tag that the client holds.
 
 use lighty_http::etag::tags;
 use lighty_http::{Fields, Known};
@@ -14,7 +15,7 @@ pub(super) fn with_coding(tag: &[u8], coding: Coding) -> Option<Vec<u8>> {
     Some([inner, b"-", coding.name().as_bytes(), b"\""].concat())
 }
 
-/// The tag without a coding at its end, and that coding.
+/// Splits a tag into its bare form and its coding.
 fn split(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
     let inner = tag.strip_suffix(b"\"")?;
     let at = inner.iter().rposition(|byte| *byte == b'-')?;
@@ -23,8 +24,8 @@ fn split(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
     Some(([&inner[..at], b"\""].concat(), coding))
 }
 
-/// Adds to `If-None-Match` and `If-Match` the bare form of each tag that names a coding, if
-/// `accepts` it.
+/// Adds to `If-None-Match` and `If-Match` the bare form of each tag with a coding that `accepts`
+/// allows.
 pub(super) fn add_bare(fields: &mut Fields, accepts: impl Fn(Coding) -> bool) {
     for (name, always) in [(Known::IfNoneMatch, false), (Known::IfMatch, true)] {
         let bare: Vec<Vec<u8>> = fields
@@ -40,8 +41,7 @@ pub(super) fn add_bare(fields: &mut Fields, accepts: impl Fn(Coding) -> bool) {
     }
 }
 
-/// The tag that the client holds of the representation that it need not be sent again: with the
-/// coding in which it has it.
+/// The client's tag, with its coding, for the representation that need not be resent.
 pub(super) fn held(request: &Fields, tag: &[u8]) -> Option<Vec<u8>> {
     let held = |held: &&[u8]| lighty_http::etag::weak_match(held, tag);
     let mut codings = request.get_all(Known::IfNoneMatch).flat_map(tags);

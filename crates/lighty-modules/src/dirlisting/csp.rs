@@ -1,14 +1,14 @@
-//! The Content-Security-Policy of a listing: what the page holds may run, nothing else.
+//! The Content-Security-Policy of a listing: only the page's own scripts and styles may run.
 //!
-//! Names of files come from whoever may upload some. They are escaped; should that ever fail, the
-//! policy still lets no script of theirs run. The built-in style and script are allowed by their
-//! hash, which is computed while compiling and so cannot go stale.
+//! File names come from anyone who may upload. They are escaped; should that ever fail, the policy
+//! still blocks injected scripts. The built-in style and script are allowed by their hash, which is
+//! computed at compile time and so cannot go stale.
 
 /// Base64 of SHA-256 of the built-in style and script, for `'sha256-…'`.
 pub(super) const STYLE_HASH: [u8; 44] = base64(&sha256(super::page::STYLE.as_bytes()));
 pub(super) const SCRIPT_HASH: [u8; 44] = base64(&sha256(super::page::SCRIPT.as_bytes()));
 
-/// Where a page's style or script comes from.
+/// The source of a page's style or script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin<'a> {
     /// Built in.

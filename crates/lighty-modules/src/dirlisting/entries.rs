@@ -1,15 +1,15 @@
-//! The names of a directory in little memory: arenas for the names, 28 bytes for the rest.
+//! A compact list of directory entries: arenas for the names, 28 bytes for the rest.
 
 use lighty_http::uri::ParseOpts;
 use lighty_io::file::{DirEntry, FileKind};
 
 use super::room::Held;
 
-/// Entries of one listing at most. A million take some 40 MB; a page of that length is of no use
-/// to anybody, so what is beyond is left out and the page says so.
+/// Maximum entries of one listing. A million take some 40 MB; a longer page is useless, so the rest
+/// is left out and the page says so.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
-/// What a listing tells of one name.
+/// One entry of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item<'a> {
     pub(super) name: &'a [u8],
@@ -19,7 +19,7 @@ pub(super) struct Item<'a> {
     pub(super) mtime_s: i64,
 }
 
-/// Whether an entry can be asked for.
+/// Whether an entry can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Url,
@@ -45,7 +45,7 @@ struct Packed {
     mtime_s: i64,
 }
 
-/// What is known of the whole directory.
+/// Totals of the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) directories: usize,
@@ -64,8 +64,7 @@ struct Segment {
     packed: Vec<Packed>,
 }
 
-/// Entries as they are read: many small pieces, because one that grew would leave behind twice
-/// what it holds.
+/// Entries as they are read, in small segments: a growing vector would leave behind twice its size.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     full: Vec<Segment>,
@@ -114,7 +113,7 @@ impl Gathered {
         self.totals.directories + self.totals.files
     }
 
-    /// Bytes that they take, sorted or not.
+    /// Their memory in bytes, sorted or not.
     pub(super) fn bytes(&self) -> u64 {
         self.full_bytes + self.last.bytes()
     }

@@ -1,5 +1,5 @@
-//! What the listings of all workers may take together: long ones are made few at a time, and what
-//! they hold until they are sent is counted.
+//! Limits of the listings of all workers: how many long ones are made at a time, and how much
+//! memory they hold until they are sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lighty_io::memory;
 use tokio::sync::Notify;
 
-/// A listing that held so much leaves memory behind that is worth giving back at once, in bytes.
+/// A listing that held this many bytes frees memory that is worth returning to the system at once.
 const MUCH_BYTES: u64 = 1 << 20;
 
-/// The part of the process's memory limit, if there is one, that listings may hold.
+/// Divisor of the process's memory limit, if there is one, that listings may use.
 pub(super) const PART_OF_LIMIT: u64 = 4;
 
 /// Shared by the module's instances.
@@ -24,11 +24,11 @@ struct Shared {
     held: AtomicU64,
 }
 
-/// The right to make a long listing.
+/// Permission to make a long listing.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<Shared>);
 
-/// What a listing holds, in bytes.
+/// Memory held by a listing, in bytes.
 #[derive(Debug)]
 pub(super) struct Held {
     shared: Arc<Shared>,
@@ -56,7 +56,8 @@ impl Listings {
 }
 
 impl Held {
-    /// The listing holds `bytes` now; `false`, and nothing is noted, if that is more than all may.
+    /// Records that the listing holds `bytes` now; `false`, without recording, if the total would
+    /// exceed `most`.
     pub(super) fn grow_to(&mut self, bytes: u64, most: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let grown = |held: u64| held.checked_add(more).filter(|sum| *sum <= most);
@@ -106,7 +107,7 @@ mod tests {
         assert!(gives_up.as_mut().poll(&mut cx).is_pending());
         assert!(third.as_mut().poll(&mut cx).is_pending());
         turns.pop();
-        // Who was called and has gone passes it on.
+        // A woken waiter that is gone passes its turn on.
         drop(gives_up);
         assert!(third.as_mut().poll(&mut cx).is_ready());
     }

@@ -1,4 +1,4 @@
-//! The body of a listing that is too long, or too unknown, to be made at once.
+//! The body of a streamed listing: too long, or of unknown length.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,8 @@ use super::entries::{Entries, Item};
 /// Bytes rendered at a time: some hundred entries, less than a millisecond.
 const SLICE_BYTES: usize = 32 * 1024;
 
-/// Slices in a row before other connections get their turn: a client that takes everything at
-/// once would hold the loop for the whole listing.
+/// Slices in a row before the listing yields to other connections: a fast client would block the
+/// loop for the whole listing.
 const SLICES_PER_TURN: u32 = 2;
 
 /// Room for one more entry behind a full slice, so that its buffer need not grow: a name may take
@@ -32,7 +32,7 @@ pub(super) struct Listing {
     state: State,
     rows: u64,
     slices: u32,
-    /// The wait for the others' turn to end.
+    /// The pending yield.
     turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
@@ -52,7 +52,7 @@ enum Source {
 
 type Batch = io::Result<Option<Vec<DirEntry>>>;
 
-/// A directory at rest, or on its way to the next batch.
+/// A directory, idle or reading its next batch.
 enum Reader {
     Idle(ReadDir),
     Busy(Pin<Box<dyn Future<Output = (ReadDir, Batch)>>>),
@@ -75,8 +75,8 @@ impl Listing {
         Self { rendering, source, state: State::Head, rows: 0, slices: 0, turn: None }
     }
 
-    /// Waits for its turn. Waking oneself is not enough: the loop would go on with this task
-    /// many times before it looks at sockets again. `yield_now` waits until it has.
+    /// Yields. Waking the own task is not enough: the loop would run it many times before it polls
+    /// sockets again. `yield_now` waits until it has.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.slices >= SLICES_PER_TURN {
             let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
@@ -174,7 +174,7 @@ impl Reader {
 }
 
 impl Rendering {
-    /// What is shown of an entry, if it is.
+    /// The item for an entry, if it is shown.
     fn item<'a>(&self, entry: &'a DirEntry) -> Option<Item<'a>> {
         let is_directory = match entry.meta.kind {
             FileKind::Directory => true,

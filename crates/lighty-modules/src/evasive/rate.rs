@@ -1,4 +1,4 @@
-//! How often: the generic cell rate algorithm, one number per key.
+//! Request rate: the generic cell rate algorithm, one number per key.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ impl Rate {
         Self { interval_us, burst: burst.max(1), due_us: Mutex::new(Keys::new(keys_max)) }
     }
 
-    /// Lets one more pass, or says how many microseconds from now on it will be let.
+    /// Admits a request, or returns the microseconds until one is admitted.
     pub(super) fn take(&self, key: Key, now_us: u64) -> Result<(), u64> {
         let mut keys = self.due_us.lock().unwrap_or_else(PoisonError::into_inner);
         let due_us = keys.entry(key, now_us, |due_us| *due_us <= now_us, || now_us);

@@ -1,4 +1,4 @@
-//! What is answered to a question about an upload.
+//! The response to a progress request.
 
 use lighty_core::Response;
 use lighty_http::{Known, Status};

@@ -8,17 +8,17 @@
 //!   container  "AB"   length  Send Headers │ Send Body Chunk │ Get Body Chunk │ End Response │ CPong
 //! ```
 //!
-//! **Who sends body when.** With a Content-Length above 0 the server sends the first body packet
-//! right behind the Forward Request, unasked; every other one answers a Get Body Chunk. Without a
-//! Content-Length (a chunked request) even the first is asked for. Either way an empty packet ends
-//! the body. [`RequestBody`] keeps account of that.
+//! **Body flow control.** With a Content-Length above 0 the server sends the first body packet
+//! right after the Forward Request, unrequested; every further one responds to a Get Body Chunk.
+//! Without a Content-Length (a chunked request) even the first must be requested. Either way an
+//! empty packet ends the body. [`RequestBody`] tracks this.
 //!
-//! The protocol has no authentication but the `secret`, and a container believes all that it is
-//! told (CVE-2020-1938): [`Request::secret`].
+//! The protocol's only authentication is the `secret`, and a container trusts everything that it is
+//! sent (CVE-2020-1938): [`Request::secret`].
 //!
-//! Reading order: [`request`] (what is sent) · [`body`] (when its body may follow) · [`response`]
-//! (what comes back) · [`container`] (the other side, for scripted peers and fuzzing) ·
-//! [`fault`] (the tables of refusals); beneath them `packet` (integers and strings) and `codes`.
+//! Reading order: [`request`] (requests) · [`body`] (when the request body may be sent) ·
+//! [`response`] (responses) · [`container`] (the other side, for scripted peers and fuzzing) ·
+//! [`fault`] (the fault tables); beneath them `packet` (integers and strings) and `codes`.
 
 pub mod body;
 mod codes;
@@ -34,8 +34,8 @@ pub use packet::PacketSize;
 pub use request::{Request, encode_request, needed_bytes};
 pub use response::{Event, ResponseDecoder, Step};
 
-/// Asks a container whether it is alive: it answers [`Event::Pong`].
+/// Asks whether a container is alive; the response is [`Event::Pong`].
 pub const CPING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
-/// Fields of an answer that are accepted unless the caller says otherwise.
+/// Default limit of response fields.
 pub const FIELDS_MAX: u16 = 256;

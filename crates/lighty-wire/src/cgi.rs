@@ -1,7 +1,7 @@
-//! What the gateway protocols share: the Common Gateway Interface, RFC 3875.
+//! The common part of the gateway protocols: the Common Gateway Interface, RFC 3875.
 //!
-//! Reading order: [`params`] (the variables that describe a request) · [`head`] (the head of an
-//! answer) · [`left`] (how much of it is to come).
+//! Reading order: [`params`] (the variables that describe a request) · [`head`] (the response head)
+//! · [`left`] (the rest of the body).
 
 mod fault;
 pub mod head;

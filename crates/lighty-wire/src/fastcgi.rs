@@ -25,5 +25,5 @@ pub const REQUEST_ID: u16 = 1;
 /// The request id of management records: section 3.3.
 pub const MANAGEMENT_ID: u16 = 0;
 
-/// Variables that an application can be asked for: section 4.1.
+/// Variables that can be queried: section 4.1.
 pub const VARIABLES: [&[u8]; 3] = [b"FCGI_MAX_CONNS", b"FCGI_MAX_REQS", b"FCGI_MPXS_CONNS"];

@@ -1,4 +1,4 @@
-//! One row for each refusal: variant, name in logs, words.
+//! One row per fault: variant, name in logs, message.
 
 /// Generates an enum of faults from its table: `ALL`, `slug`, `words`, and the traits of an error.
 macro_rules! fault_table {

@@ -1,23 +1,22 @@
-//! The grammar: bytes to events and back, one folder for each protocol.
+//! Wire protocols: bytes to events and back, one folder per protocol.
 //!
-//! Every codec here is a machine without a socket and without a clock: it is handed bytes in
-//! whatever pieces they arrive, says how many it used and what they meant, and appends what is to
-//! be sent to a buffer that it is given. A peer may cut its messages anywhere; no piece is too
-//! small, and nothing is read twice beyond a bound.
+//! Every codec is a state machine without a socket or a clock: it takes bytes in pieces of any
+//! size, returns how many it consumed and what they meant, and appends output to the caller's
+//! buffer. A peer may split its messages anywhere; no piece is too small, and no byte is parsed
+//! more often than a bound allows.
 //!
-//! What it refuses to do: waiting, reading, sending, logging, deciding what a request gets. Faults
-//! name the rule that was broken and the status that RFC 9110 has for it; what happens to the
-//! connection is decided elsewhere.
+//! The codecs do not wait, read, send, log or choose a response. Faults name the violated rule and
+//! the status that RFC 9110 has for it; the caller decides what happens to the connection.
 //!
-//! Reading order: [`http1::request`] (what a client sends), with `http1::scan` (where its head
-//! ends) and `http1::framing` (how its body is delimited) · [`http1::chunked`] (bodies of unknown
-//! length, both ways) and [`http1::trailer`] (what may follow them) · [`http1::response`] (what it
-//! gets) · [`http1::fault`] (the table of refusals) · [`http1::client`] (what a backend is asked) ·
-//! [`http1::answer`] (what it answers).
+//! Reading order: [`http1::request`] (client requests), with `http1::scan` (end of the head) and
+//! `http1::framing` (how the body is delimited) · [`http1::chunked`] (bodies of unknown length,
+//! both ways) and [`http1::trailer`] (trailers) · [`http1::response`] (responses to clients) ·
+//! [`http1::fault`] (the table of rejections) · [`http1::client`] (requests to backends) ·
+//! [`http1::answer`] (their responses).
 //!
-//! Towards backends: [`cgi`] (the variables that describe a request, the head of an answer), which
-//! [`fastcgi`], [`scgi`] and [`uwsgi`] share · [`ajp13`] (servlet containers). Between proxies:
-//! [`proxy_protocol`] (who is behind a relayed connection).
+//! For backends: [`cgi`] (CGI variables and response heads), shared by [`fastcgi`], [`scgi`] and
+//! [`uwsgi`] · [`ajp13`] (servlet containers). Between proxies: [`proxy_protocol`] (the client
+//! behind a relayed connection).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The PROXY protocol, versions 1 and 2: who is at the other end of a relayed connection.
+//! The PROXY protocol, versions 1 and 2: the client at the other end of a relayed connection.
 //!
-//! Source: HAProxy's `proxy-protocol.txt`, revision of 2020/03/05. A header stands once, before
-//! the first byte of what is relayed. Whether one is expected, and from whom, is configured: the
-//! document forbids to guess, since a client that may send one may call itself whatever it likes.
+//! Source: HAProxy's `proxy-protocol.txt`, revision of 2020/03/05. A header appears once, before
+//! the first relayed byte. Whether one is expected, and from which peer, is configured: the
+//! document forbids guessing, since any client that may send one can claim any address.
 //!
 //! [`parse`] reads either version, [`encode`] writes what a [`Header`] says. A header that keeps
 //! the socket's own addresses (LOCAL, UNKNOWN, an unspecified family) is [`Endpoints::Own`].
@@ -21,8 +21,8 @@ pub use tlv::{Extensions, Tls, UNIQUE_ID_BYTES_MAX};
 pub use v1::LINE_BYTES_MAX;
 pub use v2::{PREFIX_BYTES, UNIX_PATH_BYTES};
 
-/// Bytes of a version 2 header that are accepted unless the operator says otherwise. The format
-/// allows 65551; addresses take 232 at most, and a certificate's names some hundred more.
+/// Default size limit of a version 2 header in bytes. The format allows 65551; addresses take 232
+/// at most, and a certificate's names a few hundred more.
 pub const V2_BYTES_MAX: usize = 4096;
 
 /// Which form a header has on the wire.
@@ -58,7 +58,7 @@ pub enum Transport {
 /// The two ends of the relayed connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Endpoints<'a> {
-    /// Not told: those of the socket on which the header arrived hold.
+    /// Not given: the socket's own addresses apply.
     #[default]
     Own,
     /// Two addresses of one family.
@@ -77,7 +77,7 @@ pub enum Endpoints<'a> {
     },
 }
 
-/// What a header says.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
     /// Its form.
@@ -111,7 +111,7 @@ pub enum Parsed<'a> {
 /// [`LINE_BYTES_MAX`] or `v2_bytes_max` bytes are ever waited for.
 ///
 /// # Errors
-/// [`ProxyFault`], as soon as it is certain. The connection is to be dropped.
+/// [`ProxyFault`], as soon as it is certain. Close the connection.
 pub fn parse(buf: &[u8], v2_bytes_max: usize) -> Result<Parsed<'_>, ProxyFault> {
     match buf.first() {
         None => Ok(Parsed::Partial),

@@ -1,8 +1,8 @@
-//! SCGI: a netstring of variables, then the body. The answer is that of a CGI program.
+//! SCGI: a netstring of variables, then the body. The response is that of a CGI program.
 //!
 //! Source: the SCGI protocol specification of 2008. Names and values end with NUL; the first is
 //! `CONTENT_LENGTH`, and `SCGI` is `1`. An application finds the end of the body by that length, so
-//! a body must be known to its end before a request can be written.
+//! the body's length must be known before the request can be written.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
-//! uwsgi: a packet of variables, then the body. The answer is that of a CGI program, mostly with a
-//! status line.
+//! uwsgi: a packet of variables, then the body. The response is that of a CGI program, usually with
+//! a status line.
 //!
-//! Source: the uwsgi protocol, as documented by the uWSGI project. All numbers are little-endian and
-//! have 16 bits: what does not fit cannot be sent. An application finds the end of the body by
+//! Source: the uwsgi protocol, as documented by the uWSGI project. All numbers are 16-bit
+//! little-endian: larger values cannot be sent. An application finds the end of the body by
 //! `CONTENT_LENGTH`.
 
 use alloc::vec::Vec;

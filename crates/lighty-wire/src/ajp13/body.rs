@@ -1,4 +1,4 @@
-//! The body of a request: whose turn it is, and how much may be sent.
+//! Flow control of the request body.
 
 use super::fault::{AjpFault, EncodeFault};
 use super::packet::{BODY_PREFIX_BYTES, PacketSize, TO_CONTAINER};
@@ -6,24 +6,24 @@ use super::packet::{BODY_PREFIX_BYTES, PacketSize, TO_CONTAINER};
 /// What follows the head of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Body {
-    /// No body, and no word about one.
+    /// No body, and no Content-Length.
     #[default]
     None,
     /// So many bytes; may be 0.
     Length(u64),
-    /// As many as come: the client's body is chunked.
+    /// Unknown: the client's body is chunked.
     Unknown,
 }
 
-/// Keeps account of the body packets of one request.
+/// Tracks the body packets of one request.
 ///
-/// `on_get_body` when the container asks; `due` says what may go out now; `take_head` gives the
-/// bytes to put before it.
+/// Call `on_get_body` when the container requests body bytes; `due` tells how many may be sent now;
+/// `take_head` returns the bytes to put before them.
 #[derive(Clone, Debug)]
 pub struct RequestBody {
-    /// Bytes that are announced and not sent; `None` if nobody knows.
+    /// Announced bytes not yet sent; `None` if the length is unknown.
     left: Option<u64>,
-    /// Bytes that the next packet may have, if it is our turn.
+    /// Maximum bytes of the next packet, if one is due.
     asked: Option<usize>,
     size: PacketSize,
 }
@@ -41,7 +41,7 @@ impl RequestBody {
         Self { left, asked, size }
     }
 
-    /// The container asks for up to `len` bytes: [`super::Event::GetBody`].
+    /// The container requests up to `len` bytes: [`super::Event::GetBody`].
     ///
     /// # Errors
     /// [`AjpFault::BodyAskedTwice`] if the last packet that it asked for has not gone out.
@@ -53,8 +53,8 @@ impl RequestBody {
         Ok(())
     }
 
-    /// How many bytes the next packet may have; `None` while it is the container's turn. 0 says
-    /// that an empty packet is owed, since the body is complete.
+    /// Maximum bytes of the next packet; `None` if the container must request more first. 0: the
+    /// body is complete and an empty packet is due.
     #[must_use]
     pub fn due(&self) -> Option<usize> {
         let asked = self.asked?;
@@ -62,7 +62,7 @@ impl RequestBody {
         Some(asked.min(left))
     }
 
-    /// Whether all announced bytes are sent. Never certain for a body of unknown length.
+    /// True if all announced bytes are sent. Never true for a body of unknown length.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.left == Some(0)

@@ -1,4 +1,4 @@
-//! The container's side: for scripted peers in tests, and to hold the server's side against.
+//! The container's side: for scripted peers in tests, and to check the server's side against.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::codes::{self, Names};
 use super::fault::{AjpFault, EncodeFault};
 use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_CONTAINER, TO_SERVER, Writer};
 
-/// The answer to [`super::CPING`].
+/// The response to [`super::CPING`].
 pub const CPONG: [u8; 5] = [b'A', b'B', 0, 1, codes::CPONG];
 
 /// A request as a container sees it.
@@ -61,14 +61,14 @@ impl Received {
     }
 }
 
-/// What a server said.
+/// A message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A request begins.
     Request(Received),
     /// Body; empty at its end.
     Body(Vec<u8>),
-    /// Whether anybody is there.
+    /// CPing: asks whether the container is alive.
     Ping,
 }
 

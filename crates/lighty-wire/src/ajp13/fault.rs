@@ -1,9 +1,9 @@
-//! The refusals, in two tables: what a peer sent, and what could not be sent to it.
+//! The faults, in two tables: invalid input, and output that cannot be encoded.
 
 use crate::fault_table::fault_table;
 
 fault_table! {
-    /// Why what a peer sent is refused. The connection cannot be used any more.
+    /// Why a peer's input is rejected. The connection is unusable afterwards.
     AjpFault {
         Magic = "ajp-magic", "a packet does not begin with the mark of its direction";
         PacketEmpty = "ajp-packet-empty", "a packet without a message";

@@ -18,7 +18,7 @@ pub(super) const BODY_PREFIX_BYTES: usize = 6;
 pub(super) const TO_CONTAINER: [u8; 2] = [0x12, 0x34];
 pub(super) const TO_SERVER: [u8; 2] = *b"AB";
 
-/// The length of a string that is none.
+/// The length that marks a null string.
 const NULL: u16 = 0xFFFF;
 
 /// Bytes that a packet may have, its prefix included. Both sides must be configured alike.
@@ -211,7 +211,7 @@ impl<'a> Writer<'a> {
         self.string(value)
     }
 
-    /// What cannot be written in any packet makes this one too large.
+    /// Counts text that fits into no packet, so that this packet is too large.
     fn omit(&mut self, text: &[u8]) {
         const AROUND_BYTES: usize = 3;
         self.omitted_bytes = self.omitted_bytes.saturating_add(text.len() + AROUND_BYTES);

@@ -10,7 +10,7 @@ use super::codes::{self, Names};
 use super::fault::EncodeFault;
 use super::packet::{PacketSize, TO_CONTAINER, Writer};
 
-/// What a container is told about a request besides its fields. Text is sent as it is.
+/// The request data besides its fields. Text is sent as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// The method's name. One without a code is sent as an attribute.
@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub remote_addr: &'a [u8],
     /// Its port: `AJP_REMOTE_PORT`.
     pub remote_port: Option<u16>,
-    /// Its name, if somebody looked it up.
+    /// Its name, if it was looked up.
     pub remote_host: Option<&'a [u8]>,
     /// The address that it connected to: `AJP_LOCAL_ADDR`.
     pub local_addr: Option<&'a [u8]>,
@@ -39,13 +39,13 @@ pub struct Request<'a> {
     pub tls_protocol: Option<&'a [u8]>,
     /// The cipher's name.
     pub tls_cipher: Option<&'a [u8]>,
-    /// Who was authenticated. A container that trusts this server believes it.
+    /// The authenticated user. A container that trusts this server trusts it.
     pub remote_user: Option<&'a [u8]>,
     /// By which scheme: `Basic`.
     pub auth_type: Option<&'a [u8]>,
     /// The container's name among its like, for sticky sessions.
     pub jvm_route: Option<&'a [u8]>,
-    /// What the container demands before it believes anything. Tomcat 9.0.31 and later want one.
+    /// The secret that the container requires. Tomcat 9.0.31 and later need one.
     pub secret: Option<&'a [u8]>,
     /// More attributes, name and value. Tomcat refuses requests with names that it does not expect.
     pub attributes: &'a [(&'a [u8], &'a [u8])],
@@ -55,10 +55,10 @@ pub struct Request<'a> {
 
 /// Appends a Forward Request packet.
 ///
-/// `fields` are those to be forwarded ([`lighty_http::hop_by_hop::end_to_end`]). Whatever they are,
-/// Content-Length is left out, since `request.body` speaks for it, and so is every field that
-/// concerns one connection: a Transfer-Encoding beside a length has smuggled requests through
-/// this protocol (CVE-2022-26377).
+/// `fields` are those to forward ([`lighty_http::hop_by_hop::end_to_end`]). Content-Length is
+/// always left out, since `request.body` determines it, and so is every hop-by-hop field: a
+/// Transfer-Encoding beside a length has been used to smuggle requests through this protocol
+/// (CVE-2022-26377).
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then. [`EncodeFault::HeadTooLarge`] if the head does not fit
@@ -75,15 +75,15 @@ pub fn encode_request<'f>(
     pushed.inspect_err(|_| out.truncate(start))
 }
 
-/// Bytes of the packet that a request needs, whether or not there are packets of that size: for
-/// whoever was told [`EncodeFault::HeadTooLarge`].
+/// The packet size that a request needs, whether or not such packets exist: for a caller that got
+/// [`EncodeFault::HeadTooLarge`].
 pub fn needed_bytes<'f>(
     request: &Request<'_>,
     fields: impl Iterator<Item = (Option<Known>, &'f [u8], &'f [u8])>,
 ) -> usize {
     let mut out = Vec::new();
     let mut packet = Writer::begin(TO_CONTAINER, PacketSize::MAX, &mut out);
-    // What else is wrong with it has been said.
+    // Other errors were reported already.
     let _ = push(request, fields, &mut packet);
     packet.needed_bytes()
 }

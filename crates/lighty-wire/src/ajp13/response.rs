@@ -1,4 +1,4 @@
-//! What a container sends back.
+//! Decodes a container's messages.
 //!
 //! ```text
 //!   Idle ─ begin_request ─► Head ── Send Headers ──► Body ── End Response ──► Ended
@@ -23,21 +23,21 @@ use super::codes::{self, Names};
 use super::fault::AjpFault;
 use super::packet::{PREFIX_BYTES, PacketSize, Reader, TO_SERVER};
 
-/// What a container said.
+/// A message from the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The head of the answer: [`ResponseDecoder::status`], [`ResponseDecoder::fields`].
+    /// The response head: [`ResponseDecoder::status`], [`ResponseDecoder::fields`].
     Headers,
     /// Body, as a range of the input.
     Body(Range<usize>),
-    /// What was sent so far shall reach the client.
+    /// Flush to the client what was sent so far.
     Flush,
-    /// The container wants up to `len` bytes of the request's body.
+    /// The container requests up to `len` bytes of the request body.
     GetBody {
         /// At least 1.
         len: u16,
     },
-    /// The answer is complete.
+    /// The response is complete.
     End {
         /// Whether the connection takes another request.
         reuse: bool,
@@ -49,16 +49,16 @@ pub enum Event {
 /// What a call of [`ResponseDecoder::feed`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are dealt with; hand the rest in again.
+    /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// What they meant; `None` if all of them are part of something incomplete.
+    /// Their meaning; `None` if they are part of an incomplete message.
     pub event: Option<Event>,
 }
 
-/// What the conversation allows.
+/// The protocol state: which messages are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was asked.
+    /// No request was sent.
     Idle,
     /// CPong.
     Ping,
@@ -66,7 +66,7 @@ enum Phase {
     Head,
     /// Body, requests for body, the end.
     Body,
-    /// Nothing any more.
+    /// No further messages.
     Ended,
 }
 
@@ -86,7 +86,7 @@ enum Place {
 /// Bytes up to the length of a chunk: prefix, code, length.
 const FRONT_BYTES: usize = PREFIX_BYTES + 3;
 
-/// Reads the answers on one connection.
+/// Decodes the responses on one connection.
 ///
 /// `begin_request` or `begin_ping` when one was sent; `feed` what arrives; the head lies in `status`
 /// and `fields` until the next begins. After a fault every further call repeats it.
@@ -107,7 +107,7 @@ pub struct ResponseDecoder {
 }
 
 impl ResponseDecoder {
-    /// For a connection on which nothing was asked; allocates nothing.
+    /// Creates a decoder for an idle connection; allocates nothing.
     #[must_use]
     pub const fn new(size: PacketSize, fields_max: u16) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// A request is on its way: its answer is expected. Forgets the last one and keeps memory.
+    /// A request was sent. Drops the last response and keeps memory.
     pub fn begin_request(&mut self) {
         self.begin(Phase::Head);
         self.status = Status::OK;
@@ -135,12 +135,12 @@ impl ResponseDecoder {
         self.content_length = None;
     }
 
-    /// A [`super::CPING`] is on its way.
+    /// A [`super::CPING`] was sent.
     pub fn begin_ping(&mut self) {
         self.begin(Phase::Ping);
     }
 
-    /// The status of the answer, from 200 to 999.
+    /// The response status, from 200 to 999.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
@@ -152,27 +152,26 @@ impl ResponseDecoder {
         &self.reason
     }
 
-    /// The fields of the answer. Those that concern one connection, and `Status`, are not among
-    /// them: packets delimit the body, and the head has the status.
+    /// The response fields, without hop-by-hop fields and `Status`: packets delimit the body, and
+    /// the head has the status.
     #[must_use]
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// How long the container says that the body is; to be held against what comes.
+    /// The announced body length, to be checked against the actual one.
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         self.content_length
     }
 
-    /// Whether no message is half read: only then may the connection be reused.
+    /// True between messages: only then is the connection reusable.
     #[must_use]
     pub fn is_between_packets(&self) -> bool {
         self.fault.is_none() && self.place == Place::Front && self.front_len == 0
     }
 
-    /// What a fault was about in numbers, where its words leave that open: what came, and what was
-    /// expected.
+    /// The numbers of a fault, if its words leave them open: the actual and the expected value.
     #[must_use]
     pub fn particulars(&self) -> Option<String> {
         let [_, _, _, _, _, high, low] = self.front;
@@ -199,10 +198,10 @@ impl ResponseDecoder {
         self.payload.capacity() + self.reason.capacity() + self.fields.capacity()
     }
 
-    /// Deals with the front of `input`: at most up to the end of one event.
+    /// Consumes the front of `input`: at most up to the end of one event.
     ///
     /// # Errors
-    /// [`AjpFault`]; the connection cannot be used any more.
+    /// [`AjpFault`]; the connection is unusable afterwards.
     pub fn feed(&mut self, input: &[u8]) -> Result<Step, AjpFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -290,7 +289,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Whether this message may come now, and how it goes on.
+    /// Checks whether this message is allowed now, and starts it.
     fn take_code(&mut self, code: u8) -> Result<Option<Event>, AjpFault> {
         match (code, self.phase) {
             (codes::CPONG, Phase::Ping)

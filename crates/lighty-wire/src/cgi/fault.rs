@@ -1,9 +1,9 @@
-//! The refusals, in one table.
+//! The faults, in one table.
 
 use lighty_http::Status;
 
 crate::fault_table::fault_table! {
-    /// Why the answer of a gateway program is refused. The client gets [`CgiFault::STATUS`].
+    /// Why a gateway program's response is rejected. The client gets [`CgiFault::STATUS`].
     CgiFault {
         HeadTooLarge = "cgi-head-too-large", "the backend's header exceeds its limit";
         TooManyFields = "cgi-too-many-fields", "the backend sent more header fields than the limit allows";
@@ -23,6 +23,6 @@ crate::fault_table::fault_table! {
 }
 
 impl CgiFault {
-    /// What a client gets for any of them.
+    /// The status of any of them.
     pub const STATUS: Status = Status::BAD_GATEWAY;
 }

@@ -1,7 +1,7 @@
-//! The head of an answer: RFC 3875 section 6.
+//! The response head of a program: RFC 3875 section 6.
 //!
-//! Programs end their lines with LF or with CR LF; beyond that nothing is forgiven: what comes out
-//! goes to a client as it is.
+//! Lines may end with LF or CR LF; nothing else is tolerated, because the output goes to a client
+//! as it is.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use memchr::memchr;
 use super::CgiFault;
 use crate::http1::Head;
 
-/// How large the head of an answer may be.
+/// Size limits of a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Bytes up to the final empty line, line ends included: [`CgiFault::HeadTooLarge`].
@@ -38,17 +38,16 @@ pub struct CgiHead {
     /// The fields for the client. `Status`, `Content-Length` and those that concern one connection
     /// only (RFC 9110 section 7.6.1) are not among them.
     pub fields: Fields,
-    /// What its `Upgrade` says, which is of meaning beside a 101 only.
+    /// The `Upgrade` field; meaningful with a 101 only.
     pub upgrade: Option<Vec<u8>>,
-    /// How long the body is going to be, if the program says so: an answer that ends before is cut,
-    /// not complete. Never beside [`CgiHead::is_chunked`], which goes before it (RFC 9112 section
-    /// 6.3).
+    /// The announced body length: a body that ends earlier is truncated. Never set with
+    /// [`CgiHead::is_chunked`], which takes precedence (RFC 9112 section 6.3).
     pub content_length: Option<u64>,
-    /// The program writes its body in chunks, as if it spoke to the client itself.
+    /// The body is chunked, as if the program spoke to the client directly.
     pub is_chunked: bool,
-    /// `Location`, and nothing else, names a path of this server (RFC 3875 section 6.2.2): the
-    /// program means the server to answer with that instead. Whether to comply is for the caller to
-    /// decide; the status is 302 all the same.
+    /// True if the only field is a `Location` with a local path (RFC 3875 section 6.2.2): the
+    /// program wants the server to respond with that path instead. The caller decides whether to
+    /// comply; the status is 302 either way.
     pub is_local_redirect: bool,
 }
 
@@ -70,15 +69,15 @@ impl CgiHead {
         Self::default()
     }
 
-    /// Forgets the answer and keeps the memory.
+    /// Clears the response and keeps the memory.
     pub fn clear(&mut self) {
         self.fields.clear();
         let fields = core::mem::take(&mut self.fields);
         *self = Self { fields, ..Self::default() };
     }
 
-    /// What an authorizer (FastCGI 1.0 section 6.3) wants the request to know: its `Variable-NAME`
-    /// fields, without the prefix.
+    /// An authorizer's variables (FastCGI 1.0 section 6.3): its `Variable-NAME` fields, without the
+    /// prefix.
     pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().filter_map(|(name, value)| Some((variable_name(name)?, value)))
     }
@@ -121,7 +120,7 @@ impl CgiHead {
         self.set_status(status, CgiFault::StatusConflict)
     }
 
-    /// Two statuses must be one: which of them another reader would believe is not certain.
+    /// Two different statuses are rejected: readers could disagree about which one counts.
     fn set_status(&mut self, status: Status, conflict: CgiFault) -> Result<(), CgiFault> {
         if self.has_status && self.status != status {
             return Err(conflict);
@@ -235,8 +234,9 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) but 101
-/// are refused: passed on as an answer, one would have the client take the next answer for this one.
+/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) except
+/// 101 are rejected: forwarded as a final response, one would make the client take the next
+/// response for this one.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {
@@ -255,7 +255,7 @@ fn check_value(value: &[u8]) -> Result<(), CgiFault> {
     }
 }
 
-/// Fields about the connection to the client, which is not the program's.
+/// Fields about the client's connection, which the program does not control.
 const fn is_of_the_connection(name: Known) -> bool {
     use Known as K;
     matches!(name, K::Connection | K::KeepAlive | K::ProxyConnection | K::Te | K::Trailer)

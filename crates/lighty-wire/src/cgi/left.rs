@@ -1,4 +1,4 @@
-//! How much of a program's answer is still to come.
+//! The remaining body of a program's response.
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -6,10 +6,10 @@ use core::ops::Range;
 use super::CgiHead;
 use crate::http1::chunked::{ChunkFault, ChunkedDecoder};
 
-/// What of an answer's body is still to come.
+/// What remains of a response body.
 #[derive(Debug)]
 pub enum Left {
-    /// What there is until the answer ends.
+    /// Everything up to the end of the output.
     Rest,
     /// So many bytes.
     Length(u64),
@@ -18,7 +18,7 @@ pub enum Left {
 }
 
 impl Left {
-    /// What a head announces.
+    /// Creates it from a response head.
     #[must_use]
     pub fn of(head: &CgiHead) -> Self {
         match head.content_length {
@@ -28,7 +28,7 @@ impl Left {
         }
     }
 
-    /// Whether an answer that ends now is complete.
+    /// True if a response that ends now is complete.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         match self {
@@ -38,17 +38,17 @@ impl Left {
         }
     }
 
-    /// Whether the body is complete though the answer may not be.
+    /// True if the body is complete, even if the output goes on.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !matches!(self, Self::Rest) && self.is_nothing()
     }
 
-    /// Deals with the front of the output: how many bytes are dealt with, and which of them are
-    /// body. What comes behind the announced end is dropped.
+    /// Consumes the front of the output; returns the number of bytes consumed and which of them are
+    /// body. Bytes after the announced end are dropped.
     ///
     /// # Errors
-    /// What is no chunk.
+    /// The chunked coding is invalid.
     pub fn take(&mut self, output: &[u8]) -> Result<(usize, Range<usize>), ChunkFault> {
         Ok(match self {
             Self::Rest => (output.len(), 0..output.len()),

@@ -3,12 +3,12 @@
 //!
 //! FastCGI, SCGI and uwsgi send the same variables in the same order; only the writing differs.
 //!
-//! Header fields become `HTTP_` variables, in which everything but letters and digits is written
-//! `_`. That makes names equal which HTTP tells apart, and so a client could slip a program a field
-//! that the server never judged. Therefore a name with anything but letters, digits and `-` becomes
-//! a variable only if no other field's name does, of those that came and of those that mean
-//! something to the server ([`Params::colliding`]). `Proxy` never does: programs would take it for
-//! their own setting `HTTP_PROXY`.
+//! Header fields become `HTTP_` variables, in which everything but letters and digits becomes `_`.
+//! Distinct names can thus collide, so a client could pass a program a field that the server never
+//! checked. Therefore a name with anything but letters, digits and `-` becomes a variable only if
+//! no other field's name does, among those received and those meaningful to the server
+//! ([`Params::colliding`]). `Proxy` never does: programs would take it for their own setting
+//! `HTTP_PROXY`.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! The application's half: FastCGI 1.0 seen from the other end.
 //!
-//! For programs that answer requests themselves, and for scripted peers in tests. One request at a
-//! time on a connection; a second one is to be answered with [`ProtocolStatus::CantMultiplex`].
+//! For programs that serve requests themselves, and for scripted peers in tests. One request at a
+//! time per connection; reject a second one with [`ProtocolStatus::CantMultiplex`].
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -24,13 +24,13 @@ const BEGIN_LEN: u16 = 8;
 /// What a call of [`RequestDecoder::feed`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are dealt with; hand the rest in again.
+    /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// What they meant. `None`: more bytes are needed.
+    /// Their meaning. `None`: more bytes are needed.
     pub event: Option<Event>,
 }
 
-/// What a web server says.
+/// A message from the web server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request begins.
@@ -41,13 +41,13 @@ pub enum Event {
     Stdin(Range<usize>),
     /// Its body is complete.
     EndOfStdin,
-    /// Nobody waits for the answer any more; it is still to be ended.
+    /// The client is gone; the request must still be ended.
     Abort,
-    /// A request that cannot be taken: to be ended under this id with this status.
+    /// A request to reject: end it under this id with this status.
     Refuse(u16, ProtocolStatus),
-    /// A question for variables: see [`RequestDecoder::asked`].
+    /// A query for variables: see [`RequestDecoder::asked`].
     GetValues,
-    /// A management record of this type, to be answered with [`push_unknown_type`].
+    /// A management record of this type; respond with [`push_unknown_type`].
     UnknownType(u8),
 }
 
@@ -130,7 +130,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Under which id the current request is to be answered; 0 without one.
+    /// The id of the current request; 0 without one.
     #[must_use]
     pub const fn request_id(&self) -> u16 {
         self.request_id
@@ -142,13 +142,13 @@ impl RequestDecoder {
         core::iter::from_fn(move || split_pair(&mut content).ok().flatten())
     }
 
-    /// Which variables the last question was for.
+    /// The variables of the last query.
     pub fn asked(&self) -> impl Iterator<Item = &[u8]> {
         let mut content = self.content.as_slice();
         core::iter::from_fn(move || split_pair(&mut content).ok().flatten().map(|(name, _)| name))
     }
 
-    /// Deals with the front of `input`, at most up to one event.
+    /// Consumes the front of `input`, at most up to one event.
     ///
     /// # Errors
     /// [`FastcgiFault`], at the record that is wrong.
@@ -321,7 +321,7 @@ pub fn push_end_request(request_id: u16, end: EndRequest, out: &mut Vec<u8>) {
     push_record(RecordType::EndRequest, request_id, &content, out);
 }
 
-/// Appends those of the values that were asked for and are known.
+/// Appends the queried values that are known.
 pub fn push_values<'a>(
     asked: impl IntoIterator<Item = &'a [u8]>,
     values: &Values,
@@ -348,7 +348,7 @@ pub fn push_values<'a>(
     push_record(RecordType::GetValuesResult, MANAGEMENT_ID, &content, out);
 }
 
-/// Appends the answer to a management record that is not understood.
+/// Appends the response to an unknown management record.
 pub fn push_unknown_type(number: u8, out: &mut Vec<u8>) {
     push_record(RecordType::UnknownType, MANAGEMENT_ID, &[number, 0, 0, 0, 0, 0, 0, 0], out);
 }

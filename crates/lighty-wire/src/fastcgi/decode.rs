@@ -1,7 +1,7 @@
-//! What a web server gets: FastCGI 1.0 sections 4.1, 4.2, 5.3 and 5.5.
+//! The web server's input: FastCGI 1.0 sections 4.1, 4.2, 5.3 and 5.5.
 //!
-//! Output is not copied: events are ranges of what was handed in, and the content of one record may
-//! come in many of them.
+//! Output is not copied: events are ranges of the input, and the content of one record may arrive
+//! as several events.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -19,24 +19,24 @@ const FIXED_LEN: u16 = 8;
 /// What a call of [`Decoder::feed`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bytes of the input that are dealt with; hand the rest in again.
+    /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// What they meant. `None`: more bytes are needed, or the request is over.
+    /// Their meaning. `None`: more bytes are needed, or the request is over.
     pub event: Option<Event>,
 }
 
-/// What an application says.
+/// A message from the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// These bytes of the input are output: the head of the answer, then its body.
+    /// These bytes of the input are output: the response head, then its body.
     Stdout(Range<usize>),
-    /// These bytes of the input belong into the log.
+    /// These bytes of the input are for the log.
     Stderr(Range<usize>),
-    /// The answer is complete; not every application says so.
+    /// End of the output; not every application sends it.
     EndOfStdout,
     /// The request is over.
     End(EndRequest),
-    /// The answer to a question for variables.
+    /// The response to a query for variables.
     Values(Values),
     /// The application does not know management records of this type.
     UnknownType(u8),
@@ -47,21 +47,21 @@ pub enum Event {
 pub struct EndRequest {
     /// What the program would have returned from `main`.
     pub app_status: u32,
-    /// Whether the request was dealt with at all.
+    /// Whether the request was processed at all.
     pub protocol_status: ProtocolStatus,
 }
 
-/// Whether a request was dealt with.
+/// Whether a request was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProtocolStatus {
     /// It was.
     RequestComplete = 0,
-    /// It was not: only one at a time.
+    /// No: only one request at a time.
     CantMultiplex = 1,
-    /// It was not: too busy.
+    /// No: overloaded.
     Overloaded = 2,
-    /// It was not: the application does not do that.
+    /// No: unsupported role.
     UnknownRole = 3,
 }
 
@@ -77,7 +77,7 @@ impl ProtocolStatus {
     }
 }
 
-/// What an application can do; `None` where it did not say, or not in digits.
+/// The application's capabilities; `None` if absent or not a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     /// Connections at once.
@@ -91,13 +91,13 @@ pub struct Values {
 /// Reads what an application sends, piece by piece.
 ///
 /// `feed` it until [`Event::End`]; then `clear` it for the next request on the connection. Bytes
-/// that follow the end are not consumed: nobody asked for them. After a fault every further call
-/// repeats it.
+/// after the end are not consumed: they are unsolicited. After a fault every further call repeats
+/// it.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     records: RecordReader,
     kind: Kind,
-    /// Content that means something only when it is complete.
+    /// Content that can be parsed only when complete.
     content: Vec<u8>,
     stdout_ended: bool,
     done: bool,
@@ -134,7 +134,7 @@ impl Decoder {
         }
     }
 
-    /// Ready for the answer to another request; keeps its memory.
+    /// Resets the decoder for another request; keeps its memory.
     pub fn clear(&mut self) {
         let content = core::mem::take(&mut self.content);
         *self = Self { content, ..Self::new() };
@@ -147,13 +147,13 @@ impl Decoder {
         self.done
     }
 
-    /// Whether no record has begun that has not ended: where a connection may close.
+    /// True between records: the connection may close here.
     #[must_use]
     pub fn is_between_records(&self) -> bool {
         self.records.is_between_records()
     }
 
-    /// Deals with the front of `input`, at most up to one event.
+    /// Consumes the front of `input`, at most up to one event.
     ///
     /// # Errors
     /// [`FastcgiFault`], at the record that is wrong.

@@ -1,4 +1,4 @@
-//! What a web server sends: FastCGI 1.0 sections 4 and 5.
+//! The web server's output: FastCGI 1.0 sections 4 and 5.
 
 use alloc::vec::Vec;
 
@@ -6,10 +6,10 @@ use super::pairs::Length;
 use super::record::{CONTENT_LEN_MAX, HEADER_LEN, Header, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID, VARIABLES};
 
-/// What an application is to be: FastCGI 1.0 section 6. The filter role is not used.
+/// The role of an application: FastCGI 1.0 section 6. The filter role is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// It answers the request.
+    /// It responds to the request.
     #[default]
     Responder,
     /// It decides whether the request is allowed.
@@ -38,7 +38,7 @@ impl Role {
 /// The content of `FCGI_BEGIN_REQUEST`: section 5.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
-    /// What the application is to be.
+    /// The application's role.
     pub role: Role,
     /// Whether it leaves the connection open afterwards.
     pub keep_conn: bool,
@@ -51,7 +51,7 @@ pub const END_OF_PARAMS: [u8; HEADER_LEN] =
 /// Ends the request's body; needed after an empty one too.
 pub const END_OF_STDIN: [u8; HEADER_LEN] = Header::new(RecordType::Stdin, REQUEST_ID, 0).to_bytes();
 
-/// Asks the application to give the request up: section 5.4. It still answers with an end.
+/// Asks the application to abort the request: section 5.4. It still sends an end.
 pub const ABORT_REQUEST: [u8; HEADER_LEN] =
     Header::new(RecordType::AbortRequest, REQUEST_ID, 0).to_bytes();
 
@@ -182,7 +182,7 @@ pub fn stdin_header_padded(content_len: u16) -> ([u8; HEADER_LEN], &'static [u8]
     (Header { padding_len: padding.len() as u8, ..header }.to_bytes(), padding)
 }
 
-/// Appends the question for all [`VARIABLES`]: section 4.1. Serves as a probe, too.
+/// Appends the query for all [`VARIABLES`]: section 4.1. Also serves as a health check.
 pub fn get_values(out: &mut Vec<u8>) {
     let content_len: usize = VARIABLES.iter().map(|name| name.len() + 2).sum();
     let header = Header::new(RecordType::GetValues, MANAGEMENT_ID, content_len as u16);

@@ -1,8 +1,8 @@
-//! The refusals, in one table.
+//! The faults, in one table.
 
 crate::fault_table::fault_table! {
-    /// Why a FastCGI byte stream is refused, or cannot be written. The connection cannot be used
-    /// any more.
+    /// Why a FastCGI byte stream is rejected, or cannot be written. The connection is unusable
+    /// afterwards.
     FastcgiFault {
         Version = "fastcgi-version", "a FastCGI record of a version other than 1";
         RequestId = "fastcgi-request-id", "a FastCGI record for a request that was not made";

@@ -56,13 +56,13 @@ record_types! {
 /// The first eight bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number of its [`RecordType`], which may be one that nobody knows.
+    /// The number of its [`RecordType`], perhaps an unknown one.
     pub kind: u8,
     /// Which request it belongs to; 0 for management.
     pub request_id: u16,
     /// Bytes of content.
     pub content_len: u16,
-    /// Bytes behind it that mean nothing.
+    /// Bytes of padding.
     pub padding_len: u8,
 }
 
@@ -101,7 +101,7 @@ impl Header {
     }
 }
 
-/// What [`RecordReader::read`] came upon.
+/// The result of [`RecordReader::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     /// A header; its record's content follows.
@@ -136,7 +136,7 @@ impl RecordReader {
         Self { state: BETWEEN }
     }
 
-    /// Whether no record has begun that has not ended.
+    /// True between records.
     pub(super) fn is_between_records(&self) -> bool {
         matches!(
             self.state,
@@ -146,8 +146,8 @@ impl RecordReader {
         )
     }
 
-    /// Takes bytes off the front of `input`: how many, and what they were. Without a piece, all of
-    /// the input is used up.
+    /// Consumes bytes from the front of `input`; returns their number and meaning. Without a piece,
+    /// all of the input is consumed.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), FastcgiFault> {
         match self.state {
             State::Header { bytes, filled } => self.read_header(bytes, filled, input),
@@ -179,7 +179,7 @@ impl RecordReader {
         let len = missing.len().min(input.len());
         missing[..len].copy_from_slice(&input[..len]);
         let filled = filled + len as u8;
-        // Who speaks another protocol is found out at once.
+        // Detect another protocol at its first byte.
         if filled > 0 && bytes[0] != VERSION {
             return Err(FastcgiFault::Version);
         }

@@ -1,10 +1,10 @@
-//! The head of an answer as a backend sends it: RFC 9112 sections 4 to 6, read strictly.
+//! The response head of a backend: RFC 9112 sections 4 to 6, parsed strictly.
 //!
-//! Lines are taken in as they become whole, each byte is looked at once and copied once, however
-//! small the pieces; a head that came whole and is written as usual is read in one pass. What a
-//! client would be shown passes through here, so nothing is repaired that two readers could take
-//! for two things. A line end without its CR is none of those (RFC 9112 section 2.2): such a line is
-//! read, unless [`AnswerLimits::strict_lines`] forbids it.
+//! Lines are parsed as they complete. Each byte is scanned once and copied once, however small the
+//! pieces; a complete head in the usual form is parsed in one pass. Nothing that two parsers could
+//! read differently is repaired, since it would reach the client. A line end without CR is
+//! unambiguous (RFC 9112 section 2.2): such a line is accepted, unless
+//! [`AnswerLimits::strict_lines`] forbids it.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ use super::answer_framing::delimit;
 use super::request::Head;
 use super::whole;
 
-/// How large an answer head may be. What exceeds a limit is refused as soon as the byte that
+/// Size limits of a response head. Input that exceeds a limit is rejected as soon as the byte that
 /// crosses it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerLimits {
@@ -37,7 +37,7 @@ impl Default for AnswerLimits {
     }
 }
 
-/// A parsed answer head. Reusable: parsing clears it and keeps its memory.
+/// A parsed response head. Reusable: parsing clears it and keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerHead {
     progress: Progress,
@@ -51,14 +51,13 @@ pub struct AnswerHead {
     pub fields: Fields,
     /// How the body is delimited.
     pub framing: AnswerFraming,
-    /// Whether the connection can carry another request once this body has ended.
+    /// True if the connection is reusable after this body.
     pub keep_alive: bool,
-    /// Whether a tunnel follows: 101, or 2xx to CONNECT. Whether it was asked for is for the
-    /// caller to know.
+    /// True if a tunnel follows: 101, or 2xx to CONNECT. The caller knows whether it was requested.
     pub upgrade: bool,
 }
 
-/// How far a head that is not whole has been read.
+/// Progress through an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     /// Bytes looked at.
@@ -75,7 +74,7 @@ impl AnswerHead {
         Self::default()
     }
 
-    /// Forgets the answer, and how far a partial head was read, and keeps the memory.
+    /// Clears the response and the parse progress; keeps the memory.
     pub fn clear(&mut self) {
         self.progress = Progress::default();
         self.reason.clear();
@@ -85,7 +84,7 @@ impl AnswerHead {
         (self.keep_alive, self.upgrade) = (false, false);
     }
 
-    /// The reason phrase as it came; often empty, never of meaning.
+    /// The reason phrase as received; often empty, never meaningful.
     #[must_use]
     pub fn reason(&self) -> &[u8] {
         &self.reason
@@ -104,14 +103,14 @@ impl AnswerHead {
     }
 }
 
-/// Reads one head from the front of `buf`: the answer to a request with the method `asked`, of
-/// which HEAD and CONNECT change what follows.
+/// Parses one head from the front of `buf`: the response to a request with the method `asked`; HEAD
+/// and CONNECT change what follows.
 ///
-/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
-/// that is where it remembers how far it came. After an interim answer, call it with what follows.
+/// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
+/// `out`, which holds the progress. After an interim response, call it with the bytes that follow.
 ///
 /// # Errors
-/// [`AnswerFault`], as soon as it is certain. The connection cannot be used any more.
+/// [`AnswerFault`], as soon as it is certain. The connection is unusable afterwards.
 pub fn parse_response(
     buf: &[u8],
     asked: Option<Method>,
@@ -133,9 +132,8 @@ pub fn parse_response(
 }
 
 impl AnswerHead {
-    /// Takes in a head that is there whole and plain. `None`: it is for the exact reader, which
-    /// alone says why a head is refused; this one must only never accept what that one would
-    /// refuse or read otherwise.
+    /// Parses a complete head in the usual form. `None`: use the exact parser, which alone explains
+    /// rejections; this one must never accept what that one would reject or read differently.
     fn take_whole(&mut self, buf: &[u8], limits: &AnswerLimits) -> Option<usize> {
         if self.progress.scanned != 0 {
             return None;
@@ -153,7 +151,7 @@ impl AnswerHead {
         Some(begin + len + 2)
     }
 
-    /// Takes in the lines that arrived since the last call; where the head ends, if it does.
+    /// Parses the lines that arrived since the last call; returns the end of the head, if reached.
     fn advance(&mut self, buf: &[u8], limits: &AnswerLimits) -> Result<Option<usize>, AnswerFault> {
         if self.progress.scanned == 0 {
             self.clear();
@@ -201,7 +199,7 @@ impl AnswerHead {
         let digit = |byte: u8| u16::from(byte.wrapping_sub(b'0'));
         let code = digit(a) * 100 + digit(b) * 10 + digit(c);
         self.status = Status::new(code).ok_or(AnswerFault::StatusCode)?;
-        // Many leave the space out that must be there even without a reason: RFC 9112 section 4.
+        // Many backends omit the space that is required even without a reason: RFC 9112 section 4.
         let reason = rest.strip_prefix(b" ").unwrap_or(rest);
         if has_control(reason) {
             return Err(if reason.contains(&b'\r') {
@@ -214,7 +212,7 @@ impl AnswerHead {
         Ok(())
     }
 
-    /// What the whole section means.
+    /// Interprets the complete head.
     fn finish(&mut self, asked: Option<Method>) -> Result<(), AnswerFault> {
         let delimited = delimit(asked, self.version, self.status, &mut self.fields)?;
         self.framing = delimited.framing;
@@ -226,7 +224,7 @@ impl AnswerHead {
 /// `HTTP/1.x ddd ` of a status line.
 const STATUS_BYTES: usize = 13;
 
-/// Version, status and reason of a status line that is there whole and has them all.
+/// Version, status and reason of a complete status line.
 fn plain_status_line(buf: &[u8]) -> Option<(Version, Status, &[u8])> {
     let (head, rest) = buf.split_first_chunk::<STATUS_BYTES>()?;
     let (version, code) = match head {
@@ -245,8 +243,8 @@ fn plain_status_line(buf: &[u8]) -> Option<(Version, Status, &[u8])> {
     rest[reason.len()..].starts_with(b"\r\n").then_some((version, status, reason))
 }
 
-/// Holds the beginning of the status line, as far as it is there, against its shape and the limit,
-/// so that both are decided by the first byte that is wrong.
+/// Checks the beginning of the status line against its form and the limit, so that the first wrong
+/// byte decides.
 fn check_size(end: usize, line: &[u8], limits: &AnswerLimits) -> Result<(), AnswerFault> {
     let seen = line.len().min(limits.head_bytes_max.saturating_add(1));
     check_shape(&line[..seen])?;
@@ -275,7 +273,7 @@ fn check_shape(line: &[u8]) -> Result<(), AnswerFault> {
     Ok(())
 }
 
-/// Which protocol a backend speaks whose answer is refused, if its first bytes tell: for the log.
+/// The protocol that a rejected response's first bytes suggest, for the log.
 #[must_use]
 pub fn other_protocol(answer: &[u8]) -> Option<&'static str> {
     match answer {
@@ -289,7 +287,7 @@ pub fn other_protocol(answer: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a line says, which has a line feed at its end.
+/// A line without its line feed and line end.
 fn without_end<'a>(line: &'a [u8], limits: &AnswerLimits) -> Result<&'a [u8], AnswerFault> {
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(text),
@@ -318,7 +316,7 @@ fn has_control(text: &[u8]) -> bool {
         .fold(false, |found, &byte| found | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7F))
 }
 
-/// Names what is wrong with a line. Runs for refused answers only, so it may take its time.
+/// Explains what is wrong with a line. Runs for rejected responses only, so it may be slow.
 fn explain(line: &[u8]) -> AnswerFault {
     let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
     match name {

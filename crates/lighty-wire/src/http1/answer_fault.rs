@@ -1,11 +1,11 @@
-//! Why the answer of a backend is refused, in one table.
+//! Why a backend's response is rejected, in one table.
 
 use super::framing::FramingFault;
 use crate::fault_table::fault_table;
 
 fault_table! {
-    /// Why a backend's answer head is refused. The backend is to blame (502 for the client), and
-    /// its connection cannot be used any more: where the next answer would begin is not certain.
+    /// Why a backend's response head is rejected. The backend is to blame (502 for the client), and
+    /// its connection is unusable: where the next response would begin is uncertain.
     AnswerFault {
         StatusLine = "answer-status-line", "the answer does not begin with an HTTP/1 status line";
         Version = "answer-version", "a version other than HTTP/1.0 and HTTP/1.1";

@@ -1,4 +1,4 @@
-//! How the body of an answer is delimited: RFC 9112 section 6.3, given what was asked.
+//! How the body of a response is delimited: RFC 9112 section 6.3, given the request method.
 
 use lighty_http::{Fields, Known, Method, Status, Version};
 
@@ -6,21 +6,21 @@ use super::answer_fault::AnswerFault;
 use super::connection::ConnectionOptions;
 use super::framing::{Announced, announced};
 
-/// How the body of an answer is delimited.
+/// How the body of a response is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerFraming {
-    /// There is none: what follows is the next answer, or a tunnel.
+    /// No body: the next response or a tunnel follows.
     #[default]
     None,
     /// This many bytes follow; may be 0.
     Length(u64),
     /// Chunks follow, to be read by [`super::chunked::ChunkedDecoder`].
     Chunked,
-    /// All that comes until the backend closes. Whether it is whole, nobody can tell.
+    /// Everything until the backend closes. A truncated body cannot be detected.
     Close,
 }
 
-/// What becomes of the connection after an answer.
+/// The connection's fate after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delimited {
     pub(super) framing: AnswerFraming,
@@ -60,7 +60,7 @@ pub(super) fn delimit(
     Ok(Delimited { framing, keep_alive: certain && options.keep_alive(version), upgrade: false })
 }
 
-/// An interim answer has no body; one that announces a body is a second answer in disguise.
+/// An interim response has no body; one that announces a body is a second response in disguise.
 fn interim(
     version: Version,
     status: Status,

@@ -1,6 +1,6 @@
 //! The chunked transfer coding: RFC 9112 section 7.1.
 //!
-//! The decoder is handed whatever arrived and gives back ranges of it: data are never copied.
+//! The decoder takes input in any pieces and returns ranges of it: data are never copied.
 //!
 //! ```text
 //!   Size ──► Extension ──► Data ──► DataCr ──► DataLf ─┐
@@ -8,8 +8,8 @@
 //!    └─────────────────────────────────────────────────┘
 //! ```
 //!
-//! Line ends are CR LF and nothing else, sizes are hexadecimal digits and nothing else: each
-//! leniency here has smuggled requests past somebody.
+//! Line ends must be CR LF and sizes hexadecimal digits: leniency in either has enabled request
+//! smuggling.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -27,12 +27,12 @@ pub const SIZE_DIGITS_MAX: u8 = 16;
 /// Bytes of one chunk's extensions.
 pub const EXTENSION_BYTES_MAX: u32 = 1024;
 
-/// Bytes of framing that each chunk has for nothing: chunks of one byte, which some clients send by
-/// the thousand, cost five.
+/// Framing bytes per chunk that do not count as overhead: one-byte chunks, which some clients send
+/// by the thousand, need five.
 const CHUNK_FRAMING_BYTES: u64 = 16;
 
-/// Framing beyond 16 bytes for each chunk and two for each byte of data adds up to at most this: a
-/// request's body that is nearly all extensions and leading zeros is an attack.
+/// Maximum total of framing beyond 16 bytes per chunk and two per byte of data: a request body that
+/// is nearly all extensions and leading zeros is an attack.
 pub const OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
 /// Bytes of the trailer section, line ends included but for the empty line.
@@ -44,15 +44,15 @@ pub const TRAILERS_MAX: usize = 64;
 /// What a call of [`ChunkedDecoder::feed`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkEvent {
-    /// Bytes of the input that are dealt with; hand the rest in again.
+    /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// Which of them are body; perhaps none.
+    /// The range of body data; may be empty.
     pub data: Range<usize>,
     /// Whether the body, trailers included, is complete. What follows is the next request.
     pub done: bool,
 }
 
-/// Why a chunked body is refused. The connection cannot be used any more.
+/// Why a chunked body is rejected. The connection is unusable afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkFault {
     /// No digits, or something else than digits, where a size must be.
@@ -89,8 +89,8 @@ impl ChunkFault {
         Self::TrailersTooLarge,
     ];
 
-    /// The status of the answer to a client that sent it. In the answer of a backend, where a
-    /// status has gone out already, the client's connection is cut.
+    /// The status for a client that sent it. In a backend's response, whose status has been sent
+    /// already, the client's connection is closed.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -218,8 +218,8 @@ impl ExtensionPart {
 
 /// Reads a chunked body piece by piece.
 ///
-/// `feed` it until it says `done`; `take` nothing: trailers lie in [`ChunkedDecoder::trailers`].
-/// How long a body may be is for the caller to watch. After a fault every further call repeats it.
+/// `feed` it until `done`; trailers are then in [`ChunkedDecoder::trailers`]. The caller bounds the
+/// body's length. After a fault every further call repeats it.
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
     state: State,
@@ -261,8 +261,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// As [`ChunkedDecoder::new`], for the answer of a backend: what it streams byte by byte for
-    /// hours is no attack, so framing may outweigh data.
+    /// As [`ChunkedDecoder::new`], for a backend's response: streaming byte by byte for hours is no
+    /// attack there, so framing may outweigh data.
     #[must_use]
     pub const fn of_answer() -> Self {
         let mut decoder = Self::new();
@@ -270,7 +270,7 @@ impl ChunkedDecoder {
         decoder
     }
 
-    /// Back to the beginning of another body; keeps its memory.
+    /// Resets the decoder for another body; keeps its memory.
     pub fn clear(&mut self) {
         self.line.clear();
         self.trailers.clear();
@@ -285,14 +285,14 @@ impl ChunkedDecoder {
         self.state == State::Done
     }
 
-    /// Bytes that the chunk at hand has announced and that were not fed yet.
+    /// Bytes of the current chunk that were not fed yet.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if let State::Data { left } = self.state { left } else { 0 }
     }
 
-    /// The trailer fields, complete once the body is done. Those that [`trailer::is_allowed`]
-    /// forbids are not among them.
+    /// The trailer fields, complete once the body is done, without those that
+    /// [`trailer::is_allowed`] forbids.
     #[must_use]
     pub fn trailers(&self) -> &Fields {
         &self.trailers
@@ -303,7 +303,7 @@ impl ChunkedDecoder {
         core::mem::take(&mut self.trailers)
     }
 
-    /// Deals with the front of `input`: at most up to the end of one run of data.
+    /// Consumes the front of `input`: at most up to the end of one run of data.
     ///
     /// # Errors
     /// [`ChunkFault`], at the byte that is wrong.
@@ -392,7 +392,7 @@ impl ChunkedDecoder {
 
     fn begin_chunk(&mut self, size: u64) -> Result<State, ChunkFault> {
         let allowed = size.saturating_mul(2).saturating_add(CHUNK_FRAMING_BYTES);
-        // Digits, line ends and the extension: what this chunk costs beside its data.
+        // Digits, line ends and the extension: this chunk's framing.
         let spent = u64::from(self.size_digits) + 4 + u64::from(self.extension_len);
         self.overhead = self.overhead.saturating_add(spent).saturating_sub(allowed);
         self.extension_len = 0;
@@ -402,8 +402,8 @@ impl ChunkedDecoder {
         Ok(if size == 0 { State::Trailer } else { State::Data { left: size } })
     }
 
-    /// Takes in trailer bytes up to the end of a line, or all of them; returns how many. Only a line
-    /// that comes in pieces is copied together, so a body without trailers allocates nothing.
+    /// Consumes trailer bytes up to the end of a line, or all of them; returns their number. Only a
+    /// line split across pieces is copied, so a body without trailers allocates nothing.
     fn take_trailer(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
         if self.line.is_empty() && input == b"\r" {
             self.state = State::TrailerLf;

@@ -1,9 +1,9 @@
 //! The head of a request to a backend: RFC 9112 section 3, written so that it cannot be read in
 //! two ways.
 //!
-//! Host and framing are stated once, by [`RequestLine`]; fields that would state them again are
-//! left out, whoever added them. Target and fields come from clients and rewriting rules: what
-//! could end a line early is refused, and nothing is appended then.
+//! Host and framing are written once, from [`RequestLine`]; fields that would repeat them are
+//! dropped, whatever their origin. Target and fields come from clients and rewrite rules: anything
+//! that could end a line early is rejected, and nothing is appended.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use lighty_http::{Fields, Known, Version, decimal};
 use super::framing::BodyFraming;
 use super::response::{EncodeFault, is_token, push_line, push_lines};
 
-/// What a request asks for, of whom, and how its body is delimited.
+/// The request line's data, the host, and how the body is delimited.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
     /// A token, in its case.
@@ -35,8 +35,8 @@ const STATED: [Known; 3] = [Known::Host, Known::ContentLength, Known::TransferEn
 /// Appends the head of a request: request line, `Host`, `fields` but for what the line states, the
 /// framing and the empty line.
 ///
-/// `fields` are what [`Fields::iter_known`] yields, filtered and chained at will: which of them go
-/// further than one hop is for the caller to know.
+/// `fields` are what [`Fields::iter_known`] yields, filtered and chained at will: the caller
+/// removes hop-by-hop fields.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.

@@ -1,4 +1,4 @@
-//! The refusals, in one table: what was wrong, the status it gets, its name in logs.
+//! The faults, in one table: what was wrong, its status, its name in logs.
 
 use lighty_http::Status;
 use lighty_http::uri::UriFault;
@@ -6,8 +6,8 @@ use lighty_http::uri::UriFault;
 /// Generates the enum and its table of status, slug and words.
 macro_rules! request_faults {
     ($($variant:ident = $status:ident, $slug:literal, $words:literal;)*) => {
-        /// Why a request is refused before anybody looks at what it asks for. The connection closes
-        /// after the answer in every case: where the next request would begin is not certain.
+        /// Why a request is rejected before it is processed. The connection always closes after the
+        /// response: where the next request would begin is uncertain.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the words of each variant document it")]
         pub enum RequestFault {
@@ -20,7 +20,7 @@ macro_rules! request_faults {
             /// All variants but those of the target.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The status of the answer.
+            /// The response status.
             #[must_use]
             pub const fn status(self) -> Status {
                 match self {

@@ -1,7 +1,7 @@
 //! How the body of a message is delimited: RFC 9112 section 6, without the lenient branches.
 //!
-//! Wherever two readers of one message could disagree about where it ends, the message is refused:
-//! that disagreement is how requests are smuggled.
+//! A message is rejected wherever two parsers could disagree about its end: such disagreement
+//! enables request smuggling.
 
 use lighty_http::fields::{list_items, trim};
 use lighty_http::uri::ParseOpts;
@@ -39,9 +39,8 @@ pub(super) fn body_framing(
     let framing = match announced(version, fields)? {
         None => BodyFraming::None,
         Some(Announced::Chunked) => BodyFraming::Chunked,
-        // RFC 9112 section 6.3 allows equal repeated values to be taken for one. They are refused
-        // here: no client sends them, and what is in front of this server may have counted
-        // otherwise.
+        // RFC 9112 section 6.3 allows merging equal repeated values. They are rejected here: no
+        // client sends them, and a proxy in front may have counted otherwise.
         Some(Announced::Length { repeated: true, .. }) => {
             return Err(RequestFault::ContentLengthRepeated);
         }
@@ -68,7 +67,7 @@ pub(super) enum Announced {
     Chunked,
 }
 
-/// Why the framing fields of a message, in either direction, are refused.
+/// Why the framing fields of a message, in either direction, are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingFault {
     LengthMalformed,

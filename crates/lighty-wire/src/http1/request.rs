@@ -1,7 +1,8 @@
 //! The head of a request: RFC 9112 sections 2 to 6.
 //!
-//! `whole` splits the lines of the usual head, `httparse` those of any other; what they mean and
-//! whether they may be there is decided here. The structure is filled in place and reused: after the first few requests nothing is allocated.
+//! `whole` splits the lines of a usual head, `httparse` those of any other; their meaning and
+//! validity are decided here. The structure is filled in place and reused: after the first few
+//! requests nothing is allocated.
 
 use alloc::vec::Vec;
 use core::mem::MaybeUninit;
@@ -20,7 +21,7 @@ use super::scan::HeadScan;
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 use super::whole;
 
-/// How large a request head may be. What exceeds a limit is refused as soon as the byte that
+/// Size limits of a request head. Input that exceeds a limit is rejected as soon as the byte that
 /// crosses it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -55,7 +56,7 @@ const _: () = {
     assert!(FIELDS_CAP >= 100, "the default number of fields must fit");
 };
 
-/// How far a head has come.
+/// The progress of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// More bytes are needed. Hand the same bytes in again, with more behind them.
@@ -93,7 +94,7 @@ pub struct RequestHead {
     parts: Target,
     scan: HeadScan,
     last_host: LastHost,
-    /// `None` for a method that nothing here knows: to be answered with 501.
+    /// `None` for an unknown method: respond with 501.
     pub method: Option<Method>,
     /// 1.0 or 1.1, which stands for all later ones of HTTP/1.
     pub version: Version,
@@ -101,7 +102,7 @@ pub struct RequestHead {
     pub form: TargetForm,
     /// Path and query, normalised; `*` or an authority for those two forms.
     pub target: Vec<u8>,
-    /// The host that is asked for, without its port; empty when an HTTP/1.0 client names none.
+    /// The requested host, without its port; empty when an HTTP/1.0 client names none.
     pub host: Vec<u8>,
     /// The port that the client named.
     pub port: Option<u16>,
@@ -110,7 +111,7 @@ pub struct RequestHead {
     pub fields: Fields,
     /// How the body is delimited.
     pub framing: BodyFraming,
-    /// Whether the client wants the connection to stay.
+    /// True if the client wants to keep the connection open.
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
@@ -125,13 +126,13 @@ impl RequestHead {
         Self::default()
     }
 
-    /// Forgets the request, and how far a partial head was read, and keeps the memory.
+    /// Clears the request and the parse progress; keeps the memory.
     pub fn clear(&mut self) {
         self.scan = HeadScan::default();
         self.forget_message();
     }
 
-    /// Forgets how far a partial head was read. The message stays until the next one is parsed.
+    /// Clears the parse progress. The message stays until the next one is parsed.
     pub fn begin(&mut self) {
         self.scan = HeadScan::default();
     }
@@ -226,12 +227,12 @@ impl RequestHead {
 
 /// Reads one head from the front of `buf`.
 ///
-/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
-/// that is where it remembers how far it came. After a fault, `out` holds what was understood (the
-/// request line, for the log); [`RequestHead::clear`] makes it ready for another connection.
+/// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
+/// `out`, which holds the progress. After a fault, `out` holds what was parsed (the request line,
+/// for the log); [`RequestHead::clear`] resets it for another connection.
 ///
 /// # Errors
-/// [`RequestFault`], as soon as it is certain. The connection cannot be used any more.
+/// [`RequestFault`], as soon as it is certain. The connection is unusable afterwards.
 pub fn parse_request(
     buf: &[u8],
     limits: &Limits,
@@ -261,7 +262,7 @@ pub fn parse_request(
     Ok(Head::Complete { consumed: span.end })
 }
 
-/// What request line and fields, once split, mean together.
+/// Interprets the split request line and fields.
 fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
     if out.fields.contains_any(&[Known::ContentType, Known::IfModifiedSince]) {
         check_singletons(&out.fields)?;
@@ -276,8 +277,8 @@ fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFaul
     read_expectation(out)
 }
 
-/// Fields that have one value (RFC 9110 section 5.3): a proxy, a program and this server might each
-/// take another of two. Repetitions do no harm, nor do empty lines.
+/// Rejects repeated singleton fields (RFC 9110 section 5.3): a proxy, a program and this server
+/// might each use a different value. Equal repetitions and empty lines are harmless.
 fn check_singletons(fields: &Fields) -> Result<(), RequestFault> {
     for (name, fault) in [
         (Known::ContentType, RequestFault::ContentTypeConflict),
@@ -407,7 +408,7 @@ fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
     Target::of(target)
 }
 
-/// The host that was parsed last. The next request mostly names the same one.
+/// Cache of the last parsed host. The next request usually names the same one.
 #[derive(Clone, Debug, Default)]
 struct LastHost {
     raw: Vec<u8>,
@@ -474,7 +475,7 @@ fn read_expectation(out: &mut RequestHead) -> Result<(), RequestFault> {
     Ok(())
 }
 
-/// Names what `httparse` stumbled over. Runs for refused requests only, so it may take its time.
+/// Explains an error of `httparse`. Runs for rejected requests only, so it may be slow.
 fn explain(error: httparse::Error, head: &[u8]) -> RequestFault {
     match error {
         httparse::Error::TooManyHeaders => RequestFault::TooManyFields,

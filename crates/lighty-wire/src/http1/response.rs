@@ -1,7 +1,7 @@
 //! The head of a response: RFC 9112 section 4.
 //!
-//! Field values come from configuration, scripts and backends; one that holds a line end would let
-//! its author write the rest of the response. Encoding refuses it, and appends nothing then.
+//! Field values come from configuration, scripts and backends; a line end in one would let its
+//! author write the rest of the response. Encoding rejects it and appends nothing.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use lighty_http::date::DATE_LEN;
 use lighty_http::fields::{control_bytes, is_token_byte};
 use lighty_http::{Fields, Known, Status, Version};
 
-/// What a client gets that waits before it sends its body.
+/// The interim response for a client that waits before it sends its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What must not go out.
+/// Why a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeFault {
     /// Not a token.
@@ -46,7 +46,7 @@ impl core::error::Error for EncodeFault {}
 
 /// Appends a status line, the fields, `Date` unless it is among them, and the empty line.
 ///
-/// `version` is the request's: clients of HTTP/1.0 are answered in it.
+/// `version` is the request's: HTTP/1.0 clients get HTTP/1.0 responses.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.

@@ -1,8 +1,8 @@
-//! Finds where a request head ends, and that it will be too large before it has arrived.
+//! Finds the end of a request head, and rejects an oversized one before it has arrived.
 //!
-//! Each byte is looked at once, however small the pieces: [`HeadScan`] remembers where it stopped.
-//! The answer does not depend on the pieces either: a fault is reported for the byte that crosses
-//! a limit, whether that byte came alone or with everything after it.
+//! Each byte is scanned once, however small the pieces: [`HeadScan`] stores the position. The
+//! result does not depend on the pieces: a fault is reported for the byte that crosses a limit,
+//! whether it arrived alone or with everything after it.
 
 use lighty_http::fields::is_token_byte;
 use memchr::{memchr, memrchr};
@@ -126,8 +126,7 @@ impl HeadScan {
     }
 }
 
-/// What can be said of a request line from its beginning: no waiting for the end of what is
-/// binary rubbish or too long.
+/// Checks a request line from its beginning: rejects binary data and oversized lines at once.
 fn check_request_line(line: &[u8], limits: &Limits) -> Result<(), RequestFault> {
     let method = &line[..line.len().min(METHOD_BYTES_MAX + 1)];
     let method_end = memchr(b' ', method);

@@ -4,9 +4,9 @@ use lighty_http::Known;
 
 /// Whether a field of this name may be a trailer field, in either direction.
 ///
-/// Not so those that frame, route, authenticate, cache or condition a message, that describe its
-/// content, or that a handler has decided upon already: whoever merges them into the header would
-/// change a decision after the fact.
+/// Excluded are fields that frame, route, authenticate, cache or condition a message, that describe
+/// its content, or that a handler has already used: merging them into the header would change a
+/// decision after the fact.
 #[must_use]
 pub fn is_allowed(name: &[u8]) -> bool {
     match Known::from_bytes(name) {

@@ -1,11 +1,10 @@
-//! A head that arrived in one piece and is written as nearly every client writes it: read in one
-//! pass.
+//! Fast path for a head that arrived in one piece and has the usual form: parsed in one pass.
 //!
-//! What is unusual (empty lines before the request line, bare line feeds, bytes beyond ASCII in
-//! the target, an unknown method), what exceeds a limit, what is incomplete and what is wrong is
-//! not judged here: [`read`] declines, and the exact reader of `scan` and `request` decides. So
-//! every refusal has one author, and this reader must only never accept what that one would refuse
-//! or read otherwise; the fuzzer and the shredded corpus compare the two.
+//! Anything unusual (empty lines before the request line, bare line feeds, bytes beyond ASCII in
+//! the target, an unknown method), oversized, incomplete or wrong is not judged here: [`read`]
+//! declines, and the exact parser of `scan` and `request` decides. So every rejection has one
+//! source, and this parser must never accept what that one would reject or read differently; the
+//! fuzzer and the shredded corpus compare the two.
 
 use lighty_http::fields::{Fields, Line, Section, is_token_byte};
 use lighty_http::{Method, Version};
@@ -13,8 +12,8 @@ use lighty_http::{Method, Version};
 use super::request::{FIELDS_CAP, Limits, RequestHead};
 use super::scan::METHOD_BYTES_MAX;
 
-/// Fills request line and fields of an empty `out`; the head's length. `None`: `out` is as before,
-/// and this head is not for this reader.
+/// Fills request line and fields of an empty `out`; returns the head's length. `None`: `out` is
+/// unchanged, and the exact parser must read this head.
 pub(super) fn read(buf: &[u8], limits: &Limits, out: &mut RequestHead) -> Option<usize> {
     let line = request_line(buf, limits)?;
     let fields_max = FIELDS_CAP.min(limits.fields_max as usize);

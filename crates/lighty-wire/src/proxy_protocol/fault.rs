@@ -1,10 +1,10 @@
-//! The refusals.
+//! The faults.
 
 use crate::fault_table::fault_table;
 
 fault_table! {
-    /// Why the beginning of a connection is no acceptable header. There is nobody to answer to:
-    /// the connection is dropped.
+    /// Why the start of a connection is not an acceptable header. The connection is closed without
+    /// a response.
     ProxyFault {
         Signature = "proxy-signature", "the connection does not begin with a PROXY header";
         LineEnd = "proxy-line-end", "a version 1 line does not end with carriage return and line feed";

@@ -7,8 +7,8 @@ pub type Quality = u16;
 
 const QUALITY_FULL: Quality = 1000;
 
-/// How much the client wants a media type, by the most specific range that matches it. No field
-/// (`None`) accepts everything; a type that no range matches has weight 0.
+/// The client's weight for a media type, by the most specific matching range. Without the field
+/// (`None`) everything is accepted; a type that no range matches has weight 0.
 #[must_use]
 pub fn media_quality(accept: Option<&[u8]>, media_type: &str) -> Quality {
     let Some(accept) = accept else { return QUALITY_FULL };
@@ -23,14 +23,16 @@ pub fn media_quality(accept: Option<&[u8]>, media_type: &str) -> Quality {
     best.1
 }
 
-/// Whether `wanted` outweighs `default`: a directory listing is JSON only for who asks for it.
+/// True if `wanted` outweighs `default`: a directory listing is JSON only for clients that prefer
+/// it.
 #[must_use]
 pub fn prefers(accept: Option<&[u8]>, wanted: &str, default: &str) -> bool {
     media_quality(accept, wanted) > media_quality(accept, default)
 }
 
-/// How much the client wants a content coding. Without the field every coding is acceptable, but
-/// servers better send none: that is what this says. `identity` is acceptable unless refused.
+/// The client's weight for a content coding. Without the field every coding is acceptable, but
+/// servers should use none: the weight is 0 for all but `identity`, which is acceptable unless
+/// rejected.
 #[must_use]
 pub fn encoding_quality(accept_encoding: Option<&[u8]>, coding: &str) -> Quality {
     let is_identity = coding == "identity";

@@ -24,12 +24,12 @@ const CONDITIONS: [Known; 5] = [
     Known::IfRange,
 ];
 
-/// What to do about the conditions of a request.
+/// The result of evaluating a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answer as if there were no conditions.
+    /// Respond as if there were no conditions.
     Proceed {
-        /// Whether `Range` may be looked at.
+        /// True if `Range` may be evaluated.
         ranges: bool,
     },
     /// 304.
@@ -40,7 +40,7 @@ pub enum Outcome {
 
 /// Evaluates the conditions in the order of RFC 9110 section 13.2.2.
 ///
-/// Call it only when the answer without conditions would be 2xx. `exists` is false when the target
+/// Call it only if the response without conditions would be 2xx. `exists` is false when the target
 /// has no representation yet (a PUT that creates).
 #[must_use]
 pub fn evaluate(
@@ -101,7 +101,7 @@ fn any_tag(
     })
 }
 
-/// A date that cannot be read is as good as absent (section 13.1.3), and so is a repeated one.
+/// An invalid or repeated date is ignored (section 13.1.3).
 fn date_of(fields: &Fields, name: Known) -> Option<i64> {
     let mut values = fields.get_all(name);
     let first = values.next()?;

@@ -1,6 +1,6 @@
 //! Entity tags: RFC 9110 section 8.8.3.
 
-/// Which parts of a file's identity go into its tag: `etag.use-inode`, `-size`, `-mtime`.
+/// Which file metadata goes into the tag: `etag.use-inode`, `-size`, `-mtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETagParts {
     /// The inode number. Off for files that several machines serve.
@@ -29,7 +29,7 @@ pub struct FileIdentity {
 
 /// A strong tag in its quotes, stored in place.
 ///
-/// Like the ancestor's it is a decimal hash in quotes over the chosen parts. Unlike it the hash has
+/// As in lighttpd it is a decimal hash in quotes over the chosen parts. Unlike there the hash has
 /// 64 bits instead of 32, and the time counts nanoseconds: two versions written within one second
 /// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

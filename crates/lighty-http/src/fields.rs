@@ -1,7 +1,7 @@
 //! The header section: names and values in one flat, reusable buffer.
 //!
-//! Order and the spelling of names are kept as received. A name that [`Known`] lists costs one
-//! byte to compare and one bit to rule out; others are compared without regard to case.
+//! Order and spelling of names are kept as received. A [`Known`] name costs one byte to compare and
+//! one bit to rule out; others are compared case-insensitively.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -22,9 +22,9 @@ pub struct Fields {
     buf: Vec<u8>,
     entries: Vec<Entry>,
     present: u128,
-    /// Something was removed or put in between: the buffer is not the section any more.
+    /// A field was removed or inserted: the buffer is no longer the section.
     altered: bool,
-    /// A name may not be a token: it is not among the [`Known`] and nobody has checked it.
+    /// A name may be invalid: it is not [`Known`] and was not checked.
     spelled: bool,
     /// A value may hold a control byte.
     suspect: bool,
@@ -60,7 +60,7 @@ impl Fields {
         }
     }
 
-    /// Forgets all fields and keeps the memory.
+    /// Clears all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.entries.clear();
@@ -88,13 +88,14 @@ impl Fields {
         self.buf.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Appends a field as spelled. The caller answers for the bytes: parsers have checked them, and
-    /// encoders refuse what could split a message.
+    /// Appends a field as spelled. The caller guarantees the bytes: parsers have checked them, and
+    /// encoders reject what could split a message.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.push_looked_up(Known::from_bytes(name), name, value);
     }
 
-    /// As [`Fields::push`], for a caller that has asked [`Known::from_bytes`] about the name.
+    /// As [`Fields::push`], for a caller that has already looked the name up with
+    /// [`Known::from_bytes`].
     pub fn push_looked_up(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
         debug_assert_eq!(known, Known::from_bytes(name), "what the name is known as");
         let entry = self.store(name, value, known);
@@ -125,7 +126,7 @@ impl Fields {
         self.entries.extend(other.entries.iter().map(moved));
     }
 
-    /// Begins to take a header section over as it was received, in place of what is here.
+    /// Starts copying a received header section, replacing the current fields.
     pub fn section(&mut self) -> Section<'_> {
         self.clear();
         Section { fields: self, end: 0 }
@@ -229,7 +230,7 @@ impl Fields {
         self.insert(place.unwrap_or(self.entries.len()), name, value, id);
     }
 
-    /// Removes all fields of this name; says whether there were any.
+    /// Removes all fields of this name; returns whether there were any.
     pub fn remove(&mut self, name: Known) -> bool {
         let found = self.contains(name);
         if found {
@@ -327,8 +328,8 @@ impl Fields {
     }
 }
 
-/// A section on its way into [`Fields`]: its lines are noted one by one where they were received,
-/// and its bytes copied at the end, in one go. Dropped before its end, it leaves no field behind.
+/// A section being copied into [`Fields`]: its lines are recorded one by one in the receive buffer,
+/// and its bytes copied at the end, in one go. Dropped early, it leaves no field behind.
 #[derive(Debug)]
 pub struct Section<'a> {
     fields: &'a mut Fields,

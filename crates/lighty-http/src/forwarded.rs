@@ -1,9 +1,9 @@
-//! Who asked, when proxies stand between: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
+//! The client behind proxies: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
 //!
-//! Each proxy appends what it saw, so the right end of such a list was written by the neighbour
-//! and the left end by whoever liked to. Everything here therefore goes from right to left, as far
-//! as it meets proxies that are trusted ([`walk`]), and what is malformed to the left of that does
-//! not change what stands to the right.
+//! Each proxy appends what it saw, so the right end of such a list was written by the direct peer
+//! and the left end by anyone. Everything here therefore goes from right to left, as far as the
+//! proxies are trusted ([`walk`]), and malformed data further left does not change what stands to
+//! the right.
 //!
 //! Reading order: [`node`] (one address) · [`Element`] (what one proxy says) · [`list`] (how a
 //! line is cut, from the right) · [`walk`] (how far it is believed) · [`write`](mod@write).
@@ -34,7 +34,7 @@ pub struct Element<'a> {
     pub host: Option<Value<'a>>,
     /// `http` or `https`.
     pub proto: Option<Value<'a>>,
-    /// Whom it has authenticated; lighttpd's own parameter.
+    /// The user that it has authenticated; lighttpd's own parameter.
     pub remote_user: Option<Value<'a>>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// What the proxy says that is `nth` from the right in all lines together, the last being 0: with
+/// The element of the proxy that is `nth` from the right over all lines, the last being 0: with
 /// `Origin::hops - 1`, what the outermost trusted proxy saw.
 #[must_use]
 pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {

@@ -1,15 +1,14 @@
-//! Which fields end with the connection they came on, and which are forwarded: RFC 9110 section
-//! 7.6.1.
+//! Hop-by-hop fields, and fields that are forwarded: RFC 9110 section 7.6.1.
 
 use crate::decimal;
 use crate::fields::{list_items, trim};
 use crate::{Fields, Known};
 
-/// Whether a field concerns one connection only, whether or not `Connection` names it.
+/// True for a hop-by-hop field, whether or not `Connection` names it.
 ///
-/// `Proxy-Authenticate` and `Proxy-Authorization` are not among them any more: RFC 9110 sections
-/// 11.7.1 and 11.7.2 let them pass where the next proxy is meant. `HTTP2-Settings` (RFC 7540 section
-/// 3.2.1) goes with the upgrade that it belongs to.
+/// `Proxy-Authenticate` and `Proxy-Authorization` no longer belong here: RFC 9110 sections 11.7.1
+/// and 11.7.2 let them pass if they are for the next proxy. `HTTP2-Settings` (RFC 7540 section
+/// 3.2.1) goes with its upgrade.
 #[must_use]
 pub fn is_hop_by_hop(name: Known) -> bool {
     HOP_BY_HOP.contains(&name)
@@ -26,11 +25,11 @@ const HOP_BY_HOP: [Known; 8] = [
     Known::Http2Settings,
 ];
 
-/// The fields that a proxy passes on, in their order.
+/// The fields that a proxy forwards, in their order.
 ///
-/// Left out are those that [`is_hop_by_hop`], and those that `Connection` nominates, unless they
-/// are [essential](is_essential). Of `TE` the one member `trailers` stays, which on HTTP/1.1 wants
-/// `Connection: TE` beside it. An upgrade, where it is passed on, is for the caller to add anew.
+/// Omitted are fields that are [`is_hop_by_hop`], and those that `Connection` nominates, unless
+/// they are [essential](is_essential). Of `TE` only the member `trailers` stays, which on HTTP/1.1
+/// needs `Connection: TE` beside it. The caller adds a forwarded upgrade anew.
 ///
 /// Each field is held against each nomination: both together are bounded by the head's size.
 pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
@@ -48,8 +47,8 @@ pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8]
     })
 }
 
-/// Appends the fields of `from` that a proxy passes on to `to`, which has none of those that end
-/// with the connection. Cheaper than one by one.
+/// Appends the end-to-end fields of `from` to `to`, which has no hop-by-hop fields. Cheaper than
+/// one by one.
 pub fn append_end_to_end(from: &Fields, to: &mut Fields) {
     let mut options = from.get_all(Known::Connection).flat_map(list_items);
     if from.contains(Known::Te) || options.any(is_nomination) {
@@ -66,10 +65,10 @@ pub fn append_end_to_end(from: &Fields, to: &mut Fields) {
     }
 }
 
-/// What a client cannot have removed by naming it in `Connection`: what says how long a message is,
-/// whom it is for, what it contains, who sent it by which way and with which rights. RFC 9110
-/// section 7.6.1 forbids to nominate fields that are meant for all recipients; proxies that obeyed
-/// nonetheless let clients strip what a proxy before them had added (CVE-2022-31813).
+/// Fields that a client cannot remove by naming them in `Connection`: those that give a message's
+/// length, recipient, content, sender, path and credentials. RFC 9110 section 7.6.1 forbids
+/// nominating fields meant for all recipients; proxies that obeyed anyway let clients strip what an
+/// earlier proxy had added (CVE-2022-31813).
 #[must_use]
 pub fn is_essential(known: Option<Known>, name: &[u8]) -> bool {
     use Known as K;
@@ -88,8 +87,8 @@ pub fn is_essential(known: Option<Known>, name: &[u8]) -> bool {
         || matches!(known, K::ContentSecurityPolicy | K::XContentTypeOptions)
 }
 
-/// Seconds after which whoever sent `Keep-Alive` ends a connection that carries no request, where the
-/// field says so (RFC 2068 section 19.7.1.1).
+/// The idle timeout in seconds that a `Keep-Alive` field announces, if it does (RFC 2068 section
+/// 19.7.1.1).
 #[must_use]
 pub fn keep_alive_timeout_s(value: &[u8]) -> Option<u64> {
     const TIMEOUT: &[u8] = b"timeout";
@@ -100,8 +99,8 @@ pub fn keep_alive_timeout_s(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether an answer agrees to protocols that the request's `Upgrade` named, and to none else (RFC
-/// 9110 section 7.8). `agreed` are the values of the answer's `Upgrade`.
+/// True if a response accepts only protocols that the request's `Upgrade` offered (RFC 9110 section
+/// 7.8). `agreed` are the values of the response's `Upgrade`.
 #[must_use]
 pub fn is_upgrade_asked_for<'a>(asked: &Fields, agreed: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut agreed = agreed.flat_map(list_items).peekable();

@@ -1,11 +1,11 @@
 //! The `If` field of WebDAV: RFC 4918 section 10.4.
 //!
-//! It does two things: it is a condition (any list whose states all hold makes it true), and it
-//! shows which lock tokens the client knows of.
+//! It has two functions: it is a condition (true if all states of any list hold), and it submits
+//! the lock tokens that the client knows.
 
 use alloc::vec::Vec;
 
-/// Conditions in one field at most: each costs a look at a file or a lock.
+/// Maximum conditions in one field: each costs a look-up of a file or a lock.
 pub const CONDITIONS_MAX: usize = 64;
 
 /// A parsed field; everything in it is borrowed from the value.
@@ -42,7 +42,7 @@ pub enum State<'a> {
     ETag(&'a [u8]),
 }
 
-/// Why a field is refused.
+/// Why a field is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfFault {
     /// Not of the grammar.

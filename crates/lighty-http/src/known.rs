@@ -1,10 +1,10 @@
-//! Field names that some part of the server looks at, as one byte each.
+//! Field names known to the server, one byte each.
 
 /// Generates the enum and its list of names from one table.
 macro_rules! known_fields {
     ($($variant:ident = $name:literal,)*) => {
-        /// A field name that the server, a module or a proxy gives meaning to (RFC 9110 section
-        /// 16.3.1 and the WebDAV, CGI and proxying conventions). All others travel as text.
+        /// A field name that has a meaning for the server, a module or a proxy (RFC 9110 section
+        /// 16.3.1 and the WebDAV, CGI and proxying conventions). All others are kept as text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each variant is documented by its name")]
@@ -122,7 +122,7 @@ impl Known {
         let slot = SLOTS[hash(name.len(), first, name[name.len() / 2], last)];
         let candidate = *ALL.get(usize::from(slot))?;
         let usual = candidate.as_str().as_bytes();
-        // Most clients write names the usual way, and comparing bytes is the faster question.
+        // Most clients use the usual spelling, and comparing bytes is faster.
         (usual == name || usual.eq_ignore_ascii_case(name)).then_some(candidate)
     }
 

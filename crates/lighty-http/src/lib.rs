@@ -1,20 +1,19 @@
-//! What HTTP *means*, apart from how it is written on a wire.
+//! HTTP semantics, independent of the wire format.
 //!
 //! Header fields, methods, status codes, URIs, hosts, ranges, conditional requests, entity tags,
 //! dates, media types, content negotiation, and the escaping of text into HTML, XML and JSON.
 //! HTTP/1, HTTP/2 and HTTP/3 share all of it.
 //!
-//! What it refuses to do: it opens nothing, reads no clock, logs nothing and knows no
-//! configuration file. Whoever needs the time passes it in. Structures that live for the length
-//! of a request are reusable: `clear` keeps their memory, so a warm server allocates nothing here.
+//! This crate opens nothing, reads no clock, logs nothing and knows no configuration file; callers
+//! pass the time in. Structures that live as long as a request are reusable: `clear` keeps their
+//! memory, so a warm server allocates nothing here.
 //!
 //! Reading order: [`method`], [`version`], [`status`] (small closed sets) · [`fields`] (the header
-//! section) · [`uri`] and [`host`] (what a request names) · [`etag`], [`date`], [`conditional`],
-//! [`if_header`], [`range`] (which part of it is wanted, and whether at all) · [`mime`] and [`accept`] (in which
-//! form) · [`forwarded`] and [`hop_by_hop`] (who asked through proxies, what is passed on) · [`quoted`]
-//! (strings in fields) ·
-//! [`html`], [`xml`] and [`json`] (text put into documents) · [`ssi`] (what pages ask the server
-//! for) · [`base64`].
+//! section) · [`uri`] and [`host`] (the request target) · [`etag`], [`date`], [`conditional`],
+//! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
+//! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
+//! fields) · [`quoted`] (strings in fields) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
+//! (commands in pages) · [`base64`].
 #![no_std]
 #![forbid(unsafe_code)]
 

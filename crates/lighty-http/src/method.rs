@@ -3,8 +3,8 @@
 /// Generates the enum and both directions of the table.
 macro_rules! methods {
     ($($variant:ident = $name:literal,)*) => {
-        /// A method that some part of the server may answer: RFC 9110 section 9, WebDAV (RFC 4918,
-        /// 3253, 3648, 3744, 4437, 4791, 5323, 5842) and QUERY.
+        /// A method known to the server: RFC 9110 section 9, WebDAV (RFC 4918, 3253, 3648, 3744,
+        /// 4437, 4791, 5323, 5842) and QUERY.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each variant is documented by its name")]
@@ -84,7 +84,7 @@ impl Method {
         ALL
     }
 
-    /// Asks for nothing but an answer: RFC 9110 section 9.2.1.
+    /// A safe method: RFC 9110 section 9.2.1.
     #[must_use]
     pub const fn is_safe(self) -> bool {
         matches!(
@@ -93,8 +93,8 @@ impl Method {
         ) || matches!(self, Self::Report | Self::Search)
     }
 
-    /// Doing it twice is doing it once: RFC 9110 section 9.2.2. What may be sent to a second
-    /// backend after the first failed.
+    /// An idempotent method: RFC 9110 section 9.2.2. It may be resent to a second backend after the
+    /// first failed.
     #[must_use]
     pub const fn is_idempotent(self) -> bool {
         self.is_safe()
@@ -102,7 +102,7 @@ impl Method {
             || matches!(self, Self::Move | Self::Unlock | Self::Acl | Self::Link | Self::Unlink)
     }
 
-    /// GET or HEAD: the methods that a file answers.
+    /// GET or HEAD: the methods served by a file.
     #[must_use]
     pub const fn is_get_or_head(self) -> bool {
         matches!(self, Self::Get | Self::Head)

@@ -1,21 +1,21 @@
 //! Media types by file name.
 //!
-//! `mimetype.assign` differs between the ancestors: 1.5 takes the first entry, in file order, that
-//! the name ends with; 1.4 looks the longest dotted suffix up in a hash. Here dotted keys go by the
-//! longest suffix, in any case (so `.tar.gz` wins over `.gz` wherever it stands), then the other
-//! keys (`README`, `_conf`) by file order, then `""`, the catch-all. A file that was written for
-//! 1.5 and means anything gets the same answers, because there `.gz` before `.tar.gz` makes the
-//! latter dead. Of two keys that are equal but for case the first holds.
+//! `mimetype.assign` differs between lighttpd's versions: 1.5 takes the first entry, in file order,
+//! that the name ends with; 1.4 looks the longest dotted suffix up in a hash. Here dotted keys go
+//! by the longest suffix, case-insensitively (so `.tar.gz` wins over `.gz` in any order), then the
+//! other keys (`README`, `_conf`) by file order, then `""`, the catch-all. A sensible file for 1.5
+//! gives the same results, because there `.gz` before `.tar.gz` makes the latter dead. Of two keys
+//! that differ only in case the first wins.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::mime_table::BUILTIN;
 
-/// What a file of unknown type is sent as.
+/// The type of a file of unknown type.
 pub const DEFAULT_TYPE: &str = "application/octet-stream";
 
-/// The longest dotted suffix that is looked up; longer ones are only in file names made to tease.
+/// The longest dotted suffix that is looked up; only contrived file names have longer ones.
 pub const SUFFIX_BYTES_MAX: usize = 32;
 
 /// The built-in type of a file by the longest dotted suffix of its name, in any case.

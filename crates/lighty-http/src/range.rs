@@ -5,14 +5,14 @@ use core::fmt::{self, Write};
 
 use crate::fields::trim;
 
-/// Ranges in one request; a request for more is answered with the whole (section 14.2).
+/// Maximum ranges per request; a request for more gets the whole (section 14.2).
 pub const RANGES_MAX: usize = 32;
 
-/// Ranges in one request that may overlap an earlier one; more is an attack, answered likewise.
+/// Maximum ranges per request that overlap an earlier one; more is an attack and gets the whole.
 pub const RANGE_OVERLAPS_MAX: usize = 2;
 
-/// Two ranges with a gap of at most this many bytes are sent as one: the head of another part would
-/// cost about as much (section 15.3.7.2).
+/// Two ranges with a gap of at most this many bytes are merged: another part's head would cost
+/// about as much (section 15.3.7.2).
 pub const COALESCE_GAP_BYTES: u64 = 80;
 
 /// Bytes from `start` up to, not including, `end`. Never empty.

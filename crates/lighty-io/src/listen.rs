@@ -1,9 +1,9 @@
-//! Listening sockets: where they are bound, how they are inherited, how connections are accepted.
+//! Listening sockets: binding, inheriting, accepting.
 //!
-//! Binding happens once, before privileges are dropped, and gives a [`BoundSocket`], which is
-//! plain and can be handed to a worker thread. The worker turns it into a [`Listener`] inside its
-//! runtime. With `reuse_port` each worker binds a socket of its own and the kernel spreads
-//! connections over them; otherwise the workers share one by [`BoundSocket::try_clone`].
+//! Binding happens once, before privileges are dropped, and gives a [`BoundSocket`], a plain value
+//! that can be handed to a worker thread. The worker turns it into a [`Listener`] inside its
+//! runtime. With `reuse_port` each worker binds its own socket and the kernel distributes
+//! connections; otherwise the workers share one through [`BoundSocket::try_clone`].
 
 mod closing;
 mod inherit;
@@ -39,30 +39,29 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::transport::{Peer, Stream};
 
-/// Whether this machine has the address: nobody listens on another one.
+/// True if this machine has the address, so that it can be bound.
 pub fn is_of_this_machine(ip: std::net::IpAddr) -> bool {
     let bound = std::net::UdpSocket::bind((ip, 0));
     bound.err().is_none_or(|error| error.kind() != io::ErrorKind::AddrNotAvailable)
 }
 
-/// The backlog asked for when nothing else is configured; the kernel cuts it to
-/// net.core.somaxconn.
+/// The default backlog; the kernel caps it at net.core.somaxconn.
 pub const LISTEN_BACKLOG_DEFAULT: i32 = 1_024;
 
-/// Descriptors that each listener keeps back, so that when the process runs out, the connections
-/// that are already accepted can still open a file.
+/// Descriptors that each listener reserves, so that accepted connections can still open a file when
+/// the process runs out.
 pub const RESERVE_DESCRIPTORS: usize = 4;
 
-/// How a socket is bound.
+/// Options for binding a socket.
 #[derive(Clone, Debug)]
 pub struct BindOptions {
-    /// Connections that the kernel holds until they are accepted.
+    /// Connections that the kernel queues until they are accepted.
     pub backlog: i32,
-    /// One socket per worker, spread by the kernel (SO_REUSEPORT). Not for unix sockets.
+    /// One socket per worker, balanced by the kernel (SO_REUSEPORT). Not for unix sockets.
     pub reuse_port: bool,
-    /// `[::]` takes IPv6 only, and leaves IPv4 to another socket.
+    /// `[::]` accepts IPv6 only and leaves IPv4 to another socket.
     pub v6_only: bool,
-    /// Seconds that the kernel waits for the first bytes before it shows us a connection
+    /// Seconds that the kernel waits for the first bytes before it reports a connection
     /// (TCP_DEFER_ACCEPT); `None` is off.
     pub defer_accept_s: Option<u32>,
     /// Access bits of a unix socket, e.g. `0o660`; `None` leaves them to the umask.
@@ -81,7 +80,7 @@ impl Default for BindOptions {
     }
 }
 
-/// A socket that listens and belongs to no runtime yet.
+/// A listening socket not yet attached to a runtime.
 #[derive(Debug)]
 pub struct BoundSocket {
     socket: Socket,
@@ -89,12 +88,12 @@ pub struct BoundSocket {
     origin: Origin,
 }
 
-/// Where a socket comes from: what may be done with it depends on that.
+/// The origin of a socket, which limits what may be done with it.
 #[derive(Clone, Debug)]
 enum Origin {
-    /// Bound by this process, like this.
+    /// Bound by this process with these options.
     Bound(BindOptions),
-    /// Somebody else may listen on it when this process is gone.
+    /// Another process may keep listening on it after this one exits.
     Inherited,
 }
 
@@ -110,11 +109,11 @@ pub struct SocketFile {
 impl BoundSocket {
     /// Binds and listens.
     ///
-    /// A unix socket file that nobody listens on is removed first; one that somebody answers on,
-    /// or a file of another kind, is left alone.
+    /// A stale unix socket file is removed first. One that is still in use, or a file of another
+    /// kind, is left alone.
     ///
     /// # Errors
-    /// What the kernel said, with the address in the text, and who holds it or what is missing.
+    /// The kernel's error, with the address in the text, and who holds it or what is missing.
     pub fn bind(spec: &BindSpec, options: &BindOptions) -> io::Result<Self> {
         let bound = match spec {
             BindSpec::Inet(address) => bind_inet(*address, options),
@@ -123,18 +122,18 @@ impl BoundSocket {
         bound.map_err(|error| cannot_bind(spec, &error))
     }
 
-    /// Whether an address is free for a socket that shares it with nobody. Nothing listens there
-    /// meanwhile: whoever connected would be accepted by nobody.
+    /// Checks that an address is free for a socket that does not share it. Does not listen, because
+    /// connections would not be accepted.
     ///
     /// # Errors
-    /// What the kernel said, with the address in the text.
+    /// The kernel's error, with the address in the text.
     pub fn refuse_taken(address: SocketAddr, options: &BindOptions) -> io::Result<()> {
         let alone = BindOptions { reuse_port: false, ..options.clone() };
         let bound = bound_inet(address, &alone).map(drop);
         bound.map_err(|error| cannot_bind(&BindSpec::Inet(address), &error))
     }
 
-    /// Where it listens: with the port that the kernel chose if 0 was asked for.
+    /// The bound address, with the port the kernel chose if 0 was requested.
     pub fn address(&self) -> &BindSpec {
         &self.address
     }
@@ -148,12 +147,12 @@ impl BoundSocket {
         Ok(BoundSocket { socket: self.socket.try_clone()?, address, origin })
     }
 
-    /// Whether clients of IPv4 reach it too, though its address is one of IPv6.
+    /// True if IPv4 clients reach it too, although its address is IPv6.
     pub fn takes_ipv4(&self) -> bool {
         !self.socket.only_v6().unwrap_or(true)
     }
 
-    /// A second descriptor of the same socket, for a process that is to accept on it.
+    /// A second descriptor of the same socket, for another process to accept on.
     ///
     /// # Errors
     /// EMFILE and the like.
@@ -161,7 +160,7 @@ impl BoundSocket {
         Ok(self.socket.try_clone()?.into())
     }
 
-    /// Waits until a connection waits to be accepted, for whoever accepts it elsewhere.
+    /// Waits until a connection is pending that will be accepted elsewhere.
     ///
     /// # Errors
     /// EMFILE and the like.
@@ -180,10 +179,10 @@ impl BoundSocket {
         Some(SocketFile { path: path.clone(), dev: meta.dev(), ino: meta.ino() })
     }
 
-    /// Registers the socket with the runtime of this thread.
+    /// Registers the socket with this thread's runtime.
     ///
     /// # Errors
-    /// When the reactor cannot take it.
+    /// If the reactor cannot take it.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -205,7 +204,7 @@ fn cannot_bind(spec: &BindSpec, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot bind {spec}: {error}{why}"))
 }
 
-/// A socket at an address; nobody can connect yet.
+/// A socket bound to an address but not yet listening.
 fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -215,7 +214,7 @@ fn bound_inet(address: SocketAddr, options: &BindOptions) -> io::Result<Socket> 
     if address.is_ipv6() {
         socket.set_only_v6(options.v6_only)?;
     }
-    // Connections inherit it from the listener, so that no call is needed for each of them.
+    // Connections inherit this from the listener, which saves a call for each.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&SockAddr::from(address))?;
     Ok(socket)
@@ -260,7 +259,7 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // Before `listen`: until then nobody can connect with the wrong access bits.
+    // Before `listen`, so that no one can connect under the wrong access bits.
     if let Some(mode) = options.unix_mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
@@ -278,7 +277,7 @@ fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<
     Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
 }
 
-/// Removes the file of a dead server, and nothing else.
+/// Removes a dead server's socket file, and nothing else.
 fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -303,7 +302,7 @@ impl Drop for SocketFile {
         let ours = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|meta| (meta.dev(), meta.ino()) == (self.dev, self.ino));
         if ours {
-            // Nobody is left to tell; the next start removes it as stale.
+            // If this fails, the next start removes the file as stale.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -316,7 +315,7 @@ pub struct Listener {
     address: BindSpec,
     origin: Origin,
     reserve: Vec<File>,
-    /// Connections passed over since one was accepted.
+    /// Aborted connections skipped since the last accept.
     passed: u32,
 }
 
@@ -329,28 +328,28 @@ enum Accepting {
 /// Why no connection was accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// The process (EMFILE), the system (ENFILE) or its memory has no room for another
-    /// connection. It stays in the backlog: pause (see [`ACCEPT_PAUSE`]), then accept again. The
-    /// listener has given its reserve of descriptors to the connections under way.
+    /// The process (EMFILE), the system (ENFILE) or its memory has no room for another connection.
+    /// It stays in the backlog: pause (see [`ACCEPT_PAUSE`]), then accept again. The listener has
+    /// released its reserved descriptors to the open connections.
     OutOfResources(io::Error),
     /// The listener itself is broken: see [`Listener::listen_again`].
     Broken(io::Error),
 }
 
-/// Connections that may end while they wait, one after the other, before the listener itself is
-/// taken for broken: a filter of system calls forbids each of them, say.
+/// Consecutive connections that may fail before the listener itself is considered broken, for
+/// example when a system call filter rejects each of them.
 pub const PASSED_OVER_MAX: u32 = 1_000;
 
 /// How long to pause after [`AcceptError::OutOfResources`].
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Listener {
-    /// Where it listens.
+    /// The bound address.
     pub fn address(&self) -> &BindSpec {
         &self.address
     }
 
-    /// The next connection. Those that ended while they waited are passed over.
+    /// The next connection. Aborted ones are skipped.
     ///
     /// # Errors
     /// See [`AcceptError`].
@@ -358,12 +357,12 @@ impl Listener {
         std::future::poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    /// The same as [`accept`](Self::accept) for hand-written futures.
+    /// Like [`accept`](Self::accept), for hand-written futures.
     pub fn poll_accept(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(Stream, Peer), AcceptError>> {
-        // Still short since last time: the backlog waits until the reserve is whole again.
+        // Still short of descriptors: nothing is accepted until the reserve is restored.
         if let Err(error) = self.fill_reserve() {
             self.reserve.clear();
             return Poll::Ready(Err(AcceptError::OutOfResources(error)));
@@ -407,7 +406,7 @@ impl Listener {
         Ok(())
     }
 
-    /// A descriptor that needs no file system: in a chroot there may be no /dev/null.
+    /// Needs no file system: in a chroot there may be no /dev/null.
     fn spare_descriptor(&self) -> io::Result<File> {
         use std::os::fd::AsFd;
         let socket = match &self.socket {

@@ -1,13 +1,13 @@
-//! The thread pool: where a system call may wait without stopping an event loop.
+//! The thread pool: runs system calls that may block outside the event loops.
 //!
-//! One pool serves the whole process. Work is sorted into lanes, each with its own bound on
-//! threads, so that a hundred readers stuck on one disk take no room from opens, and a remote
-//! file system that has stalled takes none from a healthy local one. Threads are made when work
-//! finds none idle, and leave when they have been idle for a while: the one that went idle last
-//! gets the next job, so that few are kept by little work.
+//! One pool serves the whole process. Work is sorted into lanes, each with its own thread limit, so
+//! that a hundred readers stuck on one disk do not block opens, and a stalled remote file system
+//! does not block a healthy local one. Threads are created when none is idle, and exit after being
+//! idle for a while. The thread that became idle last gets the next job, so little work keeps few
+//! threads.
 //!
-//! Nothing here is ever joined: a thread stuck in `read` must not hold up a stop. The process
-//! ends by `exit`, which takes the threads with it.
+//! Threads are never joined: one stuck in `read` must not delay a stop. The process ends with
+//! `exit`, which ends its threads.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,42 +20,42 @@ use tokio::sync::oneshot;
 
 use crate::{memory, threads};
 
-/// Stack of a pool thread in bytes: system calls and small closures, nothing deep.
+/// Stack size of a pool thread in bytes: system calls and small closures, nothing deep.
 pub const STACK_BYTES: usize = 128 * 1024;
-/// Stack of a thread that computes in bytes: encoders keep tables there.
+/// Stack size of a compute thread in bytes: encoders keep tables on it.
 pub const COMPUTE_STACK_BYTES: usize = 1024 * 1024;
-/// Stack in bytes of a thread for anything else: the C library looks users up there, with whatever
-/// modules the system's administrator has put in (nsswitch.conf), which expect a thread's usual one.
+/// Stack size in bytes of a thread for other jobs. The C library looks users up there, with
+/// whatever modules the administrator has configured (nsswitch.conf), and these expect the usual
+/// size.
 pub const OTHER_STACK_BYTES: usize = 2 * 1024 * 1024;
-/// How much a thread that computes is nicer than an event loop: a request that needs a few
-/// microseconds does not wait for a block that needs a thousand.
+/// Niceness of compute threads relative to event loops: a request that needs a few microseconds
+/// does not wait for a block that needs a thousand.
 pub const COMPUTE_NICENESS: i32 = 10;
-/// How long a thread waits for work before it leaves.
+/// How long a thread waits for work before it exits.
 pub const IDLE_MS: u64 = 5_000;
-/// Threads for work that is neither a stat nor a read: error files, opening logs.
+/// Threads for other jobs: error files, opening logs.
 pub const OTHER_THREADS_MAX: usize = 16;
-/// Jobs that may wait in one lane. Each belongs to a request, and those are bounded; this is the
-/// net below that, so that a lane whose threads are all stuck cannot eat the memory.
+/// Maximum queued jobs per lane. Jobs belong to requests, which are bounded themselves; this is the
+/// safety net that keeps a lane of stuck threads from exhausting memory.
 pub const QUEUED_JOBS_MAX: usize = 65_536;
 
-/// What kind of waiting a job does; each kind has its own threads.
+/// The kind of blocking a job does; each kind has its own threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Opens and stats on local file systems.
     Stat,
     /// Reads from local file systems.
     Read,
-    /// Opens and stats on file systems that another process or machine answers for.
+    /// Opens and stats on file systems served by another process or machine.
     StatRemote,
     /// Reads from such file systems.
     ReadRemote,
-    /// Writes of bodies that wait on disk.
+    /// Writes of spooled bodies.
     Write,
-    /// Work that needs a processor and not a disk: compressing. Its threads, one per core, step
-    /// back for the event loops.
+    /// CPU-bound work: compression. Its threads, one per core, yield to the event loops.
     Compute,
-    /// Hashing of passwords, as long as a block of a compressor takes a hundred times; apart, so
-    /// that neither waits for the other. Its threads step back, too.
+    /// Password hashing, which takes a hundred times as long as a compressor block. Separate, so
+    /// that neither waits for the other. Its threads also yield.
     Hash,
     /// Anything else that may block.
     Other,
@@ -64,20 +64,20 @@ pub enum Lane {
 const LANES: usize = 8;
 
 impl Lane {
-    /// Whether it keeps processors busy rather than disks.
+    /// True if its jobs are CPU-bound.
     fn computes(self) -> bool {
         matches!(self, Lane::Compute | Lane::Hash)
     }
 }
 
-/// How many threads each kind of work may have.
+/// Thread limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Threads for opens and stats (`server.max-stat-threads`), local and remote each.
     pub stat_threads_max: usize,
     /// Threads for reads (`server.max-read-threads`), local and remote each; as many write.
     pub read_threads_max: usize,
-    /// Jobs that may wait in one lane.
+    /// Maximum queued jobs per lane.
     pub queued_jobs_max: usize,
     /// How long an idle thread stays.
     pub idle_ms: u64,
@@ -123,8 +123,7 @@ struct Shared {
 struct Work {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Those that wait for work, each by what wakes it, the last to come on top. Who wakes one
-    /// takes it off.
+    /// Condvars of the idle threads, most recent last. The waker removes the entry.
     idle: Vec<Arc<Condvar>>,
 }
 
@@ -134,62 +133,62 @@ impl Work {
         self.idle.pop().inspect(|thread| thread.notify_one()).is_some()
     }
 
-    /// Takes a thread off those that wait; `false` if it was woken.
+    /// Removes an idle thread. Returns `false` if it was already woken.
     fn forget(&mut self, thread: &Arc<Condvar>) -> bool {
         let place = self.idle.iter().position(|other| Arc::ptr_eq(other, thread));
         place.map(|place| self.idle.remove(place)).is_some()
     }
 }
 
-/// How busy a lane is, for status pages and tests.
+/// A lane's load, for status pages and tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneLoad {
-    /// Threads that exist.
+    /// Number of threads.
     pub threads: usize,
-    /// Those of them that wait for work.
+    /// Number of idle threads.
     pub idle: usize,
-    /// Jobs that wait for a thread.
+    /// Number of queued jobs.
     pub queued: usize,
 }
 
 impl ThreadPool {
-    /// The pool of the process.
+    /// The process's pool.
     pub fn global() -> &'static ThreadPool {
         static POOL: OnceLock<ThreadPool> = OnceLock::new();
         POOL.get_or_init(|| ThreadPool::new(PoolLimits::default()))
     }
 
-    /// A pool of its own, for tests and tools.
+    /// A separate pool, for tests and tools.
     pub fn new(limits: PoolLimits) -> ThreadPool {
         ThreadPool(Arc::new(Shared { limits: Mutex::new(limits), lanes: Default::default() }))
     }
 
-    /// Sets the limits. Threads above a lowered limit leave after their present job.
+    /// Sets the limits. Surplus threads exit after their current job.
     pub fn set_limits(&self, limits: PoolLimits) {
         *unpoisoned(self.0.limits.lock()) = limits;
         for lane in &self.0.lanes {
-            // Held, so that no thread is between its look at the limits and its wait.
+            // Locked, so that no thread is between checking the limits and waiting.
             let mut work = unpoisoned(lane.lock());
             while work.wake_one() {}
         }
     }
 
-    /// The limits now in force.
+    /// The limits in force.
     pub fn limits(&self) -> PoolLimits {
         *unpoisoned(self.0.limits.lock())
     }
 
-    /// How busy a lane is.
+    /// A lane's load.
     pub fn load(&self, lane: Lane) -> LaneLoad {
         let work = unpoisoned(self.0.lanes[lane as usize].lock());
         LaneLoad { threads: work.threads, idle: work.idle.len(), queued: work.jobs.len() }
     }
 
-    /// Runs a job on a thread of the lane, some time.
+    /// Runs a job on a thread of the lane, eventually.
     ///
     /// # Errors
-    /// `WouldBlock` when `queued_jobs_max` jobs wait already, or what the system says when the
-    /// lane has no thread and none can be made.
+    /// `WouldBlock` if `queued_jobs_max` jobs are queued, or the system's error if the lane has no
+    /// thread and none can be created.
     pub fn spawn(&self, lane: Lane, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let limits = self.limits();
         let mut work = unpoisoned(self.0.lanes[lane as usize].lock());
@@ -213,10 +212,10 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Runs a job on a thread of the lane and gives back what it returned.
+    /// Runs a job on a thread of the lane and returns its result.
     ///
     /// # Errors
-    /// As [`ThreadPool::spawn`]; `Other` when the job panicked.
+    /// As for [`ThreadPool::spawn`]; `Other` if the job panicked.
     pub fn run<T, F>(&self, lane: Lane, job: F) -> impl Future<Output = io::Result<T>> + use<T, F>
     where
         T: Send + 'static,
@@ -224,7 +223,7 @@ impl ThreadPool {
     {
         let (give, take) = oneshot::channel();
         let spawned = self.spawn(lane, move || {
-            // The one who asked may have gone: then nobody wants the result.
+            // The receiver may be gone; the result is then dropped.
             let _ = give.send(job());
         });
         async move {
@@ -233,10 +232,10 @@ impl ThreadPool {
         }
     }
 
-    /// As [`ThreadPool::spawn`], for a job that can be called off while it waits for a thread.
+    /// Like [`ThreadPool::spawn`], for a job that can be revoked while it is queued.
     ///
     /// # Errors
-    /// As [`ThreadPool::spawn`].
+    /// As for [`ThreadPool::spawn`].
     pub fn spawn_revocable(
         &self,
         lane: Lane,
@@ -245,18 +244,18 @@ impl ThreadPool {
         let ticket = Ticket(Arc::new(Mutex::new(Some(Box::new(job)))));
         let waiting = Ticket(Arc::clone(&ticket.0));
         self.spawn(lane, move || {
-            // Taken out first: whoever revokes it must not wait for its end.
+            // Taken out first, so that a revoker does not wait for the job to finish.
             let job = waiting.take();
             job.into_iter().for_each(|job| job());
         })?;
         Ok(ticket)
     }
 
-    /// As [`ThreadPool::run`], as long as the result is wanted: once the future is dropped, a job
-    /// that still waits for a thread is dropped too, and what it holds with it.
+    /// Like [`ThreadPool::run`], but when the future is dropped, a job that is still queued is
+    /// dropped with everything it holds.
     ///
     /// # Errors
-    /// As [`ThreadPool::run`].
+    /// As for [`ThreadPool::run`].
     pub fn run_while_wanted<T, F>(
         &self,
         lane: Lane,
@@ -277,11 +276,11 @@ impl ThreadPool {
         }
     }
 
-    /// As [`ThreadPool::run`], and does the job where it stands if not one thread can be had: for what
-    /// everything else depends on, and is quickly done as a rule.
+    /// Like [`ThreadPool::run`], but runs the job inline if no thread can be created: for short
+    /// jobs that everything else depends on.
     ///
     /// # Errors
-    /// As [`ThreadPool::run`].
+    /// As for [`ThreadPool::run`].
     pub async fn run_anyhow<T, F>(&self, lane: Lane, job: F) -> io::Result<T>
     where
         T: Send + 'static,
@@ -292,7 +291,7 @@ impl ThreadPool {
         let its = Arc::clone(&held);
         let spawned = self.spawn(lane, move || {
             let job = unpoisoned_job(&its).take();
-            // The one who asked may have gone: then nobody wants the result.
+            // The receiver may be gone; the result is then dropped.
             job.map(|job| give.send(job()));
         });
         match spawned {
@@ -316,7 +315,7 @@ impl ThreadPool {
         };
         let work = move || {
             if lane.computes() {
-                // Of this thread alone, on Linux. Refused: then it is as important as others.
+                // Per thread on Linux. If refused, it keeps the normal priority.
                 let _ = rustix::process::nice(COMPUTE_NICENESS);
             }
             shared.work_on(lane);
@@ -328,11 +327,11 @@ impl ThreadPool {
     }
 }
 
-/// What calls a job off.
+/// Revokes a queued job.
 pub struct Ticket(Arc<Mutex<Option<Job>>>);
 
 impl Ticket {
-    /// Drops the job, with what it holds; `false`: a thread has begun with it.
+    /// Drops the job with everything it holds. Returns `false` if a thread has started it.
     pub fn revoke(&self) -> bool {
         self.take().is_some()
     }
@@ -358,13 +357,13 @@ impl Shared {
         loop {
             let limits = *unpoisoned(self.limits.lock());
             if work.threads > limits.threads_max(lane) {
-                // It may have been woken for a job that another one can do.
+                // This thread may have been woken for a job that another one can do.
                 work.wake_one();
                 break;
             }
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
-                // A panicking job loses its answer (the receiver sees that), not the thread.
+                // A panicking job loses its result (the receiver notices), not the thread.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 work = unpoisoned(lane_work.lock());
                 continue;
@@ -374,7 +373,7 @@ impl Shared {
             let (guard, timeout) =
                 wake.wait_timeout(work, idle).unwrap_or_else(PoisonError::into_inner);
             work = guard;
-            // A job that waits now is for one who was woken.
+            // A job queued now is meant for a woken thread.
             if work.forget(&wake) && timeout.timed_out() {
                 break;
             }
@@ -383,12 +382,12 @@ impl Shared {
     }
 }
 
-/// Nothing is done while it is held but to take the job.
+/// The lock is held only to take the job.
 fn unpoisoned_job<F>(held: &Mutex<Option<F>>) -> MutexGuard<'_, Option<F>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// The guarded state is counters and a queue, whole between any two statements.
+// The guarded state is counters and a queue, consistent between any two statements.
 fn unpoisoned<'a, T>(
     lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>,
 ) -> MutexGuard<'a, T> {

@@ -1,7 +1,7 @@
-//! What the process may do and how much of it: user and group, chroot, limits, the pid file.
+//! The process's privileges and limits: user and group, chroot, resource limits, the pid file.
 //!
-//! Order at start: look the names up ([`Identity::lookup`], which reads /etc and so comes before
-//! a chroot), raise the limits, bind, then [`drop_privileges`].
+//! Order at start: look the names up ([`Identity::lookup`] reads /etc and so must precede a
+//! chroot), raise the limits, bind, then [`drop_privileges`].
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -15,28 +15,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The user and group to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user, if it is to change.
+    /// The user to switch to, if any.
     pub user: Option<User>,
-    /// The group; that of the user if none was named.
+    /// The group; the user's own if none was named.
     pub gid: Option<u32>,
 }
 
 /// A user of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its name, by which its further groups are found.
+    /// Its name, used to find its supplementary groups.
     pub name: CString,
-    /// Its number.
+    /// Its numeric id.
     pub uid: u32,
-    /// Its first group.
+    /// Its primary group.
     pub gid: u32,
 }
 
 impl Identity {
-    /// Looks names up. A name of digits that no user or group bears is taken as a number.
+    /// Looks names up. A numeric name that no user or group has is taken as an id.
     ///
     /// # Errors
-    /// `NotFound` with the name in the text, or what the look-up reported.
+    /// `NotFound` with the name in the text, or the error of the look-up.
     pub fn lookup(user: Option<&str>, group: Option<&str>) -> io::Result<Self> {
         let user = user.map(user_by_name).transpose()?;
         let gid = match group {
@@ -46,16 +46,16 @@ impl Identity {
         Ok(Identity { user, gid })
     }
 
-    /// Whether it asks for no change at all.
+    /// True if nothing would change.
     pub fn is_unchanged(&self) -> bool {
         self.user.is_none() && self.gid.is_none()
     }
 }
 
-/// The largest answer of the user database that is read; a group may have thousands of members.
+/// Maximum size of a user database entry; a group may have thousands of members.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// Calls `getpwnam_r` and the like with a buffer that grows as they ask for it.
+/// Calls `getpwnam_r` and the like with a buffer that grows on demand.
 fn with_entry_buffer<T>(
     mut call: impl FnMut(&mut [libc::c_char]) -> Result<Option<T>, libc::c_int>,
 ) -> io::Result<Option<T>> {
@@ -65,18 +65,18 @@ fn with_entry_buffer<T>(
             Ok(found) => return Ok(found),
             Err(libc::ERANGE) if bytes < ENTRY_BYTES_MAX => bytes *= 4,
             Err(libc::EINTR) => {}
-            // Different libraries say "no such entry" by different codes, see getpwnam(3).
+            // C libraries report "no such entry" with different codes, see getpwnam(3).
             Err(0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM) => return Ok(None),
             Err(code) => return Err(io::Error::from_raw_os_error(code)),
         }
     }
 }
 
-/// The home directory of a user; `None` where there is no such user. May wait: the user database
-/// can be in the network.
+/// The home directory of a user; `None` if there is no such user. May block: the user database can
+/// be on the network.
 ///
 /// # Errors
-/// What the look-up reported.
+/// The error of the look-up.
 pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let home = user_entry(&c_string(name)?, |entry| {
         // SAFETY: a directory that is not null is a string in the entry's buffer.
@@ -86,11 +86,10 @@ pub fn home_of(name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     Ok(home.flatten())
 }
 
-/// The name of the user with a number; `None` where there is no such user. May wait, as
-/// [`home_of`] may.
+/// The name of the user with an id; `None` if there is no such user. May block like [`home_of`].
 ///
 /// # Errors
-/// What the look-up reported.
+/// The error of the look-up.
 pub fn user_name(uid: u32) -> io::Result<Option<Vec<u8>>> {
     entry(libc::getpwuid_r, uid, |entry: &libc::passwd| {
         // SAFETY: `pw_name` is a string in the entry's buffer, which is still alive.
@@ -138,7 +137,7 @@ fn user_by_name(name: &str) -> io::Result<User> {
     })?;
     match (found, name.parse::<u32>()) {
         (Some(user), _) => Ok(user),
-        // A bare number has no group of its own, so the same number is the closest guess.
+        // An unknown id has no primary group, so the same number is the best guess.
         (None, Ok(uid)) => Ok(User { name: c_name, uid, gid: uid }),
         (None, Err(_)) => Err(no_such("user", name)),
     }
@@ -162,19 +161,19 @@ fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// Enters the chroot, if any, then becomes somebody else for good: group, further groups, user,
-/// in this order, since each needs the rights that the next gives up. It holds for every thread
-/// of the process.
+/// Enters the chroot, if any, then switches identity permanently: group, supplementary groups,
+/// user, in this order, because each step needs privileges that the next one drops. Applies to all
+/// threads of the process.
 ///
 /// # Errors
-/// Which step failed; the process must not go on then.
+/// The step that failed; the process must not continue.
 pub fn drop_privileges(identity: &Identity, chroot: Option<&Path>) -> io::Result<()> {
     if let Some(root) = chroot {
         enter_chroot(root)?;
     }
     if let Some(gid) = identity.gid {
         let user = identity.user.as_ref();
-        // Before setgid, which may take away the right to do it.
+        // Before setgid, which may remove the privilege to do this.
         set_groups(user, gid)?;
         // SAFETY: takes a number, touches no memory of ours.
         step("setgid", unsafe { libc::setgid(gid) })?;
@@ -190,18 +189,18 @@ pub fn drop_privileges(identity: &Identity, chroot: Option<&Path>) -> io::Result
     Ok(())
 }
 
-/// Whether the process has root's rights.
+/// True if the process has root privileges.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The first port that anybody may listen on.
+/// The first unprivileged port.
 pub fn first_free_port() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-/// Whether this process has the right to listen on a port. Port 0 is any free one.
+/// True if this process may listen on a port. Port 0 is any free one.
 pub fn may_listen_on(port: u16) -> bool {
     const NET_BIND_SERVICE: u32 = 10;
     if port == 0 || port >= first_free_port() {
@@ -213,8 +212,8 @@ pub fn may_listen_on(port: u16) -> bool {
     effective.map_or_else(is_root, |set| set >> NET_BIND_SERVICE & 1 == 1)
 }
 
-/// The groups that somebody belongs to, for a process that is to become that user; to be asked
-/// before the fork, for it reads /etc.
+/// A user's groups, for a process that will switch to that user. Call before the fork, because it
+/// reads /etc.
 pub(crate) fn groups_of(identity: &Identity) -> io::Result<Vec<libc::gid_t>> {
     let Some(gid) = identity.gid else { return Ok(Vec::new()) };
     let Some(user) = &identity.user else { return Ok(vec![gid]) };
@@ -238,7 +237,7 @@ pub(crate) fn groups_of(identity: &Identity) -> io::Result<Vec<libc::gid_t>> {
     }
 }
 
-/// The kernel's limit of groups of one process (NGROUPS_MAX).
+/// The kernel's limit on groups per process (NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
 
 fn set_groups(user: Option<&User>, gid: u32) -> io::Result<()> {
@@ -259,7 +258,7 @@ fn enter_chroot(root: &Path) -> io::Result<()> {
     let path = c_string(root.as_os_str().as_bytes())?;
     // SAFETY: the path ends with a zero byte and outlives the call.
     step("chroot", unsafe { libc::chroot(path.as_ptr()) })?;
-    // A working directory outside would be a way out.
+    // An outside working directory would allow an escape.
     std::env::set_current_dir("/")
 }
 
@@ -271,17 +270,17 @@ fn step(name: &str, result: libc::c_int) -> io::Result<()> {
     Err(io::Error::new(error.kind(), format!("{name}: {error}")))
 }
 
-/// Raises the number of descriptors that the process may open, as far as it may; `None` asks for
-/// all it can get. Says what the limit is now.
+/// Raises the limit on open descriptors as far as permitted; `None` asks for the maximum. Returns
+/// the new limit.
 ///
 /// # Errors
-/// When the kernel refuses even what it said it would allow.
+/// If the kernel refuses even what it claimed to allow.
 pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(u64::MAX);
     let target = wanted.unwrap_or(hard);
     if target > hard {
-        // Only root may go beyond the hard limit; without the right, take what there is.
+        // Only root may exceed the hard limit; otherwise settle for that.
         let beyond = Rlimit { current: Some(target), maximum: Some(target) };
         if setrlimit(Resource::Nofile, beyond).is_ok() {
             return Ok(target);
@@ -292,12 +291,12 @@ pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
     Ok(target)
 }
 
-/// Makes room for `limit` descriptors in the process's table at once. The table grows by doubling,
-/// and in a process with threads whoever makes it grow waits for all of them: an event loop that
-/// accepts a connection would stop for milliseconds. To be called before threads are started.
+/// Grows the process's descriptor table to `limit` at once. The table grows by doubling, and in a
+/// multi-threaded process the growing thread waits for all others, so an event loop that accepts a
+/// connection would stall for milliseconds. Call before threads are started.
 ///
 /// # Errors
-/// When the highest descriptor cannot be had.
+/// If the highest descriptor is unavailable.
 pub fn reserve_descriptors(limit: u64) -> io::Result<()> {
     let highest = libc::c_int::try_from(limit.saturating_sub(1)).unwrap_or(libc::c_int::MAX);
     let any = std::fs::File::open("/")?;
@@ -306,12 +305,12 @@ pub fn reserve_descriptors(limit: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Allows core dumps or forbids them. After a change of user it must be called again to allow
-/// them, because the kernel forbids them then. Where the user stays, its tools (`strace`, `ss -p`,
-/// /proc) go on seeing the process: forbidding is a matter of the size alone.
+/// Allows or forbids core dumps. To allow them, call this again after a change of user, because the
+/// kernel then forbids them. Forbidding only sets the size limit, so the user's tools (`strace`,
+/// `ss -p`, /proc) can still see the process.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     let hard = getrlimit(Resource::Core).maximum;
     let current = if allowed { hard } else { Some(0) };
@@ -323,21 +322,21 @@ pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1 as libc::c_ulong) })
 }
 
-/// A file with the number of the process in it. Dropping it removes the file if it is still ours,
-/// or empties it where that is no longer permitted.
+/// A file with the process id. On drop the file is removed if it is still ours, or emptied if
+/// removal is no longer permitted.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
-    /// Kept open: with other rights, or in a chroot, it could not be opened again.
+    /// Kept open: after a privilege drop or chroot it could not be reopened.
     file: File,
     pid: u32,
 }
 
 impl PidFile {
-    /// Writes the file, replacing what an earlier server left. A symbolic link is not followed.
+    /// Writes the file, replacing that of an earlier server. A symbolic link is not followed.
     ///
     /// # Errors
-    /// With the path in the text.
+    /// Errors with the path in the text.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::write(path).map_err(|error| {
             io::Error::new(error.kind(), format!("pid file {}: {error}", path.display()))
@@ -351,11 +350,11 @@ impl PidFile {
             .create(true)
             .truncate(false)
             .mode(0o644)
-            // A FIFO without a reader must not hold the start up.
+            // A FIFO without a reader must not block the start.
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)?;
         if !file.metadata()?.is_file() {
-            // It is removed at the end: no device or socket may be taken for it.
+            // It is removed at the end, so it must not be a device or socket.
             return Err(io::Error::other("is not a regular file"));
         }
         file.set_len(0)?;
@@ -364,7 +363,7 @@ impl PidFile {
         Ok(PidFile { path: path.to_path_buf(), file, pid })
     }
 
-    /// Whether the file still says our number: another server may have written its own.
+    /// True if the file still contains our id; another server may have overwritten it.
     fn is_ours(&self) -> bool {
         let mut text = [0; 16];
         let count = self.file.read_at(&mut text, 0).unwrap_or(0);
@@ -382,9 +381,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // A child that inherited the value must not remove the file of its parent.
+        // A forked child must not remove its parent's file.
         if std::process::id() == self.pid && self.is_ours() && self.remove().is_err() {
-            // The directory may belong to root, and we no longer do: an empty file says "gone".
+            // After the privilege drop the directory may not be writable: an empty file says
+            // "gone".
             let _ = self.file.set_len(0);
         }
     }

@@ -1,12 +1,12 @@
-//! Processes of ours: backends that we start (`bin-path`), programs that answer one request.
+//! Child processes: backends started by the server (`bin-path`) and programs that handle a single
+//! request.
 //!
-//! A child has a process group of its own, sees no descriptor but the three it is given, and is
-//! told to end when the server dies, however it dies. It is always waited for, so there are no
-//! zombies, also when its [`Child`] is dropped: then it is killed.
+//! A child has its own process group, inherits only the three descriptors it is given, and is
+//! signalled to end when the server dies for any reason. It is always reaped, so there are no
+//! zombies. Dropping its [`Child`] kills it.
 //!
-//! Reading order: this file (starting and ending), `exec` (what happens between `fork` and
-//! `exec`), `lines` (what children say), `capture` (all that one says), `channel` (talking with
-//! them).
+//! Reading order: this file (starting and ending), `exec` (between `fork` and `exec`), `lines` (a
+//! child's output by line), `capture` (all of its output), `channel` (a conversation).
 
 mod capture;
 mod channel;
@@ -36,18 +36,18 @@ pub use channel::Channel;
 pub use lines::{LINE_BYTES_MAX, forward_lines};
 pub use rustix::process::Signal as ChildSignal;
 
-/// What is started.
+/// A program to start.
 #[derive(Debug)]
 pub struct Program {
-    /// The file to execute; a bare name is looked for in the `PATH` of the child.
+    /// The file to execute; a bare name is searched in the child's `PATH`.
     pub path: PathBuf,
     /// Its arguments, without its own name.
     pub args: Vec<OsString>,
-    /// Its environment: nothing else is in it.
+    /// Its complete environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The directory it starts in; ours if none is given.
+    /// Its working directory; the server's if none is given.
     pub working_dir: Option<PathBuf>,
-    /// Who it is; whoever we are if none is given.
+    /// Its identity; the server's if none is given.
     pub identity: Option<Identity>,
     /// Its standard input.
     pub stdin: Input,
@@ -72,23 +72,23 @@ impl Program {
         }
     }
 
-    /// Adds variables of our own environment, those that there are.
+    /// Adds the given variables of the server's environment, if they exist.
     pub fn copy_environment<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         let found =
             names.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
         self.environment.extend(found);
     }
 
-    /// Adds all variables of our own environment.
+    /// Adds all variables of the server's environment.
     pub fn copy_whole_environment(&mut self) {
         self.environment.extend(std::env::vars_os());
     }
 }
 
-/// Where a child reads from.
+/// A child's input.
 #[derive(Debug)]
 pub enum Input {
-    /// Nothing: the end of the file at once.
+    /// Empty: end of file immediately.
     Null,
     /// A pipe; [`Child::stdin`] is our end.
     Pipe,
@@ -97,7 +97,7 @@ pub enum Input {
     Fd(OwnedFd),
 }
 
-/// Where a child writes to.
+/// A child's output.
 #[derive(Debug)]
 pub enum Output {
     /// Nowhere.
@@ -115,7 +115,7 @@ pub enum Exit {
     Code(i32),
     /// By this signal.
     Signal(i32),
-    /// Somehow: another one was told.
+    /// Unknown: another waiter received the status.
     Unseen,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A child that was started. Dropping it kills its process group.
+/// A running child. Dropping it kills its process group.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -143,12 +143,12 @@ pub struct Child {
     pub stderr: Option<pipe::Receiver>,
 }
 
-/// How the end of a child is heard of.
+/// How the end of a child is detected.
 #[derive(Debug)]
 enum ExitWatch {
     /// Its descriptor becomes readable.
     Pidfd(AsyncFd<OwnedFd>),
-    /// It is asked from time to time, as on kernels before 5.3.
+    /// Polling, as on kernels before 5.3.
     Asking,
 }
 
@@ -165,7 +165,7 @@ impl ExitWatch {
         }
     }
 
-    /// Waits until it is worth while to look.
+    /// Waits until checking the child is worthwhile.
     async fn stirred(&self) -> io::Result<()> {
         match self {
             ExitWatch::Pidfd(pidfd) => drop(pidfd.readable().await?),
@@ -175,21 +175,21 @@ impl ExitWatch {
     }
 }
 
-/// How often a child without a descriptor is asked whether it is there, in milliseconds.
+/// Polling interval for a child without a pidfd, in milliseconds.
 const ASK_MS: u64 = 50;
 
 impl Child {
-    /// Starts a program. It takes about a millisecond, which the loop does not wait.
+    /// Starts a program. This takes about a millisecond, during which the loop is not blocked.
     ///
     /// # Errors
-    /// What kept it from starting, with its path in the text: `NotFound`, `PermissionDenied`,
-    /// out of memory or processes.
+    /// Why it did not start, with its path in the text: `NotFound`, `PermissionDenied`, out of
+    /// memory or processes.
     pub async fn spawn(program: Program) -> io::Result<Child> {
         let path = program.path.clone();
         let started = exec::start(program).await;
         started.and_then(Child::new).map_err(|error| {
             if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN)) {
-                // Nothing is wrong with the program.
+                // The program itself is not at fault.
                 return error;
             }
             io::Error::new(error.kind(), format!("cannot start {}: {error}", path.display()))
@@ -197,7 +197,7 @@ impl Child {
     }
 
     fn new(mut started: exec::Started) -> io::Result<Child> {
-        // From here on dropping the child kills it, should the rest fail.
+        // From here on, dropping the child kills it if a later step fails.
         let mut child = Child {
             pid: started.claim()?,
             watch: ExitWatch::Asking,
@@ -213,21 +213,21 @@ impl Child {
         Ok(child)
     }
 
-    /// Its process number, which is that of its process group too.
+    /// Its process id, which is also its process group's.
     pub fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// How it ended, if that has been heard of.
+    /// How it ended, if known.
     pub fn exit(&self) -> Option<Exit> {
         self.exit.get()
     }
 
-    /// Waits until it has ended. What is left of its process group then is killed: a backend that
-    /// was started must not leave workers behind that go on serving without their master.
+    /// Waits until it has ended, then kills the rest of its process group: a backend must not leave
+    /// workers behind that serve without their master.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn wait(&self) -> io::Result<Exit> {
         loop {
             if let Some(exit) = self.exit.get() {
@@ -238,11 +238,11 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended, and tells how. What is left of its process group lives on until
-    /// somebody waits for its end by [`Child::wait`].
+    /// Waits until it has ended and returns how. The rest of its process group lives on until
+    /// [`Child::wait`] is called.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn ended(&self) -> io::Result<Exit> {
         loop {
             if let Some(exit) = self.exit.get() {

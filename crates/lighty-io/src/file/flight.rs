@@ -1,8 +1,8 @@
-//! Operations under way, and what they need until they end.
+//! Operations in flight, and the resources they need until they end.
 //!
-//! A slot owns everything that the kernel or a pool thread may touch while an operation runs:
-//! the buffer, the file, the directory, the path. The future that waits for it owns only the
-//! number of the slot; when it is dropped early the slot stays until the operation ends.
+//! A slot owns everything that the kernel or a pool thread may touch while an operation runs: the
+//! buffer, the file, the directory, the path. The future that waits for it owns only the slot's
+//! number. If the future is dropped early, the slot stays until the operation ends.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
@@ -22,13 +22,13 @@ use super::resolve::{How, Opened};
 use super::root::RootDir;
 use crate::pool::Ticket;
 
-/// What is to be done.
+/// The operation to perform.
 pub(super) enum Job {
     /// Open (or, `stat_only`, just look at) a path beneath a directory.
     Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool, ring: Box<RingOpen> },
     /// Read into a buffer.
     Read { file: Rc<OpenFile>, offset: u64, buf: OwnedBuf },
-    /// Read into the scratch memory: what counts is that the kernel then has it.
+    /// Read into scratch memory, only to load the page cache.
     Warm { file: Rc<OpenFile>, offset: u64, length: u64, done: u64 },
 }
 
@@ -41,7 +41,7 @@ pub(super) struct RingOpen {
     pub(super) for_reading: bool,
 }
 
-/// Names an operation: place in the table, and how often the place was used before.
+/// Identifies an operation: its index in the table, and the index's reuse count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id {
     at: u32,
@@ -67,9 +67,9 @@ pub(super) enum Output {
 }
 
 enum State {
-    /// Nobody but us has seen it yet.
+    /// Not yet started by anyone.
     Waiting,
-    /// The kernel or a thread works on it; with a ticket it may still wait for a thread.
+    /// The kernel or a thread runs it; with a ticket it may still be queued for a thread.
     Started(Option<Ticket>),
     Done(io::Result<Output>),
 }
@@ -114,8 +114,8 @@ impl Flight {
         Id { at, generation: place.generation }
     }
 
-    /// Marks an operation as started and hands its job to whoever starts it. `None` when nobody
-    /// waits for it any more: it is gone then.
+    /// Marks an operation as started and passes its job to `with`. `None` if it is no longer needed
+    /// and was removed.
     pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
         let mut slots = self.slots.borrow_mut();
         let slot = slot_of(&mut slots, id)?;
@@ -123,7 +123,7 @@ impl Flight {
         Some(with(&mut slot.job))
     }
 
-    /// A thread of the pool is to work on an operation, which this ticket calls off.
+    /// Records that an operation is queued for a pool thread; the ticket revokes it.
     pub(super) fn queued(&self, id: Id, ticket: Ticket) {
         if let Some(slot) = slot_of(&mut self.slots.borrow_mut(), id)
             && let State::Started(known) = &mut slot.state
@@ -132,12 +132,12 @@ impl Flight {
         }
     }
 
-    /// The job of an operation that runs.
+    /// Accesses the job of a running operation.
     pub(super) fn with_job<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
         slot_of(&mut self.slots.borrow_mut(), id).map(|slot| with(&mut slot.job))
     }
 
-    /// Puts a result into a slot and wakes who waits for it.
+    /// Stores a result in a slot and wakes its waiter.
     pub(super) fn complete(&self, id: Id, result: io::Result<Output>) {
         let waker = {
             let mut slots = self.slots.borrow_mut();
@@ -155,7 +155,7 @@ impl Flight {
         }
     }
 
-    /// Leaks what is still being worked on: a buffer that the kernel may write to must stay.
+    /// Leaks operations still running: a buffer that the kernel may write to must stay valid.
     pub(super) fn leak_started(&self) {
         for slot in self.slots.borrow_mut().drain(..).filter_map(|place| place.slot) {
             if matches!(slot.state, State::Started(_)) {
@@ -201,7 +201,7 @@ impl Flight {
         }
     }
 
-    /// Nobody waits any more. `true` when it runs, and could be cancelled.
+    /// The operation is no longer needed. Returns `true` if it runs and could be cancelled.
     fn abandon(&self, id: Id) -> bool {
         {
             let mut slots = self.slots.borrow_mut();
@@ -211,12 +211,12 @@ impl Flight {
             let runs = match &slot.state {
                 State::Started(Some(ticket)) => !ticket.revoke(),
                 State::Started(None) => true,
-                // Still in the ring's queue: whoever takes it from there finds it gone.
+                // Still in the ring's queue, which will find it gone.
                 State::Waiting | State::Done(_) => false,
             };
             if !runs {
                 drop(slots);
-                // Buffer and file with it.
+                // Also drops the buffer and the file.
                 self.remove(id);
             }
             runs
@@ -229,7 +229,7 @@ fn slot_of(slots: &mut [Place], id: Id) -> Option<&mut Slot> {
     if place.generation == id.generation { place.slot.as_mut() } else { None }
 }
 
-/// An operation that has ended: its job comes back with the result.
+/// A finished operation: its job, with the result.
 pub(super) struct Landed {
     pub(super) job: Option<Job>,
     pub(super) result: io::Result<Output>,
@@ -249,7 +249,7 @@ pub(super) struct Wait<A: FnMut(Id)> {
 }
 
 impl<A: FnMut(Id)> Wait<A> {
-    /// `on_abandon` is told the slot when the wait is given up while the operation runs.
+    /// Calls `on_abandon` with the slot if the wait is dropped while the operation runs.
     pub(super) fn new(flight: Rc<Flight>, id: Id, on_abandon: A) -> Wait<A> {
         Wait { flight, id: Some(id), on_abandon }
     }

@@ -1,12 +1,12 @@
-//! The file engines: open, stat and read without stopping the loop.
+//! The file engines: open, stat and read without blocking the loop.
 //!
-//! What the kernel has in its caches is had at once (`try_open_cached`, `try_read`, `resident`);
-//! for the rest a ring (io_uring) or the thread pool waits in the loop's stead. Both behave the
+//! What is in the kernel's caches is available immediately (`try_open_cached`, `try_read`,
+//! `resident`). Everything else waits in a ring (io_uring) or in the thread pool. Both behave the
 //! same; [`FileEngine::report`] says which one runs and why.
 //!
-//! Reading order: `meta` and `open_file` (what there is to know of a file), `root` and `resolve`
-//! (how a path becomes a descriptor), `flight` (what an operation owns while it runs), `threads`
-//! and `ring` (the two engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
+//! Reading order: `meta` and `open_file` (what is known of a file), `root` and `resolve` (how a
+//! path becomes a descriptor), `flight` (what an operation owns while it runs), `threads` and
+//! `ring` (the two engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
 
 mod buf;
 mod counters;
@@ -58,13 +58,13 @@ use resolve::How;
 use ring::Ring;
 use root::RootDir;
 
-/// Which engine is wanted.
+/// The configured engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The ring where it may be used, the threads otherwise.
+    /// The ring if available, otherwise the threads.
     #[default]
     Auto,
-    /// The ring; starting fails without it.
+    /// The ring; without it the start fails.
     Uring,
     /// The threads.
     Threads,
@@ -83,17 +83,17 @@ impl FromStr for EngineChoice {
     }
 }
 
-/// How much an engine may have under way.
+/// Limits on concurrent operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Opens and stats at once (`server.max-stat-threads`). 0: none beside the event loop, which does
-    /// them itself.
+    /// Concurrent opens and stats (`server.max-stat-threads`). 0: the event loop performs them
+    /// itself.
     pub stat_threads_max: usize,
-    /// Reads at once (`server.max-read-threads`).
+    /// Concurrent reads (`server.max-read-threads`).
     pub read_threads_max: usize,
-    /// Width of the windows in which large files are read and remembered (`server.read-chunk`).
+    /// Size of the windows in which large files are read and tracked (`server.read-chunk`).
     pub read_chunk_bytes: usize,
-    /// Do without `openat2`, as on kernels before 5.6.
+    /// Avoid `openat2`, as on kernels before 5.6.
     pub plain_open: bool,
 }
 
@@ -108,12 +108,12 @@ impl Default for EngineLimits {
     }
 }
 
-/// Which engine runs, and why that one.
+/// Which engine runs, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineReport {
     /// `io-uring` or `threads`.
     pub name: &'static str,
-    /// The reason, for people.
+    /// The reason, for the operator.
     pub why: String,
 }
 
@@ -133,24 +133,24 @@ struct Inner {
     driver: RefCell<Option<Waker>>,
     asking: resident::Asking,
     faults: RefCell<Option<FaultPlan>>,
-    /// `RESOLVE_CACHED` works: openat2 exists and knows it (5.12).
+    /// `RESOLVE_CACHED` works: openat2 exists and supports it (5.12).
     cached_lookups: bool,
 }
 
 impl FileEngine {
-    /// Starts an engine on this worker. To be called inside its runtime and `LocalSet`.
+    /// Starts an engine on this worker. Call it inside the worker's runtime and `LocalSet`.
     ///
     /// # Errors
-    /// When the ring is demanded and cannot be had; the error says why.
+    /// Why the ring is unavailable, if it is required.
     pub fn start(choice: EngineChoice, limits: EngineLimits) -> io::Result<FileEngine> {
         let clock = Clock::current().unwrap_or_else(ticking_clock);
         FileEngine::start_with_clock(choice, limits, clock)
     }
 
-    /// As [`FileEngine::start`], with the clock that stamps are to be taken from.
+    /// Like [`FileEngine::start`], with the clock for its stamps.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`FileEngine::start`].
     pub fn start_with_clock(
         choice: EngineChoice,
         limits: EngineLimits,
@@ -183,17 +183,17 @@ impl FileEngine {
         Ok(FileEngine(inner))
     }
 
-    /// Which engine runs and why.
+    /// Which engine runs, and why.
     pub fn report(&self) -> &EngineReport {
         &self.0.report
     }
 
-    /// The limits it was started with.
+    /// The limits in force.
     pub fn limits(&self) -> &EngineLimits {
         &self.0.limits
     }
 
-    /// What it has done, and what is under way.
+    /// The engine's counters, including operations in progress.
     pub fn counters(&self) -> &FileCounters {
         let counters = &self.0.counters;
         counters.in_flight.set(self.0.flight.count());
@@ -201,7 +201,7 @@ impl FileEngine {
         counters
     }
 
-    /// The clock its stamps are taken from.
+    /// The clock for its stamps.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
@@ -214,16 +214,15 @@ impl FileEngine {
     /// Opens a directory as a document root (or `/`).
     ///
     /// # Errors
-    /// What the system says, `NotADirectory` among others.
+    /// Errors of the system, such as `NotADirectory`.
     pub async fn open_root(&self, path: &Path) -> io::Result<Rc<Root>> {
         let owned = path.to_owned();
         let dir = self.0.pool.run_anyhow(Lane::Stat, move || RootDir::open(&owned)).await??;
         Ok(Rc::new(Root::new(path.to_owned(), dir, self.now_ms())))
     }
 
-    /// Opens what `rel` names beneath the root if the kernel can do so from its caches. `rel`
-    /// has neither a leading slash nor a `..`. `None`: it would have to wait; ask
-    /// [`FileEngine::open`].
+    /// Opens `rel` beneath the root if the kernel can do so from its caches. `rel` has no leading
+    /// slash and no `..`. `None` if it would block: use [`FileEngine::open`].
     pub fn try_open_cached(
         &self,
         root: &Root,
@@ -238,7 +237,7 @@ impl FileEngine {
         Some(opened.map(|opened| Rc::new(OpenFile::new(opened, dir.fs))))
     }
 
-    /// Stats what `rel` names if the kernel can do so from its caches.
+    /// Stats `rel` if the kernel can do so from its caches.
     pub fn try_stat_cached(
         &self,
         root: &Root,
@@ -252,12 +251,12 @@ impl FileEngine {
         Some(found)
     }
 
-    /// Opens what `rel` names beneath the root. Regular files can be read; anything else comes
-    /// with its metadata and a descriptor that cannot.
+    /// Opens `rel` beneath the root. Regular files are readable; anything else has metadata and an
+    /// unreadable descriptor.
     ///
     /// # Errors
-    /// What the system says: `NotFound`, `PermissionDenied`, `ENOTDIR`, `ENAMETOOLONG`; `ELOOP`
-    /// and `EXDEV` for links that [`Follow`] forbids; `EMFILE`, `ENFILE`, `EIO`.
+    /// Errors of the system: `NotFound`, `PermissionDenied`, `ENOTDIR`, `ENAMETOOLONG`; `ELOOP` and
+    /// `EXDEV` for links that [`Follow`] forbids; `EMFILE`, `ENFILE`, `EIO`.
     pub async fn open(
         &self,
         root: &Root,
@@ -275,10 +274,10 @@ impl FileEngine {
         }
     }
 
-    /// Stats what `rel` names beneath the root.
+    /// Stats `rel` beneath the root.
     ///
     /// # Errors
-    /// As [`FileEngine::open`].
+    /// As for [`FileEngine::open`].
     pub async fn stat(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<Meta> {
         add(&self.0.counters.stats, 1);
         let _timed = Timed::start(&self.0.counters.stat_wait_us);
@@ -290,11 +289,11 @@ impl FileEngine {
         }
     }
 
-    /// Reads into the buffer, which comes back with the number of bytes; 0 at the end of the
-    /// file. A dropped future leaves the buffer with the engine until the kernel is done with it.
+    /// Reads into the buffer and returns it with the number of bytes; 0 at the end of the file. If
+    /// the future is dropped, the engine keeps the buffer until the kernel is done with it.
     ///
     /// # Errors
-    /// What the system says; `EBADF` for what is not a regular file.
+    /// Errors of the system; `EBADF` if it is not a regular file.
     pub async fn read(
         &self,
         file: &Rc<OpenFile>,
@@ -323,11 +322,11 @@ impl FileEngine {
         }
     }
 
-    /// Brings a range into the kernel's page cache by reading it into memory that is then
-    /// forgotten. Returns how many bytes there were: fewer than asked at the end of the file.
+    /// Loads a range into the page cache by reading it into scratch memory. Returns the number of
+    /// bytes read: fewer than requested at the end of the file.
     ///
     /// # Errors
-    /// As [`FileEngine::read`].
+    /// As for [`FileEngine::read`].
     pub async fn warm(&self, file: &Rc<OpenFile>, offset: u64, length: u64) -> io::Result<u64> {
         add(&self.0.counters.async_reads, 1);
         let _timed = Timed::start(&self.0.counters.read_wait_us);
@@ -344,16 +343,16 @@ impl FileEngine {
         if file.fs().answers_from_cache() {
             file.note_cold(self.now_ms());
         } else {
-            // There is no asking such a file system: what was just read is the best guess.
+            // Such a file system cannot be queried; what was just read is the best guess.
             file.believe_resident(self.span(offset, done), self.now_ms());
         }
         Ok(done)
     }
 
-    /// The value of an extended attribute, `None` where there is none or there cannot be any.
+    /// The value of an extended attribute; `None` if it does not exist or is unsupported.
     ///
     /// # Errors
-    /// What else the system says; `E2BIG` beyond [`XATTR_BYTES_MAX`].
+    /// Other errors of the system; `E2BIG` beyond [`XATTR_BYTES_MAX`].
     pub async fn get_xattr(&self, file: &Rc<OpenFile>, name: &str) -> io::Result<Option<Vec<u8>>> {
         let fd = file.share_fd();
         let name = name.to_owned();
@@ -363,38 +362,38 @@ impl FileEngine {
     /// Starts reading a directory; see [`ReadDir::next_batch`].
     ///
     /// # Errors
-    /// As [`FileEngine::open`]; `ENOTDIR`, and `EACCES` for a directory that may be passed
-    /// through but not listed.
+    /// As for [`FileEngine::open`]; `ENOTDIR`, and `EACCES` for a directory that may be traversed
+    /// but not listed.
     pub async fn read_dir(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<ReadDir> {
         let dir = self.fresh_dir(root).await?;
         ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await
     }
 
-    /// Removes the name `rel` beneath the root, of a file or of a link.
+    /// Removes the name `rel` of a file or link beneath the root.
     ///
     /// # Errors
-    /// As [`FileEngine::open`], and what removing says.
+    /// As for [`FileEngine::open`], and those of the removal.
     pub async fn remove(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<()> {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let (how, rel) = (self.how(follow, false), rel.to_vec());
         self.0.pool.run(Lane::Other, move || resolve::remove(dir.as_fd(), &rel, how)).await?
     }
 
-    /// A directory beneath which things are to be changed. Links are followed as `follow` says,
-    /// but never out of it.
+    /// A directory beneath which changes will be made. Links are followed according to `follow`,
+    /// but never out of the directory.
     ///
     /// # Errors
-    /// As [`FileEngine::open_root`].
+    /// As for [`FileEngine::open_root`].
     pub async fn tree(&self, root: &Root, follow: Follow) -> io::Result<tree::Tree> {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let follow = if follow == Follow::None { Follow::None } else { Follow::Beneath };
         Ok(tree::Tree::new(dir, root.path(), self.how(follow, false)))
     }
 
-    /// Runs anything else that may block in the pool.
+    /// Runs any other blocking job in the pool.
     ///
     /// # Errors
-    /// As [`FileEngine::compute`].
+    /// As for [`FileEngine::compute`].
     pub async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -402,12 +401,12 @@ impl FileEngine {
         self.0.pool.run(Lane::Other, job).await
     }
 
-    /// Runs a computation on a thread of the pool, of which there are as many as cores, nicer than
-    /// the event loops.
+    /// Runs a computation on a pool thread. There is one such thread per core, with a lower
+    /// priority than the event loops.
     ///
     /// # Errors
-    /// `WouldBlock` when too many wait, what the system says when no thread can be had, `Other`
-    /// when the job panicked.
+    /// `WouldBlock` if too many jobs wait, errors of the system if no thread can be created,
+    /// `Other` if the job panicked.
     pub fn compute<T, F>(&self, job: F) -> impl Future<Output = io::Result<T>> + use<T, F>
     where
         T: Send + 'static,
@@ -417,7 +416,7 @@ impl FileEngine {
     }
 }
 
-/// The most bytes an extended attribute is read with.
+/// Maximum length of an extended attribute's value.
 pub const XATTR_BYTES_MAX: usize = 1024;
 
 impl FileEngine {
@@ -425,8 +424,8 @@ impl FileEngine {
         self.0.clock.mono_ms()
     }
 
-    /// Whether a root was found where its path says within the last second, if the kernel can
-    /// tell from its caches.
+    /// True if the root's path was verified within the last second, or can be verified now from the
+    /// kernel's caches.
     pub(crate) fn root_is_current(&self, root: &Root) -> bool {
         let now_ms = self.now_ms();
         if self.0.cached_lookups { root.check_cached(now_ms) } else { root.is_fresh(now_ms) }
@@ -454,10 +453,10 @@ impl FileEngine {
         root.check_cached(self.now_ms()).then(|| root.dir())
     }
 
-    /// Counts an answer from the caches; `None` when there was none.
+    /// Counts a look-up answered from the caches. `None` if they could not answer.
     fn note_cached<T>(&self, answer: io::Result<T>) -> Option<io::Result<T>> {
         match answer.as_ref().err().and_then(io::Error::raw_os_error) {
-            // EXDEV: another mount, or a link that leaves the root; the engine will tell.
+            // EXDEV: another mount, or a link out of the root; left to the engine.
             Some(libc::EAGAIN | libc::EXDEV) => None,
             _ => {
                 add(&self.0.counters.lookups_cached, 1);
@@ -466,12 +465,12 @@ impl FileEngine {
         }
     }
 
-    /// Whether look-ups are to stop the event loop, as the ancestor's do without stat threads.
+    /// True if look-ups block the event loop, as lighttpd's do without stat threads.
     fn looks_up_in_the_loop(&self) -> bool {
         self.0.limits.stat_threads_max == 0
     }
 
-    /// The directory of a root whose path has been looked up within the last second.
+    /// The root's directory, with its path verified within the last second.
     async fn fresh_dir(&self, root: &Root) -> io::Result<Rc<RootDir>> {
         let now_ms = self.now_ms();
         if !self.root_is_current(root) {
@@ -487,8 +486,8 @@ impl FileEngine {
         Ok(root.dir())
     }
 
-    /// Looks a path up without leaving the root's file system, then, if that is what it takes,
-    /// with: in a lane of its own, for what lies beyond a mount may answer late or never.
+    /// Looks a path up within the root's file system first and, if necessary, across mounts in a
+    /// separate lane, because another file system may respond late or never.
     async fn look_up(
         &self,
         dir: &Rc<RootDir>,
@@ -515,14 +514,14 @@ impl FileEngine {
                 done => return done,
             }
         }
-        // Without openat2 nothing tells a mount from a directory before it is entered.
+        // Without openat2, a mount is not recognisable before it is entered.
         let lane = if how.plain { stat_lane(dir.fs) } else { Lane::StatRemote };
         self.fly(lane, job(how)).await.result
     }
 
     async fn fly(&self, lane: Lane, job: Job) -> Landed {
         let inner = &self.0;
-        // The ring is for local file systems: whoever else may stall does so in the pool.
+        // The ring is for local file systems; anything else that may stall runs in the pool.
         let local = match &job {
             Job::Open { dir, .. } => lane == Lane::Stat && dir.fs.answers_from_cache(),
             _ => lane == Lane::Read,
@@ -544,7 +543,7 @@ impl FileEngine {
     }
 }
 
-/// The ring if it is wanted and can be had, and the report about that.
+/// Selects the ring if it is wanted and available, and reports why.
 fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Ring>, EngineReport)> {
     let threads = |why: String| Ok((None, EngineReport { name: "threads", why }));
     if choice == EngineChoice::Threads {
@@ -563,7 +562,7 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
     }
 }
 
-/// Takes results from the pool for as long as the engine lives.
+/// Receives results from the pool for as long as the engine lives.
 fn spawn_driver(inner: &Rc<Inner>, landed: UnboundedReceiver<threads::Report>) {
     let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
     panics::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
@@ -603,8 +602,8 @@ impl Inner {
         }
     }
 
-    /// No thread works for the lane and none can be made (RLIMIT_NPROC, pids.max), or too much waits.
-    /// What is local is quickly done; what another machine answers for may never be.
+    /// Handles a lane without threads when none can be created (RLIMIT_NPROC, pids.max) or too much
+    /// waits. Local jobs finish quickly; remote ones may never.
     #[cold]
     fn go_without_thread(&self, lane: Lane, id: Id, error: io::Error) {
         let has_threads = self.pool.load(lane).threads > 0;
@@ -623,7 +622,7 @@ impl Inner {
         }
     }
 
-    /// Nobody waits for an operation that runs: the kernel may give it up. A pool thread cannot.
+    /// The operation is no longer needed: the kernel may cancel it, a pool thread cannot.
     fn cancel(&self, id: Id) {
         if let Some(ring) = &self.ring {
             ring.cancel(id);
@@ -633,7 +632,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Waits for nothing: what still runs keeps its memory for ever.
+    /// Does not wait: operations in progress leak their memory.
     fn drop(&mut self) {
         self.flight.leak_started();
         self.wake_driver();
@@ -646,7 +645,7 @@ impl fmt::Debug for FileEngine {
     }
 }
 
-/// What there is to know of a file that was not opened by an engine. May wait for a remote one.
+/// Metadata of a file that was not opened by an engine. May block on a remote file system.
 pub(crate) fn describe(fd: BorrowedFd<'_>) -> io::Result<(FsClass, Meta)> {
     Ok((resolve::fs_class(fd), resolve::meta_of(fd, false)?))
 }
@@ -677,7 +676,7 @@ fn get_xattr(fd: &impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
             value.truncate(n);
             Ok(Some(value))
         }
-        // EBADF: a directory is held by an O_PATH descriptor.
+        // EBADF: directories are held by O_PATH descriptors.
         Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::BADF) => {
             Ok(None)
         }
@@ -686,7 +685,7 @@ fn get_xattr(fd: &impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// For an engine outside a worker: a clock that somebody refreshes.
+/// A self-refreshing clock for an engine outside a worker.
 fn ticking_clock() -> Clock {
     let clock = Clock::start();
     clock.spawn_tick();

@@ -1,4 +1,4 @@
-//! A file that is open, and what is remembered of its pages.
+//! An open file, and what is known about the residency of its pages.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -9,20 +9,20 @@ use super::meta::{FileKind, FsClass, Meta};
 use super::resolve::Opened;
 use crate::pool::{Lane, ThreadPool};
 
-/// Up to this size a file is remembered as resident in whole; beyond, by windows.
+/// Residency is tracked per file up to this size, and per window beyond.
 pub const RESIDENT_WHOLE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How long an answer about residency is believed.
+/// How long a residency result is trusted.
 pub const RESIDENT_TRUST_MS: u64 = 1_000;
-/// How long after it had to be brought in a file counts as cold: what it says of its residency is
-/// then asked each time. Where memory is short, data just read leave within a second.
+/// How long a file counts as cold after it had to be loaded: its residency is then queried each
+/// time. When memory is short, fresh data is evicted within a second.
 pub(super) const COLD_MS: u64 = 10_000;
-/// Found resident twice within this time, a file is believed to stay.
+/// A file found resident twice within this time is expected to stay.
 const FOUND_AGAIN_MS: u64 = 10_000;
-/// How many windows of a large file are remembered at once.
+/// Windows of a large file tracked at once.
 const WINDOWS: usize = 32;
 
-/// A file opened through an engine. Shared as `Rc<OpenFile>`; the descriptor closes with the
-/// last of them.
+/// A file opened through an engine. Shared as `Rc<OpenFile>`; the descriptor closes with the last
+/// reference.
 pub struct OpenFile {
     /// `None` only while being dropped.
     fd: Option<Arc<OwnedFd>>,
@@ -30,7 +30,7 @@ pub struct OpenFile {
     fs: FsClass,
     whole: Cell<Found>,
     cold_until_ms: Cell<u64>,
-    /// Closing it frees what it holds, which takes its time.
+    /// Closing it frees its storage, which takes time.
     closes_slowly: bool,
     windows: OnceCell<Box<[Cell<Window>; WINDOWS]>>,
 }
@@ -42,10 +42,10 @@ struct Window {
     found: Found,
 }
 
-/// When something was found resident by a question about `asked_from`.
+/// When something was found resident by a query at `asked_from`.
 ///
-/// Once is not enough to believe it: the kernel drops what was used once first, and what was found
-/// may be about to go. Used by two requests, it stays for a while.
+/// One result is not enough: the kernel evicts pages used once first. Pages used by two requests
+/// stay for a while.
 #[derive(Clone, Copy, Default)]
 struct Found {
     at_ms: u64,
@@ -54,7 +54,7 @@ struct Found {
 }
 
 impl Found {
-    /// Found now. A transfer that goes on asks for what lies farther behind: it is the same use.
+    /// Found now. A continuing transfer queries later offsets, which counts as the same use.
     fn anew(self, asked_from: u64, now_ms: u64) -> Found {
         let lately = self.at_ms != 0 && now_ms.wrapping_sub(self.at_ms) < FOUND_AGAIN_MS;
         let again = lately && (self.again || asked_from <= self.asked_from);
@@ -89,9 +89,9 @@ impl OpenFile {
         file
     }
 
-    /// The descriptor, for a job in another thread: while it is held, it is open and this file's,
-    /// whatever becomes of whoever asked for the job. No further one is needed, so none can be
-    /// wanting in the middle of an answer.
+    /// The descriptor, for a job in another thread. While it is held it stays open and refers to
+    /// this file, whatever happens to the requester. No new descriptor is needed, so none can be
+    /// lacking in the middle of a response.
     pub(crate) fn share_fd(&self) -> Arc<OwnedFd> {
         Arc::clone(self.held())
     }
@@ -111,13 +111,13 @@ impl OpenFile {
         self.fs
     }
 
-    /// Whether even `sendfile` of resident data may wait for another process or machine (FUSE
-    /// and NFS ask for attributes first): such files are better read through the engine.
+    /// True if even `sendfile` of resident data may wait for another process or machine (FUSE and
+    /// NFS query attributes first). Such files are better read through the engine.
     pub fn sendfile_may_block(&self) -> bool {
         self.fs == FsClass::Remote
     }
 
-    /// Whether the descriptor can be read: only that of a regular file can.
+    /// True if the descriptor is readable, which requires a regular file.
     pub fn is_readable(&self) -> bool {
         self.meta.kind == FileKind::File
     }

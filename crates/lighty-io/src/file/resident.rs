@@ -1,4 +1,4 @@
-//! Are the data in memory? Asked, not guessed, and never waited for.
+//! Queries, without blocking, whether file data is in memory.
 
 use std::cell::Cell;
 use std::io;
@@ -14,31 +14,31 @@ use super::{FileEngine, threads};
 pub enum Resident {
     /// All of it is in memory.
     Yes,
-    /// Some of it is not, or nobody can tell.
+    /// Some of it is not, or it is unknown.
     No,
 }
 
-/// What this kernel answers to.
+/// Which queries this kernel supports.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     cachestat_missing: Cell<bool>,
-    /// Questions for which `cachestat` is not to be tried, after it was denied.
+    /// Queries to skip `cachestat` for after it was denied.
     cachestat_skip: Cell<u32>,
     nowait_missing: Cell<bool>,
 }
 
-/// `cachestat` tells only owners and writers; after one denial so many questions do without, for
-/// the files of a site mostly have one owner.
+/// `cachestat` only works for owners and writers. After a denial it is skipped for this many
+/// queries, since a site's files mostly have one owner.
 const DENIED_SKIPS: u32 = 256;
-/// `cachestat` counts pages whose reading has only begun. So a range that it says is there is
-/// probed at this distance: what is read in one go is longer than this as a rule.
+/// `cachestat` counts pages whose read has only started, so a range it reports as present is probed
+/// at this interval. A single read is usually longer than that.
 const PROBE_STEP_BYTES: u64 = 32 * 1024;
-/// Up to this size the bytes themselves are asked for, which is certain.
+/// Up to this size the bytes themselves are read, which is conclusive.
 const COPY_BYTES_MAX: u64 = 16 * 1024;
 
 impl FileEngine {
-    /// Whether the range is in memory. Costs nothing for a file that was found so twice, last less
-    /// than a second ago. What lies beyond the end of the file counts as resident.
+    /// Whether the range is in memory. Free for a file recently found resident twice, the last time
+    /// less than a second ago. Anything past the end of the file counts as resident.
     pub fn resident(&self, file: &OpenFile, offset: u64, length: u64) -> Resident {
         if !file.is_readable() {
             return Resident::No;
@@ -57,7 +57,7 @@ impl FileEngine {
         if span.length == 0 || file.believed_resident(span, now_ms) {
             return Resident::Yes;
         }
-        // Ask for as much as can be remembered: the whole file, or whole windows.
+        // Query as much as can be recorded: the whole file, or whole windows.
         let wide = self.widen(span, file.meta().size);
         let asking = &self.0.asking;
         if asking.is_resident(file, wide.offset, wide.length) {
@@ -71,8 +71,7 @@ impl FileEngine {
         Resident::No
     }
 
-    /// Reads what is in memory, at once. `None`: it would have to wait; ask
-    /// [`FileEngine::read`].
+    /// Reads what is in memory, immediately. `None` if it would block: use [`FileEngine::read`].
     pub fn try_read(
         &self,
         file: &OpenFile,
@@ -98,7 +97,7 @@ impl FileEngine {
         }
         match read_now(file, offset, into.as_mut_ptr(), into.len(), nowait) {
             Err(error) if is_wait(&error) => None,
-            // A sandbox without the call: whoever reads in earnest learns if it is the file.
+            // A sandbox blocks the call; a blocking read shows whether the file is at fault.
             Err(error) if nowait && error.raw_os_error() == Some(libc::EPERM) => None,
             done => {
                 add(&self.0.counters.sync_reads, 1);
@@ -108,7 +107,7 @@ impl FileEngine {
         }
     }
 
-    /// Forgets that the file was resident: asked again, it will be asked of the kernel.
+    /// Forgets the file's residency, so that the kernel is queried again.
     pub fn forget_resident(&self, file: &OpenFile) {
         file.forget_resident();
     }
@@ -132,10 +131,10 @@ impl Asking {
         }
     }
 
-    /// Asks `cachestat`; `None` when it does not tell. Asked first, because a read that finds
-    /// nothing starts read-ahead, here and now, even if it is told not to wait.
+    /// Queries `cachestat`; `None` if it cannot tell. Used first, because a read that finds nothing
+    /// starts read-ahead even when told not to block.
     fn pages_present(&self, file: &OpenFile, offset: u64, length: u64) -> Option<bool> {
-        // No length at all would mean "to the end".
+        // A zero length would mean "to the end".
         if self.cachestat_missing.get() || length == 0 {
             return None;
         }
@@ -173,7 +172,7 @@ impl Asking {
         self.all_readable_now(file, last, 1)
     }
 
-    /// Whether a read that must not wait gets all bytes of the range.
+    /// True if a non-blocking read returns all bytes of the range.
     fn all_readable_now(&self, file: &OpenFile, offset: u64, length: u64) -> bool {
         if self.nowait_missing.get() {
             return false;
@@ -182,7 +181,7 @@ impl Asking {
         while done < length {
             let want = (length - done).min(threads::SCRATCH_BYTES as u64) as usize;
             match read_now(file, offset + done, threads::scratch(), want, true) {
-                // The file has shrunk: whoever sends it will find out.
+                // The file has shrunk, which the sender will notice.
                 Ok(0) => return true,
                 Ok(n) => done += n as u64,
                 Err(error) => {
@@ -197,7 +196,7 @@ impl Asking {
     }
 }
 
-/// EOPNOTSUPP: this file system cannot promise not to wait.
+/// EOPNOTSUPP: this file system does not support non-blocking reads.
 fn is_wait(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -205,7 +204,7 @@ fn is_wait(error: &io::Error) -> bool {
     )
 }
 
-/// `preadv2` to memory that is either the caller's or the scratch.
+/// `preadv2` into the caller's memory or the scratch memory.
 fn read_now(
     file: &OpenFile,
     offset: u64,
@@ -250,7 +249,7 @@ struct Cachestat {
 /// The number of the call is the same on every architecture (Linux 6.5).
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Pages of the range that are in the page cache.
+/// Number of pages of the range in the page cache.
 fn cachestat(file: &OpenFile, offset: u64, length: u64) -> io::Result<u64> {
     let range = CachestatRange { offset, length };
     let mut stat = Cachestat::default();

@@ -1,12 +1,12 @@
-//! From a path beneath a directory to a descriptor: the system calls, blocking.
+//! From a path beneath a directory to a descriptor: the blocking system calls.
 //!
-//! Every function here may wait for a disk unless `How::cached` is set; callers run them in the
+//! Every function here may block on a disk unless `How::cached` is set. Callers run them in the
 //! pool, or set it.
 //!
-//! A file is looked at before it is opened: first `O_PATH`, which has no side effects, then, if
-//! it turns out to be a regular file, for reading. So a FIFO's writer is not woken and a device
-//! not started by a request that names it. Directories keep the `O_PATH` descriptor: passing
-//! through a directory needs no permission to list it.
+//! A file is inspected before it is opened: first with `O_PATH`, which has no side effects, then,
+//! if it is a regular file, for reading. So a request cannot wake a FIFO's writer or start a
+//! device. Directories keep the `O_PATH` descriptor, because traversing a directory needs no
+//! permission to list it.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::meta::{FileKind, FsClass, Meta, STATX_MASK};
 
-/// Which symbolic links a path may go through.
+/// Which symbolic links a path may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Follow {
     /// All of them, wherever they lead (`server.follow-symlink = "enable"`).
@@ -34,34 +34,34 @@ pub enum Follow {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) follow: Follow,
-    /// Do not touch access times, where that is permitted.
+    /// Do not update access times, if permitted.
     pub(super) noatime: bool,
     /// Fail with `EXDEV` rather than enter another mount.
     pub(super) no_xdev: bool,
-    /// Fail with `EAGAIN` rather than wait.
+    /// Fail with `EAGAIN` rather than block.
     pub(super) cached: bool,
-    /// Do without `openat2`.
+    /// Avoid `openat2`.
     pub(super) plain: bool,
 }
 
-/// What an open gave: for files a readable descriptor, for all else an `O_PATH` one.
+/// Result of an open: a readable descriptor for files, an `O_PATH` one for all else.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) fd: OwnedFd,
     pub(super) meta: Meta,
-    /// `None` when it is that of the root because no mount was crossed.
+    /// `None` if it is the root's because no mount was crossed.
     pub(super) fs: Option<FsClass>,
 }
 
-/// How a regular file is opened: never waiting for a writer, never becoming anyone's terminal.
+/// Flags for regular files: never wait for a writer, never acquire a terminal.
 pub(super) const READ_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
-/// How a path is looked at.
+/// Flags for inspecting a path.
 pub(super) const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Symbolic links followed in one path by the walk, as many as the kernel follows.
+/// Symbolic links followed per path, the same as the kernel's limit.
 const LINKS_MAX: usize = 40;
-/// How often a look-up is repeated that the kernel gave up because of concurrent renames.
+/// Retries of a look-up that the kernel aborted because of concurrent renames.
 const RENAME_RETRIES_MAX: usize = 16;
 
 /// Opens what `path` names beneath `dir`.
@@ -74,7 +74,7 @@ pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Ope
     let fd = open_file(dir, path, &probe, how)?;
     let now = meta_of(fd.as_fd(), how.cached)?;
     if now.kind != FileKind::File {
-        // Replaced between the look and the open.
+        // Replaced between the inspection and the open.
         return Ok(Opened { fd: probe.fd, meta, fs });
     }
     Ok(Opened { fd, meta: now, fs })
@@ -85,7 +85,7 @@ pub(super) fn stat(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Met
     find(dir, path, how).map(|(_, meta)| meta)
 }
 
-/// Removes the name that `path` ends in; the way there is resolved as for an open.
+/// Removes the last name of `path`; the path is resolved as for an open.
 pub(super) fn remove(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<()> {
     let slash = path.iter().rposition(|byte| *byte == b'/');
     let (way, name) = slash.map_or((&path[..0], path), |at| (&path[..at], &path[at + 1..]));
@@ -98,7 +98,7 @@ pub(super) fn find_fd(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<
     find(dir, path, how).map(|(found, _)| found.fd)
 }
 
-/// The directory that holds what `path` names, as an `O_PATH` descriptor, and the name there.
+/// The parent directory of `path` as an `O_PATH` descriptor, and the name in it.
 pub(super) fn find_parent<'a>(
     dir: BorrowedFd<'_>,
     path: &'a [u8],
@@ -113,11 +113,11 @@ pub(super) fn find_parent<'a>(
     }
 }
 
-/// The second half of an open whose first half, the look, gave `fd`.
+/// The second half of an open, after the inspection returned `fd`.
 ///
 /// # Errors
-/// `EAGAIN`: what the look brought into the caches is gone from them, or there is no `openat2`,
-/// without which a link that has taken the file's place would be followed.
+/// `EAGAIN` if the data is no longer cached, or if there is no `openat2`, without which a link that
+/// replaced the file would be followed.
 pub(super) fn open_looked_at(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -136,7 +136,7 @@ pub(super) fn open_looked_at(
     finish_open(fd)
 }
 
-/// The last part of an open within the root's file system: what was it?
+/// The last part of an open within the root's file system.
 pub(super) fn finish_open(fd: OwnedFd) -> io::Result<Opened> {
     let meta = meta_of(fd.as_fd(), true)?;
     Ok(Opened { fd, meta, fs: None })
@@ -157,24 +157,24 @@ pub(super) fn open_directory(path: &[u8], cached: bool) -> io::Result<(OwnedFd, 
     Ok((fd, meta))
 }
 
-/// The class of the file system a descriptor is on. May wait for a remote one.
+/// The class of a descriptor's file system. May block on a remote one.
 pub(super) fn fs_class(fd: BorrowedFd<'_>) -> FsClass {
     match retry(|| rustix::fs::fstatfs(fd)) {
         #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
         Ok(stat) => FsClass::from_magic(stat.f_type as i64),
-        // No local one fails here.
+        // Never fails on a local file system.
         Err(_) => FsClass::Remote,
     }
 }
 
-/// The metadata of a descriptor; `cached` takes a remote file system's word of a while ago.
+/// The metadata of a descriptor; `cached` accepts slightly stale data from a remote file system.
 pub(super) fn meta_of(fd: BorrowedFd<'_>, cached: bool) -> io::Result<Meta> {
     let sync = if cached { AtFlags::STATX_DONT_SYNC } else { AtFlags::empty() };
     let stat = retry(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | sync, STATX_MASK))?;
     Ok(Meta::from_statx(&stat))
 }
 
-/// The flags with which `openat2` is told what `How` says.
+/// The `openat2` flags for `How`.
 pub(super) fn resolve_flags(how: How) -> ResolveFlags {
     let mut flags = ResolveFlags::NO_MAGICLINKS;
     flags |= match how.follow {
@@ -192,13 +192,13 @@ pub(super) fn or_dot(path: &[u8]) -> &[u8] {
     if path.is_empty() { b"." } else { path }
 }
 
-/// Whether this kernel (and whatever filters its system calls) has `openat2`. Asked once.
+/// True if the kernel, and any system call filter, provides `openat2`. Tested once.
 pub(super) fn has_openat2() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| knows(ResolveFlags::NO_MAGICLINKS))
 }
 
-/// Whether it can be told to look into its caches only (Linux 5.12). Asked once.
+/// True if it supports cache-only look-ups (Linux 5.12). Tested once.
 pub(super) fn has_cached_lookups() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| knows(ResolveFlags::CACHED))
@@ -210,10 +210,10 @@ fn knows(resolve: ResolveFlags) -> bool {
     !matches!(asked, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL))
 }
 
-/// Found without opening: an `O_PATH` descriptor, and where to open it from after a walk.
+/// A path found without opening: an `O_PATH` descriptor and, after a walk, its place.
 struct Found {
     fd: OwnedFd,
-    /// The directory that holds it, and its name there; only the walk knows them.
+    /// Its parent directory and its name there; known only after a walk.
     place: Option<(OwnedFd, CString)>,
 }
 
@@ -250,7 +250,7 @@ fn open_file(dir: BorrowedFd<'_>, path: &[u8], found: &Found, how: How) -> io::R
     };
     if how.noatime {
         match with(flags | OFlags::NOATIME) {
-            // Only the owner may: others read as usual.
+            // Only the owner may do this; others read normally.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
             done => return done,
         }

@@ -1,12 +1,12 @@
 //! The ring engine: opens and reads through io_uring.
 //!
-//! The ring's descriptor is watched by the worker's reactor; one task takes completions and
-//! hands in what was queued since the last turn, in one system call.
+//! The worker's reactor watches the ring's descriptor. One task takes completions and submits the
+//! operations queued since the last turn with a single system call.
 //!
-//! All operations are handed to the kernel's own workers (`IOSQE_ASYNC`). Tried inline, an open
-//! could wait for a directory block, and even a read for an extent block or a place in a full
-//! device queue: in the loop. Opens and stats on the one side and reads on the other have rooms
-//! of their own, so that readers stuck on a disk leave opens their workers.
+//! All operations go to the kernel's own workers (`IOSQE_ASYNC`). Tried inline, an open could block
+//! the loop on a directory block, and even a read on an extent block or a full device queue. Opens
+//! and stats have separate limits from reads, so that readers stuck on a disk leave workers for
+//! opens.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,14 +25,14 @@ use super::resolve::{self, How};
 use super::threads;
 use crate::pool::Lane;
 
-/// The most operations of one kind under way in one ring.
+/// Maximum operations of one kind in flight per ring.
 pub const RING_ROOM_MAX: usize = 2_048;
-/// Places for cancellations beside the operations.
+/// Extra slots for cancellations.
 const CANCEL_PLACES: u32 = 32;
-/// The completion of a cancellation, or of the probe: nobody waits for it.
+/// User data of a cancellation or probe, whose completion is ignored.
 const NOBODY: u64 = u64::MAX;
 
-/// A ring and what waits for a place in it.
+/// A ring and the operations waiting for a slot in it.
 pub(super) struct Ring {
     /// A second descriptor of the ring, for the reactor.
     readiness: AsyncFd<OwnedFd>,
@@ -40,7 +40,7 @@ pub(super) struct Ring {
     lookups: RefCell<Room>,
     reads: RefCell<Room>,
     refused: RefCell<Vec<(Lane, Id)>>,
-    /// Something was pushed that the kernel has not been told of.
+    /// Entries were pushed but not submitted to the kernel.
     unsubmitted: Cell<bool>,
 }
 
@@ -57,17 +57,17 @@ impl Room {
     }
 }
 
-/// What a completion leads to.
+/// How to proceed after a completion.
 enum Next {
     Done(io::Result<Output>),
-    /// The same operation goes into the ring again.
+    /// Submit the same operation again.
     Again,
-    /// The kernel could make no thread for it: it is one for the pool.
+    /// The kernel could not create a thread for it, so the pool must run it.
     Elsewhere,
 }
 
 impl Ring {
-    /// Makes a ring and tries it out. The error is the reason for people.
+    /// Creates a ring and tests it. The error is the reason, for the operator.
     pub(super) fn start(limits: &EngineLimits) -> Result<Ring, String> {
         let lookups_max = limits.stat_threads_max.clamp(1, RING_ROOM_MAX);
         let reads_max = limits.read_threads_max.clamp(1, RING_ROOM_MAX);
@@ -97,8 +97,7 @@ impl Ring {
         if lane == Lane::Read { &self.reads } else { &self.lookups }
     }
 
-    /// An operation that the kernel had no thread for: whoever polls the ring has it done
-    /// otherwise.
+    /// An operation for which the kernel had no thread; the poller must run it elsewhere.
     pub(super) fn take_refused(&self) -> Option<(Lane, Id)> {
         self.refused.borrow_mut().pop()
     }
@@ -110,23 +109,23 @@ impl Ring {
         self.fill(room, flight);
     }
 
-    /// Asks the kernel to give an operation up.
+    /// Asks the kernel to cancel an operation.
     pub(super) fn cancel(&self, id: Id) {
         let cancel = opcode::AsyncCancel::new(id.to_u64()).build().user_data(NOBODY);
         // SAFETY: a cancellation points to no memory.
         let pushed = unsafe { self.ring.borrow_mut().submission().push(&cancel) };
-        // Without a place it is not cancelled, and ends by itself.
+        // Without a free slot it is not cancelled, and ends by itself.
         if pushed.is_ok() {
             self.unsubmitted.set(true);
         }
     }
 
-    /// Operations that wait for a place.
+    /// Operations waiting for a slot.
     pub(super) fn waiting(&self) -> usize {
         self.lookups.borrow().waiting.len() + self.reads.borrow().waiting.len()
     }
 
-    /// Takes completions and hands in what is queued.
+    /// Takes completions and submits queued operations.
     pub(super) fn poll(&self, cx: &mut Context<'_>, flight: &Flight) {
         while let Poll::Ready(Ok(mut ready)) = self.readiness.poll_read_ready(cx) {
             // Cleared first: a completion that comes while these are taken sets it again.
@@ -146,7 +145,7 @@ impl Ring {
                 self.unsubmitted.set(false);
                 true
             }
-            // EINTR, or EAGAIN and EBUSY when the kernel is short of something: once more.
+            // EINTR, or EAGAIN and EBUSY if the kernel lacks resources: retry.
             Err(_) => false,
         }
     }
@@ -176,7 +175,7 @@ impl Ring {
         }
     }
 
-    /// Moves waiting operations of a room into the ring while there are places.
+    /// Moves waiting operations into the ring while there are slots.
     fn fill(&self, room: &RefCell<Room>, flight: &Flight) {
         loop {
             let mut room = room.borrow_mut();
@@ -197,14 +196,14 @@ impl Ring {
                 }
                 // Full until the next submission.
                 Some(Err(_)) => return room.waiting.push_front(id),
-                // Nobody waits for it any more.
+                // It is no longer needed.
                 None => {}
             }
         }
     }
 }
 
-/// Puts a descriptor under the reactor's watch.
+/// Registers a descriptor with the reactor.
 #[allow(deprecated, reason = "its replacement is newer than the tokio we ask for; we own the fd")]
 pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
@@ -233,7 +232,7 @@ fn build(entries: u32) -> Result<IoUring, String> {
     })
 }
 
-/// A ring that can be made may still lack operations, or be forbidden to enter.
+/// An existing ring may still lack operations, or be forbidden to enter.
 fn try_out(ring: &mut IoUring) -> Result<(), String> {
     let mut probe = Probe::new();
     ring.submitter()
@@ -315,7 +314,7 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
         Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
         // Cancelled by the kernel itself (io_wq_enqueue); by us, only what nobody waits for.
         _ if errno == libc::ECANCELED => Next::Elsewhere,
-        // Only the owner may leave access times alone.
+        // Only the owner may leave access times unchanged.
         Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {
             how.noatime = false;
             Next::Again
@@ -324,8 +323,8 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
     }
 }
 
-/// After a look: what is it? A regular file is opened from the caches that the look has filled;
-/// if they have lost it again or cannot be asked, through the ring.
+/// After an inspection: a regular file is opened from the caches that the inspection has filled or,
+/// if that fails, through the ring.
 fn after_open(job: &mut Job, fd: OwnedFd) -> Next {
     let Job::Open { dir, path, how, stat_only, ring } = job else {
         return Next::Done(Err(io::Error::other("file engine: not an open")));

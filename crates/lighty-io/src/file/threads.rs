@@ -1,7 +1,7 @@
 //! The thread engine: each operation is one job in the pool.
 //!
-//! It runs everything where io_uring is forbidden, and beside the ring it runs what concerns
-//! remote file systems, whose stalls must not take the ring's places.
+//! It runs everything if io_uring is unavailable. Next to the ring it runs operations on remote
+//! file systems, whose stalls must not occupy the ring's slots.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -13,11 +13,11 @@ use super::flight::{Id, Job, Output};
 use super::resolve;
 use crate::pool::{Lane, ThreadPool, Ticket};
 
-/// What pool threads send back: the slot and its result.
+/// Message from a pool thread: the slot and its result.
 pub(super) type Report = (Id, io::Result<Output>);
 
-/// Starts the job of slot `id` in the pool. The result comes through `done`; the ticket calls it off
-/// as long as no thread has begun with it.
+/// Starts the job of slot `id` in the pool. The result arrives through `done`; the ticket revokes
+/// the job until a thread has started it.
 pub(super) fn start(
     pool: &ThreadPool,
     lane: Lane,
@@ -55,8 +55,8 @@ pub(super) fn start(
     }
 }
 
-/// Does a job where it stands. The event loop waits for the disk then, which it does where not one
-/// thread can be had: else no file could be sent at all.
+/// Runs a job inline. This blocks the event loop on the disk, and is used only if no thread can be
+/// created, since otherwise no file could be sent at all.
 #[cold]
 pub(super) fn run_here(job: &mut Job) -> io::Result<Output> {
     match job {

@@ -1,17 +1,17 @@
-//! Changing what is beneath a directory: making, removing, copying, moving, uploading.
+//! Changes what is beneath a directory: creating, removing, copying, moving, uploading.
 //!
-//! Every function waits for the disk: they are for threads of the pool. Paths are resolved beneath
-//! the held directory and never leave it; the last name of a path is never followed, so what is
-//! changed is what has the name.
+//! Every function blocks on the disk and is meant for pool threads. Paths are resolved beneath the
+//! held directory and never leave it. The last name of a path is never followed, so the change
+//! applies to the name itself.
 //!
-//! What takes more than one step is made under a name of its own beside the place where it belongs
-//! ([`STAGING_PREFIX`]), and gets its name when it is whole. Whoever works on such a thing holds a
-//! lock on it that ends with the process: what nobody holds was left by a crash, see
-//! [`Tree::sweep`].
+//! Changes in several steps are built under a temporary name beside the target ([`STAGING_PREFIX`])
+//! and renamed when complete. A writer holds a lock on the staged file that ends with the process:
+//! an unlocked one was left by a crash, see [`Tree::sweep`].
 //!
-//! Reading order: this file (one thing), `whereabouts` (which place a path leads to), `upload` (a file from a client), `remove` and `copy` (whole
-//! trees), `place` (moving, and putting what was made where it belongs) with `apart`, `staging` (its
-//! names), `survey` (who has to see all of it).
+//! Reading order: this file (single entries), `whereabouts` (the place a path leads to), `upload`
+//! (a file from a client), `remove` and `copy` (whole trees), `place` (moving, and renaming staged
+//! files to their targets) with `apart`, `staging` (their names), `survey` (who has to see all of
+//! it).
 
 mod apart;
 mod copy;
@@ -43,11 +43,10 @@ pub use survey::{Extent, Member, Survey};
 pub use upload::{Expected, Upload};
 pub use whereabouts::{CanonicalPath, canonical, canonical_through};
 
-/// Directories within directories that are copied or removed in one go: each level holds
-/// descriptors.
+/// Maximum nesting of directories copied or removed in one go; each level holds descriptors.
 pub const TREE_DEPTH_MAX: usize = 64;
 
-/// Things that may go wrong within one tree before the rest is given up.
+/// Failures within one tree before the rest is abandoned.
 pub const TROUBLES_MAX: usize = 256;
 
 /// Mode of a new directory, before the umask.
@@ -55,30 +54,30 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 /// Mode of a new file, before the umask.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// A directory beneath which things are changed. Clones share the descriptor.
+/// A directory beneath which changes are made. Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Tree {
     dir: Arc<OwnedFd>,
-    /// The path that it was opened by.
+    /// The path it was opened by.
     path: Arc<Path>,
     how: How,
 }
 
-/// What went wrong with one thing of a tree.
+/// A failure of one entry in a tree.
 #[derive(Debug)]
 pub struct Trouble {
-    /// Its path beneath what was to be copied or removed; empty for that itself.
+    /// Its path beneath the tree that was copied or removed; empty for the tree itself.
     pub path: Vec<u8>,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
-/// Ends work on a tree before it is done, from another thread. Clones share the flag.
+/// Cancels work on a tree from another thread. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ends the work at its next step.
+    /// Stops the work at its next step.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -98,10 +97,10 @@ impl Tree {
         Self { dir: Arc::new(dir), path: path.into(), how }
     }
 
-    /// What has this name; a link is reported as itself. Empty: the directory itself.
+    /// The entry with this name; a link is reported as itself. Empty: the directory itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn look(&self, path: &[u8]) -> io::Result<Meta> {
         if path.is_empty() {
             return resolve::meta_of(self.dir.as_fd(), false);
@@ -110,28 +109,28 @@ impl Tree {
         look_at(parent.as_fd(), name)
     }
 
-    /// What a name leads to, links followed as far as the tree allows.
+    /// The target of a name, following links as far as the tree allows.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn look_through(&self, path: &[u8]) -> io::Result<Meta> {
         resolve::stat(self.dir.as_fd(), path, self.how)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// What the system says: `AlreadyExists`, `NotFound` where the parent is missing.
+    /// Errors of the system: `AlreadyExists`, `NotFound` if the parent is missing.
     pub fn make_dir(&self, path: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         retry(|| rustix::fs::mkdirat(&parent, name, DIRECTORY_MODE))?;
         sync_dir(parent.as_fd())
     }
 
-    /// Makes an empty file that was not there.
+    /// Creates a new empty file.
     ///
     /// # Errors
-    /// What the system says: `AlreadyExists`, `NotFound` where the parent is missing.
+    /// Errors of the system: `AlreadyExists`, `NotFound` if the parent is missing.
     pub fn make_file(&self, path: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -139,7 +138,8 @@ impl Tree {
         sync_dir(parent.as_fd())
     }
 
-    /// The directory of a name and the name there. The directory itself has none: it stays.
+    /// The parent directory of a name and its last component. The root directory has no parent and
+    /// cannot be changed.
     fn parent<'a>(&self, path: &'a [u8]) -> io::Result<(OwnedFd, &'a [u8])> {
         let (parent, name) = resolve::find_parent(self.dir.as_fd(), path, self.how)?;
         if name.is_empty() || name == b"." || name == b".." || path.contains(&0) {
@@ -149,31 +149,31 @@ impl Tree {
     }
 }
 
-/// What a path leads to, links followed.
+/// The metadata of a path's target, links followed.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn meta_of_path(path: &Path) -> io::Result<Meta> {
     let stat = retry(|| rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), STATX_MASK))?;
     Ok(Meta::from_statx(&stat))
 }
 
-/// A file that stays itself: while this is held, no other gets its number, whatever becomes of its
+/// A pinned file: while this is held, its inode number cannot be reused, whatever happens to its
 /// name.
 #[derive(Debug)]
 pub struct Pinned {
-    /// What it was when it was pinned.
+    /// Its metadata when it was pinned.
     pub meta: Meta,
-    /// Closing an `O_PATH` descriptor, unlike any other, takes nobody's POSIX locks away. None
-    /// where there was no descriptor to be had: the file is known, and may be mistaken.
+    /// Closing an `O_PATH` descriptor, unlike any other, releases no POSIX locks. `None` if no
+    /// descriptor was available: the file is known, but may be mistaken for another.
     _fd: Option<OwnedFd>,
 }
 
 impl Pinned {
-    /// Pins what a path leads to, links followed.
+    /// Pins a path's target, links followed.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn at(path: &Path) -> io::Result<Self> {
         let open = || rustix::fs::openat(rustix::fs::CWD, path, resolve::LOOK_FLAGS, Mode::empty());
         let Ok(fd) = retry(open) else {
@@ -187,12 +187,12 @@ impl Pinned {
 /// Removes a file by its path.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub fn remove_path(path: &Path) -> io::Result<()> {
     retry(|| rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::empty()))
 }
 
-/// Whether anything has this path, links not followed.
+/// True if the path exists, links not followed.
 pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -208,15 +208,15 @@ fn open_dir(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     retry(|| rustix::fs::openat(dir, name, flags, Mode::empty()))
 }
 
-/// What was named or renamed in a directory is found there after the machine lost its power.
+/// Makes names created or renamed in a directory survive a power failure.
 fn sync_dir(dir: BorrowedFd<'_>) -> io::Result<()> {
     match open_dir(dir, b".") {
         Ok(dir) => match retry(|| rustix::fs::fsync(&dir)) {
-            // fsync(2): file systems that cannot say so.
+            // fsync(2): the file system does not support it.
             Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::ROFS]) => Ok(()),
             done => done,
         },
-        // A directory that may be written and not read.
+        // A directory that is writable but not readable.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(error),
     }
@@ -226,7 +226,7 @@ fn is_one_of(error: &io::Error, list: &[Errno]) -> bool {
     list.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Whether it is no use to go on: the rest of a tree would fail alike.
+/// True if continuing is pointless because the rest of the tree would fail alike.
 fn ends_all(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
         || is_one_of(error, &[Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::MFILE, Errno::NFILE])

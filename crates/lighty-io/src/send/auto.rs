@@ -1,6 +1,6 @@
-//! `auto`: cold chunks are brought into the page cache by the file engine, then sent from there.
-//! A slow client holds no memory of ours, and while one chunk is on its way to the client the
-//! next one is on its way from the disk.
+//! `auto`: the file engine loads cold chunks into the page cache, and they are sent from there. A
+//! slow client ties up no memory of the process. While one chunk is being sent, the next is loaded
+//! from disk.
 
 use std::cell::Cell;
 use std::io;
@@ -14,14 +14,13 @@ use super::{File, Sender};
 use crate::file::Resident;
 use crate::transport::Stream;
 
-/// How often a chunk is brought in for one client before it goes out through a buffer: where
-/// data leave the page cache faster than the client takes them, bringing them in again is a
-/// race that nobody wins.
+/// How often a chunk is loaded for one client before it is sent through a buffer. If data leaves
+/// the page cache faster than the client takes it, loading it again does not help.
 pub(super) const WARM_ROUNDS_MAX: u32 = 2;
 
 impl Sender {
-    /// Brings the chunk at the front into the page cache, or where that does not help, into a
-    /// buffer at the front of the queue.
+    /// Loads the front chunk into the page cache or, if that does not help, into a buffer at the
+    /// front of the queue.
     pub(super) async fn bring_in(
         &self,
         disk: &mut Disk,
@@ -39,7 +38,7 @@ impl Sender {
         if self.0.backend == super::NetworkBackend::Auto {
             return Ok(0);
         }
-        // Another backend that could not do it its own way: what is resident now goes out.
+        // For other backends that could not use their own method: send what is resident now.
         let want = self.window_rest(range.offset).min(range.length).min(left);
         let step = self.sendfile(stream, &range, want)?;
         self.counters().sent(step.bytes);
@@ -51,7 +50,7 @@ impl Sender {
         Ok(step.bytes)
     }
 
-    /// Warms the chunk at the front; false when that was done often enough without use.
+    /// Warms the front chunk. Returns false if that was done too often without success.
     pub(super) async fn warm_front(
         &self,
         disk: &mut Disk,
@@ -79,8 +78,7 @@ impl Sender {
         }
     }
 
-    /// Begins to warm the chunk behind the one at the front, if it is part of the range and not
-    /// there yet.
+    /// Starts to warm the chunk after the front one, if it is part of the range and not resident.
     pub(super) fn warm_next(&self, disk: &mut Disk, range: &FileRange<File>) {
         let step = self.window_rest(range.offset);
         if step >= range.length {

@@ -1,4 +1,4 @@
-//! The names of the network backends, and which of them this machine can run.
+//! The network backends, and which of them this machine can run.
 
 use std::fmt;
 use std::io;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use super::{linux_aio, posix_aio};
 
-/// How file contents reach a client (`server.network-backend`).
+/// How file data reaches a client (`server.network-backend`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NetworkBackend {
-    /// Resident data go out by sendfile at once, cold data are brought in by the file engine
-    /// first.
+    /// Resident data is sent with sendfile immediately; cold data is first loaded by the file
+    /// engine.
     #[default]
     Auto,
     /// Read in the loop, then one writev for memory and file together. Blocks.
@@ -21,18 +21,18 @@ pub enum NetworkBackend {
     LinuxSendfile,
     /// Kernel AIO with O_DIRECT into pages of a memory file, then sendfile from that.
     LinuxAioSendfile,
-    /// POSIX AIO of the C library into buffers.
+    /// POSIX AIO of the C library, into buffers.
     PosixAio,
     /// pread in the thread pool into buffers.
     GthreadAio,
     /// The sendfile call itself in the thread pool.
     GthreadSendfile,
-    /// Every read through the file engine (the ring where there is one) into buffers.
+    /// All reads through the file engine (io_uring if available), into buffers.
     IoUring,
 }
 
 impl NetworkBackend {
-    /// All of them, the default first.
+    /// All backends, the default first.
     pub const ALL: [NetworkBackend; 9] = [
         NetworkBackend::Auto,
         NetworkBackend::IoUring,
@@ -45,7 +45,7 @@ impl NetworkBackend {
         NetworkBackend::Write,
     ];
 
-    /// Its name in a configuration.
+    /// The configuration name.
     pub fn name(self) -> &'static str {
         match self {
             NetworkBackend::Auto => "auto",
@@ -60,11 +60,11 @@ impl NetworkBackend {
         }
     }
 
-    /// Whether this machine can run it. `io-uring` always can: it reads through the file engine,
-    /// which has threads where the ring is forbidden, and says so in its report.
+    /// Checks that this machine can run the backend. `io-uring` always can: it reads through the
+    /// file engine, which falls back to threads and says so in its report.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it cannot run.
     pub fn available(self) -> io::Result<()> {
         match self {
             NetworkBackend::LinuxAioSendfile => linux_aio::probe(),
@@ -74,7 +74,7 @@ impl NetworkBackend {
     }
 }
 
-/// A name that is no network backend.
+/// A name that is not a network backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBackend(String);
 
@@ -82,7 +82,7 @@ impl FromStr for NetworkBackend {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        // 1.4 calls it by the short name.
+        // lighttpd 1.4 uses the short name.
         if name == "sendfile" {
             return Ok(NetworkBackend::LinuxSendfile);
         }

@@ -1,5 +1,5 @@
-//! `io-uring`, `gthread-aio`, `posix-aio`: file contents are read into a buffer, which takes the
-//! place of the file at the front of the queue. While it is being sent the next one is read.
+//! `io-uring`, `gthread-aio`, `posix-aio`: file data is read into a buffer that replaces the file
+//! at the front of the queue. While it is sent, the next one is read.
 
 use std::io;
 use std::rc::Rc;
@@ -12,12 +12,12 @@ use super::socket::shrank;
 use super::{File, NetworkBackend, Sender};
 use crate::file::{OwnedBuf, Resident};
 
-/// What a connection reads at a time when every pooled buffer is taken: small enough to give to
-/// each of them, so that slow clients who hold the buffers cannot keep others from being served.
+/// Bytes that a connection reads at a time when all pooled buffers are taken. Small enough for each
+/// connection to have one, so that slow clients holding the buffers cannot starve others.
 pub(super) const SPARE_BUFFER_BYTES: usize = 16 << 10;
 
 impl Sender {
-    /// Replaces the start of the range at the front of the queue by its contents.
+    /// Replaces the start of the front range by its contents.
     pub(super) async fn fill_buffer(
         &self,
         disk: &mut Disk,
@@ -43,7 +43,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Begins to read what follows the first `done` bytes of the range, if buffers are plenty.
+    /// Starts to read what follows the first `done` bytes of the range, if buffers are plentiful.
     fn read_next(&self, disk: &mut Disk, range: FileRange<File>, done: u64, left: u64) {
         let want = (range.length - done).min(left);
         if want == 0 || self.0.buffers.are_scarce() {
@@ -54,9 +54,9 @@ impl Sender {
         disk.read_ahead.begin(offset, self.clone().read_into(range.file, offset, buf));
     }
 
-    /// Without a pooled buffer: sees to it that the chunk at the front is in the page cache, and
-    /// copies a small piece from there. A disk that is asked for small pieces by many clients
-    /// seeks between them, and a piece that waits its turn behind their reads comes too late.
+    /// If no buffer is free, the file engine loads the front chunk into the page cache and a small
+    /// piece is copied from there. Small disk reads for many clients would cause seeks between
+    /// them, and a piece queued behind other reads would come too late.
     async fn read_piece(
         &self,
         disk: &mut Disk,
@@ -74,14 +74,14 @@ impl Sender {
         let mut buf = OwnedBuf::zeroed(want as usize);
         if let Some(result) = self.0.engine.try_read(&range.file, range.offset, &mut buf) {
             self.counters().sync_read();
-            // Piece after piece like this would be a turn without an end.
+            // Without yielding, a run of such pieces would never end the turn.
             tokio::task::yield_now().await;
             return Ok((buf, result));
         }
         Ok(self.waited(self.read_at(range, buf)).await)
     }
 
-    /// Counts a read, and the time until it is over as waiting.
+    /// Counts a read and its duration as waiting time.
     async fn waited(&self, reading: impl Future<Output = ReadResult>) -> ReadResult {
         self.counters().async_read();
         let _waiting = self.counters().waiting();

@@ -1,15 +1,14 @@
-//! Buffers for file contents: as large as what is read into them, and bounded in bytes together.
+//! Buffers for file data, sized to the read and bounded by a shared byte budget.
 
 use lighty_buf::{BufPool, PooledBuf};
 
-/// The smallest size; what is read in smaller pieces than this is not worth a disk operation.
+/// The smallest size; smaller reads are not worth a disk operation.
 const SMALLEST_BYTES: usize = 16 << 10;
 
-/// Buffers of a few sizes, each half of the one before, that share one budget.
+/// Buffers of several sizes, each half of the previous, that share one budget.
 ///
-/// One size for all would be the simpler pool, but a disk full of 100 KB files would be read into
-/// 512 KB buffers: a fifth of the clients would have used the budget up, and memory that was
-/// once touched to the end stays out of the page cache.
+/// A single size would be simpler, but 100 KB files would be read into 512 KB buffers: a fifth of
+/// the clients would exhaust the budget, and memory touched to its end is lost to the page cache.
 pub(super) struct ReadBuffers {
     /// The largest first.
     sizes: Vec<BufPool>,
@@ -17,7 +16,7 @@ pub(super) struct ReadBuffers {
 }
 
 impl ReadBuffers {
-    /// Buffers of `largest_bytes` and less, as many as fit into `bytes_max`. Nothing is allocated
+    /// Creates buffers of up to `largest_bytes`, as many as fit into `bytes_max`. Allocates nothing
     /// yet.
     pub(super) fn new(largest_bytes: usize, bytes_max: usize) -> Self {
         let halves = std::iter::successors(Some(largest_bytes), |bytes| Some(bytes / 2));
@@ -28,8 +27,8 @@ impl ReadBuffers {
         ReadBuffers { sizes, bytes_max }
     }
 
-    /// A buffer for `want` bytes, which shows no more than that; fewer where `want` is more than
-    /// the largest holds. `None` when the budget does not allow it.
+    /// A buffer limited to `want` bytes, or to the largest size if that is less. `None` if the
+    /// budget is exhausted.
     pub(super) fn take(&self, want: u64) -> Option<PooledBuf> {
         let want = usize::try_from(want).unwrap_or(usize::MAX);
         let fits = |pool: &&BufPool| pool.buffer_bytes() >= want;
@@ -42,18 +41,18 @@ impl ReadBuffers {
         Some(buf)
     }
 
-    /// Whether more than half of the budget is in use.
+    /// True if more than half of the budget is in use.
     pub(super) fn are_scarce(&self) -> bool {
         let in_use = |pool: &BufPool| pool.in_use() * pool.buffer_bytes();
         self.sizes.iter().map(in_use).sum::<usize>() * 2 > self.bytes_max
     }
 
-    /// Gives back what was not needed since the last call.
+    /// Frees buffers not needed since the last call.
     pub(super) fn trim(&self) {
         self.sizes.iter().for_each(BufPool::trim);
     }
 
-    /// Sees to it that `bytes` more may be allocated: what other sizes keep for later goes first.
+    /// Makes room to allocate `bytes` more, by freeing idle buffers of other sizes.
     fn make_room(&self, bytes: usize) -> bool {
         for pool in &self.sizes {
             if self.owned_bytes() + bytes <= self.bytes_max {

@@ -1,5 +1,5 @@
-//! `writev` and `write`: read in the loop, then write. What everything else is measured against,
-//! and the way out where a file system knows no sendfile.
+//! `writev` and `write`: read in the loop, then write. The baseline for measurements, and the
+//! fallback for file systems without sendfile.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,12 +10,12 @@ use super::socket::{self, Step, shrank};
 use super::{File, Sender};
 use crate::transport::Stream;
 
-/// What is read and written at a time. What the socket does not take is read again later, so
-/// larger is not better.
+/// Bytes read and written at a time. What the socket does not accept is read again later, so larger
+/// is not better.
 pub(super) const COPY_BYTES: usize = 128 * 1024;
 
 impl Sender {
-    /// Reads the front of the queue, which is a file, and writes what came.
+    /// Reads the file range at the front of the queue and writes the result.
     pub(super) fn copy(
         &self,
         stream: &Stream,
@@ -28,7 +28,7 @@ impl Sender {
         socket::write_bytes(stream, bytes)
     }
 
-    /// `writev`: the memory at the front of the queue, and the file behind it, by one call.
+    /// `writev`: sends the memory at the front of the queue and the file after it in one call.
     pub(super) fn write_with_file(
         &self,
         stream: &Stream,
@@ -63,7 +63,7 @@ fn read_some<'a>(
     if bytes == 0 { Err(shrank()) } else { Ok(&scratch[..bytes]) }
 }
 
-/// One `pread`, or as many as signals demand.
+/// One `pread`, repeated if interrupted by signals.
 pub(super) fn read_at(file: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buf, offset))?)
 }

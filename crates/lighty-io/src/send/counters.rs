@@ -1,4 +1,4 @@
-//! What a sender has done.
+//! A sender's counters.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -6,15 +6,15 @@ use std::time::Instant;
 /// Counts since the start of the worker.
 #[derive(Debug, Default)]
 pub struct SendCounters {
-    /// Reads that were waited for outside the loop (the ancestor's `async-read`).
+    /// Reads awaited outside the loop (lighttpd's `async-read`).
     pub async_reads: Cell<u64>,
-    /// Reads done in the loop, or sends straight from the page cache (`sync-read`).
+    /// Reads in the loop, or sends straight from the page cache (`sync-read`).
     pub sync_reads: Cell<u64>,
-    /// Bytes that sockets took, of any kind.
+    /// Bytes of any kind accepted by sockets.
     pub bytes: Cell<u64>,
-    /// Those of them that no buffer of ours has seen.
+    /// Bytes sent without passing through a user-space buffer.
     pub sendfile_bytes: Cell<u64>,
-    /// Microseconds that connections waited for the disk, summed over them.
+    /// Microseconds that connections waited for the disk, in total.
     pub read_wait_us: Cell<u64>,
 }
 
@@ -35,7 +35,7 @@ impl SendCounters {
         add(&self.async_reads, 1);
     }
 
-    /// Counts the time until the value is dropped as waiting.
+    /// Counts the time until the guard is dropped as waiting.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         Waiting { since: Instant::now(), counters: self }
     }

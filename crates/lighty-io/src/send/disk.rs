@@ -1,4 +1,4 @@
-//! The cold path: what a sender remembers while it waits for the disk, and who does the waiting.
+//! The cold path: the state of a sender that waits for the disk, and the waiting.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,14 +14,14 @@ use super::{File, NetworkBackend, Sender};
 use crate::file::OwnedBuf;
 use crate::transport::Stream;
 
-/// What a buffered read gives: the buffer back, and how much is in it.
+/// Result of a buffered read: the buffer, and the bytes in it.
 pub(super) type ReadResult = (OwnedBuf, io::Result<usize>);
 
-/// The state of one [`Sender::send`] that has met cold data. It is about one file at a time.
+/// State of a [`Sender::send`] that has met cold data. It concerns one file at a time.
 #[derive(Default)]
 pub(super) struct Disk {
     file: Option<File>,
-    /// The chunk that was warmed last, and how often in a row.
+    /// The chunk warmed last, and how often in a row.
     pub(super) warmed: (u64, u32),
     pub(super) warm_ahead: Ahead<io::Result<u64>>,
     pub(super) read_ahead: Ahead<ReadResult>,
@@ -29,7 +29,7 @@ pub(super) struct Disk {
     pub(super) direct: DirectFile,
 }
 
-/// Something begun before it is needed: what it is for, and how to get it.
+/// An operation started in advance, with the offset it is for.
 pub(super) struct Ahead<T>(Option<(u64, Waited<T>)>);
 
 type Waited<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -41,8 +41,8 @@ impl<T> Default for Ahead<T> {
 }
 
 impl<T: 'static> Ahead<T> {
-    /// Begins something for `offset`, and does not wait for it. If it is over at once, it is kept
-    /// like any other.
+    /// Starts an operation for `offset` without waiting. A result available at once is kept like
+    /// any other.
     pub(super) fn begin(&mut self, offset: u64, future: impl Future<Output = T> + 'static) {
         let mut future: Waited<T> = Box::pin(future);
         let mut cx = Context::from_waker(Waker::noop());
@@ -52,26 +52,26 @@ impl<T: 'static> Ahead<T> {
         self.0 = Some((offset, future));
     }
 
-    /// What was begun for this offset, if anything; what was begun for another is given up.
+    /// Takes the operation started for this offset, if any. One for another offset is cancelled.
     pub(super) fn take(&mut self, offset: u64) -> Option<Waited<T>> {
         let (begun, future) = self.0.take()?;
         (begun == offset).then_some(future)
     }
 
-    /// Whether something was begun for this offset.
+    /// True if an operation was started for this offset.
     pub(super) fn is_for(&self, offset: u64) -> bool {
         self.0.as_ref().is_some_and(|(begun, _)| *begun == offset)
     }
 }
 
 impl Disk {
-    /// Whether this chunk of the file was the last one to be warmed.
+    /// True if this chunk was the last one warmed.
     pub(super) fn has_warmed(&self, window: u64) -> bool {
         let (last, rounds) = self.warmed;
         rounds > 0 && last == window
     }
 
-    /// Forgets everything if the file is another one than last time.
+    /// Resets the state if the file has changed.
     fn turn_to(&mut self, file: &File) {
         if !self.file.as_ref().is_some_and(|known| Rc::ptr_eq(known, file)) {
             *self = Disk { file: Some(Rc::clone(file)), ..Disk::default() };
@@ -80,9 +80,9 @@ impl Disk {
 }
 
 impl Sender {
-    /// Fetches what the front of the queue needs, as the backend does it. Afterwards
-    /// [`try_send`](Self::try_send) gets further, unless it was sent already: returns how many
-    /// bytes were.
+    /// Fetches what the front of the queue needs, in the backend's way. Afterwards
+    /// [`try_send`](Self::try_send) can make progress, unless the data was already sent. Returns
+    /// the number of bytes sent.
     pub(super) async fn fetch(
         &self,
         disk: &mut Disk,
@@ -124,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// While the socket is full: sees to it that what comes next is on its way.
+    /// Prefetches the next data while the socket is full.
     pub(super) fn keep_ahead(&self, disk: &mut Disk, queue: &ChunkQueue<File>) {
         if self.0.backend != NetworkBackend::Auto {
             return;
@@ -135,7 +135,7 @@ impl Sender {
         }
     }
 
-    /// Takes bytes off the queue that were sent past [`try_send`](Self::try_send).
+    /// Removes bytes from the queue that were not sent through [`try_send`](Self::try_send).
     pub(super) fn note_sent(&self, queue: &mut ChunkQueue<File>, bytes: u64, progress: &Cell<u64>) {
         queue.advance(bytes);
         progress.set(progress.get() + bytes);

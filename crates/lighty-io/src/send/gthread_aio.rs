@@ -1,4 +1,4 @@
-//! `gthread-aio`: one `pread` is one job of the thread pool.
+//! `gthread-aio`: each `pread` is a job in the thread pool.
 
 use std::os::fd::AsFd;
 
@@ -9,8 +9,8 @@ use crate::file::OwnedBuf;
 use crate::pool::Lane;
 
 impl Sender {
-    /// Reads in the pool. The job holds the file's descriptor, so that a connection that goes
-    /// away leaves nothing behind that could be mistaken for another file.
+    /// Reads in the pool. The job holds the file's descriptor, so it cannot end up with another
+    /// file if the connection closes.
     pub(super) async fn read_in_pool(
         &self,
         file: &File,
@@ -29,7 +29,7 @@ impl Sender {
     }
 }
 
-/// A stalled remote file system must not take the threads of the local ones.
+/// Separate lanes, so that a stalled remote file system does not occupy the threads for local ones.
 pub(super) fn read_lane(file: &File) -> Lane {
     if file.sendfile_may_block() { Lane::ReadRemote } else { Lane::Read }
 }

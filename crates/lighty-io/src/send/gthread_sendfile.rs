@@ -1,6 +1,6 @@
-//! `gthread-sendfile`: the whole `sendfile` call runs in the thread pool; the socket is lent to
-//! it. The socket stays non-blocking, so a slow client costs a thread nothing: the loop waits for
-//! it, and a thread only ever waits for the disk.
+//! `gthread-sendfile`: the whole `sendfile` call runs in the thread pool on a duplicate of the
+//! socket. The socket stays non-blocking, so a slow client blocks no thread: the loop waits for the
+//! socket, and a thread only ever waits for the disk.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,20 +14,20 @@ use super::{File, Sender};
 use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
-/// What a job did: bytes sent, and why it stopped short if it did.
+/// Result of a job: bytes sent, and why it stopped early, if it did.
 struct Lent {
     bytes: u64,
     end: io::Result<()>,
 }
 
 impl Sender {
-    /// A copy of the socket for a job: the connection may be gone, and its number given away,
-    /// before the job gets to run. `None` where this cannot be done, for want of a descriptor too.
+    /// Duplicates the socket for a job: the connection may be closed, and its descriptor number
+    /// reused, before the job runs. `None` if this fails, for lack of descriptors for example.
     pub(super) fn lend(stream: &Stream) -> Option<OwnedFd> {
         if Syscall::Sendfile.is_refused() { None } else { stream.duplicate().ok() }
     }
 
-    /// Sends one chunk, and waits until the socket takes more if it filled up.
+    /// Sends one chunk, and waits for the socket if it filled up.
     pub(super) async fn sendfile_in_pool(
         &self,
         stream: &Stream,
@@ -53,7 +53,7 @@ impl Sender {
                 return Ok(copied);
             }
             Err(error) if done.bytes == 0 => return Err(error),
-            // What went out must be counted; the error comes again with the next call.
+            // Bytes already sent must be counted; the error recurs with the next call.
             Err(_) => {}
         }
         Ok(done.bytes)
@@ -84,8 +84,8 @@ fn lent(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, want: u64) ->
     Lent { bytes, end: Ok(()) }
 }
 
-/// The thread was told EAGAIN, of which the reactor knows nothing; the socket may have drained
-/// since. So it is asked again, here, and only a "no" from now counts.
+/// The thread received EAGAIN, which the reactor did not see, and the socket may have drained
+/// since. So the socket is tried again here, and only a refusal from now on counts.
 async fn full(stream: &Stream) -> io::Result<()> {
     let asked = stream.try_write_with(|socket| {
         let mut ask = [PollFd::new(&socket, PollFlags::OUT)];

@@ -1,11 +1,11 @@
-//! `linux-aio-sendfile`: kernel AIO reads past the page cache (O_DIRECT) into the pages of a
-//! memory file, and sendfile takes them from there, so no byte is copied by us.
+//! `linux-aio-sendfile`: kernel AIO reads past the page cache (O_DIRECT) into the pages of a memory
+//! file, and sendfile sends from there, so user space copies nothing.
 //!
-//! Each chunk gets a memory file of its own. The network stack refers to its pages until the
-//! client has acknowledged them; a page written again before that would change data in flight.
+//! Each chunk has its own memory file. The network stack refers to its pages until the client has
+//! acknowledged them; overwriting a page earlier would corrupt data in flight.
 //!
-//! O_DIRECT wants aligned offsets and lengths: a range is widened to whole blocks, and what was
-//! not asked for is skipped; the file's unaligned end comes as a short read.
+//! O_DIRECT requires aligned offsets and lengths. A range is widened to whole blocks and the excess
+//! is skipped; the unaligned end of a file is a short read.
 
 mod context;
 mod pages;
@@ -29,33 +29,33 @@ use crate::pool::Lane;
 use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
-/// What direct reads are aligned to: the page, which every block device takes.
+/// Alignment of direct reads: the page size, which every block device accepts.
 pub(super) const ALIGN_BYTES: u64 = 4_096;
 
 /// The second, uncached descriptor of the file being sent.
 #[derive(Default)]
 pub(super) enum DirectFile {
-    /// Not asked for yet.
+    /// Not opened yet.
     #[default]
     Unknown,
-    /// The file system has no O_DIRECT, or nothing is gained by it.
+    /// The file system lacks O_DIRECT, or there is nothing to gain.
     Refused,
     /// Open.
     Open(Rc<OwnedFd>),
 }
 
-/// Contents of a file in pages of memory.
+/// File data in memory pages.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) memory: OwnedFd,
-    /// Where in the memory file they begin.
+    /// Offset of the data in the memory file.
     pub(super) skip: u64,
-    /// How many bytes they are; 0 at the end of the file.
+    /// Length in bytes; 0 at the end of the file.
     pub(super) bytes: u64,
 }
 
 impl Sender {
-    /// The next chunk of the range; `None` when it cannot be had this way.
+    /// The next chunk of the range; `None` if it cannot be read this way.
     pub(super) async fn next_segment(
         &self,
         disk: &mut Disk,
@@ -101,7 +101,7 @@ impl Sender {
         Ok(Some(segment))
     }
 
-    /// Sends a chunk that was read; what does not go this way is left to the common one.
+    /// Sends a chunk that was read. What cannot be sent this way is left to the common path.
     pub(super) async fn send_segment(
         &self,
         disk: &mut Disk,
@@ -129,8 +129,8 @@ impl Sender {
         Ok(sent)
     }
 
-    /// Opens the file a second time. A descriptor's flags are shared by everyone who uses it, so
-    /// O_DIRECT cannot be switched on for the first.
+    /// Opens the file a second time. Descriptor flags are shared by all users, so O_DIRECT cannot
+    /// be set on the first one.
     async fn open_direct(&self, file: &File) -> DirectFile {
         if file.fs() == FsClass::Memory || file.sendfile_may_block() {
             return DirectFile::Refused;
@@ -139,7 +139,7 @@ impl Sender {
         let job = move || {
             let noatime = rustix::fs::fcntl_getfl(&fd)? & OFlags::NOATIME;
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | noatime;
-            // Without /proc, in a chroot, this fails, and the file goes the common way.
+            // Fails without /proc, as in a chroot; the file then takes the common path.
             rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty())
         };
         match self.0.pool.run(Lane::Stat, job).await {
@@ -149,8 +149,8 @@ impl Sender {
     }
 }
 
-/// Errors that speak of O_DIRECT, of slots or of memory, and not of the file. (Where EPERM does, the
-/// common way will meet it too.)
+/// Errors caused by O_DIRECT, slots or memory rather than by the file. (If EPERM concerns the file,
+/// the common path meets it too.)
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

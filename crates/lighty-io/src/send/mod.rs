@@ -1,21 +1,20 @@
-//! Sending: queues of chunks go to clients here, and nowhere else.
+//! Sends queues of chunks to clients; all sending goes through this module.
 //!
-//! [`Sender::try_send`] is the hot path: it sends what can be sent without waiting for anything,
-//! and says why it stopped. [`Sender::send`] is the same until everything is out: it waits for
-//! the socket and for the disk. What to do about a file is the network backend's business, one
-//! file for each:
+//! [`Sender::try_send`] is the hot path: it sends what needs no waiting and returns why it stopped.
+//! [`Sender::send`] continues until everything is sent, waiting for the socket and the disk. The
+//! network backend decides how file data is sent, one source file for each:
 //!
 //! | backend | file |
 //! |---|---|
-//! | `linux-sendfile` | `socket`, right in the loop |
+//! | `linux-sendfile` | `socket`, directly in the loop |
 //! | `writev`, `write` | `copy` |
 //! | `auto` | `auto` |
 //! | `io-uring`, `gthread-aio`, `posix-aio` | `buffered`, over `gthread_aio` and `posix_aio` |
 //! | `gthread-sendfile` | `gthread_sendfile` |
 //! | `linux-aio-sendfile` | `linux_aio` |
 //!
-//! A file that turns out shorter than announced is an error of the kind `UnexpectedEof`, and
-//! never padded; of a file that has grown only the announced length is sent.
+//! A file shorter than announced is an error of kind `UnexpectedEof` and is never padded. Of a file
+//! that has grown, only the announced length is sent.
 
 mod auto;
 mod backend;
@@ -53,35 +52,35 @@ use socket::Step;
 /// What the file ranges of a queue hold.
 pub type File = Rc<OpenFile>;
 
-/// What one connection may send before the others get their turn.
+/// What one connection may send before yielding to others.
 pub const TURN_BYTES_MAX: u64 = 1 << 20;
 
-/// How much of a file is read at a time by default (`server.read-chunk`). Below 384 KiB many
-/// parallel downloads turn into seeks.
+/// Default bytes of a file read at a time (`server.read-chunk`). Below 384 KiB, many parallel
+/// downloads turn into seeks.
 pub const READ_CHUNK_BYTES_DEFAULT: usize = 512 << 10;
 
-/// The smallest chunk that makes sense: one page.
+/// The smallest useful chunk: one page.
 pub const READ_CHUNK_BYTES_MIN: usize = 4_096;
 
-/// How many chunks the buffers for file contents of one worker may hold together. A connection
-/// that finds no room goes on in small pieces.
+/// Chunks of file data that one worker's buffers may hold in total. A connection that gets no
+/// buffer continues in small pieces.
 pub const SEND_BUFFERS_MAX_DEFAULT: usize = 64;
 
-/// Remainders up to this size are sent at once by the thread and AIO backends if they are
-/// resident: handing them over costs more than it gains.
+/// The thread and AIO backends send resident remainders up to this size directly, because a
+/// handover would cost more than it gains.
 const HANDOVER_BYTES_MIN: u64 = 4_096;
 
-/// How a [`Sender`] is set up.
+/// Options of a [`Sender`].
 #[derive(Clone, Copy, Debug)]
 pub struct SendOptions {
     /// The network backend.
     pub backend: NetworkBackend,
-    /// How much of a file is read at a time, in bytes.
+    /// Bytes of a file read at a time.
     pub read_chunk_bytes: usize,
-    /// How many chunks of `read_chunk_bytes` the buffers for file contents may hold together;
-    /// smaller files have smaller buffers, and more of them.
+    /// Total buffer budget for file data, in chunks of `read_chunk_bytes`. Smaller files use
+    /// smaller buffers, and so more of them.
     pub buffers_max: usize,
-    /// How many requests of kernel AIO may be under way (`server.max-read-threads`).
+    /// Maximum kernel AIO requests in flight (`server.max-read-threads`).
     pub aio_requests_max: usize,
 }
 
@@ -96,7 +95,7 @@ impl Default for SendOptions {
     }
 }
 
-/// Sends queues of chunks, on one worker. Clones are handles to the same.
+/// Sends queues of chunks on one worker. Clones share it.
 #[derive(Clone)]
 pub struct Sender(Rc<Inner>);
 
@@ -111,10 +110,10 @@ struct Inner {
     aio: Option<Rc<AioContext>>,
 }
 
-/// What [`Sender::try_send`] did.
+/// Result of [`Sender::try_send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Bytes that the socket took.
+    /// Bytes accepted by the socket.
     pub bytes: u64,
     /// Why it stopped.
     pub state: SendState,
@@ -125,26 +124,26 @@ pub struct Sent {
 pub enum SendState {
     /// The queue is empty.
     Done,
-    /// The budget, or one turn of the loop, is used up; more could go.
+    /// The budget or the loop turn is used up; more could be sent.
     Spent,
-    /// The socket takes no more for now.
+    /// The socket accepts no more for now.
     WouldBlock,
-    /// What comes next must be fetched from the disk first: [`Sender::send`] does.
+    /// The next data must first be read from the disk, which [`Sender::send`] does.
     NeedsDisk,
 }
 
-/// What to do with the range at the front of a queue.
+/// How to send the range at the front of a queue.
 enum Plan {
     /// Send this many bytes straight from the page cache.
     Sendfile(u64),
-    /// Read in the loop and write.
+    /// Read in the loop, then write.
     Copy(u64),
     /// Wait for the disk.
     Disk,
 }
 
 impl Sender {
-    /// A sender for this worker.
+    /// Creates a sender for this worker.
     ///
     /// # Errors
     /// Why the backend cannot run on this machine.
@@ -170,17 +169,17 @@ impl Sender {
         })))
     }
 
-    /// The backend it was set up with.
+    /// The configured backend.
     pub fn backend(&self) -> NetworkBackend {
         self.0.backend
     }
 
-    /// What it has done so far.
+    /// The sender's counters.
     pub fn counters(&self) -> &SendCounters {
         &self.0.counters
     }
 
-    /// Gives back memory that was not needed lately: call it once a second or so.
+    /// Frees memory not needed recently; call about once a second.
     pub fn trim(&self) {
         self.0.buffers.trim();
         if self.0.backend == NetworkBackend::PosixAio {
@@ -188,11 +187,11 @@ impl Sender {
         }
     }
 
-    /// Sends what can be sent without waiting for the socket or the disk, `budget` bytes and
-    /// [`TURN_BYTES_MAX`] at most. What was sent is gone from the queue.
+    /// Sends what needs no waiting for the socket or the disk, up to `budget` bytes and
+    /// [`TURN_BYTES_MAX`]. Sent data is removed from the queue.
     ///
     /// # Errors
-    /// Those of the socket and of the file; the connection cannot go on after one.
+    /// Errors of the socket or the file; the connection must then be closed.
     pub fn try_send(
         &self,
         stream: &Stream,
@@ -220,7 +219,7 @@ impl Sender {
             };
             let step = match step {
                 Ok(step) => step,
-                // What went out before must be counted; the error comes again with the next call.
+                // Bytes already sent must be counted; the error recurs with the next call.
                 Err(_) if bytes > 0 => break SendState::Spent,
                 Err(error) => return Err(error),
             };
@@ -234,15 +233,15 @@ impl Sender {
         Ok(Sent { bytes, state })
     }
 
-    /// Sends until the queue is empty or `budget` bytes are out, waiting for socket and disk as
-    /// needed; returns how many bytes went. `progress` grows with each of them, so that a sweep
-    /// can tell a slow client from one that stands still.
+    /// Sends until the queue is empty or `budget` bytes are sent, waiting for the socket and the
+    /// disk as needed. Returns the number of bytes sent. `progress` is updated continuously, so
+    /// that a sweep can distinguish a slow client from a stalled one.
     ///
-    /// A future that is dropped leaves the queue saying what is left, with one exception: with
-    /// `gthread-sendfile` a thread may still be sending, so the connection must be closed then.
+    /// If the future is dropped, the queue holds what is left, with one exception: with
+    /// `gthread-sendfile` a thread may still be sending, so the connection must be closed.
     ///
     /// # Errors
-    /// As [`try_send`](Self::try_send).
+    /// As for [`try_send`](Self::try_send).
     pub async fn send(
         &self,
         stream: &Stream,
@@ -268,8 +267,8 @@ impl Sender {
                 }
                 SendState::NeedsDisk => {
                     let disk = disk.get_or_insert_default();
-                    // Boxed, because a connection that never meets a cold file should not carry
-                    // the state of this.
+                    // Boxed, so that connections that never meet a cold file do not carry this
+                    // state.
                     let step = self.fetch(disk, stream, queue, budget - sent, progress);
                     sent += Box::pin(step).await?;
                 }
@@ -301,19 +300,19 @@ impl Sender {
         }
     }
 
-    /// Whether a sendfile of the range would not wait for anything.
+    /// True if sendfile on the range would not block.
     fn ready_for_sendfile(&self, range: &FileRange<File>, want: u64) -> bool {
         !range.file.sendfile_may_block()
             && self.0.engine.resident(&range.file, range.offset, want) == Resident::Yes
     }
 
-    /// Bytes from `offset` to the end of the chunk of the file that it lies in: chunks begin at
-    /// multiples of their size, so that what is remembered about one is found again.
+    /// Bytes from `offset` to the end of its chunk in the file. Chunks begin at multiples of their
+    /// size, so that residency cached for one is found again.
     fn window_rest(&self, offset: u64) -> u64 {
         self.0.read_chunk_bytes - offset % self.0.read_chunk_bytes
     }
 
-    /// The number of that chunk.
+    /// The number of the chunk at `offset`.
     fn window(&self, offset: u64) -> u64 {
         offset / self.0.read_chunk_bytes
     }
@@ -330,7 +329,7 @@ impl Sender {
             }
             Err(error) if socket::sendfile_unsupported(&error) => {
                 let step = self.copy(stream, range, want)?;
-                // Only now: of a file that nobody may read it would have said the same.
+                // Only here: an unreadable file would have failed the same way.
                 Syscall::Sendfile.note(&error);
                 Ok(step)
             }

@@ -1,4 +1,4 @@
-//! `posix-aio`: `aio_read` of the C library, which answers from a thread of its own.
+//! `posix-aio`: `aio_read` of the C library, which completes on its own threads.
 
 use std::io;
 
@@ -36,25 +36,25 @@ mod gnu {
         Ok(())
     }
 
-    /// One request. From `aio_read` to its end it belongs to the C library; nothing of it moves or is
-    /// freed in that time, whoever loses interest.
+    /// One request. Between `aio_read` and completion it belongs to the C library, so nothing in it
+    /// may be moved or freed, even if no one waits for it any more.
     struct Request {
         control: libc::aiocb,
         buf: OwnedBuf,
-        // Open until after the last use.
+        // Stays open until after the last use.
         _fd: Arc<OwnedFd>,
         reply: oneshot::Sender<ReadResult>,
     }
 
-    /// Where a request is.
+    /// Pointer to a request in progress.
     struct UnderWay(*mut Request);
 
     // SAFETY: whoever takes the pointer out of the list owns what it points to, on whatever thread:
     // numbers, a buffer of our own, a descriptor, and the sending end of a channel.
     unsafe impl Send for UnderWay {}
 
-    /// Requests under way in this process, by the number that a notification bears. A notification
-    /// that comes for one that is not in the list any more is for nobody.
+    /// Requests in progress in this process, keyed by the number in their notification.
+    /// Notifications for unknown numbers are ignored.
     #[derive(Default)]
     struct Requests {
         list: HashMap<usize, UnderWay>,
@@ -67,8 +67,8 @@ mod gnu {
         REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers requests that are over and of which nobody was told: the C library makes a thread for
-    /// each notification, and drops it where it gets none. Once a second.
+    /// Completes requests whose notification was lost: the C library creates a thread per
+    /// notification and drops the notification if it cannot. Runs once a second.
     pub(in crate::send) fn recover_lost() {
         let mut requests = requests();
         let Some(requests) = requests.as_mut().filter(|requests| !requests.list.is_empty()) else {
@@ -103,7 +103,7 @@ mod gnu {
     const _: () = assert!(size_of::<ThreadEvent>() <= size_of::<libc::sigevent>());
     const _: () = assert!(align_of::<ThreadEvent>() <= align_of::<libc::sigevent>());
 
-    /// Reads into the buffer.
+    /// Reads into `buf`.
     pub(in crate::send) async fn read(file: &File, offset: u64, buf: OwnedBuf) -> ReadResult {
         let (reply, answer) = oneshot::channel();
         if let Err((buf, error)) = submit(file, offset, buf, reply) {
@@ -150,7 +150,7 @@ mod gnu {
             libc::aio_read(&raw mut (*request).control)
         };
         if code == 0 {
-            // The notification waits for the lock of the list.
+            // The notification blocks on the list's lock until then.
             known.list.insert(number, UnderWay(request));
             return Ok(());
         }
@@ -170,7 +170,7 @@ mod gnu {
         if tests::LOSES_NOTIFICATIONS.get() { tests::unheard } else { finished }
     }
 
-    /// Called once for each accepted request, on a thread that the C library made for it.
+    /// Called once per accepted request, on a thread created by the C library.
     extern "C" fn finished(value: libc::sigval) {
         let mut requests = requests();
         let known = requests.as_mut().and_then(|known| known.list.remove(&value.sival_ptr.addr()));
@@ -178,7 +178,7 @@ mod gnu {
         known.into_iter().for_each(conclude);
     }
 
-    /// Hands the result to whoever waits for it.
+    /// Hands the result to the waiting future.
     fn conclude(UnderWay(request): UnderWay) {
         // SAFETY: it was made from a box, and whoever takes it out of the list owns it. The request is
         // over: the notification, or what aio_error says under the library's lock, is the last that
@@ -194,7 +194,7 @@ mod gnu {
             code => Err(io::Error::from_raw_os_error(code)),
         };
         let Request { buf, reply, .. } = *request;
-        // The connection may be gone, and the buffer with it.
+        // The connection may be gone; the buffer is then dropped.
         let _ = reply.send((buf, result));
     }
 
@@ -207,7 +207,7 @@ mod gnu {
         use crate::file::{EngineChoice, EngineLimits, FileEngine, Follow};
 
         thread_local! {
-            /// As where the C library gets no thread.
+            /// Simulates a C library that cannot create threads.
             pub(super) static LOSES_NOTIFICATIONS: Cell<bool> = const { Cell::new(false) };
         }
 

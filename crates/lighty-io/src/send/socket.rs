@@ -1,4 +1,4 @@
-//! The writes themselves: what a socket takes now, and no more.
+//! The writes themselves: as much as a socket accepts now.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,15 +9,15 @@ use rustix::net::SendFlags;
 
 use crate::transport::Stream;
 
-/// Pieces of memory that go out by one call at most; more gains nothing.
+/// Maximum memory pieces per call; more gains nothing.
 pub(super) const PIECES_MAX: usize = 64;
 
-/// What one call did.
+/// Result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Bytes that the socket took.
+    /// Bytes accepted by the socket.
     pub(super) bytes: u64,
-    /// Whether it takes no more; its readiness has been cleared.
+    /// True if the socket accepts no more; its readiness is cleared.
     pub(super) full: bool,
 }
 
@@ -26,8 +26,8 @@ pub(super) fn shrank() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "file shrank while being sent")
 }
 
-/// Sends the memory at the front of the queue, `left` bytes at most: one chunk by `send`,
-/// several by one `writev`, `tail` (if any) behind them when all of them fit.
+/// Sends the memory at the front of the queue, `left` bytes at most: one chunk with `send`, several
+/// with one `writev`, followed by `tail` (if any) when all of them fit.
 pub(super) fn write_memory<F>(
     stream: &Stream,
     queue: &ChunkQueue<F>,
@@ -63,8 +63,8 @@ pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<Step> {
     })
 }
 
-/// A write that took less than it was given has filled the socket: that is remembered, so that
-/// no second call is made only to be told so.
+/// A partial write means that the socket is full. This is recorded to save a second call that would
+/// only say so.
 fn write_now(
     stream: &Stream,
     want: u64,
@@ -78,10 +78,10 @@ fn write_now(
     finish(result, bytes)
 }
 
-/// Sends `want` bytes of a file from `offset` on by `sendfile`, in as many calls as it takes.
+/// Sends `want` bytes of a file from `offset` with `sendfile`, in as many calls as needed.
 ///
 /// # Errors
-/// [`shrank`] when the file has fewer; the errors of the socket and of the file.
+/// [`shrank`] if the file is shorter; errors of the socket and the file.
 pub(super) fn sendfile(
     stream: &Stream,
     file: impl AsFd,
@@ -89,7 +89,7 @@ pub(super) fn sendfile(
     want: u64,
 ) -> io::Result<Step> {
     let mut bytes = 0;
-    // A short count may be the file's doing, so only EAGAIN says that the socket is full.
+    // A short count may come from the file, so only EAGAIN means that the socket is full.
     let result = stream.try_write_with(|socket| {
         while bytes < want {
             match sendfile_once(socket, file.as_fd(), offset + bytes, want - bytes) {
@@ -97,7 +97,7 @@ pub(super) fn sendfile(
                 Err(error) if bytes == 0 || error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(error);
                 }
-                // What went out must be counted; the error comes again with the next call.
+                // Bytes already sent must be counted; the error recurs with the next call.
                 Err(_) => break,
             }
         }
@@ -106,14 +106,14 @@ pub(super) fn sendfile(
     finish(result, bytes)
 }
 
-/// One call.
+/// Makes a single `sendfile` call.
 pub(super) fn sendfile_once(
     socket: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
     offset: u64,
     want: u64,
 ) -> io::Result<u64> {
-    // sendfile(2): one call moves at most this much.
+    // sendfile(2): maximum bytes per call.
     let count = want.min(0x7fff_f000) as usize;
     let mut position = offset;
     let sent = rustix::io::retry_on_intr(|| {
@@ -130,8 +130,8 @@ fn finish(result: io::Result<()>, bytes: u64) -> io::Result<Step> {
     }
 }
 
-/// Whether an error of `sendfile` means that this file cannot be sent that way, while reading it
-/// may work (a file system without splice, a sandbox without the call).
+/// True if `sendfile` cannot send this file although reading may work (a file system without
+/// splice, a sandbox that blocks the call).
 pub(super) fn sendfile_unsupported(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

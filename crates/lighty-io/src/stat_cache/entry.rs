@@ -1,4 +1,4 @@
-//! What is kept of one path.
+//! The cached data of one path.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -9,17 +9,17 @@ use bytes::Bytes;
 
 use crate::file::{Meta, OpenFile};
 
-/// An open file with what was learnt about it. Lives as long as somebody uses it, also after the
-/// cache has let it go.
+/// An open file with its cached data. Lives as long as it is in use, even after the cache has
+/// dropped it.
 pub struct Entry {
     file: Rc<OpenFile>,
     small: Option<Small>,
     attachment: OnceCell<Rc<dyn Any>>,
-    /// Changed so shortly before it was loaded that a further change may show the same times.
+    /// Changed so shortly before loading that a further change may not alter the times.
     pub(super) racy: bool,
 }
 
-/// The bytes of a small file, charged to the cache's budget while they live.
+/// The contents of a small file, charged to the cache's budget until dropped.
 struct Small {
     bytes: Bytes,
     budget: Rc<Cell<u64>>,
@@ -36,22 +36,22 @@ impl Entry {
         self
     }
 
-    /// The file, open for reading if it is a regular one.
+    /// The file, open for reading if it is regular.
     pub fn file(&self) -> &Rc<OpenFile> {
         &self.file
     }
 
-    /// The metadata the file had when it was opened.
+    /// The file's metadata when it was opened.
     pub fn meta(&self) -> &Meta {
         self.file.meta()
     }
 
-    /// All bytes of the file, if it is small.
+    /// The whole contents, if the file is small.
     pub fn small(&self) -> Option<&Bytes> {
         self.small.as_ref().map(|small| &small.bytes)
     }
 
-    /// A place for what the layers above derive from the file, once per entry.
+    /// A slot for data that upper layers derive from the file, once per entry.
     pub fn attachment(&self) -> &OnceCell<Rc<dyn Any>> {
         &self.attachment
     }

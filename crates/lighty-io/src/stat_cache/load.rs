@@ -1,7 +1,7 @@
-//! How a path becomes an entry, and how an entry is looked at again.
+//! Loads a path as an entry, and checks an entry again.
 //!
-//! Each step is first tried in the kernel's caches, at once; only what would have to wait goes
-//! to a task, which outlives whoever asked, because others may have joined.
+//! Each step is first tried in the kernel's caches. Only what would block goes to a task, which
+//! outlives the look-up that started it because others may have joined.
 
 use std::io;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 use crate::panics;
 
-/// A file whose last change is younger than this when it is loaded may change again without
-/// its times changing: they move with the kernel's tick, 10 ms at its slowest.
+/// A file changed more recently than this when loaded may change again without new times: they
+/// advance with the kernel's tick, at most 10 ms.
 const RACY_NS: i128 = 20_000_000;
-/// Of the entries, this part is let go when descriptors run out.
+/// Fraction of the entries dropped when descriptors run out (one in this many).
 const SHED_FRACTION: usize = 8;
 
-/// A load under way. Whoever joined it is told how it ended, by a panic too.
+/// A load in progress. Everyone who joined is notified when it ends, even by a panic.
 struct Load {
     cache: StatCache,
     key: Key,
@@ -40,7 +40,7 @@ impl Drop for Load {
     }
 }
 
-/// What a look at an entry whose second is over found.
+/// Result of checking an expired entry.
 enum Look {
     Unchanged(Rc<Entry>),
     Changed,
@@ -59,7 +59,7 @@ impl StatCache {
         }
     }
 
-    /// Looks at the path of an old entry in the kernel's caches. `None`: they do not know.
+    /// Checks an old entry's path in the kernel's caches. `None` if they cannot tell.
     fn look_again_now(&self, root: &Root, asked: &Asked<'_>) -> Option<Look> {
         let Some(entry) = self.old_entry(asked) else { return Some(Look::Changed) };
         let found = self.0.files.try_stat_cached(root, asked.rel, asked.follow)?;
@@ -70,7 +70,7 @@ impl StatCache {
         self.0.table.borrow().get(asked).map(|slot| slot.entry.clone())
     }
 
-    /// Keeps an entry that is as it was for another second, and lets it go otherwise.
+    /// Keeps an unchanged entry for another second, and drops it otherwise.
     fn judge(
         &self,
         root: &Root,
@@ -81,7 +81,7 @@ impl StatCache {
         let mut same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
         let mut table = self.0.table.borrow_mut();
         if let Some(slot) = table.get(asked) {
-            // The watches of an entry loaded before its root moved are on the wrong directories.
+            // An entry loaded before its root moved is watched through the wrong directories.
             same &= slot.watched.is_none() || slot.root_generation == root.generation();
         }
         if same {
@@ -97,11 +97,10 @@ impl StatCache {
         Look::Changed
     }
 
-    /// Opens a file that is known to be gone soon: nothing is kept of it, nor asked of what was
-    /// kept under its name.
+    /// Opens a file that will soon be removed, bypassing the cache for its name.
     ///
     /// # Errors
-    /// What opening said.
+    /// Errors of the open.
     pub async fn open_unkept(
         &self,
         root: &Root,
@@ -112,12 +111,12 @@ impl StatCache {
         self.open_entry(root, &asked).await.map(Rc::new)
     }
 
-    /// An entry is no better known than its root.
+    /// An entry is valid no longer than its root.
     fn valid_until(&self, root: &Root) -> u64 {
         self.now_ms().min(root.checked_ms()) + TRUST_MS
     }
 
-    /// Opens from the kernel's caches, bytes included. `None`: it would have to wait.
+    /// Opens from the kernel's caches, contents included. `None` if it would block.
     fn load_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
         let Some(watcher) = self.watcher() else { return self.load_unwatched_now(root, asked) };
         let hold = match watcher.acquire(root, asked.rel, false) {
@@ -170,7 +169,7 @@ impl StatCache {
         Some(Ok(entry))
     }
 
-    /// Starts a task that looks and loads, and waits for it.
+    /// Starts a task that checks and loads, and waits for it.
     fn wait(&self, root: &Rc<Root>, asked: &Asked<'_>) -> Lookup {
         let key = Key::new(*asked);
         let pending = Rc::new(Pending::default());
@@ -182,7 +181,7 @@ impl StatCache {
             panics::point("load");
             let result = load.cache.look_again_and_load(&root, &load.key).await;
             if CHANGES.load(Ordering::Acquire) != told {
-                // It may have been opened before one of them.
+                // The entry may have been opened before one of the changes.
                 load.cache.distrust(&load.key.asked());
             }
             load.result = Some(result);
@@ -214,13 +213,13 @@ impl StatCache {
         Ok(self.keep(root, &asked, entry, None))
     }
 
-    /// Loads with watches on the way, if it can be watched. `None`: nothing can be.
+    /// Loads with watches on the path, if possible. `None` if nothing can be watched.
     async fn load_watched(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Option<Rc<Entry>>> {
         let Some(watcher) = self.watcher() else { return Ok(None) };
         let files = &self.0.files;
         let linkless = Asked { follow: Follow::None, ..*asked };
-        // Opened a first time to know what it is: a watch is not asked of a file system that may
-        // not answer.
+        // Opened a first time to learn its type: a watch is not requested of a file system that may
+        // not respond.
         let entry = self.open_entry(root, &linkless).await?;
         if !can_be_watched(&entry) {
             return Ok(Some(self.keep(root, asked, entry, None)));
@@ -235,7 +234,7 @@ impl StatCache {
                 None => return Ok(Some(self.keep(root, asked, entry, None))),
             }
         }
-        // What changed before it was watched shows now; what changes from here on is told.
+        // Changes before the watch show up now; later ones are reported.
         let loading = self.begin(asked);
         let entry = self.open_entry(root, &linkless).await?;
         if !can_be_watched(&entry) || (entry.meta().kind == FileKind::Directory) != is_directory {
@@ -262,19 +261,19 @@ impl StatCache {
             OwnedBuf::Heap(bytes) => bytes,
             OwnedBuf::Pooled(buf) => buf.to_vec(),
         };
-        // What cannot be read fails here and now, as sending it would.
+        // Unreadable data fails here, as sending it would.
         let n = n?;
         Ok(self.with_bytes(entry, bytes, Ok(n)))
     }
 
-    /// Adds the bytes if there are as many as the metadata say; a file that is being changed is
-    /// served from its descriptor.
+    /// Attaches the contents if their length matches the metadata; a file being modified is served
+    /// from its descriptor.
     fn with_bytes(&self, entry: Entry, bytes: Vec<u8>, n: io::Result<usize>) -> Entry {
         let whole = n.is_ok_and(|n| n == bytes.len());
         if whole { entry.with_small(Bytes::from(bytes), &self.0.small_bytes) } else { entry }
     }
 
-    /// How many bytes to keep of a file; `None` for one that is not small, or not now.
+    /// Bytes of a file to cache; `None` if it is not small, or not at the moment.
     fn small_length(&self, file: &OpenFile) -> Option<usize> {
         let (limits, size) = (&self.0.limits, file.meta().size);
         let small = self.0.engine != CacheEngine::Disable
@@ -284,7 +283,7 @@ impl StatCache {
         small.then_some(size as usize)
     }
 
-    /// Keeps what was loaded under watch, unless a change has overtaken the load.
+    /// Stores a watched entry, unless a change has overtaken the load.
     fn keep_watched(
         &self,
         root: &Root,
@@ -346,7 +345,7 @@ impl StatCache {
     }
 }
 
-/// A load that changes are told to while it lives.
+/// A load that is notified of changes while it lives.
 struct LoadGuard(Rc<Loading>, StatCache);
 
 impl Drop for LoadGuard {
@@ -355,8 +354,8 @@ impl Drop for LoadGuard {
     }
 }
 
-/// Whether the kernel reports all changes of an entry by its directories: not if another machine
-/// can make them, or if they can be made under another name.
+/// True if watching the directories reports all changes of an entry: not if another machine can
+/// make them, or if they can be made under another name.
 fn can_be_watched(entry: &Entry) -> bool {
     let meta = entry.meta();
     let one_name = meta.kind == FileKind::Directory || meta.links == 1;

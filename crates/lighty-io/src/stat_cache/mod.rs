@@ -1,13 +1,12 @@
-//! What was opened before: files kept open, with their metadata and, if small, their bytes.
+//! Caches open files with their metadata and, if small, their contents.
 //!
-//! A hit costs no system call. `simple` looks at a path again when its last look is a second
-//! old; `inotify` is told of changes by the kernel and looks again when it is, and for those that
-//! no event tells of (a mount, another name, a shared mapping) as `simple` does; `disable` keeps
-//! nothing. Many requests for one path that has to be waited for share one wait. Errors are not
-//! kept: what is missing now may be there at the next request.
+//! A hit costs no system call. `simple` checks a path again when its last check is a second old.
+//! `inotify` checks when the kernel reports a change and, for changes without events (a mount,
+//! another name, a shared mapping), like `simple`. `disable` keeps nothing. Concurrent requests for
+//! a path share one wait. Errors are not cached: a missing file may exist at the next request.
 //!
-//! Reading order: `entry`, `table` (keys, eviction), `pending` (shared waits), `load` (how a
-//! path becomes an entry), `watch` (inotify).
+//! Reading order: `entry`, `table` (keys, eviction), `pending` (shared waits), `load` (how a path
+//! becomes an entry), `watch` (inotify).
 
 mod entry;
 mod load;
@@ -36,23 +35,23 @@ use pending::{Join, Pending};
 use table::{AsAsked, Asked, Key, Slot, Table};
 use watch::{Change, Watcher, trimmed};
 
-/// How long an entry is believed without looking.
+/// How long an entry is trusted without a check.
 pub const TRUST_MS: u64 = 1_000;
-/// Entries not asked for this long are let go by [`StatCache::sweep`]: an open descriptor keeps
-/// a deleted file on its disk and a file system mounted.
+/// [`StatCache::sweep`] drops entries unused for this long: an open descriptor keeps a deleted file
+/// on disk and a file system mounted.
 pub const IDLE_MS: u64 = 10_000;
-/// Entries one [`StatCache::sweep`] looks at.
+/// Entries that one [`StatCache::sweep`] inspects.
 pub const SWEEP_STEPS: usize = 512;
 
-/// How changes are noticed (`server.stat-cache-engine`).
+/// How changes are detected (`server.stat-cache-engine`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheEngine {
-    /// By looking again at most once a second.
+    /// By checking at most once a second.
     #[default]
     Simple,
-    /// By being told.
+    /// By kernel events.
     Inotify,
-    /// By keeping nothing.
+    /// By caching nothing.
     Disable,
 }
 
@@ -62,7 +61,7 @@ impl FromStr for CacheEngine {
     fn from_str(name: &str) -> Result<CacheEngine, String> {
         match name {
             "simple" => Ok(CacheEngine::Simple),
-            // The ancestor's name for being told.
+            // "fam" is lighttpd's name for event-based detection.
             "inotify" | "fam" => Ok(CacheEngine::Inotify),
             "disable" => Ok(CacheEngine::Disable),
             _ => Err(format!("unknown stat cache engine {name:?}: use simple, inotify or disable")),
@@ -70,17 +69,17 @@ impl FromStr for CacheEngine {
     }
 }
 
-/// How much a cache may keep.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Entries, each of which holds a descriptor.
+    /// Maximum entries, each of which holds a descriptor.
     pub entries_max: usize,
-    /// Up to this size the bytes of a file are kept.
+    /// Files up to this size are cached with their contents.
     pub small_file_bytes_max: u64,
-    /// Bytes kept in all.
+    /// Maximum bytes of cached contents.
     pub small_total_bytes_max: u64,
-    /// Directories watched (each costs kernel memory, and users have a bound on them:
-    /// `fs.inotify.max_user_watches`).
+    /// Maximum watched directories. Each costs kernel memory, and users have a limit:
+    /// `fs.inotify.max_user_watches`.
     pub watches_max: usize,
 }
 
@@ -95,20 +94,20 @@ impl Default for CacheLimits {
     }
 }
 
-/// What a cache has done.
+/// A cache's counters.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
-    /// Answers without any system call.
+    /// Look-ups answered without a system call.
     pub hits: Cell<u64>,
-    /// Entries looked at again and found unchanged.
+    /// Entries checked and found unchanged.
     pub revalidated: Cell<u64>,
     /// Loads: paths opened.
     pub loads: Cell<u64>,
-    /// Look-ups that joined a load under way.
+    /// Look-ups that joined a load in progress.
     pub joined: Cell<u64>,
-    /// Entries let go because of an event.
+    /// Entries dropped because of an event.
     pub invalidated: Cell<u64>,
-    /// Entries let go to make room.
+    /// Entries dropped to make room.
     pub evicted: Cell<u64>,
 }
 
@@ -124,45 +123,45 @@ struct Inner {
     pending: RefCell<HashMap<Key, Rc<Pending>, RandomState>>,
     small_bytes: Rc<Cell<u64>>,
     counters: CacheCounters,
-    /// `None` unless the engine is inotify and could be started.
+    /// `None` unless the engine is inotify and started successfully.
     watcher: Option<Rc<Watcher>>,
-    /// Why it could not.
+    /// Why inotify did not start.
     unwatched: Option<String>,
-    /// Loads under way, to be told of changes that overtake them.
+    /// Loads in progress, to be notified of changes that overtake them.
     loading: RefCell<Vec<Rc<Loading>>>,
-    /// How many changes of our own were heeded.
+    /// How many of this process's own changes were processed.
     heeded: Cell<u64>,
 }
 
 /// Changes that this process made to files, see [`tell_changed`].
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// This process has changed files: the caches of all workers look at what they keep once more
-/// before they believe it.
+/// Reports that this process changed files: all workers' caches check their entries again before
+/// trusting them.
 pub fn tell_changed() {
     CHANGES.fetch_add(1, Ordering::Release);
 }
 
-/// A load under way.
+/// A load in progress.
 struct Loading {
     key: Key,
-    /// Something changed since it began: what it brings is not to be trusted longer than now.
+    /// Something changed since it started, so its result is only valid now.
     overtaken: Cell<bool>,
 }
 
-/// The answer to a look-up.
+/// Result of a look-up.
 pub enum Lookup {
-    /// Known at once.
+    /// Available immediately.
     Ready(io::Result<Rc<Entry>>),
-    /// Somebody has to ask the disk.
+    /// Requires disk access.
     Wait(Pin<Box<dyn Future<Output = io::Result<Rc<Entry>>>>>),
 }
 
 impl Lookup {
-    /// Waits if need be.
+    /// Waits if necessary.
     ///
     /// # Errors
-    /// What opening said.
+    /// Errors of the open.
     pub async fn entry(self) -> io::Result<Rc<Entry>> {
         match self {
             Lookup::Ready(result) => result,
@@ -172,7 +171,7 @@ impl Lookup {
 }
 
 impl StatCache {
-    /// A cache over an engine. To be made inside the worker's runtime.
+    /// Creates a cache over an engine. Call it inside the worker's runtime.
     pub fn new(files: FileEngine, engine: CacheEngine, limits: CacheLimits) -> StatCache {
         let (watcher, unwatched) = match engine {
             CacheEngine::Inotify => match Watcher::start(limits.watches_max) {
@@ -198,8 +197,8 @@ impl StatCache {
         }))
     }
 
-    /// Finds what `rel` (no leading slash, no `..`) names beneath the root. A hit costs neither a
-    /// system call nor an allocation.
+    /// Looks up `rel` (no leading slash, no `..`) beneath the root. A hit costs neither a system
+    /// call nor an allocation.
     pub fn lookup(&self, root: &Rc<Root>, rel: &[u8], follow: Follow, noatime: bool) -> Lookup {
         let asked = Asked { root: root.id(), follow, noatime, rel };
         self.take_changes();
@@ -213,8 +212,8 @@ impl StatCache {
         self.look_again_or_load(root, &asked)
     }
 
-    /// What [`lookup`](Self::lookup) would find without asking the disk; `None` where it would have
-    /// to, or where there is nothing.
+    /// What [`lookup`](Self::lookup) would find without disk access; `None` if it would need any,
+    /// or if nothing exists.
     pub fn known(
         &self,
         root: &Rc<Root>,
@@ -226,8 +225,8 @@ impl StatCache {
         self.hit(root, &Asked { root: root.id(), follow, noatime, rel })
     }
 
-    /// How changes are noticed: `Simple` also where watching was asked for and is not possible,
-    /// and then why.
+    /// The engine in use: `Simple` also if inotify was configured but is unavailable, with the
+    /// reason.
     pub fn engine(&self) -> (CacheEngine, Option<String>) {
         match &self.0.watcher {
             Some(watcher) if watcher.is_broken() => (CacheEngine::Simple, watcher.why_broken()),
@@ -238,42 +237,42 @@ impl StatCache {
         }
     }
 
-    /// Words for the log about changes that are not noticed any more; each are told once.
+    /// Warnings about undetected changes, for the log; each is returned once.
     pub fn take_warnings(&self) -> Option<String> {
         self.0.watcher.as_ref()?.take_warnings()
     }
 
-    /// Directories watched.
+    /// Number of watched directories.
     pub fn watches(&self) -> usize {
         self.0.watcher.as_ref().map_or(0, |watcher| watcher.len())
     }
 
-    /// The engine it opens with.
+    /// The engine used to open files.
     pub fn files(&self) -> &FileEngine {
         &self.0.files
     }
 
-    /// What it has done.
+    /// The cache's counters.
     pub fn counters(&self) -> &CacheCounters {
         &self.0.counters
     }
 
-    /// Entries kept.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.table.borrow().len()
     }
 
-    /// Whether nothing is kept.
+    /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of small files kept, those included that only a request still holds.
+    /// Bytes of cached contents, including those held only by a request.
     pub fn small_bytes(&self) -> u64 {
         self.0.small_bytes.get()
     }
 
-    /// Lets entries go that nobody asked for lately. For the worker's once-a-second tick.
+    /// Drops idle entries. Called by the worker's once-a-second tick.
     pub fn sweep(&self) {
         self.take_changes();
         let before_ms = self.now_ms().saturating_sub(IDLE_MS);
@@ -281,7 +280,7 @@ impl StatCache {
         drop(gone);
     }
 
-    /// Lets up to `n` entries go, to have their descriptors back.
+    /// Drops up to `n` entries to free their descriptors.
     pub fn shed(&self, n: usize) {
         let gone: Vec<Slot> = {
             let mut table = self.0.table.borrow_mut();
@@ -291,7 +290,7 @@ impl StatCache {
         drop(gone);
     }
 
-    /// Lets all entries go.
+    /// Drops all entries.
     pub fn clear(&self) {
         let gone = self.0.table.borrow_mut().remove_where(|_| true);
         drop(gone);
@@ -318,7 +317,7 @@ impl StatCache {
 
     fn is_valid(&self, slot: &Slot, root: &Root, now_ms: u64) -> bool {
         if slot.watched.is_some() && self.watcher().is_some() {
-            // The root's own path is looked up once a second.
+            // The root's own path is checked once a second.
             let current = self.0.files.root_is_current(root);
             if !current || slot.root_generation != root.generation() {
                 return false;
@@ -331,7 +330,7 @@ impl StatCache {
         self.0.watcher.as_ref().filter(|watcher| !watcher.is_broken())
     }
 
-    /// Believes nothing without a look that is older than our own latest change.
+    /// Distrusts every check older than this process's latest change.
     fn heed_own_changes(&self) {
         let told = CHANGES.load(Ordering::Acquire);
         if self.0.heeded.replace(told) != told {
@@ -340,7 +339,7 @@ impl StatCache {
         }
     }
 
-    /// Lets go what has changed, as far as the kernel has told and we have changed it.
+    /// Drops entries changed according to the kernel or by this process.
     fn take_changes(&self) {
         self.heed_own_changes();
         let Some(watcher) = self.watcher() else { return };
@@ -380,7 +379,7 @@ impl StatCache {
     }
 }
 
-/// Whether a change at `path` (and `below` it) changes what `rel` names.
+/// True if a change at `path` (and beneath it if `below`) affects `rel`.
 fn concerns(path: &[u8], below: bool, rel: &[u8]) -> bool {
     let rel = trimmed(rel);
     if rel == path {

@@ -1,4 +1,4 @@
-//! One load that many may wait for.
+//! A load shared by several waiters.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::entry::Entry;
 
-/// The outcome of a load to come.
+/// The outcome of a pending load.
 #[derive(Default)]
 pub(super) struct Pending {
     result: RefCell<Option<io::Result<Rc<Entry>>>>,
@@ -25,7 +25,7 @@ impl Pending {
     }
 }
 
-/// Waits for a load; dropping it does not stop the load.
+/// Waits for a load; dropping it does not cancel the load.
 pub(super) struct Join(pub(super) Rc<Pending>);
 
 impl Future for Join {
@@ -43,7 +43,7 @@ impl Future for Join {
     }
 }
 
-/// The same result for one more. Errors do not clone; what they say does.
+/// Copies a result for another waiter. Errors are not `Clone`, so their content is copied.
 fn again(result: &io::Result<Rc<Entry>>) -> io::Result<Rc<Entry>> {
     match result {
         Ok(entry) => Ok(entry.clone()),

@@ -1,4 +1,4 @@
-//! The table of entries: found by key without allocating, evicted by the clock algorithm.
+//! The table of entries: look-ups without allocation, eviction by the clock algorithm.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::watch::Hold;
 use crate::file::Follow;
 
-/// A look-up: which path, beneath which root, opened how.
+/// A look-up: the path, its root and the open mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked<'a> {
     pub(super) root: u64,
@@ -21,7 +21,7 @@ pub(super) struct Asked<'a> {
     pub(super) rel: &'a [u8],
 }
 
-/// Two words and the path: what a derived hash adds to tell where fields end costs as much again.
+/// Two words and the path: a derived hash would double the cost with field separators.
 impl Hash for Asked<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let how = (self.follow as u64) << 1 | u64::from(self.noatime);
@@ -52,7 +52,7 @@ impl Key {
     }
 }
 
-/// What keys and look-ups have in common, so that a map of keys can be asked with a look-up.
+/// Common to keys and look-ups, so that a map of keys can be queried with a look-up.
 pub(super) trait AsAsked {
     fn asked(&self) -> Asked<'_>;
 }
@@ -105,22 +105,22 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// An entry in its place.
+/// An entry in the table.
 pub(super) struct Slot {
     pub(super) key: Key,
     pub(super) entry: Rc<Entry>,
-    /// Believed until then, if no event comes before.
+    /// Trusted until then, unless an event comes first.
     pub(super) valid_until_ms: Cell<u64>,
-    /// For entries that are watched: the root's generation at loading.
+    /// For watched entries: the root's generation at load.
     pub(super) root_generation: u64,
-    /// The directories whose events tell of changes.
+    /// The directories whose events report changes.
     pub(super) watched: Option<Hold>,
     pub(super) used_ms: Cell<u64>,
-    /// Asked for since the clock's hand last passed.
+    /// Used since the clock hand last passed.
     pub(super) referenced: Cell<bool>,
 }
 
-/// Entries by key, never more than a limit.
+/// Entries by key, up to a limit.
 pub(super) struct Table {
     map: HashMap<Key, usize, RandomState>,
     slots: Vec<Option<Slot>>,
@@ -155,8 +155,8 @@ impl Table {
         self.slots[at].take()
     }
 
-    /// Puts an entry in, in place of one with the same key or, at the limit, of one that was not
-    /// asked for lately. Gives back what had to go.
+    /// Inserts an entry in place of one with the same key or, at the limit, of one not used
+    /// recently. Returns the replaced entry.
     pub(super) fn insert(&mut self, slot: Slot) -> Option<Slot> {
         let gone = match self.remove(&slot.key.asked()) {
             Some(old) => Some(old),
@@ -172,9 +172,9 @@ impl Table {
         gone
     }
 
-    /// Takes out the first entry that the hand finds not asked for since it last passed.
+    /// Removes the first entry not used since the hand last passed.
     pub(super) fn evict(&mut self) -> Option<Slot> {
-        // In the first round it may only clear marks; the second one finds something.
+        // The first round may only clear marks; the second finds an entry.
         for _ in 0..2 * self.slots.len() {
             let at = self.step();
             let Some(slot) = &self.slots[at] else { continue };
@@ -186,7 +186,7 @@ impl Table {
         None
     }
 
-    /// Takes out entries not used since `before_ms`, looking at no more than `steps_max`.
+    /// Removes entries not used since `before_ms`, inspecting at most `steps_max`.
     pub(super) fn sweep(&mut self, before_ms: u64, steps_max: usize) -> Vec<Slot> {
         let mut gone = Vec::new();
         for _ in 0..steps_max.min(self.slots.len()) {
@@ -200,19 +200,19 @@ impl Table {
         gone
     }
 
-    /// Takes out all entries that a test picks. Looks at every one: for rare events.
+    /// Removes all entries that match `pick`. Inspects every entry: for rare events.
     pub(super) fn remove_where(&mut self, pick: impl Fn(&Slot) -> bool) -> Vec<Slot> {
         let picked: Vec<Key> =
             self.slots.iter().flatten().filter(|slot| pick(slot)).map(|s| s.key.clone()).collect();
         picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
     }
 
-    /// Shows all entries.
+    /// Visits all entries.
     pub(super) fn each(&self, show: impl FnMut(&Slot)) {
         self.slots.iter().flatten().for_each(show);
     }
 
-    /// Takes out all entries of one path, however they were asked for.
+    /// Removes all entries of one path, whatever their open mode.
     pub(super) fn remove_variants(&mut self, root: u64, path: &[u8]) -> Vec<Slot> {
         let slashed = [path, b"/"].concat();
         let mut gone = Vec::new();

@@ -1,13 +1,14 @@
-//! Directories watched for changes, so that a change is known before the next look at an entry.
+//! Watches directories, so that a change is known before an entry is next used.
 //!
-//! The kernel reports a change to the watches of the directory in whose name it was made. So an
-//! entry is watched through every directory on its way from the root, and only if the way has no
-//! symbolic link and the file no second name. Changes made by another machine, through a shared
-//! mapping or a name given later, and what is mounted over a directory are not reported: entries
-//! on remote file systems are not watched, and all are looked at again each second.
+//! The kernel reports a change to the watches of the directory in which it was made by name. So an
+//! entry is watched through every directory on its path from the root, and only if the path has no
+//! symbolic link and the file has no second name. Some changes are not reported: those made by
+//! another machine, through a shared mapping or a name created later, and mounts over a directory.
+//! Entries on remote file systems are therefore not watched, and all entries are also checked each
+//! second.
 //!
-//! Events wait in the kernel's queue. Before a look-up trusts an entry it takes what is there,
-//! if the reactor has seen anything come: without events that costs nothing.
+//! Events wait in the kernel's queue. Before a look-up trusts an entry it drains the queue if the
+//! reactor has seen events; without events that costs nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::file::{Root, watch_readable};
 
-/// What a watch reports. New names matter only to the directory's own entry.
+/// Watched events. New names matter only to the directory's own entry.
 const EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::CLOSE_WRITE)
@@ -35,12 +36,12 @@ const EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::DELETE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
-/// The directory is gone, or no longer where it was.
+/// The directory was deleted or moved.
 const GONE: ReadFlags = ReadFlags::DELETE_SELF
     .union(ReadFlags::MOVE_SELF)
     .union(ReadFlags::UNMOUNT)
     .union(ReadFlags::IGNORED);
-/// Bytes of events taken at once.
+/// Bytes of events read at once.
 const EVENT_BYTES: usize = 16 * 1024;
 
 /// A directory beneath a root, in one of the root's generations.
@@ -56,12 +57,12 @@ pub(super) struct Watcher {
     inotify: AsyncFd<OwnedFd>,
     watches_max: usize,
     state: RefCell<State>,
-    /// Why watching was given up.
+    /// Why watching was abandoned.
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
-    /// Some directories are not watched, for there are too many.
+    /// Some directories are not watched, because there are too many.
     is_crowded: Cell<bool>,
-    /// Words for the log that nobody has taken.
+    /// Pending log message.
     news: RefCell<Option<String>>,
 }
 
@@ -75,20 +76,20 @@ struct State {
 struct Dir {
     wd: i32,
     users: usize,
-    /// Tells this record from an earlier one of the same directory.
+    /// Distinguishes this record from an earlier one of the same directory.
     serial: u64,
 }
 
-/// What changed.
+/// A reported change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// What is at this path; `below` too, whatever lies beneath it.
+    /// The entry at this path, and with `below` everything beneath it.
     At { root: u64, path: Vec<u8>, below: bool },
-    /// Events were lost: anything may have.
+    /// Events were lost; anything may have changed.
     Anything,
 }
 
-/// Keeps directories watched while it lives.
+/// Keeps directories watched until dropped.
 pub(super) struct Hold {
     watcher: Rc<Watcher>,
     dirs: Vec<(DirKey, u64)>,
@@ -96,11 +97,11 @@ pub(super) struct Hold {
 
 /// Whether a path can be watched.
 pub(super) enum Acquired {
-    /// All its directories are.
+    /// All its directories are watched.
     Held(Hold),
-    /// Some are not yet: see [`Watcher::acquire_by_asking`].
+    /// Some are not watched yet: see [`Watcher::acquire_by_asking`].
     Unknown,
-    /// It cannot be.
+    /// It cannot be watched.
     Never,
 }
 
@@ -126,18 +127,18 @@ impl Watcher {
         self.broken.borrow().clone()
     }
 
-    /// What the operator is to know of; each is told once.
+    /// Warnings for the operator; each is returned once.
     pub(super) fn take_warnings(&self) -> Option<String> {
         self.news.borrow_mut().take()
     }
 
-    /// Directories watched.
+    /// Number of watched directories.
     pub(super) fn len(&self) -> usize {
         self.state.borrow().by_wd.len()
     }
 
-    /// Holds the directories on the way to a path, if they are watched already; with `itself`,
-    /// the directory that the path is.
+    /// Holds the directories on a path if they are already watched. With `itself`, holds the
+    /// directory that the path names.
     pub(super) fn acquire(self: &Rc<Self>, root: &Root, rel: &[u8], itself: bool) -> Acquired {
         let Some(dirs) = dirs_of(root, rel, itself) else { return Acquired::Never };
         if self.is_broken() {
@@ -157,7 +158,7 @@ impl Watcher {
         Acquired::Held(Hold { watcher: self.clone(), dirs: held })
     }
 
-    /// As [`Watcher::acquire`], and has the directories watched that are not yet. Waits.
+    /// Like [`Watcher::acquire`], but adds missing watches. May wait.
     pub(super) async fn acquire_by_asking(
         self: &Rc<Self>,
         files: &crate::file::FileEngine,
@@ -176,7 +177,7 @@ impl Watcher {
         let fd = self.inotify.get_ref().try_clone().ok()?;
         let (path, wanted) = (root.path().to_owned(), dirs.len());
         let names: Vec<Vec<u8>> = dirs.iter().map(|dir| dir.rel.to_vec()).collect();
-        // From the top down: when a lower one is added, those above it tell of its replacement.
+        // Top down: once a lower watch is added, those above report its replacement.
         let added = files
             .run(move || {
                 let add = |rel: &Vec<u8>| add_watch(&fd, &path, rel);
@@ -202,11 +203,11 @@ impl Watcher {
                 "inotify_add_watch: {error} (sysctl fs.inotify.max_user_watches)"
             ));
         }
-        // A link on the way, or a directory that may be passed but not read: not watched.
+        // A link on the path, or a directory without read permission: not watched.
         None
     }
 
-    /// Takes what the kernel has reported. Costs no system call when nothing has come.
+    /// Takes the reported changes. Costs no system call without events.
     pub(super) fn take_changes(&self) -> Vec<Change> {
         let mut events = Vec::new();
         let read = self.inotify.try_io(Interest::READABLE, |fd| read_events(fd, &mut events));
@@ -236,7 +237,7 @@ impl Watcher {
             names.push(dir.clone());
         }
         if old != wd {
-            // The path leads to another directory than when it was first watched.
+            // The path now leads to another directory than the one watched.
             state.unname(old, &dir);
         }
         known_serial
@@ -254,7 +255,7 @@ impl Watcher {
         let wd = known.wd;
         state.dirs.remove(dir);
         if state.unname(wd, dir) {
-            // EINVAL when the directory is gone, and its watch with it.
+            // EINVAL if the directory, and so its watch, is gone.
             let _ = inotify::remove_watch(self.inotify.get_ref(), wd);
         }
     }
@@ -280,7 +281,7 @@ impl Watcher {
                 _ => changes.push(Change::At { root, path: dir.rel.to_vec(), below: true }),
             }
             if gone {
-                // Whoever comes next has it watched anew. Present holders find it missing.
+                // The next user watches it anew; current holders find it missing.
                 state.dirs.remove(&dir);
                 if state.unname(event.wd, &dir) {
                     let _ = inotify::remove_watch(self.inotify.get_ref(), event.wd);
@@ -315,7 +316,7 @@ impl State {
         self.dirs.contains_key(&key)
     }
 
-    /// Takes a name from a watch. `true` when it was the last one.
+    /// Removes a name from a watch. Returns `true` if it was the last one.
     fn unname(&mut self, wd: i32, dir: &DirKey) -> bool {
         let Some(names) = self.by_wd.get_mut(&wd) else { return false };
         names.retain(|name| name != dir);
@@ -348,8 +349,8 @@ impl Drop for Hold {
     }
 }
 
-/// The directories on the way to a path, from the root down; with `itself`, only the path
-/// itself. `None` for a path that is not in its shortest form.
+/// The directories on a path, from the root down; with `itself`, only the path itself. `None` if
+/// the path is not in its shortest form.
 fn dirs_of(root: &Root, rel: &[u8], itself: bool) -> Option<Vec<DirKey>> {
     let rel = trimmed(rel);
     let names = rel.split(|&byte| byte == b'/');
@@ -365,7 +366,7 @@ fn dirs_of(root: &Root, rel: &[u8], itself: bool) -> Option<Vec<DirKey>> {
     Some(std::iter::once(key(b"")).chain(slashes.map(|(at, _)| key(&rel[..at]))).collect())
 }
 
-/// A path without the slash that says "directory".
+/// A path without its trailing slash.
 pub(super) fn trimmed(rel: &[u8]) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
@@ -374,7 +375,7 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// Watches a directory by its path; the root's own path may have links, the rest not.
+/// Watches a directory by path. The root's own path may contain links, the rest may not.
 fn add_watch(fd: &OwnedFd, root: &Path, rel: &[u8]) -> io::Result<i32> {
     let mut flags = EVENTS | WatchFlags::ONLYDIR;
     let mut path = root.as_os_str().as_bytes().to_vec();
@@ -392,7 +393,7 @@ struct Event {
     name: Option<Vec<u8>>,
 }
 
-/// Reads until there is nothing more, which is reported as `WouldBlock`: so the reactor knows.
+/// Reads until empty, which returns `WouldBlock` and so clears the reactor's readiness.
 fn read_events(fd: &OwnedFd, events: &mut Vec<Event>) -> io::Result<()> {
     let mut buf = [MaybeUninit::uninit(); EVENT_BYTES];
     let mut reader = inotify::Reader::new(fd, &mut buf);

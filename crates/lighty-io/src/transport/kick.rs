@@ -1,4 +1,4 @@
-//! Waking a connection from outside: the timeout sweep ends it without owning it.
+//! Wakes a connection from outside, so that the timeout sweep can end it without owning it.
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -6,17 +6,17 @@ use std::rc::Rc;
 
 use rustix::net::Shutdown;
 
-/// Which direction a kick ends.
+/// The direction that a kick shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KickHow {
-    /// Reading: whoever waits for bytes sees the end of the stream, and may still answer.
+    /// Reading: the reader sees the end of the stream and may still respond.
     Read,
-    /// Both: whoever waits wakes up, and writing fails.
+    /// Both: all waits wake up, and writes fail.
     Both,
 }
 
-/// A handle to a connection that somebody else owns. It neither keeps the connection open nor
-/// reaches another one: once the owner has closed it, a kick does nothing.
+/// A handle to a connection with another owner. It does not keep the connection open, and does
+/// nothing once the owner has closed it.
 #[derive(Clone, Debug)]
 pub struct Kick(Rc<Cell<RawFd>>);
 
@@ -27,7 +27,7 @@ pub(super) struct FdCell(Rc<Cell<RawFd>>);
 const CLOSED: RawFd = -1;
 
 impl Kick {
-    /// Shuts the connection down in the given direction; says whether it was still there.
+    /// Shuts the connection down in the given direction. Returns true if it was still open.
     pub fn kick(&self, how: KickHow) -> bool {
         let fd = self.0.get();
         if fd == CLOSED {
@@ -40,7 +40,7 @@ impl Kick {
             KickHow::Read => Shutdown::Read,
             KickHow::Both => Shutdown::Both,
         };
-        // ENOTCONN: the peer was faster, and the owner will see that by itself.
+        // ENOTCONN: the peer closed first, which the owner will notice.
         let _ = rustix::net::shutdown(socket, how);
         true
     }

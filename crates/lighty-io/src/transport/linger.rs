@@ -1,25 +1,25 @@
-//! Lingering close: an answer must reach a client that is still sending.
+//! Lingering close: delivers a response to a client that is still sending.
 //!
-//! Closing a TCP socket with unread bytes in it makes the kernel send RST, and RST makes the
-//! client's kernel throw the answer away (RFC 9112, section 9.6). So the write side is closed
-//! first, and what the client still sends is read and dropped, for a bounded time.
+//! Closing a TCP socket with unread bytes makes the kernel send RST, and RST makes the client's
+//! kernel discard the response (RFC 9112, section 9.6). So the write side is closed first, and
+//! further client data is read and dropped for a bounded time.
 
 use std::io;
 use std::time::Duration;
 
 use super::Stream;
 
-/// How long and how far a lingering close goes along.
+/// Limits of a lingering close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LingerLimits {
-    /// Bytes that are read and dropped at most.
+    /// Maximum bytes to read and drop.
     pub bytes_max: u64,
-    /// Milliseconds that it takes at most.
+    /// Maximum duration in milliseconds.
     pub ms_max: u64,
 }
 
 impl Default for LingerLimits {
-    /// Enough for what is in flight on a long line, too little to be worth an attack.
+    /// Enough for the data in flight on a long link, too little to be worth an attack.
     fn default() -> Self {
         LingerLimits { bytes_max: 4 << 20, ms_max: 5_000 }
     }
@@ -28,27 +28,26 @@ impl Default for LingerLimits {
 /// How a lingering close ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LingerReport {
-    /// Bytes that were read and dropped.
+    /// Bytes read and dropped.
     pub dropped_bytes: u64,
-    /// Whether the client closed its side within the limits: it has the answer.
+    /// True if the client closed its side within the limits, so it has the response.
     pub peer_closed: bool,
 }
 
-/// Small, because it lives in the future of every connection that lingers.
+/// Small, because it is part of every lingering connection's future.
 const DRAIN_BYTES: usize = 2_048;
 
 impl Stream {
-    /// Makes the close of the connection, whenever it comes, a reset: the other end hears that what
-    /// it got is not the whole.
+    /// Makes the later close a reset, so that the peer knows its data is incomplete.
     pub fn reset_on_close(&self) {
-        // Where it cannot be set the connection is broken, and closes no better way.
+        // If the option cannot be set, the connection is already broken.
         let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
     }
 
-    /// Closes the connection so that the answer sent before arrives.
+    /// Closes the connection so that the response already sent is delivered.
     ///
     /// # Errors
-    /// When the client resets the connection: nothing can be done for it any more.
+    /// If the client resets the connection, which cannot be remedied.
     pub async fn linger_close(self, limits: LingerLimits) -> io::Result<LingerReport> {
         self.shutdown_write()?;
         let mut report = LingerReport { dropped_bytes: 0, peer_closed: false };
@@ -62,7 +61,7 @@ impl Stream {
 
 async fn drain(stream: &Stream, bytes_max: u64, report: &mut LingerReport) -> io::Result<()> {
     while report.dropped_bytes < bytes_max {
-        // No buffer while waiting.
+        // Holds no buffer while waiting.
         stream.readable().await?;
         let mut buffer = [0; DRAIN_BYTES];
         let room = (bytes_max - report.dropped_bytes).min(DRAIN_BYTES as u64) as usize;
@@ -105,7 +104,7 @@ mod tests {
             let (ours, mut peer) = tcp_pair().await;
             peer.write_all(&vec![b'x'; sent as usize]).expect("write");
             peer.shutdown(std::net::Shutdown::Write).expect("shutdown");
-            // The end of the stream is seen by one more read than the bytes take.
+            // Seeing the end of the stream takes one more read than the bytes do.
             let limits = LingerLimits { bytes_max: 101, ms_max: 10_000 };
             let report = ours.linger_close(limits).await.expect("linger");
             assert_eq!(report, LingerReport { dropped_bytes: sent, peer_closed });

@@ -1,7 +1,7 @@
-//! What is known of the other end while nobody reads: is it still there, did it say anything?
+//! Detects whether a peer is still there, or has sent something, while no one reads.
 //!
-//! The reactor hears of every end and error, asked or not, so most questions are answered from
-//! memory. Nothing here takes bytes out of the socket.
+//! The reactor reports every end and error, so most questions are answered from memory. Nothing
+//! here consumes bytes from the socket.
 
 use std::io;
 
@@ -11,36 +11,36 @@ use tokio::io::{Interest, Ready};
 
 use super::{Socket, Stream};
 
-/// What a connection that should be silent has done.
+/// The state of a connection that should be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Nothing: it can be used.
+    /// Nothing has arrived: the connection is usable.
     Quiet,
-    /// Sent bytes that nobody asked for: whoever speaks next would take them for an answer.
+    /// Unexpected bytes have arrived, which would be taken for the next response.
     Unsolicited,
-    /// Closed, at least its half, or broke.
+    /// Closed, at least half, or broken.
     Closed,
 }
 
-/// How far the other end has closed.
+/// How far the peer has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerClose {
-    /// It will send nothing more, and may still read: over TCP nobody can tell this from a close
-    /// of both directions until something is sent.
+    /// It will send nothing more but may still read. Over TCP this looks like a full close until
+    /// something is sent.
     Half,
-    /// It is gone: a reset, or (on a unix socket) a close of both directions.
+    /// It is gone: a reset or, on a unix socket, a close of both directions.
     Full,
 }
 
 impl Stream {
-    /// Whether a connection that rests in a pool can still be used, as far as the reactor has
-    /// heard: no system call while it has heard nothing, else one [`probe`](Self::probe).
+    /// True if a pooled connection is still usable, as far as the reactor knows. Costs no system
+    /// call unless an event was reported, and then one [`probe`](Self::probe).
     pub fn is_idle_alive(&self) -> bool {
         let heard = each!(&self.socket, socket => socket.try_io(Interest::READABLE, || Ok(())));
         heard.is_err() || self.probe() == Idle::Quiet
     }
 
-    /// Asks the kernel what has come, by one system call, and leaves it there.
+    /// Peeks at the socket with one system call, without consuming bytes.
     pub fn probe(&self) -> Idle {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [0; 1];
@@ -54,13 +54,13 @@ impl Stream {
         }
     }
 
-    /// Waits until the other end closes, whether or not bytes wait to be read before that.
+    /// Waits until the peer closes, even if unread bytes come before.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn peer_close(&self) -> io::Result<PeerClose> {
-        // An interest in urgent data, which never comes (the reactor does not ask for it), hears
-        // of the end of reading without hearing of each byte.
+        // Interest in urgent data, which never arrives (the reactor does not ask for it), reports
+        // the read end without an event for each byte.
         let interest = Interest::PRIORITY | Interest::ERROR;
         loop {
             let ready = each!(&self.socket, socket => socket.ready(interest).await)?;
@@ -73,11 +73,11 @@ impl Stream {
         }
     }
 
-    /// Waits until the connection breaks: a reset, a time-out of the kernel. Bytes that came
-    /// before may still be read.
+    /// Waits until the connection breaks: a reset or a kernel timeout. Earlier bytes may still be
+    /// readable.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn reset(&self) -> io::Result<()> {
         each!(&self.socket, socket => socket.ready(Interest::ERROR).await)?;
         Ok(())
@@ -88,7 +88,7 @@ impl Stream {
         if heard.is_write_closed() { PeerClose::Full } else { PeerClose::Half }
     }
 
-    /// What of an interest is known now.
+    /// The current readiness for an interest.
     fn heard(&self, interest: Interest) -> Ready {
         use std::future::Future;
         use std::pin::pin;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::transport::tests::{tcp_pair, unix_pair};
 
-    /// Until the reactor has heard of what the peer did.
+    /// Waits until the reactor has seen the peer's action.
     async fn until(what: impl Fn() -> bool) {
         let turn = Duration::from_millis(1);
         let waited = async {

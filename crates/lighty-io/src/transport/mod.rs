@@ -1,10 +1,10 @@
 //! The connection to a peer: TCP or a unix socket today, TLS behind the same type later.
 //!
-//! [`Stream`] is the seam. Above it nobody knows what carries the bytes; below it nobody knows
-//! what they mean. Reading goes through [`Stream::poll_read`], which remembers that a read that
-//! did not fill its buffer has emptied the socket, so that the next one costs no system call.
+//! [`Stream`] is the boundary: code above it does not know what carries the bytes, code below it
+//! does not know what they mean. Reads go through [`Stream::poll_read`]. It remembers that a read
+//! which did not fill its buffer has emptied the socket, so the next wait costs no system call.
 
-/// Calls the same method on whatever socket is inside.
+/// Calls the same method on either kind of socket.
 macro_rules! each {
     ($stream:expr, $socket:ident => $call:expr) => {
         match $stream {
@@ -40,11 +40,11 @@ use kick::FdCell;
 /// An open connection, registered with the worker's reactor.
 #[derive(Debug)]
 pub struct Stream {
-    // Before `socket`: the kick handles must be told before the descriptor is closed.
+    // Before `socket`: kick handles must be invalidated before the descriptor is closed.
     fd_cell: FdCell,
     socket: Socket,
-    /// Where it arrived, once that was asked for: it stays, and costs a system call. In a box,
-    /// because most connections never ask.
+    /// The local address, cached once queried because it takes a system call. Boxed, because most
+    /// connections never query it.
     arrived_at: OnceCell<Box<SocketAddr>>,
 }
 
@@ -54,12 +54,12 @@ enum Socket {
     Unix(UnixStream),
 }
 
-/// Who is at the other end, or at this one.
+/// The address of either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// An address of the internet family.
     Inet(SocketAddr),
-    /// A unix socket; its path says nothing about a client, so it is not kept.
+    /// A unix socket; its path does not identify a client, so it is not kept.
     Unix,
 }
 
@@ -78,51 +78,50 @@ impl Stream {
         Stream { fd_cell, socket, arrived_at: OnceCell::new() }
     }
 
-    /// Waits until there is something to read, an end or an error included. Holds no buffer.
+    /// Waits for bytes, end of file or an error. Holds no buffer.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn readable(&self) -> io::Result<()> {
         each!(&self.socket, socket => socket.readable().await)
     }
 
-    /// The same as [`readable`](Self::readable) for hand-written futures.
+    /// Like [`readable`](Self::readable), for hand-written futures.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(&self.socket, socket => socket.poll_read_ready(cx))
     }
 
-    /// Waits until the socket takes bytes again.
+    /// Waits until the socket accepts bytes again.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn writable(&self) -> io::Result<()> {
         each!(&self.socket, socket => socket.writable().await)
     }
 
-    /// The same as [`writable`](Self::writable) for hand-written futures.
+    /// Like [`writable`](Self::writable), for hand-written futures.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(&self.socket, socket => socket.poll_write_ready(cx))
     }
 
-    /// Reads into `buffer` and says how many bytes came; 0 is the end of the stream.
+    /// Reads into `buffer` and returns the number of bytes; 0 at end of file.
     ///
     /// # Errors
-    /// Whatever the socket reports, a reset by the peer for one.
+    /// Errors of the socket, such as a reset by the peer.
     ///
-    /// A read that does not fill the buffer has emptied the socket: readiness is given up at
-    /// once, so that waiting for more costs no system call that would only say `EAGAIN`. What
-    /// arrives later raises a new event (the poller is edge-triggered).
+    /// A read that does not fill the buffer has emptied the socket. Readiness is cleared at once,
+    /// which saves a system call that would only return `EAGAIN`. Later data raises a new event
+    /// (the poller is edge-triggered).
     pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
-            // Not the standard library's call, which is a point of thread cancellation and pays
-            // for it.
+            // Bypasses the standard library's call, a thread cancellation point with a cost.
             let received = each!(&self.socket, socket => {
                 socket.try_io(Interest::READABLE, || {
                     Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::empty())?.0)
                 })
             });
             match received {
-                // Costs no system call while nothing is known to have come.
+                // Costs no system call until the reactor reports data.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(self.poll_readable(cx))?;
                 }
@@ -135,26 +134,26 @@ impl Stream {
         }
     }
 
-    /// Makes the next [`poll_readable`](Self::poll_readable) wait for a new event. A close by the
-    /// peer that was seen already stays seen.
+    /// Makes the next [`poll_readable`](Self::poll_readable) wait for a new event. A close already
+    /// seen from the peer stays recorded.
     fn forget_readable(&self) {
         let would_block = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
-        // The error is the one above: it is how readiness is cleared.
+        // Returning this error is how readiness is cleared.
         let _ = each!(&self.socket, socket => socket.try_io(Interest::READABLE, would_block));
     }
 
     /// [`poll_read`](Self::poll_read) as a future.
     ///
     /// # Errors
-    /// Whatever the socket reports.
+    /// Errors of the socket.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 
-    /// Writes what the socket takes now.
+    /// Writes what the socket accepts now.
     ///
     /// # Errors
-    /// `WouldBlock` when it takes nothing; else whatever the socket reports.
+    /// `WouldBlock` if it accepts nothing; otherwise errors of the socket.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         each!(&self.socket, socket => {
             socket.try_io(Interest::WRITABLE, || {
@@ -163,12 +162,12 @@ impl Stream {
         })
     }
 
-    /// Runs a non-blocking write of the caller's own on the descriptor, if the socket is thought
-    /// to be writable; a `WouldBlock` from it is remembered, and [`writable`](Self::writable)
-    /// then waits.
+    /// Runs the caller's own non-blocking write on the descriptor, if the socket is believed
+    /// writable. A `WouldBlock` from it is recorded, so that [`writable`](Self::writable) then
+    /// waits.
     ///
     /// # Errors
-    /// What `write` returned, or `WouldBlock` without having called it.
+    /// The error of `write`, or `WouldBlock` without having called it.
     pub fn try_write_with<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
@@ -178,23 +177,23 @@ impl Stream {
         })
     }
 
-    /// Says that nothing more will be written; the peer sees the end of the stream.
+    /// Closes the write side; the peer sees the end of the stream.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// If the connection is already gone.
     pub fn shutdown_write(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(self, Shutdown::Write)?)
     }
 
-    /// Whether the connection runs over TCP: only there a close can lose an answer.
+    /// True for TCP, the only transport on which a close can lose a response.
     pub fn is_tcp(&self) -> bool {
         matches!(self.socket, Socket::Tcp(_))
     }
 
-    /// The other end.
+    /// The peer's address.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// If the connection is already gone.
     pub fn peer(&self) -> io::Result<Peer> {
         match &self.socket {
             Socket::Tcp(socket) => socket.peer_addr().map(Peer::Inet),
@@ -202,10 +201,10 @@ impl Stream {
         }
     }
 
-    /// This end. Asked of the kernel once.
+    /// The local address. Queried from the kernel once.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// If the connection is already gone.
     pub fn local(&self) -> io::Result<Peer> {
         let Socket::Tcp(socket) = &self.socket else { return Ok(Peer::Unix) };
         if let Some(known) = self.arrived_at.get() {
@@ -215,11 +214,11 @@ impl Stream {
         Ok(Peer::Inet(**self.arrived_at.get_or_init(|| Box::new(address))))
     }
 
-    /// Sends small segments at once (TCP_NODELAY). Sockets accepted from a listener of ours have
-    /// it from birth. A unix socket has no such thing and says yes.
+    /// Sends small segments immediately (TCP_NODELAY). Sockets accepted from our listeners inherit
+    /// it. Unix sockets have no such option; the call succeeds.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// If the connection is already gone.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(socket) => socket.set_nodelay(nodelay),
@@ -227,8 +226,8 @@ impl Stream {
         }
     }
 
-    /// A second descriptor of the same socket, for a thread that must not see the first one
-    /// closed and its number given to somebody else.
+    /// A second descriptor of the same socket, for a thread that must not see the first one closed
+    /// and its number reused.
     ///
     /// # Errors
     /// EMFILE and the like.
@@ -236,8 +235,8 @@ impl Stream {
         each!(&self.socket, socket => socket.as_fd().try_clone_to_owned())
     }
 
-    /// A handle that wakes whoever reads or writes this connection, by shutting it down. It does
-    /// not keep the connection open.
+    /// A handle that wakes the connection's reader or writer by shutting it down. It does not keep
+    /// the connection open.
     pub fn kick_handle(&self) -> Kick {
         self.fd_cell.kick_handle()
     }
@@ -266,7 +265,7 @@ pub(crate) mod tests {
     use super::*;
     use std::io::{Read, Write};
 
-    /// A connected pair: ours, and the plain blocking end of the peer.
+    /// A connected pair: our stream and the peer's plain blocking socket.
     pub(crate) async fn tcp_pair() -> (Stream, std::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let peer = std::net::TcpStream::connect(listener.local_addr().expect("address"));
@@ -274,7 +273,7 @@ pub(crate) mod tests {
         (Stream::from_tcp(ours), peer.expect("connect"))
     }
 
-    /// The same over a unix socket.
+    /// A connected pair over a unix socket.
     pub(crate) fn unix_pair() -> (Stream, std::os::unix::net::UnixStream) {
         let (ours, peer) = std::os::unix::net::UnixStream::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");

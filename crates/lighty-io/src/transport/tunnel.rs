@@ -1,9 +1,9 @@
-//! A tunnel: two connections, each of which gets what the other one sends, until both have ended.
+//! A tunnel relays bytes between two connections until both have ended.
 //!
-//! The end of one direction is passed on as a half-close, and the other direction goes on. A
-//! direction that waits holds no buffer, so an idle tunnel costs the two connections and its
-//! future. [`Tunnel::run_while_active`] ends a tunnel in which nothing moves; [`Tunnel::run`] knows
-//! no limit of time, and whoever watches [`TunnelMeter::active_ms`] may kick.
+//! The end of one direction is passed on as a half-close while the other continues. A waiting
+//! direction holds no buffer, so an idle tunnel costs only the two connections and its future.
+//! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
+//! of [`TunnelMeter::active_ms`] may kick it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,14 +19,14 @@ use lighty_buf::{BufPool, PooledBuf};
 use super::{KickHow, Stream};
 use crate::clock::Clock;
 
-/// What one direction moves before the rest of the worker gets its turn, in bytes.
+/// Bytes that one direction moves before yielding to the rest of the worker.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
-/// Size of the buffer that a direction gets where the pool has none left. There are at most two
-/// for each tunnel, and each tunnel is a connection.
+/// Size of the fallback buffer of a direction when the pool is empty. There are at most two per
+/// tunnel, and each tunnel is a connection.
 const SPARE_BYTES: usize = 4_096;
 
-/// How often a tunnel with a limit is looked at, in milliseconds: it may be idle for so much longer.
+/// Interval of the idle check in milliseconds, by which a tunnel may exceed its limit.
 const LOOK_MS: u64 = 1_000;
 
 /// One of the two connections.
@@ -38,16 +38,16 @@ pub enum Side {
     Far,
 }
 
-/// What a tunnel has done so far, for whoever watches it.
+/// A tunnel's progress, for its watchers.
 #[derive(Debug, Default)]
 pub struct TunnelMeter {
-    /// Bytes that went from the near to the far side.
+    /// Bytes sent from the near to the far side.
     pub to_far_bytes: Cell<u64>,
-    /// Bytes that went from the far to the near side.
+    /// Bytes sent from the far to the near side.
     pub to_near_bytes: Cell<u64>,
-    /// When bytes last came or went: a stamp of the clock's `mono_ms`.
+    /// When bytes last moved, as a `mono_ms` stamp of the clock.
     pub active_ms: Cell<u64>,
-    /// The side that ended first, while the other one goes on.
+    /// The side that ended first, while the other continues.
     pub half_closed: Cell<Option<Side>>,
 }
 
@@ -56,7 +56,7 @@ pub struct TunnelMeter {
 pub struct TunnelError {
     /// The connection that failed.
     pub side: Side,
-    /// What it reported.
+    /// The error it reported.
     pub error: io::Error,
 }
 
@@ -72,36 +72,36 @@ impl std::error::Error for TunnelError {
     }
 }
 
-/// What became of a tunnel that might not be idle for ever.
+/// Result of a tunnel with an idle limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelEnd {
-    /// Nothing moved for the limit, and both connections were shut down; else they ended or broke
-    /// by themselves.
+    /// True if the idle limit expired and both connections were shut down; false if they ended or
+    /// broke by themselves.
     pub was_idle: bool,
-    /// Bytes that went from the far to the near side.
+    /// Bytes sent from the far to the near side.
     pub to_near_bytes: u64,
 }
 
-/// The two ends of a tunnel, and what was read from each before it began.
+/// The two ends of a tunnel, and the bytes read from each before it started.
 #[derive(Debug)]
 pub struct Tunnel<'a> {
     /// The near connection.
     pub near: &'a Stream,
     /// The far connection.
     pub far: &'a Stream,
-    /// Bytes of the near side that the far side has yet to get.
+    /// Bytes of the near side not yet sent to the far side.
     pub early_near: Bytes,
-    /// Bytes of the far side that the near side has yet to get.
+    /// Bytes of the far side not yet sent to the near side.
     pub early_far: Bytes,
 }
 
 impl Tunnel<'_> {
-    /// Carries bytes both ways until both sides have ended their stream. Both connections stay
-    /// open, with their write sides closed.
+    /// Relays bytes both ways until both sides have ended their streams. Both connections stay open
+    /// with their write sides closed.
     ///
     /// # Errors
-    /// The first failure of either side; what was under way is lost then, as it would be without
-    /// a tunnel in between.
+    /// The first failure of either side. Bytes in flight are then lost, as they would be without a
+    /// tunnel.
     pub async fn run(
         self,
         buffers: &BufPool,
@@ -110,7 +110,7 @@ impl Tunnel<'_> {
     ) -> Result<(), TunnelError> {
         let mut to_far = Direction::new(Side::Near, self.near, self.far, self.early_near);
         let mut to_near = Direction::new(Side::Far, self.far, self.near, self.early_far);
-        // A side that has ended is not read any more: only its reset is still worth hearing.
+        // A side that has ended is not read again; only its reset still matters.
         let mut near_reset = pin!(self.near.reset());
         let mut far_reset = pin!(self.far.reset());
         let turn = Turn { buffers, clock, meter };
@@ -135,9 +135,9 @@ impl Tunnel<'_> {
         .await
     }
 
-    /// Does what [`Self::run`] does until nothing has moved for `idle_ms` milliseconds (0: without
-    /// a limit), and shuts both connections down then. A tunnel that breaks has ended: both sides
-    /// know, and there is nobody else to tell.
+    /// Like [`Self::run`], but shuts both connections down once nothing has moved for `idle_ms`
+    /// milliseconds (0: no limit). A broken tunnel counts as ended, because both sides already
+    /// know.
     pub async fn run_while_active(
         self,
         buffers: &BufPool,
@@ -159,7 +159,7 @@ impl Tunnel<'_> {
     }
 }
 
-/// Resolves when nothing has moved for the limit.
+/// Resolves when nothing has moved for `idle_ms`.
 async fn idle(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
@@ -174,7 +174,7 @@ fn reset(side: Side) -> TunnelError {
     TunnelError { side, error: io::ErrorKind::ConnectionReset.into() }
 }
 
-/// What both directions use.
+/// Shared by both directions.
 struct Turn<'a> {
     buffers: &'a BufPool,
     clock: &'a Clock,
@@ -190,13 +190,13 @@ struct Direction<'a> {
 }
 
 enum State {
-    /// Nothing is held.
+    /// No bytes are buffered.
     Read,
-    /// Bytes are held that were read before the tunnel began.
+    /// Bytes read before the tunnel started must be written.
     WriteEarly(Bytes),
     /// Bytes `start..end` of the buffer are to be written.
     Write { buffer: Buffer, start: usize, end: usize },
-    /// The end was passed on.
+    /// The end has been passed on.
     Done,
 }
 
@@ -252,7 +252,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Reads once; a buffer is only taken when something is known to have come.
+    /// Reads once. Takes a buffer only when data is known to have arrived.
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -263,7 +263,7 @@ impl<'a> Direction<'a> {
         let read = ready!(self.from.poll_read(cx, buffer.bytes()));
         self.state = match read.map_err(|error| self.read_error(error))? {
             0 => {
-                // A side that is gone already is heard of by what it sends: a reset.
+                // If that side is already gone, its reset reports the error.
                 let _ = self.to.shutdown_write();
                 State::Done
             }
@@ -272,7 +272,7 @@ impl<'a> Direction<'a> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what the other side takes and says how much that was: at least one byte.
+    /// Writes what the other side accepts and returns its length: at least one byte.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, TunnelError>> {
         let to = self.to;
         let pending = match &mut self.state {

@@ -1,5 +1,5 @@
-//! The kernel's AIO context of one worker: requests go in by `io_submit`, an eventfd in the
-//! reactor says when some are done.
+//! One worker's kernel AIO context: requests are submitted with `io_submit`, and an eventfd in the
+//! reactor signals completions.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,7 +17,7 @@ use super::{ALIGN_BYTES, Segment};
 use crate::panics;
 use crate::syscall_fallback::Syscall;
 
-/// Completions that are taken at a time.
+/// Completions taken at a time.
 const EVENTS_MAX: usize = 64;
 
 /// linux/aio_abi.h: `struct iocb`. The key and the flags of the operation share a word pair
@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<IoEvent>() == 32);
 /// The kernel's name for a context.
 type ContextId = libc::c_ulong;
 
-/// A context, and what its requests use.
+/// A context and the resources of its requests.
 pub(in crate::send) struct AioContext {
     id: ContextId,
     completed: Rc<AsyncFd<OwnedFd>>,
@@ -65,15 +65,15 @@ pub(in crate::send) struct AioContext {
     reaper: RefCell<Option<AbortHandle>>,
 }
 
-/// What the kernel uses until the request has ended: the context keeps it, not the future.
+/// Resources that the kernel uses until a request ends. The context owns them, not the future.
 struct Request {
     pages: Pages,
-    // The kernel holds the file too; here it is so that a direct descriptor is reused.
+    // The kernel holds the file too; kept so that a direct descriptor can be reused.
     _file: Rc<OwnedFd>,
     reply: oneshot::Sender<(Pages, io::Result<u64>)>,
 }
 
-/// Whether the kernel has AIO.
+/// Checks that the kernel supports AIO.
 pub(in crate::send) fn probe() -> io::Result<()> {
     setup(1).map(destroy).map_err(|error| {
         io::Error::new(error.kind(), format!("linux-aio-sendfile: io_setup: {error}"))
@@ -94,7 +94,7 @@ fn destroy(id: ContextId) {
 }
 
 impl AioContext {
-    /// A context for at most `requests_max` requests at once.
+    /// Creates a context for at most `requests_max` concurrent requests.
     pub(in crate::send) fn start(requests_max: usize) -> io::Result<Rc<Self>> {
         let requests_max = requests_max.max(1);
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -116,7 +116,7 @@ impl AioContext {
         Ok(context)
     }
 
-    /// Reads `want` bytes from `offset` on, or as many as there are.
+    /// Reads `want` bytes from `offset`, or as many as there are.
     pub(in crate::send) async fn read(
         self: Rc<Self>,
         file: Rc<OwnedFd>,
@@ -134,10 +134,10 @@ impl AioContext {
         Ok(Segment { memory: pages.into_file()?, skip, bytes })
     }
 
-    /// Hands a request to the kernel.
+    /// Submits a request to the kernel.
     ///
     /// # Errors
-    /// EAGAIN when there are too many; EINVAL when the file cannot be read like this.
+    /// EAGAIN if there are too many; EINVAL if the file does not support it.
     fn submit(&self, request: Request, offset: u64) -> io::Result<()> {
         let again = || io::Error::from_raw_os_error(libc::EAGAIN);
         let slot = self.free.borrow_mut().pop().ok_or_else(again)?;
@@ -168,7 +168,7 @@ impl AioContext {
         Err(error)
     }
 
-    /// Takes completions and tells those who wait; says whether there may be more.
+    /// Takes completions and notifies the waiters. Returns true if there may be more.
     fn take_completions(&self) -> bool {
         let mut events = [IoEvent::default(); EVENTS_MAX];
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -201,7 +201,7 @@ impl AioContext {
             Ok(bytes) => Ok(bytes),
             Err(_) => Err(io::Error::from_raw_os_error(-event.res as i32)),
         };
-        // Nobody listens when the connection is gone.
+        // The receiver is gone if the connection is.
         let _ = request.reply.send((request.pages, result));
     }
 }
@@ -226,8 +226,8 @@ impl Drop for AioContext {
         if self.under_way.get() == 0 {
             destroy(self.id);
         } else {
-            // `io_destroy` would wait for a disk that may never answer. The memory that the
-            // kernel still writes to must stay, so it is left behind with the context.
+            // `io_destroy` would wait for a disk that may never respond. The kernel may still write
+            // to this memory, so it is leaked with the context.
             std::mem::forget(self.requests.take());
         }
     }

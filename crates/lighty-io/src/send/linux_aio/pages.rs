@@ -1,4 +1,4 @@
-//! Memory that is a file: read into through a mapping, sent from through a descriptor.
+//! Memory that is also a file: filled through a mapping, sent through a descriptor.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// `length` bytes, a multiple of the page size.
+    /// Creates a mapping of `length` bytes, a multiple of the page size.
     pub(super) fn new(length: usize) -> io::Result<Self> {
         let memory = rustix::fs::memfd_create("lighty-send", MemfdFlags::CLOEXEC)
             .map_err(io::Error::from)
@@ -40,7 +40,7 @@ impl Pages {
         Ok(Pages { memory: Some(memory), at, length })
     }
 
-    /// Where the memory is, as the kernel wants to be told.
+    /// The memory's address in the form the kernel expects.
     pub(super) fn address(&self) -> u64 {
         self.at.as_ptr().expose_provenance() as u64
     }
@@ -49,7 +49,7 @@ impl Pages {
         self.length
     }
 
-    /// Keeps the file and gives the mapping up.
+    /// Drops the mapping and keeps the file.
     pub(super) fn into_file(mut self) -> io::Result<OwnedFd> {
         self.memory.take().ok_or_else(|| io::Error::other("memory file is gone"))
     }

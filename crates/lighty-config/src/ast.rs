@@ -1,4 +1,4 @@
-//! The tree of one file as it was written. Nothing is resolved here.
+//! The syntax tree of one file, unresolved.
 
 use crate::condition::Op;
 use crate::source::{Span, Spanned};
@@ -16,7 +16,7 @@ pub(crate) enum AssignOp {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Stmt {
-    /// Without `value` the right side could not be read: the key is known to be broken.
+    /// `value` is missing if the right side could not be parsed: the key is known to be broken.
     Assign {
         key: Spanned<String>,
         op: AssignOp,
@@ -35,13 +35,13 @@ pub(crate) enum Stmt {
     Chain(Vec<Arm>),
 }
 
-/// What decides about a branch.
+/// The condition of a branch.
 #[derive(Clone, Debug)]
 pub(crate) enum Guard {
     If(CondExpr),
     /// A bare `else`.
     Else,
-    /// Could not be read; the body is still checked.
+    /// Could not be parsed; the body is still checked.
     Broken,
 }
 

@@ -1,4 +1,4 @@
-//! Blocks meet the table: every value becomes a setter, every condition a place in the index.
+//! Compiles blocks with the table: every value becomes a setter, every condition an index entry.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ fn on_socket_only(raw: &[RawBlock]) -> Vec<bool> {
     known
 }
 
-/// Which conditions must remember what they matched.
+/// Conditions that must store their match.
 #[derive(Default)]
 struct Captures {
     by_block: HashMap<usize, Capture>,

@@ -8,7 +8,7 @@ use crate::limits::CONDITION_BYTES_MAX;
 use crate::pattern::{Means, Notice, TextPattern, Undecided, ascii_classes, notice};
 use crate::screen::{Letters, needle, required_text};
 
-/// What a condition looks at.
+/// The field that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// `$SERVER["socket"]`: the listener that accepted the connection, as it was written.
@@ -148,7 +148,7 @@ impl Op {
     }
 }
 
-/// What is known of a request. Asked only for fields that some condition looks at.
+/// The request's values. Queried only for fields that some condition uses.
 pub trait Facts {
     /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now;
     /// a header that the client did not send is `Some("")`.

@@ -26,19 +26,20 @@ pub struct Setting<S> {
 }
 
 impl<S> Setting<S> {
-    /// Makes the setting, whatever its block asks: for who needs every value that may apply.
+    /// Applies the setting regardless of its conditions: for callers that need every value that may
+    /// apply.
     pub fn apply(&self, settings: &mut S) {
         (self.setter)(settings);
     }
 }
 
-/// What a block asks.
+/// The condition of a block.
 pub struct Condition {
-    /// What it looks at.
+    /// The field.
     pub field: Field,
-    /// How it compares.
+    /// The operator.
     pub op: Op,
-    /// What it compares with.
+    /// The right side.
     pub text: String,
     pub(crate) matcher: Matcher,
 }
@@ -205,13 +206,13 @@ impl<S> Config<S> {
         self.sockets.get(written).map_or(written, String::as_str)
     }
 
-    /// Whether any condition looks at this field; all request headers count as one.
+    /// True if any condition uses this field; all request headers count as one.
     pub fn uses(&self, field: &Field) -> bool {
         let slot = field.slot();
         self.blocks.iter().filter_map(|b| b.cond.as_ref()).any(|c| c.field.slot() == slot)
     }
 
-    /// Whether any value asks for what a condition matched (`%0` to `%9`).
+    /// True if any value uses a condition's captures (`%0` to `%9`).
     pub fn keeps_captures(&self) -> bool {
         self.capture_count > 0
     }

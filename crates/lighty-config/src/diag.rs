@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and how it is shown: to people and as JSON.
+//! Diagnostics of a configuration, and their output as text and JSON.
 
 use std::fmt::Write as _;
 

@@ -93,7 +93,7 @@ impl Scope {
     }
 }
 
-/// Why a value is refused.
+/// Why a value is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// What is wrong, as a sentence that goes on after the directive's name:
@@ -136,7 +136,7 @@ impl Reject {
     }
 }
 
-/// What a row may want to know while it compiles a value.
+/// The context in which a row compiles a value.
 pub struct CompileCtx<'a> {
     /// The directive as it was written.
     pub key: &'a str,

@@ -1,9 +1,9 @@
 //! Which blocks apply to a request.
 //!
-//! A thousand virtual hosts must not cost a thousand comparisons. On every level of nesting,
+//! A thousand virtual hosts must not cost a thousand comparisons. On every nesting level,
 //! conditions that compare a field with a whole text are found by hashing the field's value, and
-//! those that ask for a part of it by one search for all such parts; only the rest is visited one
-//! by one, and only inside blocks that are true.
+//! those that look for a part of it by one search for all such parts. Only the rest is tried one by
+//! one, and only inside blocks that are true.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -261,8 +261,8 @@ pub struct Active {
     config: u64,
 }
 
-/// What the conditions of one evaluation matched. Reusable, and to be kept by a request: the
-/// [`Active`] that it came from may serve another one meanwhile.
+/// The captures of one evaluation. Reusable, and owned by a request: the [`Active`] that it came
+/// from may serve another one meanwhile.
 #[derive(Default)]
 pub struct CaptureSet {
     slots: Vec<CaptureSlot>,
@@ -336,13 +336,13 @@ impl Active {
         self.captures.get(id)
     }
 
-    /// Gives away what the conditions matched, for memory to be used again.
+    /// Swaps out the captures, so that their memory is reused.
     pub fn swap_captures(&mut self, kept: &mut CaptureSet) {
         std::mem::swap(&mut self.captures, kept);
     }
 
-    /// Why a condition could not be decided, if one could not: then nobody knows which blocks
-    /// are true.
+    /// Why a condition could not be decided, if one could not: then the set of true blocks is
+    /// unknown.
     pub fn take_undecided(&mut self) -> Option<Undecided> {
         self.undecided.take()
     }
@@ -383,7 +383,7 @@ fn set_bit(words: &mut [u64], at: u32) {
     words[at as usize / 64] |= 1 << (at % 64);
 }
 
-/// One evaluation. Each field is asked for once.
+/// One evaluation. Each field is queried once.
 struct Run<'f, 'a> {
     facts: &'f dyn Facts,
     values: [Option<Option<Cow<'f, str>>>; SLOTS],

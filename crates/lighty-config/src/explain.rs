@@ -1,7 +1,7 @@
-//! Why a request gets the settings that it gets.
+//! Explains why a request gets its settings.
 //!
-//! This walks every block one by one and in the plain way of the language's definition. It is
-//! also what the tests compare the indexed evaluation with.
+//! This walks every block one by one, as the language defines it. The tests compare the indexed
+//! evaluation with it.
 
 use std::fmt::Write as _;
 
@@ -12,16 +12,16 @@ use crate::config::{Block, Config, Setting};
 use crate::source::Sources;
 use crate::value::quote;
 
-/// What became of a condition.
+/// The result of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It holds.
     True,
     /// It does not.
     False,
-    /// It was not asked: an enclosing block or an earlier branch decided.
+    /// Not evaluated: an enclosing block or an earlier branch decided.
     Skipped,
-    /// What it looks at is not known at this point.
+    /// Its field is not known at this point.
     Unavailable,
 }
 
@@ -37,7 +37,7 @@ impl Outcome {
     }
 }
 
-/// A condition and what became of it.
+/// A condition and its result.
 #[derive(Clone, Debug)]
 pub struct ConditionReport {
     /// Number of the block.
@@ -74,11 +74,11 @@ pub struct Explanation {
     pub conditions: Vec<ConditionReport>,
     /// All directives that are set and apply, sorted by name.
     pub directives: Vec<DirectiveReport>,
-    /// What became of the request: names and values, in their order.
+    /// The response: names and values, in order.
     pub answer: Vec<(&'static str, String)>,
 }
 
-/// A condition as a request finds it.
+/// A condition evaluated for a request.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     /// The head of its block as it would be written.
@@ -90,7 +90,7 @@ pub struct Judgement {
 }
 
 impl<S> Config<S> {
-    /// What becomes of every condition for these facts, in file order.
+    /// The result of every condition for these facts, in file order.
     pub fn judge(&self, facts: &dyn Facts) -> Vec<Judgement> {
         let outcomes = self.outcomes(facts).into_iter().zip(&self.blocks).skip(1);
         outcomes
@@ -135,7 +135,7 @@ impl<S> Config<S> {
     }
 }
 
-/// What is known of a block and the branches before it.
+/// The state of a block and the branches before it.
 #[derive(Clone, Copy)]
 enum Branches {
     NoneApplies,

@@ -24,7 +24,7 @@ pub fn format(name: &str, text: &str) -> Result<String, (Diagnostics, Sources)> 
         return format_plain(name, text);
     }
     let mended = format_plain(name, &typographic::mended(text, &slips));
-    // What else is wrong is shown in the text as it was written.
+    // Other errors are shown in the original text.
     mended.or_else(|_| format_plain(name, text))
 }
 

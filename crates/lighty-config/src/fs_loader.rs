@@ -35,7 +35,7 @@ impl Loader for FsLoader {
             .map_err(|error| error.to_string())?;
         let output = child.stdout.take().map_or(Ok(Vec::new()), read_limited);
         if output.as_ref().map_or(true, |bytes| bytes.len() > FILE_BYTES_MAX) {
-            // It may never stop on its own; what it has to say does not matter any more.
+            // The command may never exit by itself, and its output is no longer needed.
             let _ = child.kill();
             let _ = child.wait();
             return output.map_err(|error| error.to_string());

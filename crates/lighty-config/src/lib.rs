@@ -22,15 +22,15 @@
 //! assert_eq!(config.unwrap().global().port, 8080);
 //! ```
 //!
-//! The crate refuses to know any directive by name (the caller's table does), to touch files,
-//! clock or environment (a [`Loader`] does; [`FsLoader`] is one to opt into), and to guess: what
-//! it does not understand it reports, with the place and a suggestion, and goes on to report
-//! the rest.
+//! The crate knows no directive by name (the caller's table does), touches no files, clock or
+//! environment (a [`Loader`] does; [`FsLoader`] is opt-in), and never guesses: it reports what it
+//! does not understand, with the place and a suggestion, and continues.
 //!
-//! Read in this order: `source` and `diag` (places and findings), `lex`, `typographic` (characters
-//! that stand for plain ones), `ast`, `parse` (text to tree), `value`, `eval` and `expr` (tree to blocks), `directive` and `table` (what names mean),
-//! `pattern`, `condition`, `compile` (blocks meet the table), `config`, `screen` and `evaluate` (what a
-//! request asks), `snapshot`, `explain`, `fmt`. Every limit is in `limits`.
+//! Reading order: `source` and `diag` (places and diagnostics), `lex`, `typographic` (typographic
+//! characters in place of plain ones), `ast`, `parse` (text to tree), `value`, `eval` and `expr`
+//! (tree to blocks), `directive` and `table` (what names mean), `pattern`, `condition`, `compile`
+//! (blocks to setters), `config`, `screen` and `evaluate` (per request), `snapshot`, `explain`,
+//! `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
 
 mod ast;

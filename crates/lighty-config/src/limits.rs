@@ -1,7 +1,7 @@
 //! Every limit of the language, with its reason. Each is tested at n and at n + 1.
 
-/// Bytes of one configuration file, or of the output of one `include_shell`. The ancestor's
-/// own limit: a larger file is a mistake (a log, a device) rather than a configuration.
+/// Bytes of one configuration file, or of the output of one `include_shell`. lighttpd's own limit:
+/// a larger file is a mistake (a log, a device) rather than a configuration.
 pub const FILE_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of all files of one configuration together, so that a loop of globs stays bounded.
@@ -13,15 +13,15 @@ pub const FILES_MAX: usize = 8192;
 /// How deep includes may nest. Cycles are found by name; this also stops those through links.
 pub const INCLUDE_DEPTH_MAX: usize = 32;
 
-/// How deep arrays and blocks may nest, together; also arrays that are built from variables. Keeps the recursive parser off the end of
-/// the stack; no real configuration comes near it.
+/// How deep arrays and blocks may nest, together; also arrays built from variables. Keeps the
+/// recursive parser from overflowing the stack; no real configuration comes near it.
 pub const NESTING_MAX: usize = 64;
 
 /// Diagnostics of one level kept for one run; further ones are counted, not stored.
 pub const DIAGNOSTICS_MAX: usize = 500;
 
-/// Names that a wrong one is compared with for "did you mean …?": more than any table of
-/// directives has, few enough that a file of mistakes is reported at once.
+/// Maximum names compared for "did you mean …?": more than any table of directives has, few enough
+/// that a file full of mistakes is reported at once.
 pub const CANDIDATES_MAX: usize = 1024;
 
 /// Conditions of one configuration, after equal blocks have been joined.
@@ -44,9 +44,8 @@ pub const MESSAGE_BYTES_MAX: usize = 2048;
 /// Bytes of one compiled regular expression.
 pub const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Steps of one match of a pattern that is not matched in linear time, unless the configuration
-/// says otherwise. A pattern that is written well needs a few for each byte; one that is not is
-/// given up within milliseconds.
+/// Default step limit for one match of a pattern that is not matched in linear time. A well-written
+/// pattern needs a few steps per byte; a bad one is given up within milliseconds.
 pub const PATTERN_STEPS: u32 = 100_000;
 
 /// Merged settings that a [`SnapshotCache`](crate::SnapshotCache) holds before it starts over.

@@ -1,10 +1,10 @@
-//! The door to the outside: how the language reads files, runs commands and sees the
-//! environment. The caller decides what is behind it.
+//! The interface to the outside: how the language reads files, runs commands and sees the
+//! environment. The caller implements it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What loading a configuration needs from the world.
+/// Everything outside that loading a configuration needs.
 pub trait Loader {
     /// The bytes of a file. May stop after [`FILE_BYTES_MAX`](crate::limits::FILE_BYTES_MAX)
     /// + 1 bytes: more are refused anyway.
@@ -31,7 +31,7 @@ pub trait Loader {
     }
 }
 
-/// A loader without a world, for text in memory and for tests: files by name.
+/// A loader without I/O, for text in memory and for tests: files by name.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLoader {
     /// Path and content.

@@ -12,7 +12,7 @@ use crate::limits::NESTING_MAX;
 use crate::source::{FileId, Sources, Span, Spanned};
 use crate::typographic;
 
-/// Parses a file; what is wrong goes to `diagnostics`, the rest is returned.
+/// Parses a file; errors go to `diagnostics`, the rest is returned.
 pub(crate) fn parse(sources: &Sources, file: FileId, diagnostics: &mut Diagnostics) -> Vec<Stmt> {
     let source = sources.get(file);
     let slips = typographic::slips(&source.text);

@@ -1,10 +1,10 @@
 //! Regular expressions, as PCRE without options means them: unanchored, case sensitive, `\d` and
 //! the like ASCII only.
 //!
-//! Two engines match them. What can be matched in linear time is, by the crate `regex`. What
-//! cannot (look-around, back-references, atomic groups, possessive repetitions, recursion) is
-//! matched by an engine that goes back ([`Backtracker`]), in a bounded number of steps: what needs
-//! more of them is not guessed, but [`Undecided`].
+//! Two engines match them. The crate `regex` matches what can be matched in linear time. The rest
+//! (look-around, back-references, atomic groups, possessive repetitions, recursion) is matched by a
+//! backtracking engine ([`Backtracker`]) in a bounded number of steps: a match that needs more is
+//! not guessed, but [`Undecided`].
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct Undecided {
 /// Begin and end of what a group matched; `None` if it took no part.
 pub type Place = Option<(usize, usize)>;
 
-/// A compiled pattern of an engine that goes back, which is the caller's.
+/// A compiled pattern of a backtracking engine, supplied by the caller.
 pub trait Backtracker: std::fmt::Debug + Send + Sync {
     /// Looks for the first match in at most `steps`. The places of the groups go to `places`,
     /// that of the whole match first.
@@ -75,7 +75,7 @@ impl Bounded {
     }
 }
 
-/// Where no engine goes back.
+/// The error if there is no backtracking engine.
 fn beyond(source: &str) -> BadCondition {
     match syntax::beyond_linear(source) {
         Some((what, at)) => {

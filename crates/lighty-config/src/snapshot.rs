@@ -9,11 +9,11 @@ use crate::config::Config;
 use crate::evaluate::Active;
 use crate::limits::SNAPSHOT_VARIANTS_MAX;
 
-/// Remembers the settings of every combination of true conditions that a worker has met. One
-/// cache belongs to one [`Config`]: make a new one after a reload.
+/// Caches the settings of every combination of true conditions that a worker has met. One cache
+/// belongs to one [`Config`]: create a new one after a reload.
 pub struct SnapshotCache<S> {
     variants: HashMap<Box<[u64]>, Rc<S>, RandomState>,
-    /// The set that was asked for last, and its settings.
+    /// The last requested set, and its settings.
     last_words: Vec<u64>,
     last: Option<Rc<S>>,
     variants_max: usize,

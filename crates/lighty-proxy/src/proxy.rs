@@ -77,7 +77,7 @@ impl Module for ProxyCore {
         directives::all()
     }
 
-    /// Connections that rest are made anew: what they lead to may have changed.
+    /// Closes idle connections: their targets may have changed.
     fn reopen(&self) {
         if let Some(local) = self.local.get() {
             local.pool.clear();

@@ -1,4 +1,4 @@
-//! What upstreams and their addresses have done: for the log, and for whoever shows it.
+//! Statistics of upstreams and their addresses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::upstream::Upstream;
 /// The figures of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFigures {
-    /// Its number, in the order in which upstreams came into use.
+    /// Its index, in order of first use.
     pub index: usize,
     /// The directive and its key, and the conditions that they stand in.
     pub name: Arc<str>,
@@ -28,17 +28,17 @@ pub struct AddressFigures {
     /// The name that the configuration gives the backend, if any.
     pub label: Option<Arc<str>>,
     pub state: Standing,
-    /// Why it is not up, where that is known.
+    /// Why it is not up, if known.
     pub trouble: Option<Arc<str>>,
     pub requests: u64,
-    /// Requests that failed through its fault.
+    /// Requests that failed by its fault.
     pub failed: u64,
     /// Requests under way.
     pub load: u32,
     /// Connections, busy and idle.
     pub pool_size: u32,
     pub idle: u32,
-    /// Mean time to the first byte of an answer in microseconds; 0 = not known.
+    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
     pub first_byte_us: u32,
     pub weight: u32,
     pub backup: bool,
@@ -67,7 +67,7 @@ impl Standing {
     }
 }
 
-/// The figures of all upstreams at a moment of the process's clock.
+/// The statistics of all upstreams at one moment.
 pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
     registry.all().iter().map(|upstream| of_upstream(upstream, now_ms)).collect()
 }

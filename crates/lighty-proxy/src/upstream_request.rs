@@ -1,4 +1,4 @@
-//! What a backend is asked: the request as the route's rules shape it.
+//! The request as sent to a backend, changed by the route's rules.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -23,12 +23,12 @@ pub(crate) struct UpstreamRequest<'a> {
     pub words: &'a RewrittenHead,
     /// How the body is delimited.
     pub framing: BodyFraming,
-    /// The client's wish for another protocol is passed on.
+    /// The client's upgrade is forwarded.
     pub upgrade: bool,
-    /// The connection is to carry further requests.
+    /// The connection is kept alive.
     pub keep_alive: bool,
     pub force_http10: bool,
-    /// Lines of the answer's head must end with CR LF.
+    /// Lines of the response head must end with CR LF.
     pub strict_lines: bool,
 }
 
@@ -51,7 +51,7 @@ impl UpstreamRequest<'_> {
 pub(crate) struct RewrittenHead {
     /// Path and query, percent-encoded.
     pub target: Vec<u8>,
-    /// Bytes that `REQUEST_URI` lacks of what the client asked for (`strip-request-uri`).
+    /// Bytes removed from `REQUEST_URI` (`strip-request-uri`).
     uri_stripped: usize,
     /// Fields that the program is not told of were counted: once, however often it is asked.
     pub counted_colliding: Cell<bool>,
@@ -76,7 +76,7 @@ impl RewrittenHead {
         ex.request.target_raw.get(self.uri_stripped..).unwrap_or_default()
     }
 
-    /// Forgets the request, keeps the buffers.
+    /// Clears the request, keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.target.clear();
         self.uri_stripped = 0;
@@ -130,8 +130,8 @@ impl RewrittenHead {
 
     fn replaces(&self, known: Option<Known>, name: &[u8]) -> bool {
         match known {
-            // Interim answers are given hop by hop, and `Proxy` means nothing but harm to programs
-            // that read it from their environment (CVE-2016-5385).
+            // Expect is handled hop by hop, and `Proxy` only harms programs that read it from their
+            // environment (CVE-2016-5385).
             Some(Known::Expect | Known::Proxy) => true,
             Some(known) => self.extra.contains(known),
             None => self.extra.get_named(name).is_some() || self.is_alias(name),
@@ -202,7 +202,7 @@ impl RewrittenHead {
         self.host.extend_from_slice(told);
     }
 
-    /// Who asked, by which way: RFC 7239 and what came before it.
+    /// Adds the client's address and path: RFC 7239 and its predecessors.
     fn forward(&mut self, ex: &Exchange, rules: &ForwardedRules) {
         let request = &ex.request;
         if rules.x_forwarded {
@@ -290,7 +290,7 @@ fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
     }
 }
 
-/// Why a request goes to no backend, for the log.
+/// Why a request is not proxied, for the log.
 pub(crate) struct Refused {
     pub fault: Fault,
     pub words: String,

@@ -13,13 +13,13 @@ use lighty_wire::http1::BodyFraming;
 use super::{Answer, Event, Session, SessionFault, Step, tell_length};
 use crate::upstream_request::UpstreamRequest;
 
-/// One request and its answer over AJP13.
+/// One request and its response over AJP13.
 pub(super) struct AjpSession {
     secret: Option<Arc<str>>,
     size: PacketSize,
     decoder: ResponseDecoder,
     body: RequestBody,
-    /// The client's body has ended; the container may ask for more all the same.
+    /// The client's body has ended; the container may still request more.
     request_ended: bool,
     left: Option<u64>,
     /// What is answered has no body, whatever comes.
@@ -155,7 +155,7 @@ impl Session for AjpSession {
     fn takes(&self) -> usize {
         match self.request_ended {
             true => 0,
-            // All was sent, which nobody has said yet: its end is asked for.
+            // Everything was sent except the end of the body, which is fetched now.
             false if self.body.is_complete() => usize::MAX,
             false => self.body.due().unwrap_or(0),
         }
@@ -213,7 +213,7 @@ impl Session for AjpSession {
     }
 
     fn is_reusable(&self) -> bool {
-        // Else the container may still wait for a piece of the body, and take what comes for it.
+        // Otherwise the container may still wait for a body packet, and take the next bytes for it.
         self.reuse && self.request_ended && self.decoder.is_between_packets()
     }
 }

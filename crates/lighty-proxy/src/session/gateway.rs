@@ -1,5 +1,4 @@
-//! FastCGI, SCGI and uwsgi: the same variables in, the same kind of head out; what differs is how
-//! they are wrapped.
+//! FastCGI, SCGI and uwsgi: the same variables and response head in different framings.
 
 use bytes::Bytes;
 use lighty_core::{Fault, variables};
@@ -16,7 +15,7 @@ use super::{Answer, Event, Session, SessionFault, Step, tell_length};
 use crate::spec::FastcgiRole;
 use crate::upstream_request::UpstreamRequest;
 
-/// Bytes of error output above which it is to be logged before more is read.
+/// Above this many bytes error output is logged before more is read.
 const SAID_BYTES: usize = 8 * 1024;
 
 /// How the variables and the body are wrapped.
@@ -108,7 +107,7 @@ impl GatewaySession {
         Ok(())
     }
 
-    /// The program ended its answer before the end that it had announced.
+    /// The program ended its response before the announced end.
     fn short(&self) -> SessionFault {
         match self.left {
             Left::Length(left) => SessionFault::short(self.head.content_length, Some(left)),

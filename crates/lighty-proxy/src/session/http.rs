@@ -13,13 +13,13 @@ use lighty_wire::http1::client::{RequestLine, encode_request};
 use super::{Answer, Event, Session, SessionFault, Step};
 use crate::upstream_request::UpstreamRequest;
 
-/// One request and its answer over HTTP/1.
+/// One request and its response over HTTP/1.
 pub(super) struct HttpSession {
     head: AnswerHead,
     asked: Option<Method>,
     asked_upgrade: bool,
     limits: AnswerLimits,
-    /// We did not ask for the connection to end.
+    /// We did not send Connection: close.
     keeps_alive: bool,
     chunked_request: bool,
     request_ended: bool,
@@ -27,7 +27,7 @@ pub(super) struct HttpSession {
     decoder: ChunkedDecoder,
 }
 
-/// What is left of the answer's body.
+/// The rest of the response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Length(u64),
@@ -187,7 +187,7 @@ impl HttpSession {
     }
 }
 
-/// What concerns this connection only.
+/// The hop-by-hop fields of this connection.
 fn connection_fields<'a>(
     upstream_request: &'a UpstreamRequest<'_>,
 ) -> impl Iterator<Item = (Known, &'a [u8])> + use<'a> {

@@ -1,8 +1,8 @@
-//! Sessions: one request and its answer over one connection, one file for each protocol.
+//! Sessions: one request and its response over one connection, one file per protocol.
 //!
-//! A session is a machine over a codec of lighty-wire. It is told what is asked, hands out bytes
-//! to be sent, is fed what comes back, and says what that meant. It knows no socket and no time.
-//! A new protocol is a file here, a line in [`create`] and a kind in [`crate::spec::Protocol`].
+//! A session is a state machine over a codec of lighty-wire. It takes a request, produces bytes to
+//! send, and turns received bytes into events. It knows no socket and no time. A new protocol is a
+//! file here, a line in [`create`] and a kind in [`crate::spec::Protocol`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,7 +18,7 @@ mod ajp13;
 mod gateway;
 mod http;
 
-/// What goes wrong with a backend's answer, and the particulars for the log.
+/// A fault of a backend's response, with details for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionFault {
     pub fault: Fault,
@@ -26,7 +26,7 @@ pub(crate) struct SessionFault {
 }
 
 impl SessionFault {
-    /// The backend broke the rules of its protocol.
+    /// The backend violated its protocol.
     pub(crate) fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::BackendMalformed, words: words.into() }
     }
@@ -37,7 +37,7 @@ impl SessionFault {
         Self { fault: Fault::HeadUnfit, words: words.into() }
     }
 
-    /// The backend ended its answer before the length that it had announced.
+    /// The backend ended its response before the announced length.
     fn short(announced: Option<u64>, left: Option<u64>) -> Self {
         let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
         let came = announced.saturating_sub(left);
@@ -47,20 +47,20 @@ impl SessionFault {
     }
 }
 
-/// The head of an answer.
+/// A response head.
 #[derive(Default)]
 pub(crate) struct Answer {
     pub status: Status,
     /// As the backend sent them, framing and hop-by-hop fields included.
     pub fields: Fields,
-    /// Length of the body in bytes where it was announced; 0 where there is none.
+    /// The announced body length in bytes; 0 if there is no body.
     pub length: Option<u64>,
-    /// The backend agreed to speak another protocol: what follows is a tunnel.
+    /// The backend accepted an upgrade: a tunnel follows.
     pub upgrade: bool,
 }
 
 impl Answer {
-    /// Forgets the answer, keeps the buffers.
+    /// Clears the response, keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.status = Status::OK;
         self.fields.clear();
@@ -69,48 +69,47 @@ impl Answer {
     }
 }
 
-/// What was found in what a backend sent.
+/// An event in a backend's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Nothing more: more is needed.
+    /// More input is needed.
     More,
-    /// The backend has said much for the error log, which is to be taken before it says more.
+    /// Much error output has accumulated and must be taken before reading on.
     Said,
-    /// An interim answer, which stands in the [`Answer`]; its head follows.
+    /// An interim response, stored in the [`Answer`]; its head follows.
     Interim,
-    /// The head is complete, and stands in the [`Answer`].
+    /// The head is complete and stored in the [`Answer`].
     Head,
     /// Bytes of the body, as a range of the input.
     Data(Range<usize>),
-    /// The answer is complete.
+    /// The response is complete.
     Done,
 }
 
 /// One step through the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Bytes that are dealt with.
+    /// Bytes consumed.
     pub consumed: usize,
     pub event: Event,
 }
 
-/// One request and its answer.
+/// One request and its response.
 pub(crate) trait Session {
-    /// Back to the beginning, for another request.
+    /// Resets the session for another request.
     fn clear(&mut self);
 
     /// Appends what is sent before any of the body.
     ///
     /// # Errors
-    /// What the protocol cannot say; nothing has been sent then.
+    /// The protocol cannot express the request; nothing has been sent.
     fn open(
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), SessionFault>;
 
-    /// Bytes of the body that may be handed over now: the length of one piece at most. 0: the
-    /// backend has not asked for any.
+    /// Maximum bytes of the next body piece. 0: the backend has not requested any.
     fn takes(&self) -> usize {
         usize::MAX
     }
@@ -133,7 +132,7 @@ pub(crate) trait Session {
         Bytes::new()
     }
 
-    /// Appends what answers a question of the backend's, if anything.
+    /// Appends a pending protocol reply, if any.
     fn reply(&mut self, _out: &mut Vec<u8>) {}
 
     /// Reads on in the body. Everything is consumed sooner or later: no byte is needed twice.
@@ -142,12 +141,12 @@ pub(crate) trait Session {
     /// The connection cannot be used any more.
     fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault>;
 
-    /// The backend closed its half: whether that is how this answer ends.
+    /// True if the response ends when the backend closes the connection.
     fn ends_with_close(&self) -> bool {
         false
     }
 
-    /// What the backend wants to have in the error log; taken once.
+    /// Takes the backend's error output.
     fn take_said(&mut self) -> Vec<u8> {
         Vec::new()
     }
@@ -157,14 +156,14 @@ pub(crate) trait Session {
         None
     }
 
-    /// Whether the connection can carry another request, now that the answer is complete.
+    /// True if the connection is reusable after the complete response.
     fn is_reusable(&self) -> bool;
 }
 
 /// A session for a protocol.
 pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
     match protocol {
-        // What is carried raw is never asked for by HTTP.
+        // Raw upstreams never serve HTTP requests.
         Protocol::Http { .. } | Protocol::Raw => Box::new(http::HttpSession::default()),
         Protocol::Fastcgi { role } => Box::new(gateway::GatewaySession::fastcgi(*role)),
         Protocol::Scgi => Box::new(gateway::GatewaySession::scgi()),
@@ -175,7 +174,7 @@ pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
     }
 }
 
-/// A client that asked by HEAD is told what GET would have been.
+/// A HEAD response announces the length of GET's.
 fn tell_length(length: Option<u64>, fields: &mut Fields) {
     if let Some(length) = length {
         let mut digits = Vec::new();

@@ -1,5 +1,5 @@
-//! Requests' bodies that are held until a backend wants them: in memory, then on disk. Answers are
-//! held by [`lighty_core::read_ahead`].
+//! Request bodies held until a backend needs them: in memory, then on disk.
+//! [`lighty_core::read_ahead`] holds response bodies.
 
 mod request;
 

@@ -1,4 +1,4 @@
-//! A request's body that is received whole before a backend hears of it.
+//! A request body that is received completely before a backend is contacted.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,13 +14,13 @@ use lighty_io::file::{FileEngine, OwnedBuf};
 use lighty_io::pool::ThreadPool;
 use lighty_io::spool::Spool;
 
-/// Bytes that are written in one go.
+/// Write size in bytes.
 const WRITE_BYTES: usize = 256 * 1024;
 
-/// Bytes that are read back in one go.
+/// Read size in bytes.
 const READ_BYTES: u64 = 64 * 1024;
 
-/// Why a body is not there whole.
+/// Why a body could not be received.
 #[derive(Debug)]
 pub(crate) enum StoreFault {
     /// The client did not send it.
@@ -29,7 +29,7 @@ pub(crate) enum StoreFault {
     Disk(String),
 }
 
-/// A body that is there whole, to be handed out as often as need be.
+/// A complete body, which can be sent repeatedly.
 pub(crate) struct StoredBody {
     memory: Vec<Bytes>,
     /// How many pieces of the memory were handed out.
@@ -42,8 +42,8 @@ pub(crate) struct StoredBody {
 type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>>>>;
 
 impl StoredBody {
-    /// Receives a request's body to its end. Its length is limited by `server.max-request-size`,
-    /// and by the disk.
+    /// Receives a whole request body. Its length is limited by `server.max-request-size` and by the
+    /// disk.
     ///
     /// # Errors
     /// Why it did not come to that.
@@ -86,7 +86,7 @@ impl StoredBody {
         in_memory as u64 + self.disk.written_bytes()
     }
 
-    /// Back to the first byte.
+    /// Rewinds to the first byte.
     pub(crate) fn rewind(&mut self) {
         self.at = 0;
         self.reading = None;

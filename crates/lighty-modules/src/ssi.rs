@@ -1,14 +1,14 @@
 //! `mod_ssi`: server-side includes, pages that ask the server for parts of themselves.
 //!
-//! A page is read through the file engine and cut while it is read; its long runs of text and the
-//! files that it includes go out as file ranges. An included URL is a request of its own within this
-//! one ([`lighty_core::subrequest`]). The answer is put together before its first byte is sent, so
-//! that its length is known and HEAD says the same as GET; what of it is held in memory, and how
-//! many commands make it, is limited.
+//! A page is read through the file engine and parsed while it is read; its long runs of text and
+//! the files that it includes are sent as file ranges. An included URL is a subrequest
+//! ([`lighty_core::subrequest`]). The response is assembled before its first byte is sent, so that
+//! its length is known and HEAD matches GET; the memory that it holds and the number of its
+//! commands are limited.
 //!
-//! Reading order: `settings`, this file, `page` (text and conditions), `command` (what commands do),
-//! `include` (files and URLs), `program` (`exec`), `scene` (what a page knows), `shared` (what the
-//! pages of one answer share), `output`.
+//! Reading order: `settings`, this file, `page` (text and conditions), `command` (commands),
+//! `include` (files and URLs), `program` (`exec`), `page_context` (variables), `shared` (state
+//! shared by the pages of one response), `output`.
 
 mod command;
 mod include;
@@ -140,7 +140,7 @@ async fn serve(
     Step::Answered
 }
 
-/// Ends when nobody waits for the page any more.
+/// Resolves when the client has gone.
 async fn gone(link: Option<Rc<RefCell<dyn ClientLink>>>) -> Fault {
     match link {
         Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,

@@ -1,12 +1,12 @@
 //! `mod_webdav`: files and directories that clients list and change (RFC 4918, class 1; with a
 //! database class 2 and 3).
 //!
-//! It is asked once the physical path is known and before anything is looked up there: a `PUT` names
-//! what is not there yet. `GET` and `HEAD` are left to whoever sends files.
+//! It runs once the physical path is known and before anything is looked up there, because a `PUT`
+//! names a file that does not exist yet. `GET` and `HEAD` are left to the file handler.
 //!
-//! Reading order: `settings`, this file (which method is whose), `spot` (what a URL names), `refusal`
-//! (how it is said that something was not done), `conditions` (`If`, locks, where else a request
-//! leads), `members` (what else it touches), `xml` and `multistatus` (bodies), `store` (what is kept besides the files); then the
+//! Reading order: `settings`, this file (dispatch of methods), `resource` (what a URL names),
+//! `dav_error` (error responses), `conditions` (`If`, locks, other URLs of a request), `members`
+//! (access to members), `xml` and `multistatus` (bodies), `store` (properties and locks); then the
 //! methods: `propfind` with `live` and `walk`, `proppatch`, `put`, `mkcol`, `delete`, `copy_move`,
 //! `lock`.
 
@@ -56,7 +56,7 @@ pub struct Webdav {
 }
 
 impl Webdav {
-    /// For a worker; `stores` are those of all of them.
+    /// Creates a worker's instance; all workers share `stores`.
     pub fn new(stores: &Stores) -> Self {
         Self { stores: stores.clone() }
     }
@@ -99,7 +99,7 @@ impl Module for Webdav {
         Step::Wait(Box::pin(serve(ex, stores, method)))
     }
 
-    /// Nobody gets a database, wherever it is and whatever leads to it.
+    /// Database files are never served, whatever path leads to them.
     fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let entry = ex.physical.entry.as_ref();
         if entry.is_some_and(|entry| is_protected(entry.meta())) {
@@ -121,7 +121,7 @@ fn is_ours(method: Method) -> bool {
         || matches!(method, M::Copy | M::Move | M::Lock | M::Unlock)
 }
 
-/// Whether a path goes through what is unfinished: nobody may see that.
+/// True if a path leads through staging files, which are never visible.
 fn names_staging(rel: &[u8]) -> bool {
     rel.split(|byte| *byte == b'/').any(is_staging)
 }
@@ -155,7 +155,7 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
         return Err(DavError::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
     }
     if ex.request.target_raw.contains(&b'#') {
-        // A fragment names a part: what is done to the whole is not what was meant.
+        // A fragment names a part; a change of the whole was not intended.
         return Err(Status::BAD_REQUEST.into());
     }
     if !understands_body(method) && has_body(ex).await {
@@ -198,8 +198,8 @@ fn answer_options(ex: &mut Exchange, own: &DavSettings) {
     response.fields.push_known(Known::Allow, allow);
 }
 
-/// Whether the method knows what to do with a body. To the others it says something that is not
-/// understood, so that nothing may be done (RFC 4918 section 8.4).
+/// True if the method supports a body. Others reject one, because an unknown body must not be
+/// ignored (RFC 4918 section 8.4).
 fn understands_body(method: Method) -> bool {
     use Method as M;
     !matches!(method, M::Mkcol | M::Copy | M::Move | M::Delete | M::Unlock)
@@ -222,7 +222,7 @@ fn sole(ex: &Exchange, name: Known) -> Result<Option<&[u8]>, DavError> {
     }
 }
 
-/// Answers without a body.
+/// Sends a response without a body.
 fn done(ex: &mut Exchange, status: Status) {
     ex.response.restart(status);
     ex.response.answered = true;
@@ -273,7 +273,7 @@ fn log_xml(ex: &Exchange, xml: &[u8]) {
     }
 }
 
-/// Waits for long work, and ends it when the client has gone.
+/// Waits for long work, and cancels it when the client disconnects.
 async fn until_gone<T>(
     ex: &Exchange,
     cancel: &lighty_io::file::tree::Cancel,

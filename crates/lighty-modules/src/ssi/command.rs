@@ -40,7 +40,7 @@ impl Encoding {
 }
 
 impl Page<'_> {
-    /// Obeys a command that is not about conditions.
+    /// Runs a command that is not a condition.
     pub(super) async fn obey(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
         match command.name {
             Name::Echo => self.echo(command).await,

@@ -1,4 +1,4 @@
-//! What a page came to.
+//! The output of a page.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use super::shared::{Fatal, Shared};
 /// call.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
-/// The answer as far as it is made.
+/// The response so far.
 pub(super) struct Output {
     queue: ChunkQueue<Rc<OpenFile>>,
     /// Bytes behind those in the queue.

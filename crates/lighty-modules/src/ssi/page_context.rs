@@ -1,4 +1,4 @@
-//! What a page knows: about its request, about time, and what pages have set.
+//! The variables of a page: its request, the time, and what pages have set.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;

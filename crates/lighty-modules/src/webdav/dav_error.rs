@@ -1,4 +1,4 @@
-//! Why a request is not done, and how that is said.
+//! Errors of WebDAV requests and their responses.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use lighty_http::{Known, Status};
 
 use super::multistatus::{self, MEDIA_TYPE};
 
-/// An answer other than that it is done.
+/// A response other than success.
 #[derive(Debug)]
 pub(super) enum DavError {
     /// A status that says all.

@@ -1,4 +1,4 @@
-//! What is kept of files besides the files: the properties that clients set, and locks.
+//! Data stored beside the files: the properties that clients set, and locks.
 //!
 //! One SQLite database, one thread that works on it, for all workers. What was answered is on the
 //! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs lead
@@ -191,7 +191,7 @@ fn io_error(error: rusqlite::Error) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Who changes which files right now.
+/// The writes in progress.
 #[derive(Clone, Default)]
 struct Writers(Arc<Mutex<WritersTable>>);
 
@@ -210,7 +210,7 @@ impl Writers {
         Writing { number, writers: self.clone() }
     }
 
-    /// Whether somebody changes what a lock of `path` would cover.
+    /// True if a write is in progress that a lock of `path` would cover.
     fn touch(&self, path: &[u8], infinite: bool) -> bool {
         let table = unpoisoned(&self.0);
         table.at_work.values().flatten().any(|Covered { place, tree }| {

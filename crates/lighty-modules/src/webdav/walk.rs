@@ -1,5 +1,5 @@
-//! The members of a collection, described while they are read: however many there are, a few hundred
-//! of each level are in memory.
+//! Describes the members of a collection while reading them: whatever their number, only a few
+//! hundred per level are in memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -22,7 +22,7 @@ use super::propfind::follow;
 use super::resource::{Resource, join, listed};
 use super::store::{Described, Store};
 
-/// Bytes of an answer that are made at a time.
+/// Bytes of the response rendered at a time.
 const SLICE_BYTES: usize = 32 * 1024;
 
 /// Members that are looked up in the database at a time.

@@ -1,8 +1,8 @@
-//! A thread that keeps something which may block, such as a database: whoever wants something of it
-//! leaves a job, and waits without stopping an event loop.
+//! A thread that owns blocking state, such as a database. Callers queue jobs and wait without
+//! blocking an event loop.
 //!
-//! Jobs run one after the other, so each sees what those before it have done. Handles are shared by
-//! all workers; the thread ends with the last of them.
+//! Jobs run in sequence, so each sees the effects of those before it. All workers share the
+//! handles; the thread ends with the last one.
 
 use std::future::Future;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::threads;
 
-/// Jobs that may wait at once: each belongs to a request.
+/// Maximum queued jobs; each belongs to a request.
 pub const JOBS_MAX: usize = 1024;
 
-/// Stack of the thread in bytes: databases compile statements there.
+/// Stack size of the thread in bytes: databases compile statements on it.
 const STACK_BYTES: usize = 1024 * 1024;
 
 type Job<S> = Box<dyn FnOnce(&mut io::Result<S>) + Send>;
@@ -33,11 +33,11 @@ impl<S> Clone for BlockingActor<S> {
 }
 
 impl<S: 'static> BlockingActor<S> {
-    /// Starts a thread. What it keeps is made there by `make` at the first job, and again at the
-    /// next one as long as that fails, or after a job has panicked.
+    /// Starts a thread. `make` creates its state there for the first job, and again for later jobs
+    /// after a failure or a panic.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// If no thread can be created.
     pub fn start(
         name: &str,
         make: impl FnMut() -> io::Result<S> + Send + 'static,
@@ -47,11 +47,11 @@ impl<S: 'static> BlockingActor<S> {
         Ok(Self { jobs })
     }
 
-    /// Has a job done and gives back what it returned.
+    /// Runs a job and returns its result.
     ///
     /// # Errors
-    /// `WouldBlock` when [`JOBS_MAX`] jobs wait already; why what is kept cannot be made; `Other`
-    /// when the job panicked.
+    /// `WouldBlock` if [`JOBS_MAX`] jobs are queued; the error of creating the state; `Other` if
+    /// the job panicked.
     pub fn run<T, F>(&self, job: F) -> impl Future<Output = io::Result<T>> + use<T, F, S>
     where
         T: Send + 'static,
@@ -63,7 +63,7 @@ impl<S: 'static> BlockingActor<S> {
                 Ok(kept) => Ok(job(kept)),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
             };
-            // The one who asked may have gone.
+            // The receiver may be gone.
             let _ = give.send(done);
         }));
         async move {
@@ -81,7 +81,7 @@ fn work<S>(inbox: &Receiver<Job<S>>, mut make: impl FnMut() -> io::Result<S>) {
             None => make(),
         };
         let ended = catch_unwind(AssertUnwindSafe(|| job(&mut state)));
-        // After a panic nobody knows what it is in the middle of.
+        // After a panic the state may be inconsistent.
         kept = state.ok().filter(|_| ended.is_ok());
     }
 }

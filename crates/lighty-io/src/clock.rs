@@ -1,9 +1,9 @@
-//! The coarse clock of a worker: what stamps, timeouts and dates read.
+//! A worker's coarse clock for stamps, timeouts and dates.
 //!
-//! Reading it costs a load. It is set once per turn of the event loop (see
-//! [`Clock::refresh_current`]) and by a slow tick for the loop that is too busy to park, so that
-//! no request asks the kernel for the time. A turn reads the monotonic clock alone; the wall clock
-//! is taken to run along with it, and is compared at each tick.
+//! Reading it costs one load. It is set once per turn of the event loop (see
+//! [`Clock::refresh_current`]) and by a slow tick for a loop too busy to park, so that no request
+//! asks the kernel for the time. A turn reads only the monotonic clock. The wall clock is assumed
+//! to run along with it, and is compared at each tick.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::panics;
 use crate::ticks::Ticks;
 
-/// How stale the clock may become in a loop that never parks.
+/// Maximum staleness of the clock in a loop that never parks.
 pub const CLOCK_TICK_MS: u64 = 100;
 
 /// A handle to the clock of one worker. Clones share the time.
@@ -22,9 +22,9 @@ pub struct Clock(Rc<Times>);
 
 #[derive(Debug)]
 struct Times {
-    /// `None` for a clock that only moves when it is told to.
+    /// `None` for a manual clock.
     started: Option<Instant>,
-    /// What the wall clock showed then, as far as is known now; since 1970.
+    /// The wall-clock time at that moment since 1970, as currently known.
     started_unix: Cell<Duration>,
     mono_ms: Cell<u64>,
     mono_us: Cell<u64>,
@@ -32,10 +32,10 @@ struct Times {
     unix_us: Cell<u32>,
 }
 
-/// A monotonic time of 0 would be indistinguishable from "never" in a stamp.
+/// A monotonic time of 0 would look like "never" in a stamp.
 const MONO_START_MS: u64 = 1_000;
 
-/// Where all workers begin to count: what one of them stamps, another may compare.
+/// Common origin of all workers' clocks, so that stamps are comparable between them.
 static PROCESS_STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 thread_local! {
@@ -43,7 +43,7 @@ thread_local! {
 }
 
 impl Clock {
-    /// A clock that shows the present.
+    /// Starts a clock with the current time.
     pub fn start() -> Self {
         let clock = Clock(Rc::new(Times {
             started: Some(*PROCESS_STARTED),
@@ -58,8 +58,8 @@ impl Clock {
         clock
     }
 
-    /// A clock that stands at `unix_s` and moves only by [`advance`](Self::advance): for tests
-    /// that must not wait.
+    /// A clock that starts at `unix_s` and moves only by [`advance`](Self::advance), for tests that
+    /// must not wait.
     pub fn manual(unix_s: i64) -> Self {
         Clock(Rc::new(Times {
             started: None,
@@ -71,18 +71,18 @@ impl Clock {
         }))
     }
 
-    /// Milliseconds since some moment before the process started to serve, the same for all
-    /// workers; never 0, never goes back.
+    /// Milliseconds since a moment before the process started to serve, the same for all workers;
+    /// never 0, never goes back.
     pub fn mono_ms(&self) -> u64 {
         self.0.mono_ms.get()
     }
 
-    /// The same moment in microseconds.
+    /// Like [`mono_ms`](Self::mono_ms), in microseconds.
     pub fn mono_us(&self) -> u64 {
         self.0.mono_us.get()
     }
 
-    /// That clock as it is just now, and not at the begin of this turn: asks the system.
+    /// The current monotonic time rather than that of this turn: asks the kernel.
     pub fn precise_us(&self) -> u64 {
         match self.0.started {
             Some(started) => mono_us(started.elapsed()),
@@ -100,7 +100,7 @@ impl Clock {
         self.0.unix_us.get()
     }
 
-    /// Looks at the monotonic clock. A manual clock stays where it is.
+    /// Reads the monotonic clock. A manual clock does not change.
     pub fn refresh(&self) {
         let times = &*self.0;
         let Some(started) = times.started else { return };
@@ -113,16 +113,16 @@ impl Clock {
         times.unix_us.set(unix.subsec_micros());
     }
 
-    /// Looks at the wall clock, which may have been set. A manual clock does not care.
+    /// Compares with the wall clock, which may have been set. Ignored by a manual clock.
     fn compare(&self) {
         let times = &*self.0;
         let Some(started) = times.started else { return };
-        // A wall clock before 1970 is a machine without one.
+        // A time before 1970 means that the machine has no clock.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         times.started_unix.set(unix.saturating_sub(started.elapsed()));
     }
 
-    /// Moves a manual clock on. A real one does not listen.
+    /// Advances a manual clock. Ignored by a real one.
     pub fn advance(&self, by: Duration) {
         let times = &*self.0;
         if times.started.is_some() {
@@ -145,8 +145,8 @@ impl Clock {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Refreshes the clock installed on this thread, if any: made for the runtime's
-    /// `on_thread_unpark`, which runs each time the loop wakes up.
+    /// Refreshes this thread's clock, if any: meant for the runtime's `on_thread_unpark`, which
+    /// runs each time the loop wakes up.
     pub fn refresh_current() {
         CURRENT.with_borrow(|current| {
             if let Some(clock) = current {
@@ -155,7 +155,7 @@ impl Clock {
         });
     }
 
-    /// Refreshes the clock every [`CLOCK_TICK_MS`], for ever: spawn it on the worker.
+    /// Refreshes the clock every [`CLOCK_TICK_MS`], forever: spawn it on the worker.
     pub async fn tick(self) {
         let mut ticks = Ticks::every(Duration::from_millis(CLOCK_TICK_MS));
         loop {
@@ -166,7 +166,7 @@ impl Clock {
         }
     }
 
-    /// The same as a task of this thread, which begins again should it panic.
+    /// Spawns [`tick`](Self::tick) as a task of this thread, restarted if it panics.
     pub fn spawn_tick(&self) {
         let clock = self.clone();
         panics::keep("clock", move || clock.clone().tick());

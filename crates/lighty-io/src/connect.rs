@@ -1,7 +1,7 @@
 //! Connecting to a backend.
 //!
-//! As few system calls as it takes: `socket`, `TCP_NODELAY`, `connect`, the reactor, the outcome.
-//! Dropping the future closes the socket, so a time-out is the caller's to put around it.
+//! Uses the minimum of system calls: `socket`, `TCP_NODELAY`, `connect`, the reactor, the outcome.
+//! Dropping the future closes the socket, so the caller can wrap it in a timeout.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,10 +16,10 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 use crate::transport::Stream;
 
-/// How long a connect to a unix socket whose backlog is full is tried again, in milliseconds.
+/// How long to retry a unix socket whose backlog is full, in milliseconds.
 pub const FULL_BACKLOG_MS_DEFAULT: u64 = 1_000;
 
-/// Waiting between two such attempts grows from 1 ms to this.
+/// The pause between such retries grows from 1 ms to this.
 const FULL_BACKLOG_PAUSE_MS_MAX: u64 = 16;
 
 /// Where to connect to.
@@ -29,13 +29,12 @@ pub enum Target {
     Tcp(SocketAddr),
     /// A unix socket by the path of its file.
     Unix(PathBuf),
-    /// A unix socket without a file, in the abstract name space of Linux; the name without the
-    /// zero byte in front.
+    /// A unix socket in Linux's abstract name space; the name without its leading zero byte.
     Abstract(Vec<u8>),
 }
 
 impl Target {
-    /// A unix socket as it is written: a path, or `@name` for the abstract name space.
+    /// Parses a unix socket: a path, or `@name` for the abstract name space.
     pub fn unix(written: &Path) -> Target {
         match written.as_os_str().as_bytes().strip_prefix(b"@") {
             Some(name) => Target::Abstract(name.to_vec()),
@@ -54,13 +53,13 @@ impl fmt::Display for Target {
     }
 }
 
-/// How to connect.
+/// Options for connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// The address to come from; port 0 leaves the port to the kernel. Only for TCP targets of
-    /// the same family.
+    /// The source address; port 0 lets the kernel choose the port. Only for TCP targets of the same
+    /// family.
     pub source: Option<SocketAddr>,
-    /// How long to try again where a unix socket's backlog is full, in milliseconds.
+    /// How long to retry if a unix socket's backlog is full, in milliseconds.
     pub full_backlog_ms: u64,
 }
 
@@ -70,11 +69,11 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Connects. A TCP connection sends small segments at once (TCP_NODELAY).
+/// Connects. A TCP connection sends small segments immediately (TCP_NODELAY).
 ///
 /// # Errors
-/// What the kernel said: `ConnectionRefused`, `NotFound` for a unix socket without a file,
-/// `WouldBlock` when its backlog stayed full, `HostUnreachable`, `AddrNotAvailable`.
+/// The kernel's error: `ConnectionRefused`, `NotFound` for a unix socket without a file,
+/// `WouldBlock` if its backlog stayed full, `HostUnreachable`, `AddrNotAvailable`.
 pub async fn connect(target: &Target, options: &ConnectOptions) -> io::Result<Stream> {
     match target {
         Target::Tcp(address) => connect_tcp(*address, options).await.map(Stream::from_tcp),
@@ -104,11 +103,11 @@ async fn connect_tcp(address: SocketAddr, options: &ConnectOptions) -> io::Resul
     Ok(stream)
 }
 
-/// Binds without taking a port yet: the kernel then chooses one that is free towards this target
-/// and not one that is free towards all.
+/// Binds without reserving a port yet: the kernel then chooses one that is free for this target
+/// rather than for all targets.
 fn bind_source(socket: &TcpSocket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
-        // A kernel before 4.2 refuses and takes a port at once: scarcer, not wrong.
+        // A kernel before 4.2 refuses and reserves a port now: scarcer, but correct.
         let _ = bind_address_no_port(socket);
     }
     socket.bind(source)
@@ -129,15 +128,15 @@ fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where nobody listens on a local port from which the kernel also serves outgoing connections,
-/// a connect may meet itself (RFC 9293, section 3.5, simultaneous open) and look established.
+/// A connect to an unused local port in the kernel's ephemeral range may connect to itself (RFC
+/// 9293, section 3.5, simultaneous open) and look established.
 fn may_be_itself(address: SocketAddr) -> bool {
     /// The lowest port that a kernel hands out unless it was told otherwise, and by a margin.
     const EPHEMERAL_PORT_MIN: u16 = 10_000;
     address.ip().is_loopback() && address.port() >= EPHEMERAL_PORT_MIN
 }
 
-/// A full backlog of a unix socket answers EAGAIN at once, and nothing tells when there is room.
+/// A unix socket's full backlog returns EAGAIN at once, with no event when there is room.
 async fn connect_unix(path: &Path, options: &ConnectOptions) -> io::Result<UnixStream> {
     let mut waited_ms = 0;
     let mut pause_ms = 1;

@@ -1,11 +1,11 @@
-//! Logs: workers hand lines over and go on; a thread for each log writes them.
+//! Logs: workers hand lines over and continue; one thread per log writes them.
 //!
-//! A [`LogHandle`] is a worker's end: a line is copied into its buffer, under a lock that only
-//! the writer's thread ever contends for. The thread looks at the buffers every [`GATHER_MS`]
-//! while there is something to write, and sleeps otherwise, so a busy worker makes no system
-//! call to log. A full disk, a slow pipe or a hanging file system stops that thread and nobody
-//! else: buffers fill up to [`HANDLE_BYTES_MAX`], then lines are dropped and counted, and the
-//! count is reported when the log works again. No thread is ever joined.
+//! A [`LogHandle`] is a worker's end. A line is copied into its buffer, under a lock for which only
+//! the writer's thread contends. The thread polls the buffers every [`GATHER_MS`] while there is
+//! something to write, and sleeps otherwise, so a busy worker logs without system calls. A full
+//! disk, a slow pipe or a hanging file system blocks only that thread. Buffers then fill up to
+//! [`HANDLE_BYTES_MAX`], and further lines are dropped and counted. The count is reported when the
+//! log works again. No thread is ever joined.
 
 mod sink;
 mod target;
@@ -21,19 +21,19 @@ use sink::Sink;
 
 use crate::{panics, threads};
 
-/// Bytes that wait for one handle at most; what does not fit is dropped and counted.
+/// Maximum bytes queued per handle; further lines are dropped and counted.
 pub const HANDLE_BYTES_MAX: usize = 4 << 20;
 
-/// Milliseconds for which lines gather before they are written together.
+/// Milliseconds for which lines are collected before one write.
 pub const GATHER_MS: u64 = 50;
 
-/// Milliseconds after which a failed write, or a command that ended, is tried again.
+/// Milliseconds before a failed write, or a command that exited, is retried.
 pub const RETRY_MS: u64 = 1_000;
 
-/// Milliseconds that dropping a [`LogWriter`] waits for its last lines.
+/// Milliseconds that dropping a [`LogWriter`] waits for its last lines to be written.
 pub const DROP_PATIENCE_MS: u64 = 500;
 
-/// A buffer that grew beyond this in a burst is not kept.
+/// A buffer that grew beyond this is freed.
 const KEEP_BYTES: usize = 256 << 10;
 
 const STACK_BYTES: usize = 128 << 10;
@@ -60,17 +60,17 @@ struct Shared {
     name: String,
     buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
     control: Mutex<Control>,
-    /// Tells the thread that `control` has changed.
+    /// Signals the thread that `control` has changed.
     wake: Condvar,
-    /// Tells those who flush that the thread has got somewhere.
+    /// Signals flushers that the thread has made progress.
     written: Condvar,
-    /// Whether the thread will look at the buffers without being told.
+    /// True if the thread will poll the buffers without a signal.
     awake: AtomicBool,
 }
 
 #[derive(Default)]
 struct Control {
-    /// Where the log goes, until the thread is started with it.
+    /// The log's sink, until the thread takes it.
     sink: Option<Sink>,
     lines: bool,
     reopen: bool,
@@ -79,11 +79,11 @@ struct Control {
     flushes_done: u64,
 }
 
-/// What the thread was told before it began to write.
+/// What the thread was told before it started a write.
 struct Order {
-    /// It does not wait any more for what cannot be written.
+    /// Stop waiting for what cannot be written.
     stop: bool,
-    /// The log is to be opened again, once what there is was written, or cannot be.
+    /// Reopen the log once its pending lines are written or have failed.
     reopen: bool,
 }
 
@@ -91,10 +91,9 @@ type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// Says where to report that a log lost lines or cannot be written, or that a task began again.
-/// Holds for the process, the
-/// first caller wins; without it reports go to stderr. `report` is called on the log's own
-/// thread and must not wait.
+/// Sets where to report that a log lost lines or cannot be written, or that a task was restarted.
+/// Applies to the process; the first call wins, and without one reports go to stderr. `report` is
+/// called on the log's own thread and must not block.
 pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
     // A second caller is a test in the same process.
     let _ = REPORT.set(Box::new(report));
@@ -103,16 +102,16 @@ pub fn report_trouble_to(report: impl Fn(&str) + Send + Sync + 'static) {
 pub(crate) fn report(text: &str) {
     match REPORT.get() {
         Some(report) => report(text),
-        // Nobody is left to tell that this failed.
+        // If this fails there is nowhere else to report.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
 }
 
 impl LogWriter {
-    /// Opens a log. Its thread starts with the first line, or by [`start`](Self::start).
+    /// Opens a log. Its thread starts with the first line or with [`start`](Self::start).
     ///
     /// # Errors
-    /// What the system says about the file, the command or the syslog socket.
+    /// The system's error about the file, the command or the syslog socket.
     pub fn open(target: LogTarget) -> io::Result<Self> {
         let name = target.to_string();
         let sink = Sink::open(target)?;
@@ -127,28 +126,28 @@ impl LogWriter {
         Ok(LogWriter { shared })
     }
 
-    /// Where it goes, for messages.
+    /// Its destination, for messages.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Starts the log's thread, so that no line finds out that there can be none.
+    /// Starts the log's thread early, so that a failure shows before the first line.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// If no thread can be created.
     pub fn start(&self) -> io::Result<()> {
         self.shared.start_thread(&mut lock(&self.shared.control))
     }
 
-    /// An end for one worker.
+    /// A handle for one worker.
     pub fn handle(&self) -> LogHandle {
         let buffer = Arc::default();
         lock(&self.shared.buffers).push(Arc::clone(&buffer));
         LogHandle { buffer, shared: Arc::clone(&self.shared) }
     }
 
-    /// Opens the file again under its name, after what was logged so far is written, or could not
-    /// be: it was rotated (HUP). Where that fails, the old one goes on, and the failure is reported.
+    /// Reopens the file by name after a rotation (HUP), once earlier lines are written or have
+    /// failed. If that fails, the old file stays in use and the failure is reported.
     pub fn reopen(&self) {
         let mut control = lock(&self.shared.control);
         let Some(sink) = &mut control.sink else {
@@ -156,22 +155,21 @@ impl LogWriter {
             self.shared.wake.notify_one();
             return;
         };
-        // No thread yet: what it would do first is write, and that into the rotated file.
+        // No thread yet: once started it would first write into the rotated file.
         let reopened = sink.reopen();
-        // The report may be a line in this very log.
+        // The report may be a line in this same log.
         drop(control);
         if let Err(error) = reopened {
             report(&format!("log {}: cannot open it again: {error}", self.shared.name));
         }
     }
 
-    /// Waits until what was logged before the call is written, `patience` at most; says whether
-    /// it is.
+    /// Waits up to `patience` until all earlier lines are written. Returns true if they are.
     pub fn flush(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         let mut control = lock(&self.shared.control);
         if control.sink.is_some() && !control.lines {
-            // No thread yet, hence no line.
+            // No thread, hence no lines.
             return true;
         }
         if self.shared.start_thread(&mut control).is_err() {
@@ -200,8 +198,8 @@ impl Drop for LogWriter {
 }
 
 impl LogHandle {
-    /// Hands a line over; one that does not end with a newline gets it. Never waits: when
-    /// [`HANDLE_BYTES_MAX`] bytes are waiting already, the line is dropped and counted.
+    /// Queues a line, adding a missing newline. Never blocks: if [`HANDLE_BYTES_MAX`] bytes are
+    /// queued, the line is dropped and counted.
     pub fn write_line(&self, line: &[u8]) {
         {
             let mut buffer = lock(&self.buffer);
@@ -215,7 +213,7 @@ impl LogHandle {
                 buffer.bytes.push(b'\n');
             }
         }
-        // Mostly the thread is up already, and will find the line by itself.
+        // Usually the thread is awake and will find the line without a signal.
         if !self.shared.awake.load(Ordering::SeqCst)
             && !self.shared.awake.swap(true, Ordering::SeqCst)
         {
@@ -223,7 +221,7 @@ impl LogHandle {
         }
     }
 
-    /// Lines that were dropped and are not reported yet.
+    /// Dropped lines not yet reported.
     pub fn dropped_lines(&self) -> u64 {
         lock(&self.buffer).dropped_lines
     }
@@ -246,16 +244,16 @@ impl Shared {
         }
     }
 
-    /// Starts the thread unless it runs.
+    /// Starts the thread unless it is running.
     fn start_thread(self: &Arc<Self>, control: &mut Control) -> io::Result<()> {
         let Some(sink) = control.sink.take() else { return Ok(()) };
         let shared = Arc::clone(self);
-        // The sink goes along in a cell, so that it survives when no thread can be made.
+        // The sink is passed in a cell, so that it survives if no thread can be created.
         let cell = Arc::new(Mutex::new(Some(sink)));
         let given = Arc::clone(&cell);
         let started = threads::start("log", Some(STACK_BYTES), move || {
             let Some(mut sink) = lock(&given).take() else { return };
-            // Nobody else can write to the log, so a panic must not end it.
+            // This is the log's only writer, so a panic must not end it.
             while panics::caught_in(|| shared.write_until_stopped(&mut sink)).is_err() {
                 std::thread::sleep(panics::REST);
             }
@@ -266,7 +264,7 @@ impl Shared {
         started.map(drop)
     }
 
-    /// Writes what there is on the thread of the caller, once, for want of one of the log's own.
+    /// Writes pending lines once on the caller's thread, if the log's own cannot be created.
     fn write_without_thread(&self) -> bool {
         let Some(mut sink) = lock(&self.control).sink.take() else { return false };
         let mut order = Order { stop: true, reopen: false };
@@ -277,7 +275,7 @@ impl Shared {
         written
     }
 
-    /// The thread.
+    /// The thread's main loop.
     fn write_until_stopped(&self, sink: &mut Sink) {
         let mut bytes = Vec::new();
         loop {
@@ -302,7 +300,7 @@ impl Shared {
         }
     }
 
-    /// Opens the log again under its name, if that is still to be done.
+    /// Reopens the log by name, if that is still pending.
     fn reopen_as_told(&self, sink: &mut Sink, order: &mut Order) {
         if std::mem::take(&mut order.reopen)
             && let Err(error) = sink.reopen()
@@ -311,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// Gathers for a while; if nothing came, sleeps until told.
+    /// Collects lines for a while; if none came, sleeps until signalled.
     fn rest(&self, control: MutexGuard<'_, Control>) {
         let gather = Duration::from_millis(GATHER_MS);
         let idle = |control: &mut Control| !control.is_urgent();
@@ -320,7 +318,7 @@ impl Shared {
             return;
         }
         self.awake.store(false, Ordering::SeqCst);
-        // A line may have come before the store, from somebody who thought us awake.
+        // A line may have come before the store, from a thread that saw this one awake.
         if self.has_lines() {
             self.awake.store(true, Ordering::SeqCst);
             return;
@@ -334,7 +332,7 @@ impl Shared {
         lock(&self.buffers).iter().any(|buffer| !lock(buffer).bytes.is_empty())
     }
 
-    /// Writes what waits in each buffer; says whether all of it went.
+    /// Writes every buffer's pending lines. Returns true if all were written.
     fn write_all_buffers(&self, sink: &mut Sink, bytes: &mut Vec<u8>, order: &mut Order) -> bool {
         let mut all = true;
         let buffers: Vec<_> = lock(&self.buffers).clone();
@@ -356,14 +354,14 @@ impl Shared {
             }
         }
         drop(buffers);
-        // Buffers of workers that are gone, once they are empty.
+        // Drops the empty buffers of workers that are gone.
         lock(&self.buffers)
             .retain(|buffer| Arc::strong_count(buffer) > 1 || !lock(buffer).bytes.is_empty());
         all
     }
 
-    /// Writes everything, however long it takes; gives up only when stopped, and says how many
-    /// lines were lost by that.
+    /// Writes everything, however long it takes, unless stopped. Returns the number of lines lost
+    /// by that.
     fn write(&self, sink: &mut Sink, bytes: &[u8], order: &mut Order) -> u64 {
         let mut rest = bytes;
         let mut told = false;
@@ -382,15 +380,15 @@ impl Shared {
             if order.stop || self.wait_for_retry(order) {
                 return rest.iter().filter(|byte| **byte == b'\n').count() as u64;
             }
-            // A file that takes no more and was rotated away: the rest goes into the new one.
+            // The file was rotated away and accepts no more: the rest goes into the new one.
             self.reopen_as_told(sink, order);
-            // A command that ended is started again, a socket connected again.
+            // Restarts a command that exited, or reconnects a socket.
             sink.repair();
         }
         0
     }
 
-    /// Waits between attempts, unless the log is to be opened again; true when it is time to stop.
+    /// Waits between attempts, unless the log must be reopened. Returns true when it must stop.
     fn wait_for_retry(&self, order: &mut Order) -> bool {
         let retry = Duration::from_millis(RETRY_MS);
         let control = lock(&self.control);
@@ -412,7 +410,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// Nothing panics with a lock held, so what is in a poisoned one is whole.
+/// No code panics while holding a lock, so poisoned data is intact.
 fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }

@@ -305,7 +305,7 @@ impl ClientLink for Input {
             let limit_s = self.entry.as_ref().map_or(0, |entry| entry.limits().half_closed_idle_s);
             Gone::Awaited(Box::pin(wait_until_gone(Rc::clone(stream), limit_s)))
         });
-        // A page and its subrequest may both poll this.
+        // A page and a program it runs may both poll this.
         if let Gone::Awaited(waiting) = gone {
             *gone = Gone::Known(ready!(waiting.as_mut().poll(cx)));
         }

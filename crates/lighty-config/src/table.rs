@@ -18,7 +18,7 @@ pub enum Lookup<'a, S> {
     Gone(&'static str),
     /// Gone for good; with what to write instead.
     Removed(&'static str),
-    /// Never heard of.
+    /// Unknown.
     Unknown,
 }
 

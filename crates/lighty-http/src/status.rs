@@ -24,7 +24,7 @@ macro_rules! statuses {
 }
 
 impl Default for Status {
-    /// 200: what an answer is unless somebody says otherwise.
+    /// 200: the default status.
     fn default() -> Self {
         Self::OK
     }

@@ -110,7 +110,7 @@ enum Claim {
         password: Vec<u8>,
     },
     Digest(Box<Answer>),
-    /// What nobody can be admitted by: asked for anew.
+    /// Credentials that can never be valid: challenged again.
     Unfit(&'static str),
     Malformed(&'static str),
 }
@@ -127,7 +127,7 @@ enum Verdict {
     },
     /// The password is right, but a new nonce is needed.
     Stale,
-    /// What nobody can be admitted by: asked for anew.
+    /// Credentials that can never be valid: challenged again.
     Unfit(&'static str),
     Malformed(&'static str),
     /// `auth.max-pending` is reached.

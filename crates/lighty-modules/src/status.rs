@@ -50,7 +50,7 @@ impl Status {
     }
 }
 
-/// What is asked for.
+/// The requested page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Question {
     Page,

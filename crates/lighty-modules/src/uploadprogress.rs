@@ -119,7 +119,7 @@ impl Module for UploadProgress {
         let until_ms = ex.services.clock.mono_ms().saturating_add(u64::from(own.remember_s) * 1000);
         let mut table = self.uploads.lock();
         match &ex.body_meter {
-            // Whatever the method is by now: an error handler is asked by GET.
+            // Ignore the method: error handlers are requested by GET.
             Some(meter) => table.end(id, meter, outcome, until_ms),
             None => table.refuse(id, outcome, until_ms, own.uploads_max),
         }

@@ -107,14 +107,14 @@ fn described(route: &Route) -> String {
 /// What is known of a request when routes are asked whether they take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// Its path: only those are asked that need no file of ours.
+    /// The path: only routes that need no local file are checked.
     Named,
     /// The file: all are asked, for an index file, or a condition on what is there, may lead to
     /// backends that need none.
     Found,
 }
 
-/// The routes that take the request, in the order in which they are asked.
+/// The routes that match the request, in order of evaluation.
 fn taking(ex: &Exchange, when: When) -> impl Iterator<Item = &Arc<Route>> {
     let routes = ProxySettings::routes(&ex.settings);
     let all = routes.servers.iter().chain(&routes.core);

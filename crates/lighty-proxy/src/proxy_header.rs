@@ -15,7 +15,7 @@ pub(crate) fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
     push_for(&ex.request.peer, listener, version, out);
 }
 
-/// Appends the header for whoever connected to `listener`.
+/// Appends the header for the client connected to `listener`.
 pub(crate) fn push_for(
     peer: &Peer,
     listener: Option<SocketAddr>,

@@ -14,7 +14,7 @@ pub(super) const UPLOADS_MAX: usize = 4096;
 pub struct Uploads(Arc<Mutex<Table>>);
 
 impl Uploads {
-    /// For a moment: nobody waits for anything while holding it.
+    /// Held briefly: nothing blocks while holding it.
     pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

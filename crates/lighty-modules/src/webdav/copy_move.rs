@@ -1,7 +1,7 @@
 //! `COPY` and `MOVE`: RFC 4918 sections 9.8 and 9.9.
 //!
-//! Where the copy or the move leads to is asked of the configuration as if it were requested: another
-//! host, a place that is not for this client, or one without WebDAV is refused.
+//! The destination is checked against the configuration as if it were requested: another host, a
+//! place that is not for this client, or one without WebDAV is rejected.
 
 use lighty_core::{Exchange, Level};
 use lighty_http::{Known, Status};

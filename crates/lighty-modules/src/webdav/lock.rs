@@ -170,7 +170,7 @@ async fn create(
             created(ex, spot, Some(store)).await;
             Ok(())
         }
-        // Somebody else made it: it is locked all the same.
+        // Another client created it: it is locked all the same.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();

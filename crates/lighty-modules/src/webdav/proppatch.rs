@@ -14,7 +14,7 @@ use super::store::{Change, Changed, Dead};
 use super::xml::{Document, Element};
 use super::{Call, log_xml, read_xml};
 
-/// A change that is asked for, and whether it may be.
+/// A requested change, and whether it is allowed.
 struct Asked {
     change: Change,
     is_protected: bool,

@@ -31,7 +31,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let mut paths = if before.is_none() { way_to_new(&spot) } else { Vec::new() };
     paths.push(covered(&spot, false));
     let writing = begin_writing(ex, &spot, store.as_ref(), paths.clone(), tokens.clone()).await?;
-    // An upload may take hours: nobody is kept from locking meanwhile. It is asked again at its end.
+    // An upload may take hours, so locking stays possible meanwhile. Locks are checked again at its
+    // end.
     drop(writing);
     let upload = begin(&spot, range).await?;
     let upload = receive(ex, upload, range).await?;
@@ -111,7 +112,8 @@ async fn begin(spot: &Resource, part: Option<Part>) -> Result<Upload, DavError> 
     })
 }
 
-/// Writes the body as it comes: the next bytes are asked of the client when the last are written.
+/// Writes the body as it arrives: the next bytes are read from the client once the last are
+/// written.
 async fn receive(
     ex: &mut Exchange,
     mut upload: Upload,

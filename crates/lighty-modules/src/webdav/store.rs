@@ -43,7 +43,7 @@ impl Stores {
         Self { all: Arc::default(), tell: Arc::new(tell) }
     }
 
-    /// Knows a database by its files, so that nobody gets them, before it is first used.
+    /// Registers a database's files before its first use, so that they are never served.
     pub fn expect(&self, path: &Path) {
         keep(path, keeper::ADDED);
     }
@@ -170,7 +170,7 @@ impl Store {
     ) -> io::Result<Taken> {
         let writers = self.writers.clone();
         self.write(move |db| {
-            // Both run on this thread: nobody begins to write in between.
+            // Both run on this thread: no write can begin in between.
             if writers.touch(&lock.lock.path, lock.lock.infinite) {
                 return Ok(Taken::Busy);
             }

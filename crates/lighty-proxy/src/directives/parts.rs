@@ -49,7 +49,7 @@ impl Default for ResolverParts {
     }
 }
 
-/// A module of 1.4 that has hosts, in the order in which they are asked.
+/// A module of 1.4 that has hosts, in order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Fastcgi,

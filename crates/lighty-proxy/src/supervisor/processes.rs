@@ -213,7 +213,7 @@ impl Group {
         self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
     }
 
-    /// Whether a process of it answered anybody after this time.
+    /// True if one of its processes has answered any request since this time.
     pub(super) fn has_answered_since(&self, ms: u64) -> bool {
         self.addresses().iter().any(|address| address.has_answered_since(ms))
     }

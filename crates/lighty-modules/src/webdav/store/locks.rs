@@ -5,7 +5,7 @@ use rusqlite::{Row, params};
 
 use super::{Db, below};
 
-/// A lock that somebody has.
+/// A lock held by a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Lock {
     /// `urn:uuid:...`.
@@ -68,7 +68,7 @@ pub(in super::super) enum Refresh {
     Done(Lock),
     /// There is no such lock on that path.
     Unknown,
-    /// It is somebody else's.
+    /// It belongs to another user.
     NotYours,
 }
 

@@ -53,16 +53,16 @@ pub(crate) fn addresses(
     endpoints: impl Fn(usize) -> Arc<[Endpoint]>,
 ) -> Vec<NamedAddress> {
     let mut all: Vec<NamedAddress> = Vec::new();
-    for (permit, backend) in upstream.backends.iter().enumerate() {
+    for (index, backend) in upstream.backends.iter().enumerate() {
         let of_backend = match &backend.address {
-            BackendAddress::Inet(address) => vec![literal(permit, backend, Target::Tcp(*address))],
+            BackendAddress::Inet(address) => vec![literal(index, backend, Target::Tcp(*address))],
             BackendAddress::Unix(path) => {
-                vec![literal(permit, backend, Target::unix(Path::new(path.as_ref())))]
+                vec![literal(index, backend, Target::unix(Path::new(path.as_ref())))]
             }
             BackendAddress::Name { .. } => {
-                of_host(permit, backend, &endpoints(permit), upstream.split_hostnames)
+                of_host(index, backend, &endpoints(index), upstream.split_hostnames)
             }
-            BackendAddress::Srv(_) => of_service(permit, backend, &endpoints(permit)),
+            BackendAddress::Srv(_) => of_service(index, backend, &endpoints(index)),
         };
         for address in of_backend {
             if !all.iter().any(|known| known.target == address.target) {
@@ -73,9 +73,9 @@ pub(crate) fn addresses(
     all
 }
 
-fn literal(permit: usize, backend: &BackendSpec, target: Target) -> NamedAddress {
+fn literal(index: usize, backend: &BackendSpec, target: Target) -> NamedAddress {
     NamedAddress {
-        backend: permit,
+        backend: index,
         text: Arc::clone(&backend.text),
         target,
         weight: backend.weight,
@@ -84,7 +84,7 @@ fn literal(permit: usize, backend: &BackendSpec, target: Target) -> NamedAddress
 }
 
 fn of_host(
-    permit: usize,
+    index: usize,
     backend: &BackendSpec,
     endpoints: &[Endpoint],
     is_split: bool,
@@ -92,19 +92,19 @@ fn of_host(
     let of_endpoint = |(rank, endpoint): (usize, &Endpoint)| NamedAddress {
         text: text_of(backend, endpoint),
         backup: backend.backup || (!is_split && rank > 0),
-        ..literal(permit, backend, Target::Tcp(endpoint.address))
+        ..literal(index, backend, Target::Tcp(endpoint.address))
     };
     endpoints.iter().enumerate().map(of_endpoint).collect()
 }
 
-fn of_service(permit: usize, backend: &BackendSpec, endpoints: &[Endpoint]) -> Vec<NamedAddress> {
+fn of_service(index: usize, backend: &BackendSpec, endpoints: &[Endpoint]) -> Vec<NamedAddress> {
     let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
     let heaviest = endpoints.iter().map(|e| service_weight(backend, e)).max().unwrap_or(1);
     let of_endpoint = |endpoint: &Endpoint| NamedAddress {
         text: text_of(backend, endpoint),
         weight: scaled(service_weight(backend, endpoint), heaviest),
         backup: backend.backup || Some(endpoint.priority) != first,
-        ..literal(permit, backend, Target::Tcp(endpoint.address))
+        ..literal(index, backend, Target::Tcp(endpoint.address))
     };
     endpoints.iter().map(of_endpoint).collect()
 }
@@ -161,7 +161,7 @@ impl Names {
         for (seen, now) in self.seen.iter_mut().zip(&resolved) {
             *seen = now.as_ref().map_or(0, |now| now.generation);
         }
-        addresses(&self.upstream, |permit| match resolved.get(permit) {
+        addresses(&self.upstream, |index| match resolved.get(index) {
             Some(Some(now)) => Arc::clone(&now.endpoints),
             _ => Arc::new([]),
         })

@@ -67,10 +67,10 @@ impl Wanted<'_> {
 
 impl Upstream {
     /// Creates an upstream. Literal addresses are usable at once; names are resolved later.
-    pub fn new(spec: Arc<UpstreamSpec>, index: usize, permit: &str) -> Self {
-        let label = match permit {
+    pub fn new(spec: Arc<UpstreamSpec>, index: usize, scope: &str) -> Self {
+        let label = match scope {
             "" => Arc::clone(&spec.name),
-            permit => format!("{} in {permit}", spec.name).into(),
+            scope => format!("{} in {scope}", spec.name).into(),
         };
         let upstream = Self {
             index,
@@ -160,11 +160,11 @@ impl Upstream {
         for backup in [false, true] {
             scratch.clear();
             let of_rank = addresses.iter().enumerate().filter(|(_, a)| a.spec.backup == backup);
-            for (permit, address) in of_rank {
+            for (at, address) in of_rank {
                 if !wanted.allows(address) {
                     continue;
                 }
-                if let Some(choice) = seen.judge(permit, address, wanted.now_ms, &has_idle) {
+                if let Some(choice) = seen.judge(at, address, wanted.now_ms, &has_idle) {
                     scratch.push(choice);
                 }
             }
@@ -193,7 +193,7 @@ impl Upstream {
             [only] => only,
             several => several.get(self.balancer.pick(several, key))?,
         };
-        addresses.get(chosen.permit as usize).cloned()
+        addresses.get(chosen.index as usize).cloned()
     }
 
     /// While every address is down, returns a held one to try before its time, so that a restarted
@@ -246,7 +246,7 @@ struct Seen {
 impl Seen {
     fn judge(
         &mut self,
-        permit: usize,
+        at: usize,
         address: &Address,
         now_ms: u64,
         has_idle: impl Fn(&Address) -> bool,
@@ -264,7 +264,7 @@ impl Seen {
             return None;
         }
         Some(Choice {
-            permit: permit as u32,
+            index: at as u32,
             name_hash: address.name_hash,
             weight: address
                 .spec

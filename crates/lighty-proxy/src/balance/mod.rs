@@ -28,7 +28,7 @@ pub(crate) use sticky::{cookie_value, parse_cookie_value};
 pub struct Choice {
     /// Its place among all addresses of the upstream, in the order written: below their number, and
     /// the same from one call to the next while the addresses stay.
-    pub permit: u32,
+    pub index: u32,
     /// Hash of its name, by [`name_hash`]: the same in every process and on every machine.
     pub name_hash: u64,
     /// Effective weight in thousandths (slow start applied): at least 1.

@@ -8,7 +8,7 @@ pub(super) struct StaticOrder;
 
 impl Balancer for StaticOrder {
     fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
-        let first = choices.iter().enumerate().min_by_key(|(_, choice)| choice.permit);
+        let first = choices.iter().enumerate().min_by_key(|(_, choice)| choice.index);
         first.map_or(0, |(index, _)| index)
     }
 }

@@ -9,12 +9,12 @@ mod simulation;
 
 /// Idle addresses with these weights, named `10.0.0.N:80`.
 pub(super) fn addresses(weights: &[u32]) -> Vec<Choice> {
-    (0..).zip(weights).map(|(permit, weight)| address(permit, *weight)).collect()
+    (0..).zip(weights).map(|(index, weight)| address(index, *weight)).collect()
 }
 
-fn address(permit: u32, weight: u32) -> Choice {
-    let name_hash = name_hash(format!("10.0.0.{permit}:80").as_bytes());
-    Choice { permit, name_hash, weight: weight * 1000, busy: 0, first_byte_us: 0 }
+fn address(index: u32, weight: u32) -> Choice {
+    let name_hash = name_hash(format!("10.0.0.{index}:80").as_bytes());
+    Choice { index, name_hash, weight: weight * 1000, busy: 0, first_byte_us: 0 }
 }
 
 /// How often each of the choices is picked in `rounds` requests that nothing tells apart but
@@ -56,8 +56,8 @@ fn kinds() -> [BalancerKind; 10] {
 fn choices() -> impl Strategy<Value = Vec<Choice>> {
     let one = (0u32..64, any::<u64>(), 1u32..=u32::MAX, any::<u32>(), any::<u32>());
     prop::collection::vec(one, 1..40).prop_map(|all| {
-        let choice = |(permit, name_hash, weight, busy, first_byte_us)| Choice {
-            permit,
+        let choice = |(index, name_hash, weight, busy, first_byte_us)| Choice {
+            index,
             name_hash,
             weight,
             busy,
@@ -130,33 +130,33 @@ fn static_takes_the_first_of_those_left() {
 const URLS: usize = 100_000;
 
 /// Where each URL goes, as the place of its backend.
-fn permits(choices: &[Choice]) -> Vec<u32> {
+fn chosen_of(choices: &[Choice]) -> Vec<u32> {
     let balancer = create(&BalancerKind::Carp);
-    let permit = |n| {
+    let index = |n| {
         let target = format!("/images/{n}.png");
-        choices[balancer.pick(choices, &key(&target, 0))].permit
+        choices[balancer.pick(choices, &key(&target, 0))].index
     };
-    (0..URLS).map(permit).collect()
+    (0..URLS).map(index).collect()
 }
 
 #[test]
 fn carp_shares_urls_evenly_and_moves_only_those_of_the_lost_backend() {
     let choices = addresses(&[1; 5]);
-    let before = permits(&choices);
-    for permit in 0..5 {
-        let count = before.iter().filter(|p| **p == permit).count();
+    let before = chosen_of(&choices);
+    for index in 0..5 {
+        let count = before.iter().filter(|p| **p == index).count();
         let share = count as f64 / (URLS / 5) as f64;
-        println!("carp: backend {permit} has {share:.4} of its share");
-        assert!((share - 1.0).abs() < 0.02, "{permit}: {share}");
+        println!("carp: backend {index} has {share:.4} of its share");
+        assert!((share - 1.0).abs() < 0.02, "{index}: {share}");
     }
     let mut left = choices;
     left.remove(2);
-    let after = permits(&left);
+    let after = chosen_of(&left);
     let moved = before.iter().zip(&after).filter(|(b, a)| **b != 2 && a != b).count();
     assert_eq!(moved, 0);
-    for permit in [0, 1, 3, 4] {
-        let share = after.iter().filter(|p| **p == permit).count() as f64 / (URLS / 4) as f64;
-        assert!((share - 1.0).abs() < 0.02, "{permit}: {share}");
+    for index in [0, 1, 3, 4] {
+        let share = after.iter().filter(|p| **p == index).count() as f64 / (URLS / 4) as f64;
+        assert!((share - 1.0).abs() < 0.02, "{index}: {share}");
     }
 }
 
@@ -164,20 +164,20 @@ fn carp_shares_urls_evenly_and_moves_only_those_of_the_lost_backend() {
 fn carp_shares_by_weight_and_a_grown_weight_only_attracts() {
     let weights = [1, 2, 3, 4, 10];
     let mut choices = addresses(&weights);
-    let before = permits(&choices);
-    for (permit, weight) in (0..).zip(weights) {
-        let count = before.iter().filter(|p| **p == permit).count();
+    let before = chosen_of(&choices);
+    for (index, weight) in (0..).zip(weights) {
+        let count = before.iter().filter(|p| **p == index).count();
         let share = count as f64 / (URLS as f64 * f64::from(weight) / 20.0);
-        assert!((share - 1.0).abs() < 0.03, "{permit}: {share}");
+        assert!((share - 1.0).abs() < 0.03, "{index}: {share}");
     }
     choices[0].weight *= 2;
-    let after = permits(&choices);
+    let after = chosen_of(&choices);
     assert!(before.iter().zip(&after).all(|(b, a)| b == a || *a == 0));
 }
 
 #[test]
 fn carp_chooses_the_same_on_every_machine() {
-    let chosen: Vec<u32> = permits(&addresses(&[1, 1, 2, 1, 3]))[..16].to_vec();
+    let chosen: Vec<u32> = chosen_of(&addresses(&[1, 1, 2, 1, 3]))[..16].to_vec();
     assert_eq!(chosen, PLACES_OF_THE_FIRST_URLS);
 }
 

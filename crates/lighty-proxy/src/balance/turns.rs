@@ -48,11 +48,11 @@ impl Turns {
 }
 
 fn credit_of<'a>(credits: &'a mut Vec<Credit>, choice: &Choice) -> &'a mut Credit {
-    let permit = choice.permit as usize;
-    if permit >= credits.len() {
-        credits.resize(permit + 1, Credit::default());
+    let index = choice.index as usize;
+    if index >= credits.len() {
+        credits.resize(index + 1, Credit::default());
     }
-    let credit = &mut credits[permit];
+    let credit = &mut credits[index];
     if credit.name_hash != choice.name_hash {
         *credit = Credit { name_hash: choice.name_hash, amount: 0 };
     }

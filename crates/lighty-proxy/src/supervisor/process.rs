@@ -12,19 +12,20 @@ use super::processes::{GRACE_MS, Group};
 /// Initial pause in milliseconds before a process that exited soon is restarted; doubles each time.
 const PAUSE_MS_MIN: u64 = 100;
 
-/// Maximum pause, in milliseconds.
-const PAUSE_MS_MAX: u64 = 30_000;
+/// Maximum pause, in milliseconds: one request that always kills its process must not keep the backend
+/// down for long.
+const PAUSE_MS_MAX: u64 = 5_000;
 
 /// A process that ran this many milliseconds did not exit because of a bad start.
 const LIVED_MS: u64 = 10_000;
 
 /// Keeps one process running while it is wanted; `first` is the one already running.
-pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
+pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
     let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
     loop {
-        let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > permit)).await;
+        let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > number)).await;
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
             return;
         }
@@ -40,7 +41,7 @@ pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
                     Ok(exit) => format!("process {} ended: {exit}", child.id()),
                     Err(_) => return,
                 },
-                _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= permit)) => {
+                _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number)) => {
                     end(&group, &child).await;
                     continue;
                 }
@@ -53,7 +54,7 @@ pub(super) async fn keep(group: Rc<Group>, permit: u32, first: Option<Child>) {
         }
         let text = format!("{}: {why}; started again in {pause_ms} ms", group.text);
         group.log.say(Level::Error, &text);
-        let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= permit));
+        let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number));
         let _ = tokio::time::timeout(Duration::from_millis(pause_ms), unwanted).await;
         pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
     }

@@ -150,9 +150,9 @@ impl Group {
             first.push(process::start(self).await?);
         }
         let mut first = first.into_iter();
-        let tasks = (0..self.spawn.max_procs.max(1)).map(|permit| {
+        let tasks = (0..self.spawn.max_procs.max(1)).map(|number| {
             let (group, mut first) = (Rc::clone(self), first.next());
-            panics::keep("process", move || process::keep(Rc::clone(&group), permit, first.take()))
+            panics::keep("process", move || process::keep(Rc::clone(&group), number, first.take()))
         });
         let mut running: Vec<_> = tasks.collect();
         if self.spawn.min_procs < self.spawn.max_procs {

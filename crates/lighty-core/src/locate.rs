@@ -78,7 +78,7 @@ pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
 
 /// True if the presumed physical path may be accessed. Otherwise the response is set.
 pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
-    matches!(ask(Phase::Place, |m, ex| m.place(ex), ex, "").await, Way::On)
+    matches!(ask(Phase::Authorize, |m, ex| m.authorize(ex), ex, "").await, Way::On)
 }
 
 /// How a place is named.

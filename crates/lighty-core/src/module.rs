@@ -43,7 +43,7 @@ pub struct Hooks {
     pub clean_url: bool,
     pub docroot: bool,
     pub physical: bool,
-    pub place: bool,
+    pub authorize: bool,
     pub remote: bool,
     pub directory: bool,
     pub found: bool,
@@ -68,7 +68,7 @@ impl Hooks {
 ///
 /// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
 /// document root), `physical` (may change the physical path; a module that responds here calls
-/// `place` first), `remote` (backends that need no file), path look-up, `directory` (index files),
+/// `authorize` first), `remote` (backends that need no file), path look-up, `directory` (index files),
 /// `found` (the remaining file or directory), `conditions`, `handle` (the first to respond wins),
 /// `response_head`, `filter` (between the body and the client), and after the last byte `done`.
 pub trait Module {
@@ -112,7 +112,7 @@ pub trait Module {
     /// again when the settings or the name change: for the physical path, for what is found there,
     /// for an index file or path info, and by modules that respond before the look-up
     /// (`mod_webdav`). Responding denies access.
-    fn place<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+    fn authorize<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
@@ -136,7 +136,7 @@ pub trait Module {
 
     /// Refuses whatever [`Module::handle`] would refuse to send unmodified. Modules with this hook
     /// send files or list directories. They run last when a request has two names (see
-    /// [`Module::place`]) with separate settings, each of which may refuse it.
+    /// [`Module::authorize`]) with separate settings, each of which may refuse it.
     fn withhold<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -183,7 +183,7 @@ pub(crate) enum Phase {
     CleanUrl,
     Docroot,
     Physical,
-    Place,
+    Authorize,
     Remote,
     Directory,
     Found,
@@ -360,7 +360,7 @@ impl Hooks {
             self.clean_url,
             self.docroot,
             self.physical,
-            self.place,
+            self.authorize,
             self.remote,
             self.directory,
             self.found,

@@ -22,7 +22,7 @@ impl Module for Access {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, place: true, ..Hooks::default() }
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -70,7 +70,7 @@ impl Module for Access {
         check(ex)
     }
 
-    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         check(ex)
     }
 }

@@ -144,7 +144,7 @@ impl Module for Auth {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, place: true, ..Hooks::default() }
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -159,7 +159,7 @@ impl Module for Auth {
         self.check(ex)
     }
 
-    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.check(ex)
     }
 }

@@ -31,7 +31,7 @@ impl Module for Redirect {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, place: true, ..Hooks::default() }
+        Hooks { clean_url: true, authorize: true, ..Hooks::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -92,7 +92,7 @@ impl Module for Redirect {
 
     /// Rules that only the physical path has led to. What is served under another name is where it
     /// is: a rule from `/index.php` to `/` would send the client round in circles.
-    fn place<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         let may = ex.services.asks_physical && !ex.judged_as_served && ex.error_status.is_none();

@@ -128,7 +128,7 @@ fn names_staging(rel: &[u8]) -> bool {
 
 /// A request on its way.
 struct Call {
-    spot: Resource,
+    resource: Resource,
     store: Option<Store>,
 }
 
@@ -165,7 +165,7 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
         "" => None,
         path => Some(stores.at(path).map_err(dav_error::of_store)?),
     };
-    let call = Call { spot: Resource::of_request(ex).await?, store };
+    let call = Call { resource: Resource::of_request(ex).await?, store };
     match method {
         Method::Propfind => propfind::serve(ex, call).await,
         Method::Proppatch => proppatch::serve(ex, call).await,

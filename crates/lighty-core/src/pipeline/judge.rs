@@ -2,7 +2,7 @@
 //!
 //! The target of a request becomes known step by step: the physical path, what is there, an index
 //! file, path info. Conditions depend on these, so the settings are resolved again, and
-//! access-control modules ([`Phase::Place`]) run under them.
+//! access-control modules ([`Phase::Authorize`]) run under them.
 //!
 //! The served name may differ from the requested one: `/` is `/index.php`, `/a.php/more` is
 //! `/a.php`. Each name may have its own settings. Both may refuse the request. Modules that run a
@@ -28,10 +28,10 @@ pub(super) fn settle(ex: &mut Exchange) -> bool {
 
 /// Runs the access-control modules under the current settings.
 pub(super) async fn judge(ex: &mut Exchange) -> Option<Pass> {
-    if !takes_part(ex, Phase::Place) {
+    if !takes_part(ex, Phase::Authorize) {
         return None;
     }
-    Box::pin(run(Phase::Place, |m, ex| m.place(ex), ex)).await
+    Box::pin(run(Phase::Authorize, |m, ex| m.authorize(ex), ex)).await
 }
 
 /// True if a request may proceed under settings that changed after it was judged. Otherwise the

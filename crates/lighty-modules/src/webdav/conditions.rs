@@ -19,7 +19,7 @@ use super::store::{Claim, Covered, Lock, Store, Writing};
 /// Evaluates the `If` field. Returns the tokens that the client shows.
 pub(super) async fn check_if(
     ex: &mut Exchange,
-    spot: &Resource,
+    resource: &Resource,
     store: Option<&Store>,
 ) -> Result<Vec<String>, DavError> {
     let mut values = ex.request.fields.get_all(Known::If);
@@ -32,7 +32,7 @@ pub(super) async fn check_if(
     let mut holds = false;
     for list in &header.lists {
         let facts = match list.resource {
-            None => Some(Facts::of(ex, spot, store).await?),
+            None => Some(Facts::of(ex, resource, store).await?),
             Some(url) => match other_spot(ex, url).await {
                 Ok(other) => Some(Facts::of(ex, &other, store).await?),
                 // What is not here has neither tag nor lock.
@@ -56,13 +56,17 @@ struct Facts {
 }
 
 impl Facts {
-    async fn of(ex: &Exchange, spot: &Resource, store: Option<&Store>) -> Result<Self, DavError> {
-        let meta = spot.look().await?;
-        let etag = meta.and_then(|meta| etag_of(spot, &meta));
+    async fn of(
+        ex: &Exchange,
+        resource: &Resource,
+        store: Option<&Store>,
+    ) -> Result<Self, DavError> {
+        let meta = resource.look().await?;
+        let etag = meta.and_then(|meta| etag_of(resource, &meta));
         let tokens = match store {
             None => Vec::new(),
             Some(store) => {
-                let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
+                let (place, now_s) = (resource.place.clone(), ex.services.clock.unix_s());
                 let locks = store.read(move |db| db.locks_at(&place, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
@@ -79,8 +83,8 @@ impl Facts {
 }
 
 /// The tag of a file, as `GET` says it.
-pub(super) fn etag_of(spot: &Resource, meta: &Meta) -> Option<Vec<u8>> {
-    let etag = (meta.kind == FileKind::File).then(|| spot.settings.core.etag_of(meta))??;
+pub(super) fn etag_of(resource: &Resource, meta: &Meta) -> Option<Vec<u8>> {
+    let etag = (meta.kind == FileKind::File).then(|| resource.settings.core.etag_of(meta))??;
     Some(etag.as_bytes().to_vec())
 }
 
@@ -108,11 +112,11 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource
         Status::BAD_REQUEST => DavError::Status(status),
         _ => DavError::Status(Status::FORBIDDEN),
     })?;
-    let spot = Resource::of_located(ex, &located).await?;
-    if !spot.own().active || super::names_staging(&spot.rel) {
+    let resource = Resource::of_located(ex, &located).await?;
+    if !resource.own().active || super::names_staging(&resource.rel) {
         return Err(Status::FORBIDDEN.into());
     }
-    Ok(spot)
+    Ok(resource)
 }
 
 /// Whether an authority is that of the request. The scheme may be another: a proxy may have taken
@@ -135,10 +139,10 @@ fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {
 /// Evaluates `If-Match` and its like (RFC 9110 section 13) against what is there.
 pub(super) fn check_preconditions(
     ex: &Exchange,
-    spot: &Resource,
+    resource: &Resource,
     meta: Option<&Meta>,
 ) -> Result<(), DavError> {
-    let etag = meta.and_then(|meta| etag_of(spot, meta));
+    let etag = meta.and_then(|meta| etag_of(resource, meta));
     let validators = Validators {
         etag: etag.as_deref(),
         last_modified: meta.map(|meta| meta.mtime_s),
@@ -154,7 +158,7 @@ pub(super) fn check_preconditions(
 /// Begins to change files: with the tokens that were shown, nobody else's lock is in the way.
 pub(super) async fn begin_writing(
     ex: &Exchange,
-    spot: &Resource,
+    resource: &Resource,
     store: Option<&Store>,
     paths: Vec<Covered>,
     tokens: Vec<String>,
@@ -164,21 +168,21 @@ pub(super) async fn begin_writing(
     let begun = store.begin_writing(claim, ex.services.clock.unix_s()).await;
     match begun.map_err(of_store)? {
         Ok(writing) => Ok(Some(writing)),
-        Err(locks) => Err(locked(spot, &locks)),
+        Err(locks) => Err(locked(resource, &locks)),
     }
 }
 
 /// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
-fn locked(spot: &Resource, locks: &[Lock]) -> DavError {
+fn locked(resource: &Resource, locks: &[Lock]) -> DavError {
     let only_beneath =
-        locks.iter().all(|lock| super::store::is_below(&lock.path, &spot.place.path));
+        locks.iter().all(|lock| super::store::is_below(&lock.path, &resource.place.path));
     if !only_beneath {
         let urls: Vec<_> = locks.iter().map(|lock| lock.url.clone()).collect();
         return DavError::condition(Status::LOCKED, "lock-token-submitted", &urls);
     }
     let mut out = multistatus::begin("multistatus");
     for lock in locks {
-        let url = spot.url_of(&lock.path);
+        let url = resource.url_of(&lock.path);
         let condition = Some("lock-token-submitted");
         multistatus::push_outcome(&url, Status::LOCKED, condition, &mut out);
     }
@@ -187,6 +191,6 @@ fn locked(spot: &Resource, locks: &[Lock]) -> DavError {
 }
 
 /// A file itself, or with all beneath it.
-pub(super) fn covered(spot: &Resource, tree: bool) -> Covered {
-    Covered { place: spot.place.clone(), tree }
+pub(super) fn covered(resource: &Resource, tree: bool) -> Covered {
+    Covered { place: resource.place.clone(), tree }
 }

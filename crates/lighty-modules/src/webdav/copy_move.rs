@@ -38,7 +38,7 @@ struct Plan {
 }
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), DavError> {
-    let Call { spot: from, store } = call;
+    let Call { resource: from, store } = call;
     let reach = reach(ex, verb)?;
     let overwrite = overwrite(ex)?;
     let target = sole(ex, Known::Destination)?.ok_or(Status::BAD_REQUEST)?.to_vec();
@@ -90,12 +90,12 @@ async fn check_all(
     (from, deed, taken): (&Resource, Deed, bool),
     (to, there): (&Resource, Option<Meta>),
 ) -> Result<(), DavError> {
-    let new = Asked { spot: to, deed: Deed::Change };
+    let new = Asked { resource: to, deed: Deed::Change };
     if taken {
-        check_members(ex, from, &[Asked { spot: from, deed }, new]).await?;
+        check_members(ex, from, &[Asked { resource: from, deed }, new]).await?;
     }
     if there.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        check_members(ex, to, &[Asked { spot: to, deed: Deed::Change }]).await?;
+        check_members(ex, to, &[Asked { resource: to, deed: Deed::Change }]).await?;
     }
     Ok(())
 }

@@ -17,28 +17,28 @@ use super::store::Store;
 use super::{Call, Depth, depth, done, until_gone};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
+    let Call { resource, store } = call;
     let depth = depth(ex)?;
-    let tokens = check_if(ex, &spot, store.as_ref()).await?;
-    let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
-    if spot.rel.is_empty() {
+    let tokens = check_if(ex, &resource, store.as_ref()).await?;
+    let Some(meta) = resource.look().await? else { return Err(Status::NOT_FOUND.into()) };
+    if resource.rel.is_empty() {
         return Err(Status::FORBIDDEN.into());
     }
     if meta.kind == FileKind::Directory && matches!(depth, Some(Depth::Zero | Depth::One)) {
         return Err(Status::BAD_REQUEST.into());
     }
-    check_preconditions(ex, &spot, Some(&meta))?;
-    check_collection(ex, &spot, Some(&meta), Deed::Change).await?;
+    check_preconditions(ex, &resource, Some(&meta))?;
+    check_collection(ex, &resource, Some(&meta), Deed::Change).await?;
     if meta.kind == FileKind::Directory {
-        check_members(ex, &spot, &[Asked { spot: &spot, deed: Deed::Change }]).await?;
+        check_members(ex, &resource, &[Asked { resource: &resource, deed: Deed::Change }]).await?;
     }
-    let mut paths = way_to_new(&spot);
-    paths.push(covered(&spot, true));
-    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
-    let troubles = remove(ex, &spot).await;
+    let mut paths = way_to_new(&resource);
+    paths.push(covered(&resource, true));
+    let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
+    let troubles = remove(ex, &resource).await;
     tell_changed();
-    forget(ex, &spot, store.as_ref()).await;
-    match outcome(&spot, troubles?) {
+    forget(ex, &resource, store.as_ref()).await;
+    match outcome(&resource, troubles?) {
         Some(refusal) => Err(refusal),
         None => {
             done(ex, Status::NO_CONTENT);
@@ -47,16 +47,16 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     }
 }
 
-pub(super) async fn remove(ex: &Exchange, spot: &Resource) -> Result<Vec<Trouble>, DavError> {
+pub(super) async fn remove(ex: &Exchange, resource: &Resource) -> Result<Vec<Trouble>, DavError> {
     let cancel = Cancel::default();
-    let (tree, rel, its) = (spot.tree.clone(), spot.rel.clone(), cancel.clone());
+    let (tree, rel, its) = (resource.tree.clone(), resource.rel.clone(), cancel.clone());
     let work = in_pool(Lane::Write, move || tree.remove_all(&rel, &its));
     Ok(until_gone(ex, &cancel, work).await??)
 }
 
 /// What is said where something could not be done to all of a tree (RFC 4918 section 9.6.1): of
 /// what stays only because of what is in it, nothing.
-pub(super) fn outcome(spot: &Resource, mut troubles: Vec<Trouble>) -> Option<DavError> {
+pub(super) fn outcome(resource: &Resource, mut troubles: Vec<Trouble>) -> Option<DavError> {
     let own = troubles.iter().position(|trouble| trouble.path.is_empty());
     if let (Some(own), 1) = (own, troubles.len()) {
         return Some(troubles.swap_remove(own).error.into());
@@ -66,7 +66,7 @@ pub(super) fn outcome(spot: &Resource, mut troubles: Vec<Trouble>) -> Option<Dav
     }
     let mut out = multistatus::begin("multistatus");
     for trouble in &troubles {
-        let url = join(&spot.url, &trouble.path);
+        let url = join(&resource.url, &trouble.path);
         multistatus::push_outcome(&url, status_of(&trouble.error), None, &mut out);
     }
     multistatus::end("multistatus", &mut out);
@@ -74,9 +74,9 @@ pub(super) fn outcome(spot: &Resource, mut troubles: Vec<Trouble>) -> Option<Dav
 }
 
 /// What is gone has neither properties nor locks.
-pub(super) async fn forget(ex: &Exchange, spot: &Resource, store: Option<&Store>) {
+pub(super) async fn forget(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = spot.place.path.clone();
+    let key = resource.place.path.clone();
     let forgotten = store.note(move |db| db.forget_gone(&key, is_there));
     if let Err(error) = forgotten.await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));

@@ -25,7 +25,7 @@ const LOCK_SECONDS: u32 = 600;
 const OWNER_BYTES_MAX: usize = 4096;
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
+    let Call { resource, store } = call;
     let store = store.ok_or_else(no_locks)?;
     let infinite = match depth(ex)? {
         Some(Depth::Zero) => false,
@@ -33,36 +33,36 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         Some(Depth::One) => return Err(Status::BAD_REQUEST.into()),
     };
     let document = read_xml(ex).await?;
-    let tokens = check_if(ex, &spot, Some(&store)).await?;
-    let Some(document) = document else { return refresh(ex, &spot, &store, tokens).await };
+    let tokens = check_if(ex, &resource, Some(&store)).await?;
+    let Some(document) = document else { return refresh(ex, &resource, &store, tokens).await };
     let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
     if owner.len() > OWNER_BYTES_MAX {
         let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
         return Err(DavError::Fault(Fault::DavXml, words));
     }
-    let meta = spot.look().await?;
-    check_collection(ex, &spot, meta.as_ref(), Deed::Change).await?;
+    let meta = resource.look().await?;
+    check_collection(ex, &resource, meta.as_ref(), Deed::Change).await?;
     if infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        check_members(ex, &spot, &[Asked { spot: &spot, deed: Deed::Change }]).await?;
+        check_members(ex, &resource, &[Asked { resource: &resource, deed: Deed::Change }]).await?;
     }
     match meta.map(|meta| meta.kind) {
-        None if spot.slash || spot.rel.is_empty() => return Err(Status::CONFLICT.into()),
+        None if resource.slash || resource.rel.is_empty() => return Err(Status::CONFLICT.into()),
         None | Some(FileKind::File | FileKind::Directory) => {}
         Some(_) => return Err(Fault::SymlinkRefused.into()),
     }
     let lock = Lock {
         token: new_token()?,
-        path: spot.place.path.clone(),
-        url: listed(&spot.url, meta.map_or(FileKind::File, |meta| meta.kind)),
+        path: resource.place.path.clone(),
+        url: listed(&resource.url, meta.map_or(FileKind::File, |meta| meta.kind)),
         infinite: infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory),
         exclusive,
         owner,
         user: ex.request.remote_user.clone(),
-        expires_s: expiry(ex, &spot),
+        expires_s: expiry(ex, &resource),
     };
-    take(ex, &spot, &store, &lock, tokens).await?;
+    take(ex, &resource, &store, &lock, tokens).await?;
     if meta.is_none() {
-        create(ex, &spot, &store, &lock).await?;
+        create(ex, &resource, &store, &lock).await?;
     }
     let token = format!("<{}>", lock.token);
     answer(ex, lock, if meta.is_none() { Status::CREATED } else { Status::OK });
@@ -98,9 +98,9 @@ fn new_token() -> Result<String, DavError> {
 }
 
 /// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).
-fn expiry(ex: &Exchange, spot: &Resource) -> i64 {
+fn expiry(ex: &Exchange, resource: &Resource) -> i64 {
     let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
-    let most = spot.own().lock_seconds_max;
+    let most = resource.own().lock_seconds_max;
     ex.services.clock.unix_s() + i64::from(seconds(asked).min(most))
 }
 
@@ -118,38 +118,38 @@ fn seconds(asked: Option<&[u8]>) -> u32 {
 
 async fn take(
     ex: &Exchange,
-    spot: &Resource,
+    resource: &Resource,
     store: &Store,
     lock: &Lock,
     tokens: Vec<String>,
 ) -> Result<(), DavError> {
-    let is_new = spot.look().await?.is_none();
+    let is_new = resource.look().await?.is_none();
     // What comes to be changes the collection that it is in.
-    let way = if is_new { way_to_new(spot) } else { Vec::new() };
-    drop(begin_writing(ex, spot, Some(store), way, tokens).await?);
-    let (now_s, most) = (ex.services.clock.unix_s(), spot.own().locks_max);
-    let new = NewLock { lock: lock.clone(), links: spot.place.links.clone() };
+    let way = if is_new { way_to_new(resource) } else { Vec::new() };
+    drop(begin_writing(ex, resource, Some(store), way, tokens).await?);
+    let (now_s, most) = (ex.services.clock.unix_s(), resource.own().locks_max);
+    let new = NewLock { lock: lock.clone(), links: resource.place.links.clone() };
     match store.take_lock(new, now_s, most).await.map_err(of_store)? {
         Taken::Yes => Ok(()),
         Taken::Busy => Err(Status::LOCKED.into()),
         Taken::TooMany => Err(Fault::DavLocksMax.into()),
-        Taken::Conflict(others) => Err(conflict(spot, &others)),
+        Taken::Conflict(others) => Err(conflict(resource, &others)),
     }
 }
 
 /// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
-fn conflict(spot: &Resource, others: &[Lock]) -> DavError {
+fn conflict(resource: &Resource, others: &[Lock]) -> DavError {
     let condition = "no-conflicting-lock";
-    if others.iter().any(|other| !is_below(&other.path, &spot.place.path)) {
+    if others.iter().any(|other| !is_below(&other.path, &resource.place.path)) {
         let urls: Vec<_> = others.iter().map(|other| other.url.clone()).collect();
         return DavError::condition(Status::LOCKED, condition, &urls);
     }
     let mut out = multistatus::begin("multistatus");
     for other in others {
-        let url = spot.url_of(&other.path);
+        let url = resource.url_of(&other.path);
         multistatus::push_outcome(&url, Status::LOCKED, Some(condition), &mut out);
     }
-    let own = listed(&spot.url, FileKind::Directory);
+    let own = listed(&resource.url, FileKind::Directory);
     multistatus::push_outcome(&own, Status::FAILED_DEPENDENCY, None, &mut out);
     multistatus::end("multistatus", &mut out);
     DavError::Xml(Status::MULTI_STATUS, out)
@@ -158,23 +158,23 @@ fn conflict(spot: &Resource, others: &[Lock]) -> DavError {
 /// What is locked and not there becomes an empty file (RFC 4918 section 7.3).
 async fn create(
     ex: &Exchange,
-    spot: &Resource,
+    resource: &Resource,
     store: &Store,
     lock: &Lock,
 ) -> Result<(), DavError> {
-    let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+    let (tree, rel) = (resource.tree.clone(), resource.rel.clone());
     let made = in_pool(Lane::Write, move || tree.make_file(&rel)).await?;
     match made {
         Ok(()) => {
             tell_changed();
-            created(ex, spot, Some(store)).await;
+            created(ex, resource, Some(store)).await;
             Ok(())
         }
         // Another client created it: it is locked all the same.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
-            let (place, now_s) = (spot.place.clone(), ex.services.clock.unix_s());
+            let (place, now_s) = (resource.place.clone(), ex.services.clock.unix_s());
             let given_back = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
             Err(in_missing(error).missing_is_conflict())
@@ -185,15 +185,15 @@ async fn create(
 /// A `LOCK` without a body (RFC 4918 section 9.10.2).
 async fn refresh(
     ex: &mut Exchange,
-    spot: &Resource,
+    resource: &Resource,
     store: &Store,
     tokens: Vec<String>,
 ) -> Result<(), DavError> {
     if tokens.is_empty() {
         return Err(Status::BAD_REQUEST.into());
     }
-    let times = (ex.services.clock.unix_s(), expiry(ex, spot));
-    let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
+    let times = (ex.services.clock.unix_s(), expiry(ex, resource));
+    let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
     let refreshed = store.write(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
         Refresh::Done(lock) => {
@@ -218,13 +218,13 @@ fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
 
 /// `UNLOCK`.
 pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
+    let Call { resource, store } = call;
     let store = store.ok_or_else(no_locks)?;
     let value = sole(ex, Known::LockToken)?.ok_or(Status::BAD_REQUEST)?;
     let token = value.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
-    check_if(ex, &spot, Some(&store)).await?;
-    let (place, user) = (spot.place.clone(), ex.request.remote_user.clone());
+    check_if(ex, &resource, Some(&store)).await?;
+    let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
     let now_s = ex.services.clock.unix_s();
     let unlocked = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {

@@ -39,7 +39,7 @@ pub(super) enum Deed {
 
 /// A URL at which the members would be asked for, and what for.
 pub(super) struct Asked<'a> {
-    pub(super) spot: &'a Resource,
+    pub(super) resource: &'a Resource,
     pub(super) deed: Deed,
 }
 
@@ -144,13 +144,14 @@ async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
 
 async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
     let is_protected = is_protected(&member.meta);
-    for Asked { spot, deed } in asked {
-        let url = listed(&join_url(&spot.url, &member.path), member.meta.kind);
-        let mut is_path_allowed = !is_protected && may(ex, &url, spot.is_requested, *deed).await;
+    for Asked { resource, deed } in asked {
+        let url = listed(&join_url(&resource.url, &member.path), member.meta.kind);
+        let mut is_path_allowed =
+            !is_protected && may(ex, &url, resource.is_requested, *deed).await;
         if is_path_allowed && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
             // A collection, perhaps.
             let within = listed(&url, FileKind::Directory);
-            is_path_allowed = may(ex, &within, spot.is_requested, *deed).await;
+            is_path_allowed = may(ex, &within, resource.is_requested, *deed).await;
         }
         if !is_path_allowed {
             return Some(Refused { path: member.path.clone(), url, status: Status::FORBIDDEN });
@@ -173,14 +174,14 @@ async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> boo
 /// 403 where it may not be had or changed under its own URL.
 pub(super) async fn check_collection(
     ex: &mut Exchange,
-    spot: &Resource,
+    resource: &Resource,
     meta: Option<&Meta>,
     deed: Deed,
 ) -> Result<(), DavError> {
-    if spot.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
+    if resource.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
         return Ok(());
     }
-    match may(ex, &listed(&spot.url, FileKind::Directory), spot.is_requested, deed).await {
+    match may(ex, &listed(&resource.url, FileKind::Directory), resource.is_requested, deed).await {
         true => Ok(()),
         false => Err(Status::FORBIDDEN.into()),
     }

@@ -12,16 +12,16 @@ use super::resource::in_pool;
 use super::{Call, done};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
-    let tokens = check_if(ex, &spot, store.as_ref()).await?;
-    if spot.rel.is_empty() || spot.look().await?.is_some() {
+    let Call { resource, store } = call;
+    let tokens = check_if(ex, &resource, store.as_ref()).await?;
+    if resource.rel.is_empty() || resource.look().await?.is_some() {
         return Err(Status::METHOD_NOT_ALLOWED.into());
     }
-    check_preconditions(ex, &spot, None)?;
-    let mut paths = way_to_new(&spot);
-    paths.push(covered(&spot, false));
-    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
-    let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+    check_preconditions(ex, &resource, None)?;
+    let mut paths = way_to_new(&resource);
+    paths.push(covered(&resource, false));
+    let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
+    let (tree, rel) = (resource.tree.clone(), resource.rel.clone());
     let made = in_pool(Lane::Write, move || tree.make_dir(&rel)).await?;
     match made {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -30,7 +30,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         made => made.map_err(|error| super::put::in_missing(error).missing_is_conflict())?,
     }
     tell_changed();
-    created(ex, &spot, store.as_ref()).await;
+    created(ex, &resource, store.as_ref()).await;
     done(ex, Status::CREATED);
     Ok(())
 }

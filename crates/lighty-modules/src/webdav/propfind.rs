@@ -21,7 +21,7 @@ use super::walk::{Walk, Walking};
 use super::{Call, Depth, depth, log_xml, read_xml};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { mut spot, store } = call;
+    let Call { mut resource, store } = call;
     // RFC 4918 section 9.1: what is not said is infinity.
     let depth = depth(ex)?.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
@@ -29,26 +29,26 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         Some(document) => Wanted::of(&document)
             .map_err(|words| DavError::Fault(Fault::DavXml, words.to_owned()))?,
     };
-    check_if(ex, &spot, store.as_ref()).await?;
-    let Some(meta) = look(&mut spot).await? else { return Err(Fault::NotFound.into()) };
-    check_collection(ex, &spot, Some(&meta), Deed::Read).await?;
+    check_if(ex, &resource, store.as_ref()).await?;
+    let Some(meta) = look(&mut resource).await? else { return Err(Fault::NotFound.into()) };
+    check_collection(ex, &resource, Some(&meta), Deed::Read).await?;
     let is_collection = meta.kind == FileKind::Directory;
-    let infinite_allowed = spot.own().opts.propfind_depth_infinity || !is_collection;
+    let infinite_allowed = resource.own().opts.propfind_depth_infinity || !is_collection;
     if depth == Depth::Infinity && !infinite_allowed {
         return Err(DavError::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
     }
     let now_s = ex.services.clock.unix_s();
-    let settings = Rc::clone(&spot.settings);
+    let settings = Rc::clone(&resource.settings);
     let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s };
     let mut out = multistatus::begin("multistatus");
-    describe_itself(&spot, store.as_ref(), &meta, &describer, &mut out).await?;
+    describe_itself(&resource, store.as_ref(), &meta, &describer, &mut out).await?;
     let walks = is_collection && depth != Depth::Zero;
     let body = if walks {
         log_xml(ex, &out);
         let extent = if depth == Depth::Infinity { Extent::Tree } else { Extent::Members };
-        let hidden = hidden(ex, &spot, extent).await?;
+        let hidden = hidden(ex, &resource, extent).await?;
         let engine = ex.services.engine.clone();
-        let walk = Walk::begin(engine, &spot, store, describer, (extent, hidden), out).await?;
+        let walk = Walk::begin(engine, &resource, store, describer, (extent, hidden), out).await?;
         Body::Stream(Box::new(Walking::new(walk)))
     } else {
         multistatus::end("multistatus", &mut out);
@@ -58,10 +58,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     ex.response.restart(Status::MULTI_STATUS);
     ex.response.answered = true;
     ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
-    if is_collection && !spot.slash {
+    if is_collection && !resource.slash {
         // RFC 4918 section 5.2: hrefs are relative to the URL with the slash.
         let mut location = Vec::new();
-        encode_path(&listed(&spot.url, meta.kind), &mut location);
+        encode_path(&listed(&resource.url, meta.kind), &mut location);
         ex.response.fields.set(Known::ContentLocation, location);
     }
     ex.response.body = body;
@@ -69,16 +69,16 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
 }
 
 /// What is there; links are what they lead to, if that was asked for, and nothing else.
-async fn look(spot: &mut Resource) -> Result<Option<Meta>, DavError> {
-    let meta = spot.look().await?;
+async fn look(resource: &mut Resource) -> Result<Option<Meta>, DavError> {
+    let meta = resource.look().await?;
     let is_link = meta.is_some_and(|meta| meta.kind == FileKind::Symlink);
-    if is_link && spot.own().opts.propfind_follow_symlink {
-        let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+    if is_link && resource.own().opts.propfind_follow_symlink {
+        let (tree, rel) = (resource.tree.clone(), resource.rel.clone());
         let looked = in_pool(Lane::Stat, move || {
             Ok::<_, std::io::Error>((tree.look_through(&rel)?, tree.whereabouts_through(&rel)?))
         });
         let (meta, place) = looked.await??;
-        spot.place = place;
+        resource.place = place;
         return Ok(Some(meta));
     }
     Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
@@ -91,23 +91,23 @@ const HIDDEN_MAX: usize = 16_384;
 /// root.
 async fn hidden(
     ex: &mut Exchange,
-    spot: &Resource,
+    resource: &Resource,
     extent: Extent,
 ) -> Result<HashSet<Vec<u8>>, DavError> {
-    let asked = [Asked { spot, deed: Deed::Read }];
+    let asked = [Asked { resource, deed: Deed::Read }];
     ex.quiet = true;
-    let refused = find_refused(ex, spot, &asked, (extent, HIDDEN_MAX + 1)).await;
+    let refused = find_refused(ex, resource, &asked, (extent, HIDDEN_MAX + 1)).await;
     ex.quiet = false;
     let refused = refused?;
     if refused.len() > HIDDEN_MAX {
         let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");
         return Err(DavError::Fault(Fault::Forbidden, words));
     }
-    Ok(refused.into_iter().map(|refused| join(&spot.rel, &refused.path)).collect())
+    Ok(refused.into_iter().map(|refused| join(&resource.rel, &refused.path)).collect())
 }
 
 async fn describe_itself(
-    spot: &Resource,
+    resource: &Resource,
     store: Option<&Store>,
     meta: &Meta,
     describer: &Describer,
@@ -116,20 +116,20 @@ async fn describe_itself(
     let known = match store {
         None => Described::default(),
         Some(store) => {
-            let (places, now_s) = (vec![spot.place.clone()], describer.now_s);
+            let (places, now_s) = (vec![resource.place.clone()], describer.now_s);
             let found =
                 store.read(move |db| db.describe(&places, now_s)).await.map_err(of_store)?;
             found.into_iter().next().unwrap_or_default()
         }
     };
-    let url = listed(&spot.url, meta.kind);
-    describer.push(&ResourceFacts { url: &url, name: &spot.rel, meta, known: &known }, out);
+    let url = listed(&resource.url, meta.kind);
+    describer.push(&ResourceFacts { url: &url, name: &resource.rel, meta, known: &known }, out);
     Ok(())
 }
 
 /// How links are dealt with while a collection is listed: never out of the document root.
-pub(super) fn follow(spot: &Resource) -> Follow {
-    match (spot.own().opts.propfind_follow_symlink, spot.settings.core.follow_symlink) {
+pub(super) fn follow(resource: &Resource) -> Follow {
+    match (resource.own().opts.propfind_follow_symlink, resource.settings.core.follow_symlink) {
         (false, _) | (true, Follow::None) => Follow::None,
         (true, Follow::All | Follow::Beneath) => Follow::Beneath,
     }

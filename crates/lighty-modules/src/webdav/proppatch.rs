@@ -21,28 +21,28 @@ struct Asked {
 }
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
+    let Call { resource, store } = call;
     let document = read_xml(ex).await?.ok_or(Status::BAD_REQUEST)?;
-    let asked = changes(&document, spot.own().property_bytes_max)?;
-    let tokens = check_if(ex, &spot, store.as_ref()).await?;
-    let Some(meta) = spot.look().await? else { return Err(Status::NOT_FOUND.into()) };
-    check_preconditions(ex, &spot, Some(&meta))?;
-    check_collection(ex, &spot, Some(&meta), Deed::Change).await?;
+    let asked = changes(&document, resource.own().property_bytes_max)?;
+    let tokens = check_if(ex, &resource, store.as_ref()).await?;
+    let Some(meta) = resource.look().await? else { return Err(Status::NOT_FOUND.into()) };
+    check_preconditions(ex, &resource, Some(&meta))?;
+    check_collection(ex, &resource, Some(&meta), Deed::Change).await?;
     if meta.kind == FileKind::Symlink {
         return Err(Fault::SymlinkRefused.into());
     }
-    let paths = vec![covered(&spot, false)];
-    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
+    let paths = vec![covered(&resource, false)];
+    let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
     let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);
     if let (Some(store), false) = (&store, refused) {
         let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
-        let (key, most) = (spot.place.path.clone(), spot.own().property_bytes_max);
+        let (key, most) = (resource.place.path.clone(), resource.own().property_bytes_max);
         let changed = store.write(move |db| db.change(&key, &changes, most)).await;
         if changed.map_err(of_store)? == Changed::TooLarge {
             return Err(Fault::DavPropertiesFull.into());
         }
     }
-    let url = listed(&spot.url, meta.kind);
+    let url = listed(&resource.url, meta.kind);
     let out = answer(&url, &asked, refused, store.is_none());
     log_xml(ex, &out);
     ex.response.restart(Status::MULTI_STATUS);

@@ -23,40 +23,41 @@ use super::{Call, done};
 const WRITE_BYTES: usize = 256 * 1024;
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
-    let Call { spot, store } = call;
-    let range = content_range(ex, spot.own().opts)?;
-    let tokens = check_if(ex, &spot, store.as_ref()).await?;
-    let before = target(&spot).await?;
-    check_preconditions(ex, &spot, before.as_ref())?;
-    let mut paths = if before.is_none() { way_to_new(&spot) } else { Vec::new() };
-    paths.push(covered(&spot, false));
-    let writing = begin_writing(ex, &spot, store.as_ref(), paths.clone(), tokens.clone()).await?;
+    let Call { resource, store } = call;
+    let range = content_range(ex, resource.own().opts)?;
+    let tokens = check_if(ex, &resource, store.as_ref()).await?;
+    let before = target(&resource).await?;
+    check_preconditions(ex, &resource, before.as_ref())?;
+    let mut paths = if before.is_none() { way_to_new(&resource) } else { Vec::new() };
+    paths.push(covered(&resource, false));
+    let writing =
+        begin_writing(ex, &resource, store.as_ref(), paths.clone(), tokens.clone()).await?;
     // An upload may take hours, so locking stays possible meanwhile. Locks are checked again at its
     // end.
     drop(writing);
-    let upload = begin(&spot, range).await?;
+    let upload = begin(&resource, range).await?;
     let upload = receive(ex, upload, range).await?;
-    let _writing = begin_writing(ex, &spot, store.as_ref(), paths, tokens).await?;
+    let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
     let expected = expected(ex, before);
     let committed = in_pool(Lane::Write, move || upload.commit(expected)).await?;
     let meta = committed.map_err(not_committed)?;
     tell_changed();
     if before.is_none() {
-        created(ex, &spot, store.as_ref()).await;
+        created(ex, &resource, store.as_ref()).await;
     }
     done(ex, if before.is_none() { Status::CREATED } else { Status::NO_CONTENT });
-    if let Some(etag) = etag_of(&spot, &meta) {
+    if let Some(etag) = etag_of(&resource, &meta) {
         ex.response.fields.push_known(Known::ETag, etag);
     }
     Ok(())
 }
 
 /// The file that is to be replaced, if there is one.
-async fn target(spot: &Resource) -> Result<Option<Meta>, DavError> {
-    if spot.rel.is_empty() || spot.slash {
+async fn target(resource: &Resource) -> Result<Option<Meta>, DavError> {
+    if resource.rel.is_empty() || resource.slash {
         return Err(Status::METHOD_NOT_ALLOWED.into());
     }
-    match spot.look().await? {
+    match resource.look().await? {
         None => Ok(None),
         Some(meta) => match meta.kind {
             FileKind::File => Ok(Some(meta)),
@@ -96,8 +97,8 @@ fn parse_range(value: &[u8]) -> Option<Part> {
     legal.then_some(Part { first, length })
 }
 
-async fn begin(spot: &Resource, part: Option<Part>) -> Result<Upload, DavError> {
-    let (tree, rel) = (spot.tree.clone(), spot.rel.clone());
+async fn begin(resource: &Resource, part: Option<Part>) -> Result<Upload, DavError> {
+    let (tree, rel) = (resource.tree.clone(), resource.rel.clone());
     let begun = in_pool(Lane::Write, move || {
         let mut upload = Upload::begin(&tree, &rel)?;
         if let Some(part) = part {
@@ -178,14 +179,14 @@ pub(super) fn in_missing(error: io::Error) -> DavError {
 }
 
 /// The collection that gets a new member: its locks are about that, too (RFC 4918 section 7.4).
-pub(super) fn way_to_new(spot: &Resource) -> Vec<Covered> {
-    spot.parent().map(|place| Covered { place, tree: false }).into_iter().collect()
+pub(super) fn way_to_new(resource: &Resource) -> Vec<Covered> {
+    resource.parent().map(|place| Covered { place, tree: false }).into_iter().collect()
 }
 
 /// A file is new: nothing is known of it, whatever was known of its path.
-pub(super) async fn created(ex: &Exchange, spot: &Resource, store: Option<&Store>) {
+pub(super) async fn created(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = spot.place.path.clone();
+    let key = resource.place.path.clone();
     if let Err(error) = store.note(move |db| db.created(&key)).await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
     }

@@ -34,8 +34,8 @@ impl Resource {
     /// Where the request itself leads.
     pub(super) async fn of_request(ex: &Exchange) -> Result<Self, DavError> {
         let physical = (&*ex.physical.docroot, &*ex.physical.rel);
-        let spot = Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await?;
-        Ok(Self { is_requested: true, ..spot })
+        let resource = Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await?;
+        Ok(Self { is_requested: true, ..resource })
     }
 
     /// Where another URL leads.

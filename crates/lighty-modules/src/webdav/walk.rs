@@ -68,7 +68,7 @@ impl Walk {
     /// Begins with what was written already.
     pub(super) async fn begin(
         engine: FileEngine,
-        spot: &Resource,
+        resource: &Resource,
         store: Option<Store>,
         describer: Describer,
         (extent, hidden): (Extent, HashSet<Vec<u8>>),
@@ -76,9 +76,9 @@ impl Walk {
     ) -> Result<Self, DavError> {
         let mut walk = Self {
             engine,
-            root: Rc::clone(&spot.root),
-            tree: spot.tree.clone(),
-            follow: follow(spot),
+            root: Rc::clone(&resource.root),
+            tree: resource.tree.clone(),
+            follow: follow(resource),
             store,
             describer,
             extent,
@@ -86,12 +86,12 @@ impl Walk {
             levels: Vec::new(),
             members: VecDeque::new(),
             known: VecDeque::new(),
-            links: spot.place.links.clone(),
+            links: resource.place.links.clone(),
             into: None,
             out,
             ended: false,
         };
-        walk.enter(spot.rel.clone(), spot.place.path.clone(), spot.url.clone()).await?;
+        walk.enter(resource.rel.clone(), resource.place.path.clone(), resource.url.clone()).await?;
         Ok(walk)
     }
 

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use lighty_io::resolve::ResolveOptions;
 
 use super::*;
-use crate::spec::{BacklogSpec, BalancerKind, HealthSpec, PoolSpec, Protocol, TimeoutSpec};
+use crate::spec::{BacklogSpec, BalancerSpec, HealthSpec, PoolSpec, Protocol, TimeoutSpec};
 
 fn backend(text: &str, address: BackendAddress) -> BackendSpec {
     BackendSpec {
@@ -30,7 +30,7 @@ fn upstream(backends: Vec<BackendSpec>) -> UpstreamSpec {
     UpstreamSpec {
         name: "test".into(),
         protocol: Protocol::Http { force_http10: false },
-        balancer: BalancerKind::default(),
+        balancer: BalancerSpec::default(),
         backends,
         pool: PoolSpec::default(),
         backlog: BacklogSpec::default(),

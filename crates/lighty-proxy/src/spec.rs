@@ -6,13 +6,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use crate::balance::Algorithm;
+
 /// A group of interchangeable backends, and how they are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamSpec {
     /// Its name in the log: the directive and its key, for example `fastcgi.server ".php"`.
     pub name: Arc<str>,
     pub protocol: Protocol,
-    pub balancer: BalancerKind,
+    pub balancer: BalancerSpec,
     pub backends: Vec<BackendSpec>,
     pub pool: PoolSpec,
     pub backlog: BacklogSpec,
@@ -66,28 +68,29 @@ pub enum FastcgiRole {
     Authorizer,
 }
 
-/// How a backend is chosen; one file each in [`crate::balance`].
+/// How a backend is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum BalancerKind {
-    /// Each in its turn, smoothly by weight.
-    #[default]
-    RoundRobin,
-    /// Shortest queue first: fewest busy connections for its weight.
-    Sqf,
-    /// Cache Array Routing Protocol: highest random weight by URL (`hash` of 1.4).
-    Carp,
-    /// The first that is up, in the order written.
-    Static,
-    /// Least time to first byte (EWMA), times the queue.
-    LeastTime,
-    /// The better of two random choices.
-    TwoChoices,
-    /// The backend that a cookie names; the fallback chooses for clients without one.
-    Sticky { cookie: Arc<str>, fallback: Box<BalancerKind> },
-    /// Consistent hash in which no backend gets more than `load_percent` of the mean load.
-    BoundedHash { key: HashKey, load_percent: u32 },
-    /// Highest random weight by the client's address (`sticky` of 1.4).
-    SourceHash,
+pub struct BalancerSpec {
+    pub algorithm: Algorithm,
+    pub options: BalancerOptions,
+    /// The cookie that names a client's backend (`sticky`); the algorithm chooses for clients
+    /// without one.
+    pub cookie: Option<Arc<str>>,
+}
+
+/// Directives that a balancing algorithm may heed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BalancerOptions {
+    /// `proxy-core.hash-key`.
+    pub hash_key: HashKey,
+    /// `proxy-core.hash-load`, percent of the mean load.
+    pub load_percent: u32,
+}
+
+impl Default for BalancerOptions {
+    fn default() -> Self {
+        Self { hash_key: HashKey::Url, load_percent: 125 }
+    }
 }
 
 /// What a hash is made of.

@@ -6,11 +6,11 @@ use lighty_http::fields::trim;
 
 use crate::address::Address;
 use crate::balance;
-use crate::spec::BalancerKind;
+use crate::spec::BalancerSpec;
 
 /// The backend that the client's cookie names, by its name's hash.
-pub(crate) fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
-    let BalancerKind::Sticky { cookie, .. } = kind else { return None };
+pub(crate) fn named(ex: &Exchange, spec: &BalancerSpec) -> Option<u64> {
+    let cookie = spec.cookie.as_ref()?;
     let pairs = ex.request.fields.get_all(Known::Cookie).flat_map(|v| v.split(|b| *b == b';'));
     pairs
         .filter_map(|pair| pair.iter().position(|b| *b == b'=').map(|at| pair.split_at(at)))
@@ -19,9 +19,9 @@ pub(crate) fn named(ex: &Exchange, kind: &BalancerKind) -> Option<u64> {
 }
 
 /// Tells the client which backend it has, unless its cookie says so.
-pub(crate) fn tell(ex: &mut Exchange, kind: &BalancerKind, chosen: &Address) {
-    let BalancerKind::Sticky { cookie, .. } = kind else { return };
-    if named(ex, kind) == Some(chosen.name_hash) {
+pub(crate) fn tell(ex: &mut Exchange, spec: &BalancerSpec, chosen: &Address) {
+    let Some(cookie) = &spec.cookie else { return };
+    if named(ex, spec) == Some(chosen.name_hash) {
         return;
     }
     let value = balance::cookie_value(chosen.name_hash);

@@ -11,7 +11,8 @@ use lighty_core::settings::StreamBody;
 use lighty_proxy::directives;
 use lighty_proxy::settings::{ProxySettings, Route, Routes, Takes};
 use lighty_proxy::spec::{
-    BackendAddress, BalancerKind, CheckKind, FastcgiRole, HashKey, Protocol, ProxyProtocol,
+    Algorithm, BackendAddress, BalancerOptions, BalancerSpec, CheckKind, FastcgiRole, HashKey,
+    Protocol, ProxyProtocol,
 };
 
 fn corpus() -> PathBuf {
@@ -73,6 +74,12 @@ fn unix(path: &str) -> BackendAddress {
     BackendAddress::Unix(path.into())
 }
 
+/// A balancer with the default options.
+fn balancer(word: &str) -> BalancerSpec {
+    let algorithm = Algorithm::named(word).expect("a word of the registry");
+    BalancerSpec { algorithm, ..BalancerSpec::default() }
+}
+
 #[test]
 fn debians_php_is_started_with_its_environment() {
     let route = only("debian-fastcgi-php.conf");
@@ -95,7 +102,7 @@ fn debians_php_fpm_is_a_socket() {
     let responder = Protocol::Fastcgi { role: FastcgiRole::Responder };
     assert_eq!(route.upstream.protocol, responder);
     assert_eq!(route.upstream.backends[0].address, unix("/run/php/php-fpm.sock"));
-    assert_eq!(route.upstream.balancer, BalancerKind::Sqf, "1.4's default");
+    assert_eq!(route.upstream.balancer, balancer("sqf"), "1.4's default");
     assert!(route.upstream.backends[0].spawn.is_none());
 }
 
@@ -103,7 +110,7 @@ fn debians_php_fpm_is_a_socket() {
 fn debians_proxy_hashes_urls() {
     let route = only("debian-proxy.conf");
     assert_eq!(route.takes, Takes::Prefix("/foo".into()));
-    assert_eq!(route.upstream.balancer, BalancerKind::Carp);
+    assert_eq!(route.upstream.balancer, balancer("carp"));
     assert_eq!(route.upstream.protocol, Protocol::Http { force_http10: false });
     let addresses: Vec<_> = route.upstream.backends.iter().map(|b| b.address.clone()).collect();
     assert_eq!(addresses, [inet("192.168.0.101:80"), inet("192.168.0.102:80")]);
@@ -133,7 +140,7 @@ fn tomcats_have_names_a_default_port_and_a_secret() {
     let route = only("tomcat-ajp.conf");
     let (secret, packet_bytes) = (Some("hush".into()), 8192);
     assert_eq!(route.upstream.protocol, Protocol::Ajp13 { secret, packet_bytes });
-    assert_eq!(route.upstream.balancer, BalancerKind::SourceHash);
+    assert_eq!(route.upstream.balancer, balancer("source-hash"));
     assert_eq!(route.upstream.backends[1].address, inet("10.0.0.12:8009"));
     assert_eq!(&*route.upstream.backends[1].text, "10.0.0.12");
 }
@@ -177,7 +184,7 @@ fn an_authorizer_stands_before_responders() {
 #[test]
 fn the_later_condition_replaces_what_it_sets() {
     let core = routes("lighttpd-1.5-blog.conf").core.expect("a route");
-    assert_eq!(core.upstream.balancer, BalancerKind::RoundRobin);
+    assert_eq!(core.upstream.balancer, balancer("round-robin"));
     assert_eq!(core.upstream.pool.size_max, 16);
     assert_eq!(core.upstream.backends[0].address, inet("127.0.0.1:1026"));
     assert!(core.response.sendfile_roots.as_ref().is_some_and(|roots| roots.is_empty()));
@@ -201,9 +208,11 @@ fn the_1_5_spelling_is_read_whole() {
 #[test]
 fn every_directive_arrives_where_it_belongs() {
     let core = routes("everything.conf").core.expect("a route");
-    let (key, load_percent) = (HashKey::Client, 150);
-    let fallback = Box::new(BalancerKind::BoundedHash { key, load_percent });
-    let want = BalancerKind::Sticky { cookie: "backend".into(), fallback };
+    let want = BalancerSpec {
+        options: BalancerOptions { hash_key: HashKey::Client, load_percent: 150 },
+        cookie: Some("backend".into()),
+        ..balancer("bounded-hash")
+    };
     let upstream = &core.upstream;
     assert_eq!(upstream.balancer, want);
     let shares: Vec<_> = upstream.backends.iter().map(|b| (b.weight, b.backup)).collect();

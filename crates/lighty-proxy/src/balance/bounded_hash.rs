@@ -2,8 +2,14 @@
 
 use super::hash::{client_hash, url_hash};
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Key};
+use super::{Balancer, Choice, Entry, Key};
 use crate::spec::HashKey;
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["bounded-hash"],
+    doc: "by hash of `proxy-core.hash-key`, unless its load is above `proxy-core.hash-load`",
+    create: |options| Box::new(BoundedHash::new(options.hash_key, options.load_percent)),
+};
 
 /// Lower bound of `load_percent`: at 100 the last address with room would get every key.
 const LOAD_PERCENT_MIN: u32 = 101;

@@ -2,7 +2,14 @@
 
 use super::hash::url_hash;
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Key};
+use super::{Balancer, Choice, Entry, Key};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["carp", "hash"],
+    doc: "that the URL's hash ranks highest: the same for the same URL, on every machine; one \
+          that is lost moves only its own URLs",
+    create: |_| Box::new(Carp),
+};
 
 /// Highest random weight by URL (Cache Array Routing Protocol, draft-vinod-carp-v1, with a hash
 /// whose shares are uniform). When a backend goes, only its own URLs move.

@@ -1,7 +1,13 @@
 //! `least-time`: the address expected to respond first.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Key, less_loaded};
+use super::{Balancer, Choice, Entry, Key, less_loaded};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["least-time"],
+    doc: "that answers soonest: mean time to the first byte, times the queue",
+    create: |_| Box::new(LeastTime::default()),
+};
 
 /// One request in this many goes to the next address in turn: otherwise an address that was slow
 /// once would never be tried again.

@@ -1,11 +1,11 @@
 //! Balancers: each chooses one of the addresses that can take a request.
 //!
 //! A balancer is a function of its arguments and a little state; none knows of connections, health
-//! or time. A new one is a file, a line in [`create`] and a kind in [`crate::spec::BalancerKind`].
+//! or time. A new one is a file and a line in [`REGISTRY`].
 
 use std::net::IpAddr;
 
-use crate::spec::BalancerKind;
+use crate::spec::{BalancerOptions, BalancerSpec};
 
 mod bounded_hash;
 mod carp;
@@ -59,22 +59,44 @@ pub(crate) trait Balancer: Send + Sync {
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize;
 }
 
-/// The balancer for a kind.
-pub(crate) fn create(kind: &BalancerKind) -> Box<dyn Balancer> {
-    match kind {
-        BalancerKind::RoundRobin => Box::new(round_robin::RoundRobin::default()),
-        BalancerKind::Sqf => Box::new(sqf::Sqf::default()),
-        BalancerKind::Carp => Box::new(carp::Carp),
-        BalancerKind::Static => Box::new(static_order::StaticOrder),
-        BalancerKind::LeastTime => Box::new(least_time::LeastTime::default()),
-        BalancerKind::TwoChoices => Box::new(two_choices::TwoChoices),
-        BalancerKind::Sticky { fallback, .. } => {
-            Box::new(sticky::Sticky { fallback: create(fallback) })
-        }
-        BalancerKind::BoundedHash { key, load_percent } => {
-            Box::new(bounded_hash::BoundedHash::new(*key, *load_percent))
-        }
-        BalancerKind::SourceHash => Box::new(source_hash::SourceHash),
+/// A line of the registry.
+pub(crate) struct Entry {
+    /// Words of `proxy-core.balancer`, the main one first.
+    pub words: &'static [&'static str],
+    /// The backend that is chosen, for the manual.
+    pub doc: &'static str,
+    create: fn(&BalancerOptions) -> Box<dyn Balancer>,
+}
+
+/// Every algorithm, in the order of the manual. The first is the default.
+pub(crate) const REGISTRY: &[Entry] = &[
+    round_robin::ENTRY,
+    sqf::ENTRY,
+    carp::ENTRY,
+    static_order::ENTRY,
+    least_time::ENTRY,
+    two_choices::ENTRY,
+    bounded_hash::ENTRY,
+    source_hash::ENTRY,
+];
+
+/// An algorithm, by its index in the registry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Algorithm(usize);
+
+impl Algorithm {
+    /// The algorithm of a word of `proxy-core.balancer`.
+    pub fn named(word: &str) -> Option<Self> {
+        REGISTRY.iter().position(|entry| entry.words.contains(&word)).map(Self)
+    }
+}
+
+/// The balancer for a specification.
+pub(crate) fn create(spec: &BalancerSpec) -> Box<dyn Balancer> {
+    let balancer = (REGISTRY[spec.algorithm.0].create)(&spec.options);
+    match &spec.cookie {
+        Some(_) => Box::new(sticky::Sticky { fallback: balancer }),
+        None => balancer,
     }
 }
 

@@ -1,7 +1,13 @@
 //! `round-robin`: each in its turn, by weight.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Key};
+use super::{Balancer, Choice, Entry, Key};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["round-robin"],
+    doc: "each in its turn",
+    create: |_| Box::new(RoundRobin::default()),
+};
 
 /// Smooth weighted round robin.
 #[derive(Debug, Default)]

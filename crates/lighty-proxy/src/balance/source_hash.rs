@@ -2,7 +2,13 @@
 
 use super::hash::client_hash;
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Key};
+use super::{Balancer, Choice, Entry, Key};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["source-hash"],
+    doc: "that the hash of the client's address ranks highest",
+    create: |_| Box::new(SourceHash),
+};
 
 /// Highest random weight by the client's address; a client without one (a unix socket) goes
 /// anywhere.

@@ -1,7 +1,13 @@
 //! `sqf`: shortest queue first.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Key, less_loaded};
+use super::{Balancer, Choice, Entry, Key, less_loaded};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["sqf", "least-connection", "fair"],
+    doc: "with the fewest requests under way: shortest queue first",
+    create: |_| Box::new(Sqf::default()),
+};
 
 /// Fewest busy connections for its weight. Only requests under way count, so that connections kept
 /// open for the next request are no load. Equals take turns by weight.

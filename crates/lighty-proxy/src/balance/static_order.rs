@@ -1,6 +1,12 @@
 //! `static`: the first that is up, in the order written.
 
-use super::{Balancer, Choice, Key};
+use super::{Balancer, Choice, Entry, Key};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["static"],
+    doc: "the first that is up, in the order written",
+    create: |_| Box::new(StaticOrder),
+};
 
 /// Fail-over order.
 #[derive(Debug)]

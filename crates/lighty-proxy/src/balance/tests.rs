@@ -1,4 +1,4 @@
-//! What holds of every balancer, and the figures of the issue that go by balancing alone.
+//! What holds of every balancer, and the figures that go by balancing alone.
 
 use proptest::prelude::*;
 
@@ -38,19 +38,19 @@ fn key(target: &str, n: u64) -> Key<'_> {
     }
 }
 
-fn kinds() -> [BalancerKind; 10] {
-    [
-        BalancerKind::RoundRobin,
-        BalancerKind::Sqf,
-        BalancerKind::Carp,
-        BalancerKind::Static,
-        BalancerKind::LeastTime,
-        BalancerKind::TwoChoices,
-        BalancerKind::Sticky { cookie: "ID".into(), fallback: Box::default() },
-        BalancerKind::BoundedHash { key: HashKey::Url, load_percent: 125 },
-        BalancerKind::BoundedHash { key: HashKey::Client, load_percent: 110 },
-        BalancerKind::SourceHash,
-    ]
+/// A balancer by its word.
+pub(super) fn spec(word: &str) -> BalancerSpec {
+    let algorithm = Algorithm::named(word).unwrap_or_else(|| panic!("{word} is a balancer"));
+    BalancerSpec { algorithm, ..BalancerSpec::default() }
+}
+
+/// Every algorithm, and what options and cookies make of some.
+fn kinds() -> Vec<BalancerSpec> {
+    let mut kinds: Vec<_> = REGISTRY.iter().map(|entry| spec(entry.words[0])).collect();
+    let options = BalancerOptions { hash_key: HashKey::Client, load_percent: 110 };
+    kinds.push(BalancerSpec { options, ..spec("bounded-hash") });
+    kinds.push(BalancerSpec { cookie: Some("ID".into()), ..BalancerSpec::default() });
+    kinds
 }
 
 fn choices() -> impl Strategy<Value = Vec<Choice>> {
@@ -88,8 +88,8 @@ proptest! {
         const ROUNDS: u32 = 10_000;
         let choices = addresses(&weights);
         let total: u32 = weights.iter().sum();
-        for kind in kinds().into_iter().filter(|kind| *kind != BalancerKind::Static) {
-            let exact = matches!(kind, BalancerKind::RoundRobin | BalancerKind::Sqf);
+        for kind in kinds().into_iter().filter(|kind| *kind != spec("static")) {
+            let exact = kind == spec("round-robin") || kind == spec("sqf");
             let counts = pick_counts(&*create(&kind), &choices, u64::from(ROUNDS));
             for (weight, count) in weights.iter().zip(counts) {
                 let share = f64::from(*weight) / f64::from(total);
@@ -105,7 +105,7 @@ proptest! {
     /// none but `static` leaves one idle for ever.
     #[test]
     fn nobody_starves(weights in prop::collection::vec(1u32..=5, 2..8)) {
-        for kind in kinds().into_iter().filter(|kind| *kind != BalancerKind::Static) {
+        for kind in kinds().into_iter().filter(|kind| *kind != spec("static")) {
             let balancer = create(&kind);
             let mut choices = addresses(&weights);
             for n in 0..2_000 {
@@ -120,8 +120,18 @@ proptest! {
 }
 
 #[test]
+fn an_algorithm_is_a_file_and_a_line_of_the_registry() {
+    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/balance"));
+    let texts = folder.expect("the sources").flatten().map(|file| file.path());
+    let entries = texts
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .filter(|text| text.contains("\npub(super) const ENTRY: Entry"));
+    assert_eq!(entries.count(), REGISTRY.len());
+}
+
+#[test]
 fn static_takes_the_first_of_those_left() {
-    let balancer = create(&BalancerKind::Static);
+    let balancer = create(&spec("static"));
     let choices = addresses(&[1, 9, 9]);
     assert_eq!(balancer.pick(&choices, &Key::default()), 0);
     assert_eq!(balancer.pick(&choices[1..], &Key::default()), 0);
@@ -131,7 +141,7 @@ const URLS: usize = 100_000;
 
 /// Where each URL goes, as the place of its backend.
 fn chosen_of(choices: &[Choice]) -> Vec<u32> {
-    let balancer = create(&BalancerKind::Carp);
+    let balancer = create(&spec("carp"));
     let index = |n| {
         let target = format!("/images/{n}.png");
         choices[balancer.pick(choices, &key(&target, 0))].index

@@ -1,6 +1,12 @@
 //! `random`: the better of two random choices.
 
-use super::{Balancer, Choice, Key, less_loaded};
+use super::{Balancer, Choice, Entry, Key, less_loaded};
+
+pub(super) const ENTRY: Entry = Entry {
+    words: &["random", "two-choices"],
+    doc: "the better of two picked at random",
+    create: |_| Box::new(TwoChoices),
+};
 
 /// Draws two by weight and takes the one that is less busy for its weight (Mitzenmacher, "The
 /// Power of Two Choices in Randomized Load Balancing", 2001). Needs no state, so that many lighty

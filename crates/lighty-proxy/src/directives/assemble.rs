@@ -110,7 +110,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let upstream = UpstreamSpec {
         name: "proxy-core.backends".into(),
         protocol: core_protocol(speaks, &parts.shared),
-        balancer: core.balancer.kind(&parts.shared),
+        balancer: core.balancer.spec(&parts.shared),
         backends: core_backends(core, speaks),
         ..shared_spec(&parts.shared)
     };
@@ -255,12 +255,13 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
     let default = HostRules::default();
     let rules = server.hosts.first().map_or(&default, |host| &host.rules);
     let (protocol, port) = family_protocol(family, parts, rules);
-    let balance = parts.families[family.index()].balance.clone().unwrap_or(Balancing::Sqf);
+    let balance =
+        parts.families[family.index()].balance.clone().unwrap_or_else(|| Balancing::named("sqf"));
     let base = &shared.timeouts;
     UpstreamSpec {
         name: format!("{} \"{}\"", family.server(), server.key).into(),
         protocol,
-        balancer: balance.kind(shared),
+        balancer: balance.spec(shared),
         backends: server
             .hosts
             .iter()

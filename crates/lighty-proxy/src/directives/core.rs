@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_config::{CompileCtx, Kind, Reject, Strings, Value, parse_strings};
 use lighty_core::Settings;
 
-use super::balancer::{Balancing, cookie_name};
+use super::balancer::{self, Balancing, cookie_name};
 use super::parts::{Backend, Speaks, Weights};
 use super::place::Place;
 use super::values::{keyed, number, optional, within};
@@ -79,12 +79,12 @@ fn debug() -> Row {
 
 fn choice() -> Vec<Row> {
     vec![
-        Row::parsed("proxy-core.balancer", Kind::Choice(Balancing::WORDS), |value, _| {
+        Row::parsed("proxy-core.balancer", Kind::Choice(balancer::words()), |value, _| {
             Balancing::parse(value)
         }, |s: &mut Settings, word| of(s).core.balancer = word.clone())
         .default("round-robin")
         .since("1.5")
-        .doc(BALANCER_DOC)
+        .doc(balancer::doc())
         .example("proxy-core.balancer = \"sqf\""),
         Row::parsed("proxy-core.weights", Kind::Array, weights, |s: &mut Settings, list| {
             of(s).core.weights = Arc::clone(list);
@@ -121,14 +121,14 @@ fn choice() -> Vec<Row> {
         )
         .example("proxy-core.sticky-cookie = \"backend\""),
         Row::choice("proxy-core.hash-key", &["url", "client"], |s, index| {
-            of(s).shared.hash_key = if index == 0 { HashKey::Url } else { HashKey::Client };
+            of(s).shared.balancing.hash_key = if index == 0 { HashKey::Url } else { HashKey::Client };
         })
         .default("url")
         .since("lighty 0.1")
         .doc("What `bounded-hash` goes by: the URL with its host, or the client's address.")
         .example("proxy-core.hash-key = \"client\""),
         Row::int("proxy-core.hash-load", 101..=10_000, |s, v| {
-            of(s).shared.hash_load_percent = v as u32;
+            of(s).shared.balancing.load_percent = v as u32;
         })
         .default("125")
         .since("lighty 0.1")
@@ -136,21 +136,6 @@ fn choice() -> Vec<Row> {
         .example("proxy-core.hash-load = 150"),
     ]
 }
-
-const BALANCER_DOC: &str = "\
-How a backend is chosen among those that are up and have room. Weights count with all of them.
-
-| word | the backend |
-|---|---|
-| `round-robin` | each in its turn |
-| `sqf` (also `least-connection`, `fair`) | with the fewest requests under way: shortest queue first |
-| `carp` (also `hash`) | that the URL's hash ranks highest: the same for the same URL, on every machine; one that is lost moves only its own URLs |
-| `static` | the first that is up, in the order written |
-| `least-time` | that answers soonest: mean time to the first byte, times the queue |
-| `random` (also `two-choices`) | the better of two picked at random |
-| `bounded-hash` | by hash of `proxy-core.hash-key`, unless its load is above `proxy-core.hash-load` |
-| `source-hash` | that the hash of the client's address ranks highest |
-| `sticky`, `sticky:NAME` | that a cookie names, else each in its turn; see `proxy-core.sticky-cookie` |";
 
 fn protocols() -> Vec<Row> {
     vec![

@@ -9,7 +9,7 @@ use super::balancer::Balancing;
 use super::host::Host;
 use super::place::Place;
 use crate::settings::{ForwardedRules, RewriteRule};
-use crate::spec::{BacklogSpec, HashKey, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec};
+use crate::spec::{BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec};
 
 /// Everything that directives of the proxy set.
 #[derive(Clone, Debug, Default)]
@@ -194,8 +194,7 @@ pub(super) struct Shared {
     pub(super) split_hostnames: bool,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
     pub(super) class: u8,
-    pub(super) hash_key: HashKey,
-    pub(super) hash_load_percent: u32,
+    pub(super) balancing: BalancerOptions,
     pub(super) sticky_cookie: Option<Arc<str>>,
     pub(super) ajp_secret: Option<Arc<str>>,
     pub(super) ajp_packet_bytes: usize,
@@ -213,8 +212,7 @@ impl Default for Shared {
             split_hostnames: true,
             proxy_protocol: None,
             class: 0,
-            hash_key: HashKey::Url,
-            hash_load_percent: 125,
+            balancing: BalancerOptions::default(),
             sticky_cookie: None,
             ajp_secret: None,
             ajp_packet_bytes: 8192,

@@ -33,8 +33,8 @@ fn service_ns(server: usize, n: u64) -> u64 {
     (-uniform.ln() / SPEEDS[server] * 1e9) as u64
 }
 
-fn run(kind: &BalancerKind) -> Outcome {
-    let balancer = create(kind);
+fn run(word: &str) -> Outcome {
+    let balancer = create(&spec(word));
     let mut choices = addresses(&[1, 1]);
     let mut servers = [Server::default(), Server::default()];
     let mut answers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -62,8 +62,8 @@ fn run(kind: &BalancerKind) -> Outcome {
 
 #[test]
 fn the_shortest_queue_feeds_unequal_servers_by_their_speed() {
-    let round_robin = run(&BalancerKind::RoundRobin);
-    let sqf = run(&BalancerKind::Sqf);
+    let round_robin = run("round-robin");
+    let sqf = run("sqf");
     let both_alone: f64 = SPEEDS.iter().sum();
     let gain = sqf.rate / round_robin.rate;
     let of_sum = sqf.rate / both_alone;
@@ -79,6 +79,6 @@ fn the_shortest_queue_feeds_unequal_servers_by_their_speed() {
 #[test]
 fn two_random_choices_do_nearly_as_well() {
     let both_alone: f64 = SPEEDS.iter().sum();
-    let rate = run(&BalancerKind::TwoChoices).rate;
+    let rate = run("random").rate;
     assert!(rate / both_alone >= 0.95, "{rate}");
 }

@@ -160,7 +160,8 @@ impl ExitWatch {
                 let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
                 Ok(ExitWatch::Pidfd(watched?))
             }
-            Err(Errno::NOSYS | Errno::PERM) => Ok(ExitWatch::Asking),
+            // The program runs already: want of a descriptor must not look as if it had not started.
+            Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => Ok(ExitWatch::Asking),
             Err(error) => Err(error.into()),
         }
     }

@@ -25,6 +25,7 @@ use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
+use lighty_io::spawn::Channel;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
@@ -131,15 +132,11 @@ async fn answer(
     own: &CgiSettings,
     interpreter: &str,
 ) -> Result<Step<'static>, Failure> {
-    let place = places.take(own.processes_max).ok_or_else(|| {
-        Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
-    })?;
     let upgrade = own.upgrade && ex.request.upgrade;
     if ex.request.upgrade && !upgrade {
         ex.complain_of_upgrade("cgi.upgrade");
     }
-    let mut program = program::describe(ex, interpreter, upgrade);
-    let (keeper, channel) = ChildGuard::start(&mut program, place, own, ex, upgrade).await?;
+    let (keeper, channel) = start(ex, places, own, interpreter, upgrade).await?;
     let mut talk = Talk::new(ex, channel, keeper, own.limits);
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;
@@ -159,6 +156,39 @@ async fn answer(
         return send_file(ex, talk, head, own, &named);
     }
     Ok(take(ex, talk, head))
+}
+
+/// Starts the program. If no descriptor is free, waits briefly for one, as requests for files do.
+async fn start(
+    ex: &Exchange,
+    places: &Places,
+    own: &CgiSettings,
+    interpreter: &str,
+    upgrade: bool,
+) -> Result<(ChildGuard, Channel), Failure> {
+    let since_ms = ex.services.clock.mono_ms();
+    loop {
+        let place = places.take(own.processes_max).ok_or_else(|| {
+            Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
+        })?;
+        let program = program::describe(ex, interpreter, upgrade);
+        match ChildGuard::start(program, place, own, ex, upgrade).await {
+            Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
+                ex.services.await_descriptor(since_ms, error).await.map_err(failed)?;
+            }
+            started => return started.map_err(failed),
+        }
+    }
+}
+
+/// A program that did not start.
+fn failed(error: std::io::Error) -> Failure {
+    let fault = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
+        _ if Fault::of_file_error(&error).is_want() => Fault::of_file_error(&error),
+        _ => Fault::ProgramFailed,
+    };
+    Failure::new(fault, error.to_string())
 }
 
 /// Forwards the request body until the response head is complete.

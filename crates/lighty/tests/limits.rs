@@ -155,6 +155,11 @@ fn a_request_that_was_let_in_waits_for_a_descriptor_for_a_moment() {
     assert_eq!(client.response().text(), "z");
     let before = without_descriptors(&server);
     ask(&mut client, "/p.sh");
+    assert!(client.stays_silent(Duration::from_millis(200)), "it waits");
+    limit_descriptors(&server, before);
+    assert_eq!(client.response().text(), "z");
+    let before = without_descriptors(&server);
+    ask(&mut client, "/p.sh");
     let answer = client.response();
     assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("1")), "{}", server.log());
     limit_descriptors(&server, before);

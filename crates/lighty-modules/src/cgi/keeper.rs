@@ -1,18 +1,18 @@
 //! Ends CGI programs and waits for them.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lighty_core::log::{About, Level, Log};
 use lighty_core::places::Place;
-use lighty_core::{ErrorOutput, Exchange, Fault};
+use lighty_core::{ErrorOutput, Exchange};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
 use tokio::sync::oneshot;
 
-use super::Failure;
 use super::settings::{CgiSettings, Limits};
 
 /// Milliseconds that a program has to exit after its signal.
@@ -28,20 +28,22 @@ pub(super) struct ChildGuard {
 
 impl ChildGuard {
     /// Starts a program.
+    ///
+    /// # Errors
+    /// Those of [`Child::spawn`] and of making its channel.
     pub(super) async fn start(
-        program: &mut Program,
+        mut program: Program,
         place: Place,
         own: &CgiSettings,
         ex: &Exchange,
         upgrade: bool,
-    ) -> Result<(Self, Channel), Failure> {
-        let socket = upgrade.then(|| Channel::of_socket(program)).transpose().map_err(failed)?;
-        let program = std::mem::replace(program, Program::new(""));
+    ) -> io::Result<(Self, Channel)> {
+        let socket = upgrade.then(|| Channel::of_socket(&mut program)).transpose()?;
         let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
-        let mut child = Child::spawn(program).await.map_err(failed)?;
+        let mut child = Child::spawn(program).await?;
         let channel = match socket {
             Some(socket) => socket,
-            None => Channel::of_pipes(&mut child).map_err(failed)?,
+            None => Channel::of_pipes(&mut child)?,
         };
         let words = Words { log: ex.services.log.clone(), clock: ex.services.clock.clone(), path };
         let share_kbytes = ex.settings.core.program_log_kbytes_max;
@@ -69,15 +71,6 @@ impl ChildGuard {
             let _ = release.send(());
         }
     }
-}
-
-fn failed(error: std::io::Error) -> Failure {
-    let fault = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
-        _ if Fault::of_file_error(&error).is_want() => Fault::of_file_error(&error),
-        _ => Fault::ProgramFailed,
-    };
-    Failure::new(fault, error.to_string())
 }
 
 /// What the error log says of a program.

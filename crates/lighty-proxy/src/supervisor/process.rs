@@ -29,11 +29,12 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
             return;
         }
+        // Before the start: requests that wait are answered at once.
+        let began_ms = group.log.now_ms();
         let child = match running.take() {
             Some(child) => Ok(child),
             None => start(&group).await,
         };
-        let began_ms = group.log.now_ms();
         let why = match child {
             Err(error) => error.to_string(),
             Ok(child) => tokio::select! {

@@ -469,6 +469,18 @@ fn proxied(path: &str, backend: &Backend, lines: &str) -> String {
     )
 }
 
+/// Checks that the panics were counted and that no connection but the one that asks is open. Stops
+/// the server and returns its log.
+fn counts_and_stops(server: &mut Drilled, panics: usize) -> String {
+    let (_, figures) = server.get("/statistics").expect("a response");
+    for figure in [format!("server.panics: {panics}"), "server.connections.open: 1".to_owned()] {
+        assert!(figures.contains(&figure), "{figure} in {figures}");
+    }
+    server.signal("-INT");
+    assert_eq!(server.end(), Some(0), "the stop is orderly");
+    server.log()
+}
+
 /// Two upstreams have one backend: the request of one waits in its listen queue behind the
 /// connection of the other that rests, until the task closes that which panics here.
 #[test]
@@ -485,13 +497,7 @@ fn a_request_behind_a_connection_that_rests_is_answered_despite_a_panic() {
         assert_eq!(server.get(path), Some((200, "well".to_owned())), "{path}");
     }
     assert_eq!(backend.opened(), PANICS + 2, "none took the other's connection");
-    let (_, figures) = server.get("/statistics").expect("an answer");
-    for figure in [format!("server.panics: {PANICS}"), "server.connections.open: 1".to_owned()] {
-        assert!(figures.contains(&figure), "{figure} in {figures}");
-    }
-    server.signal("-INT");
-    assert_eq!(server.end(), Some(0), "the stop is orderly");
-    let log = server.log();
+    let log = counts_and_stops(&mut server, PANICS);
     let begun = "task \"proxy surplus\" begins again after a panic";
     assert_eq!(log.matches(begun).count(), PANICS, "{log}");
 }
@@ -521,13 +527,7 @@ fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
     }
     assert!(server.get("/proxied").is_some_and(|(_, came)| came == body));
     assert_eq!(server.get("/a.cgi"), Some((200, "well ".to_owned())));
-    let (_, figures) = server.get("/statistics").expect("an answer");
-    for figure in [format!("server.panics: {PANICS}"), "server.connections.open: 1".to_owned()] {
-        assert!(figures.contains(&figure), "{figure} in {figures}");
-    }
-    server.signal("-INT");
-    assert_eq!(server.end(), Some(0), "the stop is orderly");
-    let log = server.log();
+    let log = counts_and_stops(&mut server, PANICS);
     for words in ["as a drill wants it: spool", "reading an answer ahead broke off"] {
         assert_eq!(log.matches(words).count(), PANICS, "{words} in {log}");
     }

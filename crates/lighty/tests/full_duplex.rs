@@ -153,3 +153,18 @@ fn a_client_that_never_reads_is_cut() {
     let _ = (0..UPLOAD >> 20).try_for_each(|_| client.try_send(&piece));
     server.await_log("server.max-write-idle");
 }
+
+#[test]
+fn a_program_that_fills_the_spool_is_cut() {
+    // As little as a spool may hold; what `cat` sends back is more.
+    let server = with_program(
+        "server.max-spool-size = 65536
+         server.max-write-idle = 2
+         server.errorlog-level = \"info\"",
+    );
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 16 << 10);
+    client.send(format!("POST /echo.sh HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n"));
+    let piece = vec![b'x'; 1 << 20];
+    let _ = (0..UPLOAD >> 20).try_for_each(|_| client.try_send(&piece));
+    server.await_log("server.max-write-idle");
+}

@@ -7,13 +7,16 @@
 //! What this crate refuses to do: no I/O, no clock, no HTTP. What a "file" is it does not know:
 //! the type is a parameter, and the machine room fills it in.
 //!
-//! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool).
+//! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool),
+//! [`read_buf`](ReadBuf).
 #![forbid(unsafe_code)]
 
 mod chunk;
 mod pool;
 mod queue;
+mod read_buf;
 
 pub use chunk::{Chunk, FileRange};
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{ChunkQueue, QUEUE_BYTES_MAX};
+pub use read_buf::ReadBuf;

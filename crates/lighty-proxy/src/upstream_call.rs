@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lighty_buf::ReadBuf;
 use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault};
 use lighty_io::transport::Stream;
 
@@ -62,9 +63,7 @@ pub(crate) struct UpstreamCall {
     ending: Ending,
     /// Interim responses to this request so far.
     interim: u32,
-    inbox: Vec<u8>,
-    start: usize,
-    end: usize,
+    inbox: ReadBuf,
     alarm: Alarm,
     waits: Waits,
     limit: Limit,
@@ -132,9 +131,7 @@ impl UpstreamCall {
             written: 0,
             ending: Ending::None,
             interim: 0,
-            inbox: vec![0; INBOX_BYTES],
-            start: 0,
-            end: 0,
+            inbox: ReadBuf::default(),
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
             limit: Limit::default(),
@@ -158,11 +155,7 @@ impl UpstreamCall {
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
         }
-        if self.inbox.len() > KEPT_BYTES_MAX {
-            self.inbox = vec![0; INBOX_BYTES];
-        }
-        self.start = 0;
-        self.end = 0;
+        self.inbox.recycle(KEPT_BYTES_MAX);
         self.waits = Waits::Client;
         self.deaf = false;
         self.in_body = false;
@@ -198,13 +191,13 @@ impl UpstreamCall {
 
     /// Bytes that were read and not yet parsed.
     pub(crate) fn pending(&self) -> &[u8] {
-        &self.inbox[self.start..self.end]
+        self.inbox.pending()
     }
 
     /// Takes the bytes that were read and not yet parsed.
     pub(crate) fn take_pending(&mut self) -> Bytes {
         let pending = Bytes::copy_from_slice(self.pending());
-        (self.start, self.end) = (0, 0);
+        self.inbox.clear();
         pending
     }
 
@@ -343,11 +336,11 @@ impl UpstreamCall {
 
     /// Parses buffered input, or reads once.
     fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
-        if self.start < self.end {
-            let input = &self.inbox[self.start..self.end];
+        if !self.inbox.is_empty() {
             let blame = |fault| Trouble::Backend { fault, silent: false };
+            let input = self.inbox.pending();
             let step = self.session.read_head(input, &mut self.answer).map_err(blame)?;
-            self.start += step.consumed;
+            self.inbox.consume(step.consumed);
             if step.event != Event::More || step.consumed > 0 {
                 return Ok(Poll::Ready(step.event));
             }
@@ -356,27 +349,24 @@ impl UpstreamCall {
     }
 
     fn poll_fill(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<()>, Trouble> {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-        if self.end == self.inbox.len() && !self.make_room() {
+        let silent = self.inbox.is_empty() && self.answer.fields.is_empty();
+        let Some(room) = self.inbox.room(INBOX_BYTES, INBOX_BYTES_MAX) else {
             let fault =
                 SessionFault { fault: Fault::BackendHeadTooLarge, words: "its head".into() };
             return Err(Trouble::Backend { fault, silent: false });
-        }
-        let silent = self.end == 0 && self.answer.fields.is_empty();
+        };
         let closed = |words: String| Trouble::Backend {
             fault: SessionFault { fault: Fault::BackendClosed, words: words.into() },
             silent,
         };
-        match stream.poll_read(cx, &mut self.inbox[self.end..]) {
+        match stream.poll_read(cx, room) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(0)) => {
                 self.saw_ending(None);
                 Err(closed("end of the connection".to_owned()))
             }
             Poll::Ready(Ok(count)) => {
-                self.end += count;
+                self.inbox.filled(count);
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(error)) => Err(closed(error.to_string())),
@@ -391,19 +381,6 @@ impl UpstreamCall {
             None if self.ending == Ending::None => self.ending = Ending::Told,
             _ => {}
         }
-    }
-
-    fn make_room(&mut self) -> bool {
-        if self.start > 0 {
-            self.inbox.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-            return true;
-        }
-        let grown = (self.inbox.len() * 2).min(INBOX_BYTES_MAX);
-        let grows = grown > self.inbox.len();
-        self.inbox.resize(grown, 0);
-        grows
     }
 
     /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use lighty_buf::ReadBuf;
 use lighty_core::{BodyFault, ClientLink, Exchange, Fault, RequestBody};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Exit};
@@ -21,6 +22,9 @@ use super::settings::Limits;
 
 /// Read size in bytes: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
+
+/// Maximum bytes read and not consumed: more than the longest head that is accepted.
+const READ_BYTES_MAX: usize = 256 * 1024;
 
 /// After the program has exited, the response ends when its children are silent for this many
 /// milliseconds: they may hold the output open.
@@ -96,10 +100,7 @@ pub(super) struct Talk {
     link: Option<Rc<RefCell<dyn ClientLink>>>,
     /// The response head is complete and its body follows.
     in_body: bool,
-    buffer: Vec<u8>,
-    /// Start of the bytes read and not consumed.
-    start: usize,
-    end: usize,
+    buffer: ReadBuf,
     limits: Limits,
     clock: Clock,
     moved_ms: u64,
@@ -129,9 +130,7 @@ impl Talk {
             channel,
             link: ex.link.clone(),
             in_body: false,
-            buffer: Vec::new(),
-            start: 0,
-            end: 0,
+            buffer: ReadBuf::default(),
             limits,
             moved_ms: clock.mono_ms(),
             clock,
@@ -144,15 +143,12 @@ impl Talk {
 
     /// The bytes read and not consumed.
     pub(super) fn pending(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        self.buffer.pending()
     }
 
     /// Consumes bytes.
     pub(super) fn consume(&mut self, count: usize) {
-        self.start += count;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
+        self.buffer.consume(count);
     }
 
     /// Takes all bytes read.
@@ -173,12 +169,12 @@ impl Talk {
             return Poll::Ready(Err(Trouble::Body(fault)));
         }
         let turn = self.poll_body(cx).map_err(Trouble::Body)?;
-        if self.buffer.len() < self.end + READ_BYTES {
-            self.buffer.resize(self.end + READ_BYTES, 0);
-        }
-        if let Poll::Ready(read) = self.channel.poll_read(cx, &mut self.buffer[self.end..]) {
+        let Some(room) = self.buffer.room(READ_BYTES, READ_BYTES_MAX) else {
+            return Poll::Ready(Err(Trouble::Broken(io::ErrorKind::OutOfMemory.into())));
+        };
+        if let Poll::Ready(read) = self.channel.poll_read(cx, room) {
             let count = read.map_err(Trouble::Broken)?;
-            self.end += count;
+            self.buffer.filled(count);
             self.moved_ms = self.clock.mono_ms();
             return Poll::Ready(Ok(count));
         }

@@ -10,7 +10,7 @@
 //! `module`, `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`,
 //! `limits`, `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`,
 //! `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
-//! `places`, `strftime`.
+//! `permits`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod backtracking;
@@ -30,9 +30,9 @@ pub mod locate;
 pub mod log;
 pub mod module;
 mod named_file;
+pub mod permits;
 pub mod physical;
 pub mod pipeline;
-pub mod places;
 pub mod protected_files;
 pub mod read_ahead;
 pub mod rehearsal;

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::read_ahead::SpooledAnswer;
 use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength, sendfile};
 use lighty_http::fields::list_items;
@@ -36,13 +36,13 @@ use talk::{Talk, Trouble};
 
 /// The module.
 pub struct Cgi {
-    places: Places,
+    permits: Permits,
 }
 
 impl Cgi {
-    /// Creates a worker's instance; all workers share `places`.
-    pub fn new(places: &Places) -> Self {
-        Self { places: places.clone() }
+    /// Creates a worker's instance; all workers share `permits`.
+    pub fn new(permits: &Permits) -> Self {
+        Self { permits: permits.clone() }
     }
 }
 
@@ -81,7 +81,7 @@ impl Module for Cgi {
                     return Step::Answered;
                 }
                 let interpreter = interpreter.to_owned();
-                Step::Wait(Box::pin(serve(ex, self.places.clone(), settings, interpreter)))
+                Step::Wait(Box::pin(serve(ex, self.permits.clone(), settings, interpreter)))
             }
             None => Step::Next,
         }
@@ -109,12 +109,12 @@ impl Failure {
 
 async fn serve(
     ex: &mut Exchange,
-    places: Places,
+    permits: Permits,
     settings: Rc<Settings>,
     interpreter: String,
 ) -> Step<'static> {
     let own = settings.module::<CgiSettings>();
-    match answer(ex, &places, own, &interpreter).await {
+    match answer(ex, &permits, own, &interpreter).await {
         Ok(step) => step,
         Err(failure) => {
             ex.fail_saying(failure.fault, &failure.words);
@@ -128,7 +128,7 @@ async fn serve(
 
 async fn answer(
     ex: &mut Exchange,
-    places: &Places,
+    permits: &Permits,
     own: &CgiSettings,
     interpreter: &str,
 ) -> Result<Step<'static>, Failure> {
@@ -136,7 +136,7 @@ async fn answer(
     if ex.request.upgrade && !upgrade {
         ex.complain_of_upgrade("cgi.upgrade");
     }
-    let (keeper, channel) = start(ex, places, own, interpreter, upgrade).await?;
+    let (keeper, channel) = start(ex, permits, own, interpreter, upgrade).await?;
     let mut talk = Talk::new(ex, channel, keeper, own.limits);
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;
@@ -161,18 +161,18 @@ async fn answer(
 /// Starts the program. If no descriptor is free, waits briefly for one, as requests for files do.
 async fn start(
     ex: &Exchange,
-    places: &Places,
+    permits: &Permits,
     own: &CgiSettings,
     interpreter: &str,
     upgrade: bool,
 ) -> Result<(ChildGuard, Channel), Failure> {
     let since_ms = ex.services.clock.mono_ms();
     loop {
-        let place = places.take(own.processes_max).ok_or_else(|| {
+        let permit = permits.try_acquire(1, own.processes_max as u64).ok_or_else(|| {
             Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
         })?;
         let program = program::describe(ex, interpreter, upgrade);
-        match ChildGuard::start(program, place, own, ex, upgrade).await {
+        match ChildGuard::start(program, permit, own, ex, upgrade).await {
             Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
                 ex.services.await_descriptor(since_ms, error).await.map_err(failed)?;
             }

@@ -3,9 +3,8 @@
 //! A filter compresses the response on its way out, whichever handler made it. Reading order:
 //! `coding` (which coding), `settings`, `params`, then this file (whether to compress), `tags`
 //! (conditions), `kept` (files already compressed), `encoder`, `compress_filter`, `memory` (an
-//! encoder's memory), `budget`.
+//! encoder's memory).
 
-mod budget;
 mod coding;
 mod compress_filter;
 mod encoder;
@@ -22,12 +21,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::permits::Permits;
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength};
 use lighty_http::{Fields, Known, Status};
 use lighty_io::cache_file::CacheFile;
 use lighty_io::stat_cache::Entry;
 
-use budget::Budget;
 use coding::{Coding, Wanted};
 use compress_filter::{CompressFilter, Plan};
 use encoder::{Encoder, Op};
@@ -35,7 +34,8 @@ use settings::DeflateSettings;
 
 /// The module.
 pub struct Deflate {
-    budget: Budget,
+    /// Bytes lent to the encoders of a worker, up to `deflate.max-memory`.
+    encoder_bytes: Permits,
     /// Caps `deflate.max-memory` if the process has a memory limit.
     memory_bytes_max: u64,
     /// The second in which the load average was read, and its value.
@@ -47,7 +47,7 @@ impl Deflate {
     /// limit, if there is one; encoders may use a quarter of it.
     pub fn new(memory_share: Option<u64>) -> Self {
         let memory_bytes_max = memory_share.map_or(u64::MAX, |share| share / 4);
-        Self { budget: Budget::default(), memory_bytes_max, load: Cell::default() }
+        Self { encoder_bytes: Permits::default(), memory_bytes_max, load: Cell::default() }
     }
 }
 
@@ -250,7 +250,7 @@ impl Deflate {
         let between = (own.block_bytes as u64).saturating_add(out_bytes as u64);
         let memory = params.memory_bytes(coding, length).saturating_add(between);
         let memory_max = own.memory_bytes_max.min(self.memory_bytes_max);
-        let Some(lease) = self.budget.lend(memory, memory_max) else {
+        let Some(permit) = self.encoder_bytes.try_acquire(memory, memory_max) else {
             return Err(io::Error::other("deflate.max-memory"));
         };
         let response = &mut ex.response;
@@ -269,7 +269,7 @@ impl Deflate {
             inline_bytes_max: params.inline_bytes_max(coding),
             sync_flush,
             copy,
-            lease,
+            permit,
         };
         let engine = &ex.services.engine;
         let body = std::mem::take(&mut response.body);

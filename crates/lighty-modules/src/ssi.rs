@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::{Body, ClientLink, Exchange, Fault, Settings};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, date};
@@ -39,13 +39,13 @@ use shared::{Fatal, Shared};
 
 /// The module.
 pub struct Ssi {
-    places: Places,
+    permits: Permits,
 }
 
 impl Ssi {
-    /// For a worker; `places` are those of all of them.
-    pub fn new(places: &Places) -> Self {
-        Self { places: places.clone() }
+    /// For a worker; `permits` are those of all of them.
+    pub fn new(permits: &Permits) -> Self {
+        Self { permits: permits.clone() }
     }
 }
 
@@ -86,7 +86,7 @@ impl Module for Ssi {
         if ex.rehearse(|_| "puts a page together (server-side includes)".to_owned()) {
             return Step::Answered;
         }
-        Step::Wait(Box::pin(serve(ex, settings, entry, outer, self.places.clone())))
+        Step::Wait(Box::pin(serve(ex, settings, entry, outer, self.permits.clone())))
     }
 }
 
@@ -111,7 +111,7 @@ async fn serve(
     settings: Rc<Settings>,
     entry: Rc<Entry>,
     outer: Option<Rc<Shared>>,
-    places: Places,
+    permits: Permits,
 ) -> Step<'static> {
     let own = settings.module::<SsiSettings>();
     let is_part = outer.is_some();
@@ -126,7 +126,7 @@ async fn serve(
         // First: to what is put in, which hears of it too, it would be an error of that part.
         biased;
         fault = gone(link) => Err(Fatal { fault, words: "while its page was made".into() }),
-        made = make(ex, own, &entry, &shared, places) => made,
+        made = make(ex, own, &entry, &shared, permits) => made,
     };
     match made {
         Ok(body) => answer(ex, own, &shared, body, is_part),
@@ -153,9 +153,9 @@ async fn make(
     own: &SsiSettings,
     entry: &Rc<Entry>,
     shared: &Rc<Shared>,
-    places: Places,
+    permits: Permits,
 ) -> Result<Body, Fatal> {
-    let scene = PageContext::new(ex, own, shared, places);
+    let scene = PageContext::new(ex, own, shared, permits);
     let mut output = Output::new(shared);
     Page::new(&scene, &mut output, Base::of(ex), entry).run().await?;
     Ok(output.into_body())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{About, Level, Log};
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::settings::ServerSettings;
 use lighty_core::status_board::StatusBoard;
 use lighty_core::{ProgramRate, Settings, limits};
@@ -112,8 +112,8 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         access_logs: logs.access.clone(),
         uploads: Uploads::default(),
         stores: known_databases(&config, &log),
-        places: Places::default(),
-        page_places: Places::default(),
+        permits: Permits::default(),
+        page_permits: Permits::default(),
         upstreams: Arc::clone(&upstreams),
         keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
         listings: Listings::default(),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::status_board::StatusBoard;
 use lighty_core::{Module, ModuleList, Settings, directives};
 use lighty_modules::accesslog::{AccessLog, Sinks};
@@ -81,10 +81,10 @@ pub struct Shared {
     /// Wall-clock start time in seconds.
     pub started_s: i64,
     pub uploads: Uploads,
-    /// Places for running programs.
-    pub places: Places,
-    /// Places for commands run by pages.
-    pub page_places: Places,
+    /// Permits for running programs.
+    pub permits: Permits,
+    /// Permits for commands run by pages.
+    pub page_permits: Permits,
     pub upstreams: Arc<Registry>,
     pub keeper: Arc<CredentialCache>,
     /// Databases of locks and properties.
@@ -157,8 +157,8 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),
         asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
-        asked.for_one(Cgi::new(&shared.places)),
-        asked.if_set(Ssi::new(&shared.page_places)),
+        asked.for_one(Cgi::new(&shared.permits)),
+        asked.if_set(Ssi::new(&shared.page_permits)),
         asked.for_one(FlvStreaming),
         always(StaticFile),
         always(DirListing::new(&shared.listings)),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{Level, Log};
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::status_board::StatusBoard;
 use lighty_core::{Exchange, Services, Settings, pipeline};
 use lighty_http::{Fields, Known, Method, host};
@@ -100,8 +100,8 @@ fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
         access_logs: Sinks::none(),
         uploads: Uploads::default(),
         stores: Stores::new(|_| ()),
-        places: Places::default(),
-        page_places: Places::default(),
+        permits: Permits::default(),
+        page_permits: Permits::default(),
         upstreams: Arc::new(Registry::default()),
         keeper: CredentialCache::start(clock.unix_s().unsigned_abs())?,
         listings: Listings::default(),

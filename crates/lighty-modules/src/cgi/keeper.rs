@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lighty_core::log::{About, Level, Log};
-use lighty_core::places::Place;
+use lighty_core::permits::Permit;
 use lighty_core::{ErrorOutput, Exchange};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
@@ -33,7 +33,7 @@ impl ChildGuard {
     /// Those of [`Child::spawn`] and of making its channel.
     pub(super) async fn start(
         mut program: Program,
-        place: Place,
+        permit: Permit,
         own: &CgiSettings,
         ex: &Exchange,
         upgrade: bool,
@@ -50,7 +50,7 @@ impl ChildGuard {
         let (release, released) = oneshot::channel();
         let (tell, ended) = oneshot::channel();
         let bond = Bond { released, ended: tell };
-        tokio::task::spawn_local(keep(child, place, own.limits, words, share_kbytes, bond));
+        tokio::task::spawn_local(keep(child, permit, own.limits, words, share_kbytes, bond));
         Ok((Self { release: Some(release), ended, end: None }, channel))
     }
 
@@ -96,7 +96,7 @@ struct Bond {
 /// Makes sure that a program exits, and forwards its error output until then.
 async fn keep(
     mut child: Child,
-    place: Place,
+    permit: Permit,
     limits: Limits,
     words: Words,
     share_kbytes: u64,
@@ -120,7 +120,7 @@ async fn keep(
             Some(Exit::Code(0)) | None => {}
             Some(exit) => words.say(Level::Notice, &format!("{exit}")),
         }
-        drop(place);
+        drop(permit);
     };
     let hearing = async {
         let Some(stderr) = &stderr else { return };

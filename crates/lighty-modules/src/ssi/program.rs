@@ -25,8 +25,10 @@ pub(super) async fn run(
 ) -> Result<Vec<u8>, String> {
     let limits = scene.own.exec_limits;
     let max = scene.own.processes_max;
-    let _place =
-        scene.places.take(max).ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
+    let _place = scene
+        .permits
+        .try_acquire(1, max as u64)
+        .ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
     let mut errors = errors_of(scene);
     let hear = |line: &[u8]| errors.hear(line);
     let time = Duration::from_secs(limits.seconds);

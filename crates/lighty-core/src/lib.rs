@@ -6,7 +6,7 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`,
+//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `phase`,
 //! `module`, `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`,
 //! `limits`, `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`,
 //! `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
@@ -24,6 +24,7 @@ pub mod error_output;
 pub mod error_page;
 pub mod exchange;
 pub mod fault;
+pub mod file_part;
 pub mod filter;
 pub mod limits;
 pub mod locate;
@@ -31,6 +32,7 @@ pub mod log;
 pub mod module;
 mod named_file;
 pub mod permits;
+pub mod phase;
 pub mod physical;
 pub mod pipeline;
 pub mod protected_files;

@@ -12,8 +12,10 @@ use lighty_http::{Status, uri};
 
 use crate::exchange::{Exchange, Rewriting};
 use crate::limits;
-use crate::module::{Hook, Phase, Step};
+use crate::module::Among;
+use crate::phase::{ORDER, Phase};
 use crate::physical::Physical;
+use crate::pipeline::{self, Pass};
 use crate::settings::Settings;
 
 /// The place that a URL leads to.
@@ -26,20 +28,12 @@ pub struct Located {
     pub settings: Rc<Settings>,
 }
 
-/// How the walk continues after a module.
-enum Way {
-    On,
-    Again,
-    Refused,
-}
-
-/// Resolves `target` (path and query, encoded). Calls the modules up to `until`, which inspects
-/// physical paths. Restores the exchange afterwards.
+/// Resolves `target` (path and query, encoded). Restores the exchange afterwards.
 ///
 /// # Errors
 /// The status that a request would get.
-pub async fn locate(ex: &mut Exchange, target: &[u8], until: &str) -> Result<Located, Status> {
-    find(ex, Named::Target(target), until).await
+pub async fn locate(ex: &mut Exchange, target: &[u8]) -> Result<Located, Status> {
+    find(ex, Named::Target(target)).await
 }
 
 /// Like [`locate`], for a decoded path that rewriting has already produced, or a member of one: no
@@ -51,18 +45,16 @@ pub async fn locate_rewritten(
     ex: &mut Exchange,
     path: &[u8],
     with_query: bool,
-    until: &str,
 ) -> Result<Located, Status> {
-    find(ex, Named::Path(path, with_query), until).await
+    find(ex, Named::Path(path, with_query)).await
 }
 
 /// True if [`locate`] may treat URLs differently: a condition or a module inspects URLs or paths.
-pub fn tells_apart(ex: &Exchange, until: &str) -> bool {
+pub fn tells_apart(ex: &Exchange) -> bool {
     let services = &ex.services;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
-    let mut asked = [Phase::RawUrl, Phase::CleanUrl, Phase::Docroot, Phase::Physical]
-        .into_iter()
-        .flat_map(|phase| services.modules.ever(phase).take_while(|m| m.name() != until));
+    let asked = |phase| services.modules.ever(phase).take_while(|module| !module.answers_paths());
+    let mut asked = phases().flat_map(asked);
     fields.iter().any(|field| services.config().uses(field))
         || asked.any(|module| module.refuses_paths())
 }
@@ -78,7 +70,7 @@ pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
 
 /// True if the presumed physical path may be accessed. Otherwise the response is set.
 pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
-    matches!(ask(Phase::Authorize, |m, ex| m.authorize(ex), ex, "").await, Way::On)
+    pipeline::run(Phase::Authorize, ex).await.is_none()
 }
 
 /// How a place is named.
@@ -88,7 +80,7 @@ enum Named<'a> {
     Path(&'a [u8], bool),
 }
 
-async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Located, Status> {
+async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Status> {
     let settings = Rc::clone(&ex.settings);
     let captures = std::mem::take(&mut ex.captures);
     let (physical, path_known) = (std::mem::take(&mut ex.physical), ex.path_known);
@@ -97,7 +89,7 @@ async fn find(ex: &mut Exchange, named: Named<'_>, until: &str) -> Result<Locate
     let (user, realm) = (ex.request.remote_user.clone(), ex.request.auth_realm.clone());
     let rewriting = std::mem::take(&mut ex.rewriting);
     let found = match name(ex, &named, &target_before[path_end..]) {
-        Ok(()) => walk(ex, until).await,
+        Ok(()) => walk(ex).await,
         Err(status) => Err(status),
     };
     if found.is_err() {
@@ -132,68 +124,45 @@ fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status
     }
 }
 
-async fn walk(ex: &mut Exchange, until: &str) -> Result<Located, Status> {
+async fn walk(ex: &mut Exchange) -> Result<Located, Status> {
     for _ in 0..=limits::RESTARTS_MAX {
         ex.physical = Physical::default();
         // Until the path is known, no condition on it holds, not even `!=`.
         ex.path_known = false;
         ex.resolve_settings();
-        match pass(ex, until).await {
-            Way::On => {
+        match pass(ex).await {
+            None => {
                 let path = std::mem::take(&mut ex.request.path);
                 let physical = std::mem::take(&mut ex.physical);
                 return Ok(Located { path, physical, settings: Rc::clone(&ex.settings) });
             }
-            Way::Again => {}
-            Way::Refused => return Err(ex.response.status),
+            Some(Pass::Restart) => {}
+            Some(_) => return Err(ex.response.status),
         }
     }
     Err(Status::INTERNAL_SERVER_ERROR)
 }
 
-async fn pass(ex: &mut Exchange, until: &str) -> Way {
-    let mut way = ask(Phase::RawUrl, |m, ex| m.raw_url(ex), ex, until).await;
-    if matches!(way, Way::On) {
-        way = ask(Phase::CleanUrl, |m, ex| m.clean_url(ex), ex, until).await;
-    }
-    if matches!(way, Way::On) {
-        way = ask(Phase::Docroot, |m, ex| m.docroot(ex), ex, until).await;
-    }
-    if matches!(way, Way::On) {
-        ex.set_physical();
-        way = ask(Phase::Physical, |m, ex| m.physical(ex), ex, until).await;
-    }
-    if matches!(way, Way::On) {
-        let before = Rc::clone(&ex.settings);
-        authorize_path(ex, true);
-        if !Rc::ptr_eq(&before, &ex.settings) && !is_path_allowed(ex).await {
-            return Way::Refused;
-        }
-    }
-    way
+/// The phases that resolve a URL.
+fn phases() -> impl Iterator<Item = Phase> {
+    ORDER.into_iter().take_while(|phase| *phase <= Phase::Physical)
 }
 
-async fn ask(phase: Phase, call: Hook, ex: &mut Exchange, until: &str) -> Way {
-    let services = Rc::clone(&ex.services);
-    let mut from = 0;
-    while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
-        from = behind;
-        if module.name() == until {
-            break;
+async fn pass(ex: &mut Exchange) -> Option<Pass> {
+    let among = Among::only(ex.services.modules.before(|module| module.answers_paths()));
+    for phase in phases() {
+        if phase == Phase::Physical {
+            ex.set_physical();
         }
-        if let Some(undecided) = ex.undecided.take() {
-            ex.fail_undecided(&undecided);
-            return Way::Refused;
-        }
-        let mut step = call(module, ex);
-        while let Step::Wait(future) = step {
-            step = future.await;
-        }
-        match step {
-            Step::Next | Step::Wait(_) => {}
-            Step::Restart => return Way::Again,
-            Step::Answered | Step::SendFile(_) | Step::SendParts(_) => return Way::Refused,
+        let end = pipeline::run_among(among, phase, ex).await;
+        if end.is_some() {
+            return end;
         }
     }
-    Way::On
+    let before = Rc::clone(&ex.settings);
+    authorize_path(ex, true);
+    if Rc::ptr_eq(&before, &ex.settings) {
+        return None;
+    }
+    pipeline::run(Phase::Authorize, ex).await
 }

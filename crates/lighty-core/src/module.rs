@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::OnceLock;
 
 use crate::exchange::Exchange;
-use crate::sendfile::FilePart;
+use crate::file_part::FilePart;
+use crate::phase::{ModuleSet, ORDER, Parts, Phase, in_order};
 use crate::settings::Settings;
 use lighty_config::Directive;
+
+pub use crate::phase::Hooks;
 
 /// A hook's result.
 pub enum Step<'a> {
@@ -36,41 +38,10 @@ pub enum FileFate {
     Removed,
 }
 
-/// The phases in which a module takes part; the pipeline calls only these.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Hooks {
-    pub raw_url: bool,
-    pub clean_url: bool,
-    pub docroot: bool,
-    pub physical: bool,
-    pub authorize: bool,
-    pub remote: bool,
-    pub directory: bool,
-    pub found: bool,
-    pub conditions: bool,
-    pub withhold: bool,
-    pub handle: bool,
-    pub send_file: bool,
-    pub response_head: bool,
-    pub filter: bool,
-    pub done: bool,
-}
-
-impl Hooks {
-    /// These phases if `takes_part`, otherwise none.
-    #[must_use]
-    pub fn only_if(self, takes_part: bool) -> Self {
-        if takes_part { self } else { Self::default() }
-    }
-}
-
 /// A feature: its directives and its work in the phases named by [`Module::hooks`].
 ///
-/// Order of phases: `raw_url` (before the URL is decoded), `clean_url`, `docroot` (may choose the
-/// document root), `physical` (may change the physical path; a module that responds here calls
-/// `authorize` first), `remote` (backends that need no file), path look-up, `directory` (index files),
-/// `found` (the remaining file or directory), `conditions`, `handle` (the first to respond wins),
-/// `response_head`, `filter` (between the body and the client), and after the last byte `done`.
+/// [`crate::phase::ORDER`] has the phases in order. A hook of any phase but `done` may wait. From
+/// `response_head` on there is a response, so a step other than [`Step::Next`] only ends the phase.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
@@ -89,6 +60,12 @@ pub trait Module {
     where
         Self: Sized;
 
+    /// True if [`Module::physical`] responds instead of changing the path: other URLs that a request
+    /// names are resolved up to here ([`crate::locate`]).
+    fn answers_paths(&self) -> bool {
+        false
+    }
+
     /// True if this module may reject some URLs and accept others under the same settings. Code
     /// that changes many files at once then checks each of them.
     fn refuses_paths(&self) -> bool {
@@ -104,6 +81,9 @@ pub trait Module {
     fn docroot<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// May change the physical path. A module that responds here decides about access first
+    /// ([`crate::locate::is_path_allowed`]).
     fn physical<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -132,7 +112,9 @@ pub trait Module {
     }
 
     /// The request has conditions (`If-Match` and the like), not yet evaluated.
-    fn conditions(&self, _ex: &mut Exchange) {}
+    fn conditions<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
 
     /// Refuses whatever [`Module::handle`] would refuse to send unmodified. Modules with this hook
     /// send files or list directories. They run last when a request has two names (see
@@ -151,7 +133,10 @@ pub trait Module {
         Step::Next
     }
 
-    fn response_head(&self, _ex: &mut Exchange) {}
+    /// The response's status and fields are there and may be changed.
+    fn response_head<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
+        Step::Next
+    }
 
     /// True if [`Module::filter`] applies to this response, judged by its status and fields alone.
     /// The head is complete, and no filter has been applied yet.
@@ -174,86 +159,44 @@ pub trait Module {
 }
 
 /// The method that calls a module in a phase.
-pub type Hook = for<'a> fn(&'a dyn Module, &'a mut Exchange) -> Step<'a>;
+pub(crate) type Hook = for<'a> fn(&'a dyn Module, &'a mut Exchange) -> Step<'a>;
 
-/// A phase, usable as an index.
-#[derive(Clone, Copy)]
-pub(crate) enum Phase {
-    RawUrl,
-    CleanUrl,
-    Docroot,
-    Physical,
-    Authorize,
-    Remote,
-    Directory,
-    Found,
-    Conditions,
-    Withhold,
-    Handle,
-    SendFile,
-    ResponseHead,
-    Filter,
-    Done,
-}
-
-const PHASES: usize = Phase::Done as usize + 1;
-
-/// The modules that take part in each phase under a settings variant.
-struct Parts {
-    by_phase: [ModuleSet; PHASES],
-    /// Index of the module that sends files, if no other module acts on a known file.
-    fast_path: Option<usize>,
-}
-
-/// A set of modules, one bit per index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ModuleSet(u64);
-
-impl ModuleSet {
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The modules that satisfy a predicate.
-    #[inline]
-    pub(crate) fn filter(
-        self,
-        modules: &ModuleList,
-        picks: impl Fn(&dyn Module) -> bool,
-    ) -> ModuleSet {
-        let (mut rest, mut picked) = (self, self.0);
-        while let Some(at) = rest.first() {
-            rest.0 &= rest.0.wrapping_sub(1);
-            if !picks(&*modules.all[at]) {
-                picked &= !(1 << at);
-            }
+macro_rules! hook {
+    // Nothing is awaited any more, and nothing can be changed.
+    (done) => {
+        |module, ex| {
+            module.done(ex);
+            Step::Next
         }
-        ModuleSet(picked)
-    }
-
-    /// The modules not in `others`.
-    pub(crate) fn without(self, others: ModuleSet) -> ModuleSet {
-        ModuleSet(self.0 & !others.0)
-    }
-
-    /// The union with `others`.
-    pub(crate) fn with(self, others: ModuleSet) -> ModuleSet {
-        ModuleSet(self.0 | others.0)
-    }
-
-    fn first(self) -> Option<usize> {
-        (!self.is_empty()).then(|| self.0.trailing_zeros() as usize)
-    }
+    };
+    ($hook:ident) => {
+        |module, ex| module.$hook(ex)
+    };
 }
 
-/// The phase table of the settings that hold it, computed on first use. A clone starts empty
-/// because it is about to be changed.
-#[derive(Default)]
-pub(crate) struct HookTable(OnceLock<Parts>);
+macro_rules! hooks {
+    ($($(#[$about:meta])* $phase:ident: $hook:ident,)*) => {
+        /// The hook of each phase, in the order of [`Phase`].
+        pub(crate) const HOOKS: [Hook; ORDER.len()] = [$(hook!($hook)),*];
+    };
+}
+in_order!(hooks);
 
-impl Clone for HookTable {
-    fn clone(&self) -> Self {
-        Self::default()
+/// The modules that a walk through a phase calls.
+#[derive(Clone, Copy)]
+pub(crate) struct Among {
+    /// At most these, of those that take part under the current settings.
+    pub(crate) only: ModuleSet,
+    /// And these under any settings.
+    pub(crate) also: ModuleSet,
+}
+
+impl Among {
+    /// Those that take part under the current settings.
+    pub(crate) const ALL: Self = Self::only(ModuleSet::ALL);
+
+    pub(crate) const fn only(only: ModuleSet) -> Self {
+        Self { only, also: ModuleSet::NONE }
     }
 }
 
@@ -286,7 +229,25 @@ impl ModuleList {
     /// The modules with a hook in this phase under any settings, in order.
     pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
         let modules = self.all.iter().map(|module| &**module);
-        modules.filter(move |module| module.hooks().by_phase()[phase as usize])
+        modules.filter(move |module| module.hooks().has(phase))
+    }
+
+    /// The modules before the first that satisfies a predicate.
+    pub(crate) fn before(&self, holds: impl Fn(&dyn Module) -> bool) -> ModuleSet {
+        let at = self.all.iter().position(|module| holds(&**module));
+        at.map_or(ModuleSet::ALL, |at| ModuleSet::ALL.without(ModuleSet::from(at)))
+    }
+
+    /// The modules of a set that satisfy a predicate.
+    #[inline]
+    pub(crate) fn picked(&self, part: ModuleSet, picks: impl Fn(&dyn Module) -> bool) -> ModuleSet {
+        let (mut rest, mut picked) = (part, ModuleSet::NONE);
+        while let Some(at) = rest.take_first() {
+            if picks(&*self.all[at]) {
+                picked = picked.with(ModuleSet::only(at));
+            }
+        }
+        picked
     }
 
     /// The modules that take part in a phase under these settings.
@@ -295,17 +256,23 @@ impl ModuleList {
         self.parts(settings).by_phase[phase as usize]
     }
 
+    /// The first phase from `from` to `until` at which a pass has something to do.
+    #[inline]
+    pub(crate) fn stop(&self, settings: &Settings, from: Phase, until: Phase) -> Option<Phase> {
+        self.parts(settings).stops.first(from, until)
+    }
+
     /// The first module from an index on that takes part in a phase, and the index after it. Uses
     /// the current settings, because a module may have changed them.
     #[inline]
     pub(crate) fn next(
         &self,
-        phase: Phase,
+        (phase, among): (Phase, Among),
         settings: &Settings,
         from: usize,
     ) -> Option<(&dyn Module, usize)> {
-        let left = u64::MAX.checked_shl(from as u32).unwrap_or(0);
-        let at = ModuleSet(self.part(phase, settings).0 & left).first()?;
+        let part = self.part(phase, settings).and(among.only).with(among.also);
+        let at = part.and(ModuleSet::from(from)).first()?;
         Some((&*self.all[at], at + 1))
     }
 
@@ -322,56 +289,12 @@ impl ModuleList {
 
     /// Removes the first module from the set and returns it.
     pub(crate) fn take_first(&self, part: &mut ModuleSet) -> Option<&dyn Module> {
-        let first = part.first()?;
-        part.0 &= part.0.wrapping_sub(1);
-        Some(&*self.all[first])
+        part.take_first().map(|first| &*self.all[first])
     }
 
     #[cold]
     fn assign(&self, settings: &Settings) -> Parts {
-        let mut by_phase = [ModuleSet::default(); PHASES];
-        for (at, module) in self.all.iter().enumerate() {
-            let hooks = module.hooks_under(settings);
-            for (part, takes_part) in by_phase.iter_mut().zip(hooks.by_phase()) {
-                part.0 |= u64::from(takes_part) << at;
-            }
-        }
-        let part = |phase: Phase| by_phase[phase as usize];
-        let before = [
-            Phase::RawUrl,
-            Phase::CleanUrl,
-            Phase::Docroot,
-            Phase::Physical,
-            Phase::Remote,
-            Phase::Found,
-        ];
-        let first = part(Phase::Handle).first();
-        let is_fast_path = before.into_iter().all(|phase| part(phase).is_empty())
-            && part(Phase::SendFile).first() == first;
-        Parts { by_phase, fast_path: first.filter(|_| is_fast_path) }
-    }
-}
-
-impl Hooks {
-    /// In the order of [`Phase`].
-    fn by_phase(self) -> [bool; PHASES] {
-        [
-            self.raw_url,
-            self.clean_url,
-            self.docroot,
-            self.physical,
-            self.authorize,
-            self.remote,
-            self.directory,
-            self.found,
-            self.conditions,
-            self.withhold,
-            self.handle,
-            self.send_file,
-            self.response_head,
-            self.filter,
-            self.done,
-        ]
+        Parts::new(self.all.iter().map(|module| module.hooks_under(settings)))
     }
 }
 
@@ -451,7 +374,8 @@ mod tests {
             Rc::new(Sender),
         ]);
         let next = |settings: &Settings, from| {
-            list.next(Phase::Handle, settings, from).map(|(module, at)| (module.name(), at))
+            let all = (Phase::Handle, Among::ALL);
+            list.next(all, settings, from).map(|(module, at)| (module.name(), at))
         };
         assert_eq!(next(&Settings::default(), 0), Some(("mod_sender", 1)));
         assert_eq!(next(&named(), 1), Some(("mod_named", 2)));
@@ -502,10 +426,10 @@ mod tests {
         let list = ModuleList::new((0..3).map(|_| Rc::new(Sender) as Rc<dyn Module>).collect());
         let part = list.part(Phase::Handle, &Settings::default());
         let asked = std::cell::Cell::new(0);
-        let picked = part.filter(&list, |_| {
+        let picked = list.picked(part, |_| {
             asked.set(asked.get() + 1);
             asked.get() != 2
         });
-        assert_eq!((asked.get(), picked), (3, ModuleSet(0b101)));
+        assert_eq!((asked.get(), picked), (3, ModuleSet::only(0).with(ModuleSet::only(2))));
     }
 }

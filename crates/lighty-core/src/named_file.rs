@@ -11,10 +11,10 @@ use lighty_io::stat_cache::Entry;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::file_part::FilePart;
 use crate::log::Level;
 use crate::module::FileFate;
 use crate::protected_files;
-use crate::sendfile::FilePart;
 
 /// Opens `physical.docroot` and the file beneath it. Symbolic links that leave it are not followed,
 /// whatever `server.follow-symlink` allows: the handler was trusted with this directory only.

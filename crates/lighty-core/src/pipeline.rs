@@ -11,9 +11,11 @@ use lighty_io::file::FileKind;
 
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::file_part::FilePart;
 use crate::limits;
-use crate::module::{FileFate, Hook, Module, ModuleSet, Phase, Step};
-use crate::sendfile::{self, FilePart};
+use crate::module::{Among, FileFate, HOOKS, Module, Step};
+use crate::phase::{ModuleSet, Phase};
+use crate::sendfile;
 use crate::{named_file, trace};
 
 mod errors;
@@ -31,7 +33,7 @@ use judge::{judge, judge_served, settle};
 use look_up::{is_known, look_up, redirect_to_slash};
 
 /// The result of a pass through the phases.
-enum Pass {
+pub(crate) enum Pass {
     Answered,
     Restart,
     SendFile(FileFate),
@@ -80,12 +82,7 @@ pub async fn respond(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 {
         complete(ex).await;
     } else {
-        pass_head(ex);
-        let filters = filters_of(ex);
-        if !filters.is_empty() {
-            filter(ex, filters).await;
-        }
-        finish_head(ex);
+        complete_head(ex).await;
     }
     restore_method(ex);
     trace::response(ex);
@@ -107,7 +104,9 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     {
         return false;
     }
-    pass_conditions(ex);
+    if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
+        return false;
+    }
     if !matches!(sender.handle(ex), Step::Answered) {
         return false;
     }
@@ -123,23 +122,25 @@ pub async fn complete(ex: &mut Exchange) {
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         fill_error_page(ex).await;
     }
-    pass_head(ex);
-    let filters = filters_of(ex);
-    filter(ex, filters).await;
-    finish_head(ex);
+    complete_head(ex).await;
 }
 
-fn pass_head(ex: &mut Exchange) {
-    let mut part = ex.services.modules.part(Phase::ResponseHead, &ex.settings);
-    if let Some(asked) = &ex.asked_settings {
-        part = part.with(ex.services.modules.part(Phase::ResponseHead, asked));
+/// Runs the head hooks and applies filters.
+async fn complete_head(ex: &mut Exchange) {
+    let asked = ex.asked_settings.as_ref();
+    let part = |settings| ex.services.modules.part(Phase::ResponseHead, settings);
+    let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
+    if !part(&ex.settings).with(also).is_empty() {
+        run_among(Among { also, ..Among::ALL }, Phase::ResponseHead, ex).await;
     }
-    if part.is_empty() {
-        return;
+    let filters = filters_of(ex);
+    if !filters.is_empty() {
+        run_among(Among::only(filters), Phase::Filter, ex).await;
     }
-    let services = Rc::clone(&ex.services);
-    while let Some(module) = services.modules.take_first(&mut part) {
-        module.response_head(ex);
+    // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
+    // here.
+    if ex.response.status == Status::NOT_MODIFIED {
+        ex.response.fields.remove(Known::ContentType);
     }
 }
 
@@ -154,25 +155,7 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
         return ModuleSet::default();
     }
-    modules.part(Phase::Filter, &ex.settings).filter(modules, |module| module.may_filter(ex))
-}
-
-async fn filter(ex: &mut Exchange, mut part: ModuleSet) {
-    let services = Rc::clone(&ex.services);
-    while let Some(module) = services.modules.take_first(&mut part) {
-        let mut step = module.filter(ex);
-        while let Step::Wait(future) = step {
-            step = future.await;
-        }
-    }
-}
-
-fn finish_head(ex: &mut Exchange) {
-    // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
-    // here.
-    if ex.response.status == Status::NOT_MODIFIED {
-        ex.response.fields.remove(Known::ContentType);
-    }
+    modules.picked(modules.part(Phase::Filter, &ex.settings), |module| module.may_filter(ex))
 }
 
 /// Runs after the last byte, or when the connection broke.
@@ -197,83 +180,50 @@ fn begin_again(ex: &mut Exchange) {
     ex.resolve_settings();
 }
 
+/// Walks the phases until one ends the pass. The core does its own work before the phase that needs
+/// it.
 async fn pass(ex: &mut Exchange) -> Pass {
     if let Some(end) = refuse_early(ex) {
         return end;
     }
-    // Unrolled: a loop over the phases would be stored in every connection's future.
-    if takes_part(ex, Phase::RawUrl)
-        && let Some(end) = run(Phase::RawUrl, |m, ex| m.raw_url(ex), ex).await
-    {
-        return end;
-    }
-    if takes_part(ex, Phase::CleanUrl)
-        && let Some(end) = run(Phase::CleanUrl, |m, ex| m.clean_url(ex), ex).await
-    {
-        return end;
-    }
-    if takes_part(ex, Phase::Docroot)
-        && let Some(end) = run(Phase::Docroot, |m, ex| m.docroot(ex), ex).await
-    {
-        return end;
-    }
-    ex.set_physical();
-    if takes_part(ex, Phase::Physical)
-        && let Some(end) = run(Phase::Physical, |m, ex| m.physical(ex), ex).await
-    {
-        return end;
-    }
-    if settle(ex)
-        && let Some(end) = judge(ex).await
-    {
-        return end;
-    }
-    if takes_part(ex, Phase::Remote)
-        && let Some(end) = run(Phase::Remote, |m, ex| m.remote(ex), ex).await
-    {
-        return end;
-    }
-    if !is_known(ex)
-        && let Err(fault) = look_up(ex).await
-    {
-        return fail_look_up(ex, fault);
-    }
-    if settle(ex)
-        && let Some(end) = judge(ex).await
-    {
-        return end;
-    }
-    if redirect_to_slash(ex) {
-        return Pass::Answered;
-    }
-    pass_found(ex).await
-}
-
-/// The remaining phases, for a path that was found.
-async fn pass_found(ex: &mut Exchange) -> Pass {
-    if is_directory(ex)
-        && takes_part(ex, Phase::Directory)
-        && let Some(end) = run(Phase::Directory, |m, ex| m.directory(ex), ex).await
-    {
-        return end;
-    }
-    if ex.is_renamed()
-        && let Some(end) = Box::pin(judge_served(ex)).await
-    {
-        return end;
-    }
-    if takes_part(ex, Phase::Found)
-        && let Some(end) = run(Phase::Found, |m, ex| m.found(ex), ex).await
-    {
-        return end;
-    }
-    pass_conditions(ex);
-    let handled = match ex.served_settings.take() {
-        None => run(Phase::Handle, |m, ex| m.handle(ex), ex).await,
-        Some(served) => Box::pin(judge::handle(ex, served)).await,
-    };
-    if let Some(end) = handled {
-        return end;
+    let mut from = Phase::RawUrl;
+    while let Some(phase) = ex.services.modules.stop(&ex.settings, from, Phase::Handle) {
+        from = phase.following();
+        let is_due = match phase {
+            Phase::Physical => {
+                ex.set_physical();
+                true
+            }
+            Phase::Authorize => settle(ex),
+            Phase::Directory => {
+                if let Some(end) = find(ex).await {
+                    return end;
+                }
+                is_directory(ex)
+            }
+            Phase::Found => {
+                if ex.is_renamed()
+                    && let Some(end) = Box::pin(judge_served(ex)).await
+                {
+                    return end;
+                }
+                true
+            }
+            Phase::Conditions => is_conditional(ex),
+            Phase::Withhold => false,
+            Phase::Handle => {
+                if let Some(served) = ex.served_settings.take()
+                    && let Some(end) = Box::pin(judge::handle(ex, served)).await
+                {
+                    return end;
+                }
+                true
+            }
+            _ => true,
+        };
+        if is_due && let Some(end) = run(phase, ex).await {
+            return end;
+        }
     }
     if !ex.response.answered {
         let particulars = match is_directory(ex) {
@@ -285,6 +235,22 @@ async fn pass_found(ex: &mut Exchange) -> Pass {
     Pass::Answered
 }
 
+/// Finds out what is at the physical path, and whether it may be accessed.
+async fn find(ex: &mut Exchange) -> Option<Pass> {
+    if !is_known(ex)
+        && let Err(fault) = look_up(ex).await
+    {
+        ex.fail(fault);
+        return Some(Pass::Answered);
+    }
+    if settle(ex)
+        && let Some(end) = judge(ex).await
+    {
+        return Some(end);
+    }
+    redirect_to_slash(ex).then_some(Pass::Answered)
+}
+
 fn takes_part(ex: &Exchange, phase: Phase) -> bool {
     !ex.services.modules.part(phase, &ex.settings).is_empty()
 }
@@ -293,60 +259,45 @@ fn is_directory(ex: &Exchange) -> bool {
     ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::Directory)
 }
 
-/// Passes a conditional request to the modules that must act before its conditions are evaluated.
-fn pass_conditions(ex: &mut Exchange) {
+fn is_conditional(ex: &Exchange) -> bool {
     use Known as K;
-    if !ex.request.fields.contains_any(&[
+    ex.request.fields.contains_any(&[
         K::IfMatch,
         K::IfNoneMatch,
         K::IfModifiedSince,
         K::IfUnmodifiedSince,
         K::IfRange,
-    ]) {
-        return;
-    }
-    let services = Rc::clone(&ex.services);
-    let mut part = services.modules.part(Phase::Conditions, &ex.settings);
-    while let Some(module) = services.modules.take_first(&mut part) {
-        module.conditions(ex);
-    }
+    ])
 }
 
-/// Calls a phase's modules in order until one ends the pass.
-async fn run(phase: Phase, call: Hook, ex: &mut Exchange) -> Option<Pass> {
+/// Calls the modules that take part in a phase, in order, until one ends the pass.
+pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
+    run_among(Among::ALL, phase, ex).await
+}
+
+/// Like [`run`], with some of the modules.
+pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
     let services = Rc::clone(&ex.services);
     let mut from = 0;
-    while let Some((module, behind)) = services.modules.next(phase, &ex.settings, from) {
-        if ex.undecided.is_some() {
+    while let Some((module, behind)) = services.modules.next((phase, among), &ex.settings, from) {
+        if ex.undecided.is_some() && !phase.has_response() {
             break;
         }
         from = behind;
-        let mut step = call(module, ex);
+        let mut step = HOOKS[phase as usize](module, ex);
         while let Step::Wait(future) = step {
             step = future.await;
         }
         if let Some(end) = end_of(step) {
             return Some(ended_by(module, end, ex));
         }
+    }
+    if phase.has_response() {
+        return None;
     }
     let undecided = ex.undecided.take()?;
     ex.fail_undecided(&undecided);
     Some(Pass::Answered)
-}
-
-/// Calls the given modules in order until one ends the pass.
-async fn run_some(mut part: ModuleSet, call: Hook, ex: &mut Exchange) -> Option<Pass> {
-    let services = Rc::clone(&ex.services);
-    while let Some(module) = services.modules.take_first(&mut part) {
-        let mut step = call(module, ex);
-        while let Step::Wait(future) = step {
-            step = future.await;
-        }
-        if let Some(end) = end_of(step) {
-            return Some(ended_by(module, end, ex));
-        }
-    }
-    None
 }
 
 /// How a step ends the pass, if it does.
@@ -374,7 +325,7 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
         ex.fail_saying(fault, &words);
         return Pass::Answered;
     }
-    let sent = run(Phase::SendFile, |m, ex| m.send_file(ex), ex).await;
+    let sent = run(Phase::SendFile, ex).await;
     if sent.is_none() {
         ex.fail_saying(Fault::Internal, "no module sends files");
     }
@@ -470,9 +421,4 @@ where
         attempt += 1;
     }
     Step::Next
-}
-
-fn fail_look_up(ex: &mut Exchange, fault: Fault) -> Pass {
-    ex.fail(fault);
-    Pass::Answered
 }

@@ -13,8 +13,6 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::module::{FileFate, Step};
 
-pub use parts::FilePart;
-
 const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
 const FOR_THE_SERVER: &[u8] = b"X-LIGHTTPD-";
 const SEND_PARTS: &[u8] = b"X-Sendfile2";

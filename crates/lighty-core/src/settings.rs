@@ -12,7 +12,7 @@ use lighty_http::mime::MimeAssign;
 use lighty_io::file::{Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
-use crate::module::HookTable;
+use crate::phase::HookTable;
 use crate::throttle::Bucket;
 
 /// Everything that applies to a request. Cloned once per variant, never per request.

@@ -68,13 +68,14 @@ impl Module for Deflate {
         settings::rows()
     }
 
-    fn conditions(&self, ex: &mut Exchange) {
+    fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let own = ex.settings.module::<DeflateSettings>();
         let fields = &mut ex.request.fields;
         if fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch]) {
             let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
             tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
         }
+        Step::Next
     }
 
     fn may_filter(&self, ex: &Exchange) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module};
-use lighty_core::{Exchange, Settings, module_settings};
+use lighty_core::{Exchange, Settings, Step, module_settings};
 use lighty_http::{Known, Method, Status, date};
 
 /// Settings of the module.
@@ -77,24 +77,25 @@ impl Module for Expire {
         ]
     }
 
-    fn response_head(&self, ex: &mut Exchange) {
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<ExpireSettings>();
         if (own.urls.is_empty() && own.types.is_empty()) || !may_expire(ex) {
-            return;
+            return Step::Next;
         }
         let media_type = ex.response.fields.get(Known::ContentType).unwrap_or_default();
         let Some(term) = find(&own.urls, &ex.request.path).or_else(|| find(&own.types, media_type))
         else {
-            return;
+            return Step::Next;
         };
         let now = ex.services.clock.unix_s();
         let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s);
-        let Some(max_age) = term.max_age(now, changed) else { return };
+        let Some(max_age) = term.max_age(now, changed) else { return Step::Next };
         let expires = date::format(now.saturating_add(max_age));
         let fields = &mut ex.response.fields;
         fields.push_known(Known::CacheControl, format!("max-age={max_age}"));
         fields.set(Known::Expires, expires);
+        Step::Next
     }
 }
 

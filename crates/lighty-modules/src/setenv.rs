@@ -124,13 +124,14 @@ impl Module for Setenv {
         }
     }
 
-    fn response_head(&self, ex: &mut Exchange) {
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(ex.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
             ex.response.fields.push(name.as_bytes(), value.as_bytes());
         }
         set_fields(&mut ex.response.fields, &own.set_response);
+        Step::Next
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lighty_config::{Directive, Kind, Reject, Value, parse_string};
 use lighty_core::module::{Hooks, Module};
-use lighty_core::{Exchange, Settings, module_settings};
+use lighty_core::{Exchange, Settings, Step, module_settings};
 use lighty_http::Known;
 use lighty_io::entropy::random_bytes;
 
@@ -94,19 +94,20 @@ impl Module for Usertrack {
         ]
     }
 
-    fn response_head(&self, ex: &mut Exchange) {
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let own = ex.settings.module::<UsertrackSettings>();
         if own.name.is_empty() || ex.request.method.is_none() {
-            return;
+            return Step::Next;
         }
         let known = |line| has_cookie(line, own.name.as_bytes());
         if ex.request.fields.get_all(Known::Cookie).any(known) {
-            return;
+            return Step::Next;
         }
         // Without random bytes the visitor gets no cookie; the response is sent anyway.
-        let Ok(id) = random_bytes() else { return };
+        let Ok(id) = random_bytes() else { return Step::Next };
         let cookie = own.cookie(u128::from_ne_bytes(id));
         ex.response.fields.push_known(Known::SetCookie, cookie);
+        Step::Next
     }
 }
 

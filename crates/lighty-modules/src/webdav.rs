@@ -48,8 +48,6 @@ use store::Store;
 pub use placed::{check, databases};
 pub use store::Stores;
 
-const NAME: &str = "mod_webdav";
-
 /// The module.
 pub struct Webdav {
     stores: Stores,
@@ -64,7 +62,7 @@ impl Webdav {
 
 impl Module for Webdav {
     fn name(&self) -> &'static str {
-        NAME
+        "mod_webdav"
     }
 
     fn hooks(&self) -> Hooks {
@@ -73,6 +71,10 @@ impl Module for Webdav {
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
+    }
+
+    fn answers_paths(&self) -> bool {
+        true
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

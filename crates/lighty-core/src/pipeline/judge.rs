@@ -11,9 +11,10 @@
 
 use std::rc::Rc;
 
-use super::{Pass, run, run_some, takes_part};
+use super::{Pass, run, run_among, takes_part};
 use crate::exchange::Exchange;
-use crate::module::Phase;
+use crate::module::Among;
+use crate::phase::{ModuleSet, Phase};
 
 /// Resolves the settings from what is known of the physical path. Returns true if they changed.
 #[inline]
@@ -31,7 +32,7 @@ pub(super) async fn judge(ex: &mut Exchange) -> Option<Pass> {
     if !takes_part(ex, Phase::Authorize) {
         return None;
     }
-    Box::pin(run(Phase::Authorize, |m, ex| m.authorize(ex), ex)).await
+    Box::pin(run(Phase::Authorize, ex)).await
 }
 
 /// True if a request may proceed under settings that changed after it was judged. Otherwise the
@@ -73,7 +74,8 @@ pub async fn judge_script(ex: &mut Exchange, end: usize) -> bool {
     !refused
 }
 
-/// Handles a target that has two names with separate settings.
+/// Handles a target that has two names with separate settings, as far as that differs from one with
+/// one name.
 pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Option<Pass> {
     let asked = std::mem::replace(&mut ex.settings, served);
     let mut end = handle_unsent(ex).await;
@@ -83,18 +85,14 @@ pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Op
     }
     if end.is_none() {
         let asked = std::mem::replace(&mut ex.settings, served);
-        end = run(Phase::Withhold, |m, ex| m.withhold(ex), ex).await;
+        end = run(Phase::Withhold, ex).await;
         ex.settings = asked;
     }
-    match end {
-        Some(end) => Some(end),
-        None => run(Phase::Handle, |m, ex| m.handle(ex), ex).await,
-    }
+    end
 }
 
 /// Runs the handlers that do more with a file than send it unmodified.
 async fn handle_unsent(ex: &mut Exchange) -> Option<Pass> {
-    let part = |ex: &Exchange, phase| ex.services.modules.part(phase, &ex.settings);
-    let unsent = part(ex, Phase::Handle).without(part(ex, Phase::Withhold));
-    run_some(unsent, |m, ex| m.handle(ex), ex).await
+    let sent = ex.services.modules.part(Phase::Withhold, &ex.settings);
+    run_among(Among::only(ModuleSet::ALL.without(sent)), Phase::Handle, ex).await
 }

@@ -10,7 +10,6 @@ use lighty_http::uri::{Form, split_target};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::{FileKind, Meta};
 
-use super::NAME;
 use super::dav_error::{DavError, of_store};
 use super::multistatus;
 use super::resource::Resource;
@@ -107,7 +106,7 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource
     if target.contains(&b'#') || target.contains(&b'?') {
         return Err(Status::BAD_REQUEST.into());
     }
-    let located = locate(ex, &target, NAME).await;
+    let located = locate(ex, &target).await;
     let located = located.map_err(|status| match status {
         Status::BAD_REQUEST => DavError::Status(status),
         _ => DavError::Status(Status::FORBIDDEN),

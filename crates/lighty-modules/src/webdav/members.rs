@@ -17,9 +17,9 @@ use lighty_io::pool::Lane;
 
 use super::dav_error::{DavError, status_of};
 use super::multistatus;
+use super::names_staging;
 use super::resource::{Resource, in_pool, listed};
 use super::settings::DavSettings;
-use super::{NAME, names_staging};
 
 /// Members that are told of; then there is no use in looking on.
 const REFUSED_MAX: usize = 16;
@@ -85,7 +85,7 @@ pub(super) async fn find_refused(
     (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, DavError> {
     let mut refused = Vec::new();
-    if !tells_apart(ex, NAME) && !holds_protected(&collection.place.path) {
+    if !tells_apart(ex) && !holds_protected(&collection.place.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
@@ -162,7 +162,7 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<
 
 /// Whether a URL, rewritten by now, may be had for this.
 async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> bool {
-    let Ok(found) = locate_rewritten(ex, url, with_query, NAME).await else { return false };
+    let Ok(found) = locate_rewritten(ex, url, with_query).await else { return false };
     let own = found.settings.module::<DavSettings>();
     !names_staging(&found.physical.rel) && (deed == Deed::Read || (own.active && !own.readonly))
 }

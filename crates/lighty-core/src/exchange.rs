@@ -14,14 +14,15 @@ use lighty_http::{Fields, Known, Method, Status};
 use crate::body::{BodyMeter, ClientLink, RequestBody};
 use crate::environment::Environment;
 use crate::fault::{Blame, Fate, Fault};
+use crate::generation::Generation;
 use crate::log::{About, Level};
+use crate::machine::Machine;
 use crate::physical::Physical;
 use crate::rehearsal::Rehearsal;
 use crate::request::Request;
 use crate::request_id::RequestId;
 use crate::response::Response;
 use crate::rules::UrlParts;
-use crate::services::Services;
 use crate::settings::Settings;
 use crate::throttle::Bucket;
 use crate::upstream_trace::UpstreamTrace;
@@ -62,7 +63,9 @@ pub struct Exchange {
     pub response: Response,
     pub physical: Physical,
     pub settings: Rc<Settings>,
-    pub services: Rc<Services>,
+    /// The configuration under which the request began and ends.
+    pub generation: Rc<Generation>,
+    pub machine: Rc<Machine>,
     /// Status for which an error handler is running.
     pub error_status: Option<Status>,
     /// Which error handler that is, if any.
@@ -151,7 +154,7 @@ impl Exchange {
     }
 
     /// Creates an empty exchange.
-    pub fn new(services: Rc<Services>, settings: Rc<Settings>) -> Self {
+    pub fn new(generation: &Rc<Generation>) -> Self {
         Self {
             request: Request::default(),
             body: RequestBody::default(),
@@ -159,8 +162,9 @@ impl Exchange {
             link: None,
             response: Response::default(),
             physical: Physical::default(),
-            settings,
-            services,
+            settings: Rc::clone(&generation.global),
+            generation: Rc::clone(generation),
+            machine: Rc::clone(&generation.machine),
             error_status: None,
             error_handler: None,
             stands_for_error: false,
@@ -196,6 +200,15 @@ impl Exchange {
             served_settings: None,
             judged_as_served: false,
             owed: Fields::default(),
+        }
+    }
+
+    /// Pins the configuration for the request that begins.
+    #[inline]
+    pub fn pin(&mut self, generation: &Rc<Generation>) {
+        if !Rc::ptr_eq(&self.generation, generation) {
+            self.settings = Rc::clone(&generation.global);
+            self.generation = Rc::clone(generation);
         }
     }
 
@@ -241,7 +254,7 @@ impl Exchange {
 
     /// The request's id for logs and error pages, assigned on first use.
     pub fn id(&self) -> RequestId {
-        let id = self.id.get().unwrap_or_else(|| self.services.request_ids.next());
+        let id = self.id.get().unwrap_or_else(|| self.machine.request_ids.next());
         self.id.set(Some(id));
         id
     }
@@ -268,11 +281,11 @@ impl Exchange {
 
     /// Resolves the settings from what is known of the request so far.
     pub fn resolve_settings(&mut self) {
-        if self.services.is_settled(&self.settings) {
+        if self.generation.is_settled(&self.settings) {
             return;
         }
         let mut captures = std::mem::take(&mut self.captures);
-        (self.settings, self.undecided) = self.services.resolve(&*self, &mut captures);
+        (self.settings, self.undecided) = self.generation.resolve(&*self, &mut captures);
         self.captures = captures;
     }
 
@@ -287,7 +300,7 @@ impl Exchange {
         }
         // Captures belong to the requested URL, as do the texts they are inserted into.
         let mut captures = CaptureSet::default();
-        let (settings, undecided) = self.services.resolve(&*self, &mut captures);
+        let (settings, undecided) = self.generation.resolve(&*self, &mut captures);
         self.undecided = undecided.or(self.undecided.take());
         self.served_path.clear();
         (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
@@ -405,7 +418,7 @@ impl Exchange {
             }
             _ => verdict.level,
         };
-        if !self.services.log.wants(level) {
+        if !self.machine.log.wants(level) {
             return;
         }
         let message = if particulars.is_empty() {
@@ -419,7 +432,7 @@ impl Exchange {
     /// Logs an error-log line about this request.
     pub fn log(&self, level: Level, message: &str) {
         let is_hushed = self.quiet && level < Level::Warning;
-        if is_hushed || !self.services.log.wants(level) {
+        if is_hushed || !self.machine.log.wants(level) {
             return;
         }
         let path = if self.path_known { self.physical.path() } else { Vec::new() };
@@ -431,16 +444,16 @@ impl Exchange {
             limit: "",
             id: Some(self.id()),
         };
-        self.services.log.line(level, self.services.clock.unix_s(), message, about);
+        self.machine.log.line(level, self.machine.clock.unix_s(), message, about);
     }
 
     /// Logs, rate-limited, that the client requests a WebSocket and that `directive`, which is off,
     /// would allow it.
     #[cold]
     pub fn complain_of_upgrade(&self, directive: &str) {
-        let now_s = (self.services.clock.mono_ms() / 1000) as u32;
+        let now_s = (self.machine.clock.mono_ms() / 1000) as u32;
         if self.request.fields.list_contains(Known::Upgrade, "websocket")
-            && self.services.refused_upgrades.is_due(now_s)
+            && self.machine.refused_upgrades.is_due(now_s)
         {
             let message = format!("the client asks for a WebSocket, and {directive} is off here");
             self.log(Level::Notice, &message);

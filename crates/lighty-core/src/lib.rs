@@ -7,10 +7,10 @@
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `phase`,
-//! `module`, `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`,
-//! `limits`, `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`,
-//! `cidr`, `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`,
-//! `permits`, `strftime`.
+//! `module`, `machine`, `generation`, `pipeline`, then `settings` and `directives`, `fault`,
+//! `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`, `trace`,
+//! `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
+//! `sendfile`, `protected_files`, `variables`, `permits`, `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod backtracking;
@@ -26,9 +26,11 @@ pub mod exchange;
 pub mod fault;
 pub mod file_part;
 pub mod filter;
+pub mod generation;
 pub mod limits;
 pub mod locate;
 pub mod log;
+pub mod machine;
 pub mod module;
 mod named_file;
 pub mod permits;
@@ -43,7 +45,6 @@ pub mod request_id;
 pub mod response;
 pub mod rules;
 pub mod sendfile;
-pub mod services;
 pub mod settings;
 pub mod status_board;
 pub mod strftime;
@@ -64,10 +65,11 @@ pub use error_output::{ErrorOutput, ProgramRate};
 pub use exchange::Exchange;
 pub use fault::{Blame, Fate, Fault};
 pub use filter::{Filter, Source};
+pub use generation::Generation;
 pub use log::{Level, Log};
-pub use module::{Hooks, Module, ModuleList, Step};
+pub use machine::Machine;
+pub use module::{Hooks, Module, ModuleList, Needs, Step};
 pub use physical::Physical;
 pub use request::Request;
 pub use response::Response;
-pub use services::Services;
 pub use settings::{ModuleSettings, Settings};

@@ -51,11 +51,11 @@ pub async fn locate_rewritten(
 
 /// True if [`locate`] may treat URLs differently: a condition or a module inspects URLs or paths.
 pub fn tells_apart(ex: &Exchange) -> bool {
-    let services = &ex.services;
+    let generation = &ex.generation;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
-    let asked = |phase| services.modules.ever(phase).take_while(|module| !module.answers_paths());
+    let asked = |phase| generation.modules.ever(phase).take_while(|module| !module.answers_paths());
     let mut asked = phases().flat_map(asked);
-    fields.iter().any(|field| services.config().uses(field))
+    fields.iter().any(|field| generation.config().uses(field))
         || asked.any(|module| module.refuses_paths())
 }
 
@@ -63,7 +63,7 @@ pub fn tells_apart(ex: &Exchange) -> bool {
 /// be created is judged as what it will be. Resolves the settings of that place.
 pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
     ex.physical.presumed = presumed;
-    if ex.services.asks_physical {
+    if ex.generation.asks_physical {
         ex.resolve_settings();
     }
 }
@@ -149,7 +149,7 @@ fn phases() -> impl Iterator<Item = Phase> {
 }
 
 async fn pass(ex: &mut Exchange) -> Option<Pass> {
-    let among = Among::only(ex.services.modules.before(|module| module.answers_paths()));
+    let among = Among::only(ex.generation.modules.before(|module| module.answers_paths()));
     for phase in phases() {
         if phase == Phase::Physical {
             ex.set_physical();

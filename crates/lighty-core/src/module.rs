@@ -8,7 +8,7 @@ use crate::exchange::Exchange;
 use crate::file_part::FilePart;
 use crate::phase::{ModuleSet, ORDER, Parts, Phase, in_order};
 use crate::settings::Settings;
-use lighty_config::Directive;
+use lighty_config::{Config, Directive};
 
 pub use crate::phase::Hooks;
 
@@ -38,6 +38,15 @@ pub enum FileFate {
     Removed,
 }
 
+/// What modules need of connections.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// A connection may begin with a PROXY protocol header.
+    pub proxy_header: bool,
+    /// A connection's entry tells what it requests.
+    pub targets: bool,
+}
+
 /// A feature: its directives and its work in the phases named by [`Module::hooks`].
 ///
 /// [`crate::phase::ORDER`] has the phases in order. A hook of any phase but `done` may wait. From
@@ -64,6 +73,11 @@ pub trait Module {
     /// names are resolved up to here ([`crate::locate`]).
     fn answers_paths(&self) -> bool {
         false
+    }
+
+    /// What it needs of connections under a configuration that includes it.
+    fn needs(&self, _config: &Config<Settings>) -> Needs {
+        Needs::default()
     }
 
     /// True if this module may reject some URLs and accept others under the same settings. Code
@@ -219,6 +233,16 @@ impl ModuleList {
     /// True if some module may change the head of another's response.
     pub fn change_heads(&self, settings: &Settings) -> bool {
         !self.part(Phase::ResponseHead, settings).is_empty()
+    }
+
+    /// What any of them needs of connections.
+    pub(crate) fn needs(&self, config: &Config<Settings>) -> Needs {
+        self.all.iter().map(|module| module.needs(config)).fold(Needs::default(), |all, one| {
+            Needs {
+                proxy_header: all.proxy_header || one.proxy_header,
+                targets: all.targets || one.targets,
+            }
+        })
     }
 
     /// Every module, in order.

@@ -85,12 +85,12 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
 }
 
 async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {
-    let root = match ex.services.root(&ex.physical.docroot) {
+    let root = match ex.machine.root(&ex.physical.docroot) {
         Some(root) => root,
-        None => ex.services.open_root(&ex.physical.docroot).await?,
+        None => ex.machine.open_root(&ex.physical.docroot).await?,
     };
     ex.physical.root = Some(Rc::clone(&root));
-    let (cache, rel) = (&ex.services.stat_cache, &ex.physical.rel);
+    let (cache, rel) = (&ex.machine.stat_cache, &ex.physical.rel);
     let noatime = ex.settings.server.use_noatime;
     match fate {
         FileFate::Stays => cache.lookup(&root, rel, follow(ex), noatime).entry().await,
@@ -102,7 +102,7 @@ async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {
 async fn remove(ex: &Exchange, path: &str) {
     let Some(root) = &ex.physical.root else { return };
     let root: &Root = root;
-    if let Err(error) = ex.services.engine.remove(root, &ex.physical.rel, follow(ex)).await {
+    if let Err(error) = ex.machine.engine.remove(root, &ex.physical.rel, follow(ex)).await {
         ex.log(Level::Warning, &format!("cannot remove {path}: {error}"));
     }
 }

@@ -92,11 +92,11 @@ pub async fn respond(ex: &mut Exchange) {
 /// files, and the file is already known. Returns `false`, with no side effects, if the normal path
 /// must be taken.
 fn answer_known_file(ex: &mut Exchange) -> bool {
-    let services = Rc::clone(&ex.services);
-    let Some(sender) = services.modules.fast_path(&ex.settings) else { return false };
+    let generation = Rc::clone(&ex.generation);
+    let Some(sender) = generation.modules.fast_path(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
-    let is_lowered = services.asks_url && ex.is_lowered();
-    if !is_plain || ex.undecided.is_some() || services.asks_physical || is_lowered {
+    let is_lowered = generation.asks_url && ex.is_lowered();
+    if !is_plain || ex.undecided.is_some() || generation.asks_physical || is_lowered {
         return false;
     }
     ex.set_physical();
@@ -128,7 +128,7 @@ pub async fn complete(ex: &mut Exchange) {
 /// Runs the head hooks and applies filters.
 async fn complete_head(ex: &mut Exchange) {
     let asked = ex.asked_settings.as_ref();
-    let part = |settings| ex.services.modules.part(Phase::ResponseHead, settings);
+    let part = |settings| ex.generation.modules.part(Phase::ResponseHead, settings);
     let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
     if !part(&ex.settings).with(also).is_empty() {
         run_among(Among { also, ..Among::ALL }, Phase::ResponseHead, ex).await;
@@ -151,7 +151,7 @@ pub fn is_filtered(ex: &Exchange) -> bool {
 
 /// The modules whose filters apply to this response.
 fn filters_of(ex: &Exchange) -> ModuleSet {
-    let modules = &ex.services.modules;
+    let modules = &ex.generation.modules;
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
         return ModuleSet::default();
     }
@@ -160,7 +160,7 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
 
 /// Runs after the last byte, or when the connection broke.
 pub fn finish(ex: &Exchange) {
-    let modules = &ex.services.modules;
+    let modules = &ex.generation.modules;
     let mut part = modules.part(Phase::Done, &ex.settings);
     while let Some(module) = modules.take_first(&mut part) {
         module.done(ex);
@@ -187,7 +187,7 @@ async fn pass(ex: &mut Exchange) -> Pass {
         return end;
     }
     let mut from = Phase::RawUrl;
-    while let Some(phase) = ex.services.modules.stop(&ex.settings, from, Phase::Handle) {
+    while let Some(phase) = ex.generation.modules.stop(&ex.settings, from, Phase::Handle) {
         from = phase.following();
         let is_due = match phase {
             Phase::Physical => {
@@ -252,7 +252,7 @@ async fn find(ex: &mut Exchange) -> Option<Pass> {
 }
 
 fn takes_part(ex: &Exchange, phase: Phase) -> bool {
-    !ex.services.modules.part(phase, &ex.settings).is_empty()
+    !ex.generation.modules.part(phase, &ex.settings).is_empty()
 }
 
 fn is_directory(ex: &Exchange) -> bool {
@@ -277,9 +277,9 @@ pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
 
 /// Like [`run`], with some of the modules.
 pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
-    let services = Rc::clone(&ex.services);
+    let generation = Rc::clone(&ex.generation);
     let mut from = 0;
-    while let Some((module, behind)) = services.modules.next((phase, among), &ex.settings, from) {
+    while let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from) {
         if ex.undecided.is_some() && !phase.has_response() {
             break;
         }
@@ -387,11 +387,11 @@ where
             ex.physical.docroot = before;
             return Step::Next;
         }
-        if ex.services.root(&path).is_some() {
+        if ex.machine.root(&path).is_some() {
             ex.physical.docroot = path;
             return Step::Next;
         }
-        if !ex.services.is_missing(&path) {
+        if !ex.machine.is_missing(&path) {
             break;
         }
         attempt += 1;
@@ -406,7 +406,7 @@ where
 {
     let mut path = Vec::new();
     while write(ex, attempt, &mut path) {
-        match ex.services.open_root(&path).await {
+        match ex.machine.open_root(&path).await {
             Ok(_) => {
                 ex.physical.docroot = path;
                 return Step::Next;
@@ -415,7 +415,7 @@ where
                 ex.fail(Fault::of_file_error(&error));
                 return Step::Answered;
             }
-            Err(_) => ex.services.remember_missing(&path),
+            Err(_) => ex.machine.remember_missing(&path),
         }
         path.clear();
         attempt += 1;

@@ -110,8 +110,8 @@ impl SpooledAnswer {
             source,
             extent,
             buffer: Rc::clone(&buffer),
-            log: ex.services.log.clone(),
-            clock: ex.services.clock.clone(),
+            log: ex.machine.log.clone(),
+            clock: ex.machine.clock.clone(),
             has_complained: false,
             has_ended: false,
         };

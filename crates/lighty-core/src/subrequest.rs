@@ -56,8 +56,8 @@ pub async fn answer(
 }
 
 fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
-    let (services, settings) = (Rc::clone(&parent.services), Rc::clone(&parent.settings));
-    let mut part = Box::new(Exchange::new(services, settings));
+    let mut part = Box::new(Exchange::new(&parent.generation));
+    part.settings = Rc::clone(&parent.settings);
     let (from, request) = (&parent.request, &mut part.request);
     request.method = Some(method);
     request.version = from.version;

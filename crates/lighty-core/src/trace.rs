@@ -103,7 +103,7 @@ fn request_header(ex: &Exchange) -> String {
 
 fn conditions(ex: &Exchange) {
     let facts: &dyn Facts = ex;
-    for judged in ex.services.config().judge(facts) {
+    for judged in ex.generation.config().judge(facts) {
         let message =
             format!("condition {} is {}: {}", judged.head, judged.outcome.as_str(), judged.why);
         ex.log(Level::Notice, &message);

@@ -72,10 +72,10 @@ pub fn server_name(ex: &Exchange) -> &[u8] {
 /// rate-limited.
 #[cold]
 pub fn tell_colliding(ex: &Exchange, params: &Params<'_>) {
-    let counters = &ex.services.counters;
+    let counters = &ex.machine.counters;
     let names: Vec<&[u8]> = params.colliding().collect();
     counters.fields_withheld.add(names.len() as u64);
-    let now_s = ex.services.clock.unix_s();
+    let now_s = ex.machine.clock.unix_s();
     if now_s.saturating_sub(counters.told_withheld_s.get()) < TELL_AGAIN_S {
         return;
     }

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{Active, Directive, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::phase::{ORDER, Phase};
 use lighty_core::{
-    Exchange, Hooks, Level, Log, Module, ModuleList, Services, Settings, Step, directives, pipeline,
+    Exchange, Generation, Hooks, Level, Log, Machine, Module, ModuleList, Settings, Step,
+    directives, pipeline,
 };
 use lighty_http::{Known, Method, Status};
 use lighty_io::clock::Clock;
@@ -83,7 +84,7 @@ waits! {
 }
 
 /// A worker without sockets, over a directory.
-fn services(root: &Path, config: &str, module: Everywhere) -> Rc<Services> {
+fn generation(root: &Path, config: &str, module: Everywhere) -> Rc<Generation> {
     let text = format!("server.document-root = \"{}\"\n{config}\n", root.display());
     let table = Table::new().rows(directives::all());
     let main = Main::Text { name: "test", text: text.as_bytes() };
@@ -97,7 +98,8 @@ fn services(root: &Path, config: &str, module: Everywhere) -> Rc<Services> {
     let log = Log::new(errors.handle(), Level::Error, false);
     let modules = ModuleList::new(vec![Rc::new(module)]);
     let config = Arc::new(config.expect("a good configuration"));
-    Rc::new(Services::new(config, clock, engine, cache, log, modules))
+    let machine = Rc::new(Machine::new(clock, engine, cache, log));
+    Rc::new(Generation::new(machine, config, modules))
 }
 
 /// The phases that a request for `path` meets.
@@ -112,9 +114,7 @@ async fn respond(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
     std::fs::write(root.path().join("a.txt"), "a").expect("written");
     let module = Everywhere::default();
     let met = Rc::clone(&module.met);
-    let services = services(root.path(), config, module);
-    let settings = Rc::new(services.config().settings(&Active::new()));
-    let mut ex = Exchange::new(services, settings);
+    let mut ex = Exchange::new(&generation(root.path(), config, module));
     ex.request.method = Some(Method::Get);
     ex.request.target = path.as_bytes().to_vec();
     ex.request.path_end = path.len();

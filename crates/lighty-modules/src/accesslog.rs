@@ -94,7 +94,7 @@ impl AccessLog {
     /// `is_timed`: the line needs the exact time, so the clock is read; otherwise the loop's time
     /// of this turn, which is free, is precise enough for dates.
     fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> Record<'a> {
-        let clock = &ex.services.clock;
+        let clock = &ex.machine.clock;
         let since_start = |now_us: u64| match ex.started_us {
             // Rejected before the head was complete.
             0 => 0,

@@ -228,7 +228,7 @@ impl Auth {
         password: &[u8],
     ) -> bool {
         let Some((kind, path)) = own.users() else { return false };
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         let Some(users) = self.keeper.users(kind, path).peek(now_ms) else { return false };
         let key = self.key(path, rule, name, password);
         if !self.keeper.verified.contains(&key, users.generation, now_ms, own.cache_ms) {
@@ -268,7 +268,7 @@ impl Auth {
             return Step::Answered;
         }
         let listed = ex.quiet.then(|| self.said(ex, own, &rule));
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         if listed.is_some_and(|key| self.keeper.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
             challenge(ex, &rule, &self.keeper.nonces, Fault::BadCredentials, "", false);
             return Step::Answered;
@@ -355,7 +355,7 @@ impl Auth {
             Err(verdict) => return verdict,
         };
         let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
-        let (now_ms, cache_ms) = (ex.services.clock.mono_ms(), own.cache_ms);
+        let (now_ms, cache_ms) = (ex.machine.clock.mono_ms(), own.cache_ms);
         if self.keeper.verified.contains(&key, generation, now_ms, cache_ms) {
             return Verdict::Known { name, scheme: "Basic" };
         }
@@ -430,7 +430,7 @@ impl Auth {
         if !is_same(expected.as_bytes(), answer.response.as_bytes()) || known.is_none() {
             return Verdict::Wrong { name };
         }
-        match self.judge(rule, &answer, ex.services.clock.unix_s()) {
+        match self.judge(rule, &answer, ex.machine.clock.unix_s()) {
             Use::First => Verdict::Known { name, scheme: "Digest" },
             Use::Stale => Verdict::Stale,
         }
@@ -495,7 +495,7 @@ impl Auth {
         ex: &Exchange,
         store: &Arc<Store<T>>,
     ) -> Result<Arc<Loaded<T>>, Verdict> {
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         if let Look::Fresh(loaded) = store.look(now_ms) {
             return Ok(loaded);
         }
@@ -510,7 +510,7 @@ impl Auth {
                 turn
             }
         };
-        let (reader, now_s) = (Arc::clone(store), ex.services.clock.unix_s());
+        let (reader, now_s) = (Arc::clone(store), ex.machine.clock.unix_s());
         let refresh = move || reader.refresh(now_ms, now_s);
         match ThreadPool::global().run(Lane::Other, refresh).await {
             Ok(Ok((loaded, complaints))) => {
@@ -567,7 +567,7 @@ fn challenge(
     ex.fail_saying(fault, words);
     let realm = digest::quote(&rule.realm);
     for algorithm in &rule.algorithms {
-        let now_s = u64::try_from(ex.services.clock.unix_s()).unwrap_or(0);
+        let now_s = u64::try_from(ex.machine.clock.unix_s()).unwrap_or(0);
         let nonce = nonces.make(&rule.nonce_secret, &rule.realm, now_s);
         let opaque = nonces.opaque(&rule.nonce_secret, &rule.realm);
         let mut text = format!(

@@ -166,7 +166,7 @@ async fn start(
     interpreter: &str,
     upgrade: bool,
 ) -> Result<(ChildGuard, Channel), Failure> {
-    let since_ms = ex.services.clock.mono_ms();
+    let since_ms = ex.machine.clock.mono_ms();
     loop {
         let permit = permits.try_acquire(1, own.processes_max as u64).ok_or_else(|| {
             Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
@@ -174,7 +174,7 @@ async fn start(
         let program = program::describe(ex, interpreter, upgrade);
         match ChildGuard::start(program, permit, own, ex, upgrade).await {
             Err(error) if Fault::of_file_error(&error) == Fault::DescriptorsExhausted => {
-                ex.services.await_descriptor(since_ms, error).await.map_err(failed)?;
+                ex.machine.await_descriptor(since_ms, error).await.map_err(failed)?;
             }
             started => return started.map_err(failed),
         }

@@ -272,14 +272,14 @@ impl Deflate {
             copy,
             permit,
         };
-        let engine = &ex.services.engine;
+        let engine = &ex.machine.engine;
         let body = std::mem::take(&mut response.body);
         response.body = body.filtered(Box::new(CompressFilter::new(plan, engine)), engine);
         Ok(())
     }
 
     fn load_average(&self, ex: &Exchange) -> f64 {
-        let now_s = ex.services.clock.unix_s();
+        let now_s = ex.machine.clock.unix_s();
         if self.load.get().0 != now_s {
             self.load.set((now_s, lighty_io::load::load_average()));
         }

@@ -188,7 +188,7 @@ fn judge(ex: &Exchange, tag: Option<&str>) -> Outcome {
     let validators = Validators {
         etag: tag.map(str::as_bytes),
         last_modified: None,
-        now: ex.services.clock.unix_s(),
+        now: ex.machine.clock.unix_s(),
     };
     let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
@@ -252,7 +252,7 @@ async fn as_it_is_read(ex: &Exchange, form: Form, dir: ReadDir) -> Body {
 async fn open(ex: &Exchange) -> std::io::Result<ReadDir> {
     let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
     let follow = ex.settings.core.follow_symlink;
-    ex.services.engine.read_dir(root, directory(ex), follow).await
+    ex.machine.engine.read_dir(root, directory(ex), follow).await
 }
 
 /// Path of the directory beneath the root, without a trailing slash.
@@ -298,7 +298,7 @@ async fn collect(
         let gathered = if waits.strong_count() > 0 { gathered } else { Gathered::default() };
         gathered.sorted(Some(held))
     };
-    let sorted = ex.services.engine.compute(sort).await;
+    let sorted = ex.machine.engine.compute(sort).await;
     drop(asker);
     sorted.map(Some)
 }
@@ -317,7 +317,7 @@ fn recall(ex: &Exchange, entry: &Entry) -> Option<Rc<Entries>> {
     let max_age_s = ex.settings.module::<ListingSettings>().max_age_s?;
     let slot = entry.attachment().get()?.downcast_ref::<KeptSlot>()?.borrow();
     let kept = slot.as_ref().filter(|kept| kept.variant == ex.settings.variant.number())?;
-    let age_ms = ex.services.clock.mono_ms().saturating_sub(kept.since_ms);
+    let age_ms = ex.machine.clock.mono_ms().saturating_sub(kept.since_ms);
     (age_ms < u64::from(max_age_s) * 1000).then(|| Rc::clone(&kept.entries))
 }
 
@@ -328,7 +328,7 @@ fn remember(ex: &Exchange, entry: &Entry, entries: &Rc<Entries>) {
     }
     let kept = Kept {
         variant: ex.settings.variant.number(),
-        since_ms: ex.services.clock.mono_ms(),
+        since_ms: ex.machine.clock.mono_ms(),
         entries: Rc::clone(entries),
     };
     let slot = entry.attachment().get_or_init(|| Rc::new(KeptSlot::default()));
@@ -431,7 +431,7 @@ async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
     let Some(name) = &insert.file else { return Vec::new() };
     let read = match name.starts_with('/') {
         true => {
-            let engine = &ex.services.engine;
+            let engine = &ex.machine.engine;
             engine.read_front(name.to_string(), INSERT_BYTES_MAX, protected_files::admit).await
         }
         false => read_beneath(ex, name).await,
@@ -450,7 +450,7 @@ async fn insert(ex: &Exchange, insert: &Insert) -> Vec<u8> {
 
 async fn read_beneath(ex: &Exchange, name: &str) -> std::io::Result<Vec<u8>> {
     let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
-    let engine = &ex.services.engine;
+    let engine = &ex.machine.engine;
     let mut path = directory(ex).to_vec();
     if !path.is_empty() {
         path.push(b'/');

@@ -90,7 +90,7 @@ impl Module for EvasiveUser {
 /// `limit.requests`, `limit.connections` and `limit.bandwidth`, those with such keys.
 fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) -> Step<'static> {
     if let Some(rate) = own.requests.as_ref().filter(|rate| applies(&rate.key)) {
-        let now_us = ex.services.clock.mono_us();
+        let now_us = ex.machine.clock.mono_us();
         if let Err(wait_us) = rate.table.take(rate.key.of(ex), now_us) {
             too_many(ex, Fault::RequestRate, wait_us.div_ceil(1_000_000));
             return Step::Answered;
@@ -103,7 +103,7 @@ fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) 
         return Step::Answered;
     }
     if let Some(speed) = own.bandwidth.as_ref().filter(|speed| applies(&speed.key)) {
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         ex.key_bucket = Some(speed.table.bucket(speed.key.of(ex), now_ms));
     }
     Step::Next

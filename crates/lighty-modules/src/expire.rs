@@ -88,7 +88,7 @@ impl Module for Expire {
         else {
             return Step::Next;
         };
-        let now = ex.services.clock.unix_s();
+        let now = ex.machine.clock.unix_s();
         let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s);
         let Some(max_age) = term.max_age(now, changed) else { return Step::Next };
         let expires = date::format(now.saturating_add(max_age));

@@ -9,9 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Scope, Strings, Value, parse_bool};
+use lighty_config::{
+    CompileCtx, Config, Directive, Kind, Reject, Scope, Strings, Value, parse_bool,
+};
 use lighty_core::cidr::Cidr;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::module::{Hooks, Module, Needs, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::forwarded::{
     Element, End, Origin, by_forwarded, by_x_forwarded_for, element_from_right, walk,
@@ -104,6 +106,9 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
     directive.module("mod_extforward").since("1.4")
 }
 
+/// Connections may begin with a PROXY protocol header.
+const HAP_PROXY: &str = "extforward.hap-PROXY";
+
 impl Module for Extforward {
     fn name(&self) -> &'static str {
         "mod_extforward"
@@ -111,6 +116,12 @@ impl Module for Extforward {
 
     fn hooks(&self) -> Hooks {
         Hooks { raw_url: true, ..Hooks::default() }
+    }
+
+    fn needs(&self, config: &Config<Settings>) -> Needs {
+        let mut written = config.blocks().iter().flat_map(|block| &block.settings);
+        let proxy_header = written.any(|setting| setting.name == HAP_PROXY);
+        Needs { proxy_header, ..Needs::default() }
     }
 
     fn refuses_paths(&self) -> bool {
@@ -186,7 +197,7 @@ fn fields() -> Vec<Directive<Settings>> {
 
 fn preface() -> Vec<Directive<Settings>> {
     vec![
-        row(Directive::bool("extforward.hap-PROXY", |s, on| own(s).hap_proxy = on))
+        row(Directive::bool(HAP_PROXY, |s, on| own(s).hap_proxy = on))
             .scope(Scope::Socket)
             .default("disable")
             .doc(

@@ -74,7 +74,7 @@ fn probe_ready(ex: &mut Exchange) -> Option<Step<'static>> {
     let before = enter(ex, name);
     let follow = ex.settings.core.follow_symlink;
     let noatime = ex.settings.server.use_noatime;
-    let (physical, cache) = (&ex.physical, &ex.services.stat_cache);
+    let (physical, cache) = (&ex.physical, &ex.machine.stat_cache);
     let looked = physical.root.as_ref().map(|r| cache.lookup(r, &physical.rel, follow, noatime));
     let found = match looked {
         Some(Lookup::Ready(Ok(entry))) if entry.meta().kind == FileKind::File => Some(entry),
@@ -143,7 +143,7 @@ fn enter(ex: &mut Exchange, name: &str) -> Before {
     let own = &ex.physical;
     let (docroot, root) = match &own.site[..] {
         b"" => (own.docroot.clone(), own.root.clone()),
-        site => (site.to_vec(), ex.services.root(site)),
+        site => (site.to_vec(), ex.machine.root(site)),
     };
     let rel = absolute.as_bytes().to_vec();
     let front = Physical { docroot, rel, root, ..Physical::default() };

@@ -84,7 +84,7 @@ impl Module for Redirect {
         if own.rules.is_empty() || ex.error_status.is_some() {
             return Step::Next;
         }
-        if ex.services.asks_physical {
+        if ex.generation.asks_physical {
             ex.until_over.push(Box::new(Asked(own.rules.clone())));
         }
         redirect(ex, own)
@@ -95,7 +95,7 @@ impl Module for Redirect {
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        let may = ex.services.asks_physical && !ex.judged_as_served && ex.error_status.is_none();
+        let may = ex.generation.asks_physical && !ex.judged_as_served && ex.error_status.is_none();
         let mut asked = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Asked>());
         if !may || own.rules.is_empty() || asked.any(|asked| asked.0.is(&own.rules)) {
             return Step::Next;

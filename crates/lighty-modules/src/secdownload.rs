@@ -98,7 +98,7 @@ impl Module for Secdownload {
         let Some(link) = path.and_then(|rest| Link::parse(rest, own.algorithm())) else {
             return Step::Next;
         };
-        let verdict = own.check(&link, ex.request.query(), ex.services.clock.unix_s());
+        let verdict = own.check(&link, ex.request.query(), ex.machine.clock.unix_s());
         let rel = link.path[1..].to_vec();
         match verdict {
             Verdict::Good => {

@@ -188,7 +188,7 @@ fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
     let validators = Validators {
         etag: Some(tag.as_bytes()),
         last_modified: Some(modified_s),
-        now: ex.services.clock.unix_s(),
+        now: ex.machine.clock.unix_s(),
     };
     let method = match ex.request.method {
         // It does nothing that GET would not do.

@@ -127,7 +127,7 @@ fn send(ex: &mut Exchange, entry: Rc<Entry>) -> Step<'_> {
 }
 
 async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) -> Step<'static> {
-    let stored = ex.services.engine.get_xattr(entry.file(), &name).await.ok().flatten();
+    let stored = ex.machine.engine.get_xattr(entry.file(), &name).await.ok().flatten();
     let media_type = stored.filter(|value| {
         !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b) || *b == b'\t')
     });
@@ -232,7 +232,7 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     let variant = ex.settings.variant.number();
     let mut whole = fields.clone();
     whole.push_known(Known::ContentLength, meta.size.to_string());
-    if !core.tag.is_empty() && !ex.services.modules.change_heads(&ex.settings) {
+    if !core.tag.is_empty() && !ex.generation.modules.change_heads(&ex.settings) {
         whole.push_known(Known::Server, core.tag.as_bytes());
     }
     let facts = Rc::new(FileFacts {
@@ -301,7 +301,7 @@ fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outco
     let validators = Validators {
         etag: facts.etag.as_ref().map(ETag::as_bytes),
         last_modified: Some(entry.meta().mtime_s),
-        now: ex.services.clock.unix_s(),
+        now: ex.machine.clock.unix_s(),
     };
     let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
@@ -405,7 +405,7 @@ fn boundary(ex: &Exchange, entry: &Entry) -> String {
     thread_local! {
         static KEY: RandomState = RandomState::new();
     }
-    let what = (ex.services.counters.requests.get(), entry.meta().ino, ex.started_us);
+    let what = (ex.machine.counters.requests.get(), entry.meta().ino, ex.started_us);
     let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
     format!("{one:016x}{two:016x}")
 }

@@ -8,8 +8,8 @@ mod text;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module, Step};
+use lighty_config::{Config, Directive};
+use lighty_core::module::{Hooks, Module, Needs, Step};
 use lighty_core::status_board::{BackendPool, Report, StatusBoard};
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status as Code, accept};
@@ -120,6 +120,10 @@ impl Module for Status {
         Hooks { clean_url: true, ..Hooks::default() }
     }
 
+    fn needs(&self, _config: &Config<Settings>) -> Needs {
+        Needs { targets: true, ..Needs::default() }
+    }
+
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<StatusSettings>();
         let urls = [&own.status_url, &own.config_url, &own.statistics_url];
@@ -210,9 +214,9 @@ async fn answer(
         reports,
         workers,
         started_s,
-        now_s: ex.services.clock.unix_s(),
+        now_s: ex.machine.clock.unix_s(),
         version: env!("CARGO_PKG_VERSION"),
-        modules: ex.services.modules.iter().map(|module| module.name()).collect(),
+        modules: ex.generation.modules.iter().map(|module| module.name()).collect(),
         sort,
         refresh_s: refresh(ex.request.query()),
         host: String::from_utf8_lossy(&ex.request.authority).into_owned(),

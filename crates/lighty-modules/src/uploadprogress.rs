@@ -116,7 +116,7 @@ impl Module for UploadProgress {
         }
         let Some(id) = id_of(ex) else { return };
         let outcome = outcome_of(ex);
-        let until_ms = ex.services.clock.mono_ms().saturating_add(u64::from(own.remember_s) * 1000);
+        let until_ms = ex.machine.clock.mono_ms().saturating_add(u64::from(own.remember_s) * 1000);
         let mut table = self.uploads.lock();
         match &ex.body_meter {
             // Ignore the method: error handlers are requested by GET.
@@ -133,7 +133,7 @@ impl Module for UploadProgress {
 impl UploadProgress {
     fn enter(&self, id: u128, own: &UploadProgressSettings, ex: &mut Exchange) {
         let meter = Arc::new(BodyMeter::default());
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         let mut table = self.uploads.lock();
         table.expire(now_ms);
         let entered = table.begin(id, &meter, ex.body.announced(), own.uploads_max);
@@ -156,7 +156,7 @@ impl UploadProgress {
 
     fn tell(&self, id: u128, own: &UploadProgressSettings, ex: &mut Exchange) {
         let mut table = self.uploads.lock();
-        table.expire(ex.services.clock.mono_ms());
+        table.expire(ex.machine.clock.mono_ms());
         let state = table.state(id);
         drop(table);
         if own.debug {

@@ -168,14 +168,14 @@ impl Userdir {
     /// The home that the user database names, remembered for a while.
     async fn home(&self, user: &[u8], ex: &Exchange) -> std::io::Result<Home> {
         // Not the wall clock, which may be set back.
-        let now_ms = ex.services.clock.mono_ms();
+        let now_ms = ex.machine.clock.mono_ms();
         if let Some((since_ms, home)) = self.homes.borrow().get(user)
             && now_ms.saturating_sub(*since_ms) < HOME_MS
         {
             return Ok(home.clone());
         }
         let name = user.to_vec();
-        let found = ex.services.engine.run(move || home_of(&name)).await?;
+        let found = ex.machine.engine.run(move || home_of(&name)).await?;
         let home: Home = found.ok().flatten().map(Into::into);
         let mut homes = self.homes.borrow_mut();
         if homes.len() >= HOMES_MAX {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Services, Settings, pipeline};
+use lighty_core::{Exchange, Fault, Machine, Settings, pipeline};
 
 use crate::directives;
 use crate::local::Local;
@@ -27,10 +27,10 @@ impl ProxyCore {
         Self { registry, local: OnceCell::new() }
     }
 
-    fn local(&self, services: &Services) -> &Rc<Local> {
+    fn local(&self, machine: &Machine) -> &Rc<Local> {
         self.local.get_or_init(|| {
             let registry = Arc::clone(&self.registry);
-            Local::start(services.clock.clone(), services.log.clone(), registry)
+            Local::start(machine.clock.clone(), machine.log.clone(), registry)
         })
     }
 
@@ -49,7 +49,7 @@ impl ProxyCore {
             return Step::Answered;
         }
         let is_asked_first = taking(ex, when).any(|route| route.is_authorizer());
-        let local = Rc::clone(self.local(&ex.services));
+        let local = Rc::clone(self.local(&ex.machine));
         if let Some(end) = script_end(ex, &first, when) {
             return Step::Wait(Box::pin(serve_script(ex, local, first, end)));
         }

@@ -42,7 +42,7 @@ pub(crate) fn upstreams(registry: &Registry) -> Vec<String> {
 }
 
 fn requests(worker: &Worker) -> String {
-    let c = &worker.services.counters;
+    let c = &worker.machine.counters;
     format!(
         "{} requests on {} connections ({} open), {} bytes in, {} out, {} refused, {} cut, {} \
          timed out, {} reaped, {} pauses in accepting",
@@ -74,7 +74,7 @@ fn backend(worker: &Worker) -> String {
 }
 
 fn engine(worker: &Worker) -> String {
-    let engine = &worker.services.engine;
+    let engine = &worker.machine.engine;
     let c = engine.counters();
     format!(
         "file engine {}: {} opens, {} stats, {} of them answered from memory, {} async reads, {} \
@@ -94,7 +94,7 @@ fn engine(worker: &Worker) -> String {
 }
 
 fn cache(worker: &Worker) -> String {
-    let c = worker.services.stat_cache.counters();
+    let c = worker.machine.stat_cache.counters();
     format!(
         "stat cache: {} hits, {} looked at again, {} loads, {} joined, {} invalidated, {} evicted",
         c.hits.get(),

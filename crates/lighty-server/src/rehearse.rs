@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{Active, Config};
+use lighty_config::Config;
 use lighty_core::log::{Level, Log};
 use lighty_core::permits::Permits;
 use lighty_core::status_board::StatusBoard;
-use lighty_core::{Exchange, Services, Settings, pipeline};
+use lighty_core::{Exchange, Generation, Machine, Settings, pipeline};
 use lighty_http::{Fields, Known, Method, host};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -51,9 +52,7 @@ pub fn rehearse<R>(
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
-        let services = services(config)?;
-        let settings = config.settings(&Active::default());
-        let mut ex = Exchange::new(services.into(), settings.into());
+        let mut ex = Exchange::new(&generation(config)?);
         fill(&mut ex, asked)?;
         ex.rehearsal = Some(Box::default());
         ex.resolve_settings();
@@ -85,8 +84,8 @@ fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker's services without the process-wide ones: no log, backend or program.
-fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
+/// A worker's generation without what belongs to the process: no log, backend or program.
+fn generation(config: &Arc<Config<Settings>>) -> io::Result<Rc<Generation>> {
     let clock = Clock::start();
     clock.install();
     let limits = EngineLimits::default();
@@ -108,5 +107,6 @@ fn services(config: &Arc<Config<Settings>>) -> io::Result<Services> {
         memory_share: None,
     };
     let modules = modules::instances(config, &shared);
-    Ok(Services::new(Arc::clone(config), clock, engine, cache, log, modules))
+    let machine = Rc::new(Machine::new(clock, engine, cache, log));
+    Ok(Rc::new(Generation::new(machine, Arc::clone(config), modules)))
 }

@@ -51,8 +51,8 @@ impl Statistics for Panics {
 /// The whole report.
 pub(crate) fn report(index: usize, worker: &Worker) -> Report {
     panics::point("desk");
-    let counters = &worker.services.counters;
-    let engine = worker.services.engine.report();
+    let counters = &worker.machine.counters;
+    let engine = worker.machine.engine.report();
     let mut report = Report {
         worker: index,
         requests: counters.requests.get(),
@@ -90,10 +90,10 @@ fn connection(entry: &ConnEntry, state: ConnState, now_s: u32) -> Connection {
 }
 
 fn figures(worker: &Worker) -> Vec<(String, u64)> {
-    let counters = &worker.services.counters;
+    let counters = &worker.machine.counters;
     let send = worker.sender.counters();
-    let engine = worker.services.engine.counters();
-    let cache = worker.services.stat_cache.counters();
+    let engine = worker.machine.engine.counters();
+    let cache = worker.machine.stat_cache.counters();
     let cell = |cell: &Cell<u64>| cell.get();
     let figures = [
         ("server.requests", counters.requests.get()),

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{Level, Log};
-use lighty_core::{Services, Settings};
+use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindSpec, BoundSocket};
@@ -117,9 +117,9 @@ async fn serve(mut setup: Setup) {
             return;
         }
     };
-    let report = worker.services.engine.report();
+    let report = worker.machine.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
-    let (_, unwatched) = worker.services.stat_cache.engine();
+    let (_, unwatched) = worker.machine.stat_cache.engine();
     let _ = setup.ready.send(Ready::Serving { engine, unwatched });
     obey(&mut setup, &worker, accepting).await;
     worker.log(Level::Info, &counts::line(setup.index, &worker));
@@ -136,8 +136,8 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
         }
         if order.reopened != reopened {
             reopened = order.reopened;
-            worker.services.drop_caches();
-            worker.services.modules.iter().for_each(|module| module.reopen());
+            worker.machine.drop_caches();
+            worker.generation().modules.iter().for_each(|module| module.reopen());
         }
         if order.reported != reported {
             reported = order.reported;
@@ -172,7 +172,7 @@ type Accepting = Vec<tokio::task::JoinHandle<()>>;
 
 fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let global = setup.config.settings(&Active::default());
-    let services = Rc::new(services(setup, &global)?);
+    let machine = Rc::new(machine(setup, &global)?);
     let server = &global.server;
     let backend = server.network_backend;
     let options = SendOptions {
@@ -182,9 +182,11 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
         ..SendOptions::default()
     };
     let pool = ThreadPool::global().clone();
-    let sender = Sender::start(services.engine.clone(), pool, options)
+    let sender = Sender::start(machine.engine.clone(), pool, options)
         .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
-    let worker = Rc::new(Worker::new(services, sender, global, setup.connections_max));
+    let modules = modules::instances(&setup.config, &setup.shared);
+    let generation = Rc::new(Generation::new(machine, Arc::clone(&setup.config), modules));
+    let worker = Rc::new(Worker::new(generation, sender, setup.connections_max));
     let mut tasks = Vec::new();
     let mut raw_local = None;
     for (name, socket) in std::mem::take(&mut setup.sockets) {
@@ -220,14 +222,14 @@ fn raw_door(
 ) -> Option<TcpProxy> {
     let route = raw::route(&listeners::settings_at(&setup.config, name))?;
     let local = local.get_or_insert_with(|| {
-        let services = &worker.services;
+        let machine = &worker.machine;
         let registry = Arc::clone(&setup.shared.upstreams);
-        Local::start(services.clock.clone(), services.log.clone(), registry)
+        Local::start(machine.clock.clone(), machine.log.clone(), registry)
     });
     Some(TcpProxy { local: Rc::clone(local), route })
 }
 
-fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
+fn machine(setup: &Setup, global: &Settings) -> Result<Machine, String> {
     let server = &global.server;
     let clock = Clock::start();
     clock.install();
@@ -261,10 +263,7 @@ fn services(setup: &Setup, global: &Settings) -> Result<Services, String> {
         ..CacheLimits::default()
     };
     let stat_cache = StatCache::new(engine.clone(), cache, cache_limits);
-    let log = setup.log.clone();
-    let modules = modules::instances(&setup.config, &setup.shared);
-    let config = Arc::clone(&setup.config);
-    let mut services = Services::new(config, clock, engine, stat_cache, log, modules);
-    services.roots_max = setup.roots_max;
-    Ok(services)
+    let mut machine = Machine::new(clock, engine, stat_cache, setup.log.clone());
+    machine.roots_max = setup.roots_max;
+    Ok(machine)
 }

@@ -1,6 +1,6 @@
 //! A worker: a thread, its event loop, its listeners and the state shared by its connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use lighty_core::log::{About, Level};
 use lighty_core::status_board::ConnState;
-use lighty_core::{Complaint, Exchange, Fault, Services, Settings, limits};
-use lighty_http::uri::ParseOpts;
+use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings, limits};
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::memory;
 use lighty_io::panics;
@@ -20,7 +19,6 @@ use lighty_io::transport::{Peer, Stream};
 use lighty_proxy::local::Local;
 use lighty_proxy::raw::{Caller, carry};
 use lighty_proxy::settings::Route;
-use lighty_wire::http1::Limits;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
@@ -57,14 +55,11 @@ pub struct TcpProxy {
 
 /// State shared by the connections of one thread.
 pub struct Worker {
-    pub services: Rc<Services>,
+    pub machine: Rc<Machine>,
+    /// The configuration that requests begin under.
+    generation: RefCell<Rc<Generation>>,
     pub sender: Sender,
     pub conns: ConnTable,
-    /// Rules and limits for request heads.
-    pub rules: Rules,
-    /// True if any connection may begin with a PROXY protocol header.
-    pub wants_preface: bool,
-    global: Rc<Settings>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_busies: RefCell<Vec<Box<H1Exchange>>>,
     connections_max: usize,
@@ -84,33 +79,16 @@ pub struct Worker {
     stop: Notify,
     /// Request and byte counts of the last seconds.
     pub paces: RefCell<Paces>,
-    /// True if the status page may show what connections request.
-    pub is_watched: bool,
-}
-
-/// Limits and options for parsing request heads.
-pub struct Rules {
-    pub limits: Limits,
-    pub options: ParseOpts,
 }
 
 impl Worker {
     /// Creates a worker. `connections_max` is its share of `server.max-connections`.
-    pub fn new(
-        services: Rc<Services>,
-        sender: Sender,
-        global: Settings,
-        connections_max: usize,
-    ) -> Self {
-        let is_watched = services.modules.iter().any(|module| module.name() == "mod_status");
+    pub fn new(generation: Rc<Generation>, sender: Sender, connections_max: usize) -> Self {
         Self {
-            rules: rules(&global),
-            wants_preface: wants_preface(&services),
-            is_watched,
-            services,
+            machine: Rc::clone(&generation.machine),
+            generation: RefCell::new(generation),
             sender,
             conns: ConnTable::default(),
-            global: Rc::new(global),
             idle_busies: RefCell::default(),
             connections_max: connections_max.max(1),
             date: RefCell::new((i64::MIN, [0; 29])),
@@ -126,24 +104,32 @@ impl Worker {
         }
     }
 
-    /// The settings outside all conditions.
-    pub fn global(&self) -> &Settings {
-        &self.global
+    /// The configuration that requests begin under.
+    pub fn generation(&self) -> Ref<'_, Rc<Generation>> {
+        self.generation.borrow()
     }
 
-    /// The global settings, shared with an exchange.
-    pub fn global_rc(&self) -> Rc<Settings> {
-        Rc::clone(&self.global)
+    /// The settings outside all conditions.
+    pub fn global(&self) -> Rc<Settings> {
+        Rc::clone(&self.generation.borrow().global)
+    }
+
+    /// Lets new requests begin under another configuration; those under way end under theirs.
+    pub fn swap(&self, generation: Rc<Generation>) {
+        // Pooled exchanges would keep the old one.
+        self.idle_busies.borrow_mut().clear();
+        let old = self.generation.replace(generation);
+        drop(old);
     }
 
     /// Monotonic seconds for the sweep.
     pub fn now_s(&self) -> u32 {
-        (self.services.clock.mono_ms() / 1000) as u32
+        (self.machine.clock.mono_ms() / 1000) as u32
     }
 
     /// The value of the Date field, formatted once a second.
     pub fn date(&self) -> [u8; 29] {
-        let now = self.services.clock.unix_s();
+        let now = self.machine.clock.unix_s();
         let mut date = self.date.borrow_mut();
         if date.0 != now {
             *date = (now, lighty_http::date::format(now));
@@ -153,9 +139,10 @@ impl Worker {
 
     /// Takes an exchange from the pool, or creates one.
     pub fn acquire(&self) -> Box<H1Exchange> {
-        self.idle_busies.borrow_mut().pop().unwrap_or_else(|| {
-            let input = Rc::new(RefCell::new(Input::new(self.services.clock.clone())));
-            let mut exchange = Exchange::new(Rc::clone(&self.services), Rc::clone(&self.global));
+        let pooled = self.idle_busies.borrow_mut().pop();
+        pooled.unwrap_or_else(|| {
+            let input = Rc::new(RefCell::new(Input::new(self.machine.clock.clone())));
+            let mut exchange = Exchange::new(&self.generation.borrow());
             exchange.link = Some(Rc::clone(&input) as _);
             Box::new(H1Exchange {
                 input,
@@ -169,6 +156,9 @@ impl Worker {
 
     /// Returns an exchange to the pool, up to the pool's limit.
     pub fn give_back(&self, mut h1: Box<H1Exchange>) {
+        if !Rc::ptr_eq(&h1.exchange.generation, &self.generation.borrow()) {
+            return;
+        }
         let mut idle = self.idle_busies.borrow_mut();
         if idle.len() < limits::IDLE_EXCHANGES_MAX {
             if h1.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
@@ -281,14 +271,14 @@ impl Worker {
     /// Resolves when the worker's stop requires a tunnel to end.
     pub async fn ends_tunnels(&self) {
         self.stops().await;
-        match self.global.server.tunnel_stop_timeout_s {
+        match self.global().server.tunnel_stop_timeout_s {
             0 => std::future::pending().await,
             limit_s => sleep(Duration::from_secs(limit_s.into())).await,
         }
     }
 
     fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, listener_info: &Rc<ListenerInfo>) {
-        self.services.counters.connections.add(1);
+        self.machine.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
             Peer::Unix => "".into(),
@@ -307,7 +297,7 @@ impl Worker {
                 let _present = entry;
                 panics::point("raw tunnel");
                 tokio::select! {
-                    bytes = carry(local, route, caller) => worker.services.counters.bytes_out.add(bytes),
+                    bytes = carry(local, route, caller) => worker.machine.counters.bytes_out.add(bytes),
                     () = worker.ends_tunnels() => {}
                 }
             });
@@ -340,7 +330,7 @@ impl Worker {
             reaped = self.reap();
             if reaped == 0 {
                 if !std::mem::replace(&mut told, true) {
-                    self.services.counters.accept_pauses.add(1);
+                    self.machine.counters.accept_pauses.add(1);
                     if self.crowded.is_due(self.now_s()) {
                         self.log(Level::Warning, "server.max-connections reached and none is idle");
                     }
@@ -355,19 +345,19 @@ impl Worker {
 
     fn reap(&self) -> usize {
         let reaped = self.conns.reap(self.connections_max / 32 + 1, self.now_s());
-        self.services.counters.reaped.add(reaped as u64);
+        self.machine.counters.reaped.add(reaped as u64);
         reaped
     }
 
     /// Pauses accepting after descriptors ran out, until a connection closes. If none does, idle
     /// connections are closed. The pause also gives new connections time to send a request.
     async fn pause_accepting(&self, error: &std::io::Error) {
-        self.services.counters.accept_pauses.add(1);
+        self.machine.counters.accept_pauses.add(1);
         if self.short_of_descriptors.is_due(self.now_s()) {
             self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
         }
         let closed = self.room.notified();
-        self.services.shed();
+        self.machine.shed();
         if tokio::time::timeout(ACCEPT_PAUSE, closed).await.is_err() {
             self.reap();
         }
@@ -379,20 +369,20 @@ impl Worker {
         loop {
             ticks.next().await;
             panics::point("sweep");
-            self.services.clock.refresh();
-            self.services.stat_cache.sweep();
-            self.services.sweep_roots();
+            self.machine.clock.refresh();
+            self.machine.stat_cache.sweep();
+            self.machine.sweep_roots();
             self.sender.trim();
             memory::settle();
-            if let Some(words) = self.services.stat_cache.take_warnings() {
+            if let Some(words) = self.machine.stat_cache.take_warnings() {
                 self.log(Level::Warning, &format!("server.stat-cache-engine: {words}"));
             }
             syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
-            let counters = &self.services.counters;
+            let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
             self.conns.sweep(self.now_s(), |_, fault| {
                 if fault != Fault::ClientGone {
-                    self.services.counters.timed_out.add(1);
+                    self.machine.counters.timed_out.add(1);
                 }
             });
         }
@@ -415,25 +405,7 @@ impl Worker {
 
     /// Logs an error-log line that belongs to no request.
     pub fn log(&self, level: Level, message: &str) {
-        let now = self.services.clock.unix_s();
-        self.services.log.line(level, now, message, About::default());
-    }
-}
-
-fn wants_preface(services: &Services) -> bool {
-    let mut written = services.config().blocks().iter().flat_map(|block| &block.settings);
-    written.any(|setting| setting.name == "extforward.hap-PROXY")
-}
-
-fn rules(global: &Settings) -> Rules {
-    let server = &global.server;
-    Rules {
-        limits: Limits {
-            head_bytes_max: limits::HEAD_BYTES_MAX,
-            field_bytes_max: server.max_request_field_bytes,
-            fields_max: server.max_request_fields,
-            target_bytes_max: server.max_url_bytes,
-        },
-        options: server.parse,
+        let now = self.machine.clock.unix_s();
+        self.machine.log.line(level, now, message, About::default());
     }
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
-use lighty_config::{Active, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_config::{LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, ModuleList, Step};
-use lighty_core::{Exchange, Fault, Services, Settings};
+use lighty_core::{Exchange, Fault, Generation, Machine, Settings};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -94,7 +94,6 @@ fn worker(text: &str) -> (Rc<Worker>, BoundSocket) {
     let main = Main::Text { name: "test", text: text.as_bytes() };
     let (config, _, _) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
     let config = Arc::new(config.expect("a good configuration"));
-    let global = config.settings(&Active::default());
     let clock = Clock::start();
     clock.install();
     tokio::task::spawn_local(clock.clone().tick());
@@ -106,12 +105,13 @@ fn worker(text: &str) -> (Rc<Worker>, BoundSocket) {
         false,
     );
     let list = ModuleList::new(vec![Rc::new(Adder) as Rc<dyn Module>]);
-    let services = Rc::new(Services::new(config, clock, engine.clone(), cache, log, list));
+    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
+    let generation = Rc::new(Generation::new(machine, config, list));
     let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
         .expect("a sender");
     let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
     let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
-    (Rc::new(Worker::new(services, sender, global, 100)), socket)
+    (Rc::new(Worker::new(generation, sender, 100)), socket)
 }
 
 fn expected(body: &[u8]) -> String {

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_config::{Active, Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, ModuleList, Step};
-use lighty_core::{Body, BodyStream, Exchange, Services, Settings, Tunnel};
+use lighty_core::{Body, BodyStream, Exchange, Generation, Machine, Settings, Tunnel};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, OpenFile};
@@ -158,7 +158,6 @@ fn config(text: &str) -> Arc<Config<Settings>> {
 
 fn worker(log: &Path) -> (Rc<Worker>, BoundSocket) {
     let config = config("");
-    let global = config.settings(&Active::default());
     let clock = Clock::start();
     clock.install();
     clock.spawn_tick();
@@ -169,12 +168,13 @@ fn worker(log: &Path) -> (Rc<Worker>, BoundSocket) {
     let writer = Box::leak(Box::new(LogWriter::open(target).expect("a log")));
     let log = Log::new(writer.handle(), Level::Error, false);
     let list = ModuleList::new(vec![Rc::new(Bomb) as Rc<dyn Module>]);
-    let services = Rc::new(Services::new(config, clock, engine.clone(), cache, log, list));
+    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
+    let generation = Rc::new(Generation::new(machine, config, list));
     let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
         .expect("a sender");
     let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
     let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
-    (Rc::new(Worker::new(services, sender, global, PLACES)), socket)
+    (Rc::new(Worker::new(generation, sender, PLACES)), socket)
 }
 
 fn ask(client: &mut Client, path: &str) {

@@ -120,7 +120,7 @@ async fn read_error_page(ex: &Exchange) -> Option<Vec<u8>> {
     let prefix = ex.settings.core.errorfile_prefix.as_ref()?;
     let path = format!("{prefix}{}.html", ex.response.status.code());
     // One extra byte distinguishes a page that is too large from one that just fits.
-    let reading = ex.services.engine.read_front(
+    let reading = ex.machine.engine.read_front(
         path.clone(),
         ERROR_PAGE_BYTES_MAX + 1,
         protected_files::admit,

@@ -19,7 +19,7 @@ use crate::phase::{ModuleSet, Phase};
 /// Resolves the settings from what is known of the physical path. Returns true if they changed.
 #[inline]
 pub(super) fn settle(ex: &mut Exchange) -> bool {
-    if !ex.services.asks_physical {
+    if !ex.generation.asks_physical {
         return false;
     }
     let before = Rc::clone(&ex.settings);
@@ -47,7 +47,7 @@ pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     if let Some(end) = judge(ex).await {
         return Some(end);
     }
-    if !ex.services.asks_url {
+    if !ex.generation.asks_url {
         return None;
     }
     let served = ex.settings_as_served()?;
@@ -93,6 +93,6 @@ pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Op
 
 /// Runs the handlers that do more with a file than send it unmodified.
 async fn handle_unsent(ex: &mut Exchange) -> Option<Pass> {
-    let sent = ex.services.modules.part(Phase::Withhold, &ex.settings);
+    let sent = ex.generation.modules.part(Phase::Withhold, &ex.settings);
     run_among(Among::only(ModuleSet::ALL.without(sent)), Phase::Handle, ex).await
 }

@@ -9,15 +9,15 @@ use lighty_io::stat_cache::{Entry, Lookup};
 use super::is_directory;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
-use crate::services::is_out_of_descriptors;
+use crate::machine::is_out_of_descriptors;
 
 /// Whether a regular file is at the physical path, if known without waiting.
 pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
-    let root = ex.services.root(&ex.physical.docroot)?;
+    let root = ex.machine.root(&ex.physical.docroot)?;
     let core = &ex.settings.core;
     let noatime = ex.settings.server.use_noatime;
     let rel = &ex.physical.rel;
-    match ex.services.stat_cache.lookup(&root, rel, core.follow_symlink, noatime) {
+    match ex.machine.stat_cache.lookup(&root, rel, core.follow_symlink, noatime) {
         Lookup::Ready(Ok(entry)) => Some(entry.meta().kind == FileKind::File),
         Lookup::Ready(Err(_)) => Some(false),
         Lookup::Wait(_) => None,
@@ -37,7 +37,7 @@ pub async fn is_file(ex: &mut Exchange) -> bool {
 /// # Errors
 /// Why it cannot be opened.
 pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
-    let root = match ex.services.root(&ex.physical.docroot) {
+    let root = match ex.machine.root(&ex.physical.docroot) {
         Some(root) => root,
         None => open_root(ex).await?,
     };
@@ -47,7 +47,7 @@ pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
 
 /// Looks up the physical path without waiting, which nearly always succeeds.
 pub(super) fn is_known(ex: &mut Exchange) -> bool {
-    let Some(root) = ex.services.root(&ex.physical.docroot) else { return false };
+    let Some(root) = ex.machine.root(&ex.physical.docroot) else { return false };
     let rel = ex.physical.rel.as_slice();
     // Trailing slashes are handled elsewhere.
     if rel.ends_with(b"/") {
@@ -55,7 +55,7 @@ pub(super) fn is_known(ex: &mut Exchange) -> bool {
     }
     let noatime = ex.settings.server.use_noatime;
     let follow = ex.settings.core.follow_symlink;
-    ex.physical.entry = ex.services.stat_cache.known(&root, rel, follow, noatime);
+    ex.physical.entry = ex.machine.stat_cache.known(&root, rel, follow, noatime);
     ex.physical.root = Some(root);
     ex.physical.entry.is_some()
 }
@@ -86,9 +86,9 @@ pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
 }
 
 async fn look_up_later(ex: &Exchange, mut met: std::io::Error) -> std::io::Result<Rc<Entry>> {
-    let since_ms = ex.services.clock.mono_ms();
+    let since_ms = ex.machine.clock.mono_ms();
     loop {
-        ex.services.await_descriptor(since_ms, met).await?;
+        ex.machine.await_descriptor(since_ms, met).await?;
         match look_up_once(ex).await {
             Err(error) if is_out_of_descriptors(&error) => met = error,
             looked => return looked,
@@ -103,7 +103,7 @@ async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
     // A trailing slash is not part of the name: `a.txt/` is looked up as a file and rejected below.
     let rel = ex.physical.rel.as_slice();
     let trimmed = rel.strip_suffix(b"/").unwrap_or(rel);
-    let entry = match ex.services.stat_cache.lookup(root, trimmed, core.follow_symlink, noatime) {
+    let entry = match ex.machine.stat_cache.lookup(root, trimmed, core.follow_symlink, noatime) {
         Lookup::Ready(result) => result?,
         Lookup::Wait(future) => future.await?,
     };
@@ -114,7 +114,7 @@ async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
 }
 
 async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
-    let opened = Box::pin(ex.services.open_root(&ex.physical.docroot)).await;
+    let opened = Box::pin(ex.machine.open_root(&ex.physical.docroot)).await;
     match opened {
         Ok(root) => Ok(root),
         Err(error) if Fault::of_file_error(&error).is_want() => Err(Fault::of_file_error(&error)),

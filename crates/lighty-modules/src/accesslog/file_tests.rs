@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_config::{Active, Config, LoadOptions, Main, MemoryLoader, Table, load};
-use lighty_core::{Exchange, Level, Log, ModuleList, Services, directives, pipeline};
+use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::{Exchange, Generation, Level, Log, Machine, ModuleList, directives, pipeline};
 use lighty_http::{Method, Status};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -23,7 +23,7 @@ fn loaded(text: &str) -> Arc<Config<Settings>> {
     Arc::new(config.expect("a good configuration"))
 }
 
-fn services(config: &Arc<Config<Settings>>, sinks: &Sinks) -> Rc<Services> {
+fn generation(config: &Arc<Config<Settings>>, sinks: &Sinks) -> Rc<Generation> {
     let clock = Clock::manual(784_111_777);
     let engine =
         FileEngine::start_with_clock(EngineChoice::Threads, EngineLimits::default(), clock.clone())
@@ -32,19 +32,19 @@ fn services(config: &Arc<Config<Settings>>, sinks: &Sinks) -> Rc<Services> {
     let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
     let log = Log::new(errors.handle(), Level::Error, false);
     let modules = ModuleList::new(vec![Rc::new(AccessLog::new(sinks))]);
-    Rc::new(Services::new(Arc::clone(config), clock, engine, cache, log, modules))
+    let machine = Rc::new(Machine::new(clock, engine, cache, log));
+    Rc::new(Generation::new(machine, Arc::clone(config), modules))
 }
 
 /// A request for a host, answered after 1.5 s.
-fn finish(services: &Rc<Services>, host: &[u8]) {
-    let settings = Rc::new(services.config().settings(&Active::new()));
-    let mut ex = Exchange::new(Rc::clone(services), settings);
+fn finish(generation: &Rc<Generation>, host: &[u8]) {
+    let mut ex = Exchange::new(generation);
     ex.request.method = Some(Method::Get);
     ex.request.target_raw = b"/a\"b".to_vec();
     ex.request.authority = host.to_vec();
     ex.request.peer_text = "192.0.2.1".into();
-    ex.started_us = services.clock.mono_us();
-    services.clock.advance(Duration::from_millis(1500));
+    ex.started_us = generation.machine.clock.mono_us();
+    generation.machine.clock.advance(Duration::from_millis(1500));
     ex.response.status = Status::OK;
     ex.completed = true;
     ex.resolve_settings();
@@ -74,9 +74,9 @@ fn each_host_has_its_log_and_rotation_finds_a_new_file() {
     ));
     run(|| {
         let sinks = Sinks::open(&config).expect("logs");
-        let services = services(&config, &sinks);
+        let generation = generation(&config, &sinks);
         for host in [&b"a"[..], b"b", b"quiet"] {
-            finish(&services, host);
+            finish(&generation, host);
         }
         sinks.flush(PATIENCE);
         assert_eq!(
@@ -90,7 +90,7 @@ fn each_host_has_its_log_and_rotation_finds_a_new_file() {
         sinks.reopen();
         // The log's own thread opens it: what is logged before it did belongs to the old file.
         sinks.flush(PATIENCE);
-        finish(&services, b"a");
+        finish(&generation, b"a");
         sinks.flush(PATIENCE);
         assert_eq!(read("all.log").lines().count(), 1);
         assert_eq!(read("all.log.1").lines().count(), 1);

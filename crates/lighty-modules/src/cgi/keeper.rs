@@ -45,7 +45,7 @@ impl ChildGuard {
             Some(socket) => socket,
             None => Channel::of_pipes(&mut child)?,
         };
-        let words = Words { log: ex.services.log.clone(), clock: ex.services.clock.clone(), path };
+        let words = Words { log: ex.machine.log.clone(), clock: ex.machine.clock.clone(), path };
         let share_kbytes = ex.settings.core.program_log_kbytes_max;
         let (release, released) = oneshot::channel();
         let (tell, ended) = oneshot::channel();

@@ -120,7 +120,7 @@ impl Talk {
         keeper: ChildGuard,
         limits: Limits,
     ) -> Self {
-        let clock = ex.services.clock.clone();
+        let clock = ex.machine.clock.clone();
         Self {
             body: std::mem::take(&mut ex.body),
             body_fault: None,

@@ -58,9 +58,9 @@ pub(super) fn cached_name(ex: &Exchange, coding: Coding) -> Option<Vec<u8>> {
 
 /// Looks up a name in the cache.
 pub(super) async fn find_cached(ex: &Exchange, directory: &str, name: &[u8]) -> Option<Rc<Entry>> {
-    let root = match ex.services.root(directory.as_bytes()) {
+    let root = match ex.machine.root(directory.as_bytes()) {
         Some(root) => root,
-        None => ex.services.open_root(directory.as_bytes()).await.ok()?,
+        None => ex.machine.open_root(directory.as_bytes()).await.ok()?,
     };
     // Only lighty writes here: do not follow a symlink made by someone else.
     look_up(ex, &root, name, Follow::None).await
@@ -79,7 +79,7 @@ async fn look_up(
     follow: Follow,
 ) -> Option<Rc<Entry>> {
     let noatime = ex.settings.server.use_noatime;
-    let entry = match ex.services.stat_cache.lookup(root, name, follow, noatime) {
+    let entry = match ex.machine.stat_cache.lookup(root, name, follow, noatime) {
         Lookup::Ready(result) => result.ok()?,
         Lookup::Wait(future) => future.await.ok()?,
     };

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lighty_buf::Chunk;
-use lighty_config::{Active, LoadOptions, Main, MemoryLoader, Style, Table, load};
-use lighty_core::{Log, ModuleList, Services, directives, pipeline};
+use lighty_config::{LoadOptions, Main, MemoryLoader, Style, Table, load};
+use lighty_core::{Generation, Log, Machine, ModuleList, directives, pipeline};
 use lighty_http::Fields;
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
@@ -43,7 +43,7 @@ impl Answer {
 
 /// A server without sockets, over a directory.
 struct Site {
-    services: Rc<Services>,
+    generation: Rc<Generation>,
     clock: Clock,
 }
 
@@ -71,13 +71,13 @@ impl Site {
         let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
         let log = Log::new(errors.handle(), Level::Error, false);
         let modules = ModuleList::new(vec![Rc::new(DirListing::new(&Listings::default()))]);
-        let services = Services::new(Arc::new(config), clock.clone(), engine, cache, log, modules);
-        Site { services: Rc::new(services), clock }
+        let machine = Rc::new(Machine::new(clock.clone(), engine, cache, log));
+        let generation = Generation::new(machine, Arc::new(config), modules);
+        Site { generation: Rc::new(generation), clock }
     }
 
     async fn ask(&self, method: Method, path: &[u8], fields: &[(Known, &str)]) -> Answer {
-        let settings = Rc::new(self.services.config().settings(&Active::new()));
-        let mut ex = Exchange::new(Rc::clone(&self.services), settings);
+        let mut ex = Exchange::new(&self.generation);
         ex.request.method = Some(method);
         ex.request.target = path.to_vec();
         ex.request.path_end = path.len();
@@ -339,7 +339,7 @@ fn a_file_is_shown_up_to_its_limit() {
             [(INSERT_BYTES_MAX, INSERT_BYTES_MAX), (INSERT_BYTES_MAX + 1, INSERT_BYTES_MAX)]
         {
             std::fs::write(&path, "~".repeat(length)).expect("write");
-            site.services.drop_caches();
+            site.generation.machine.drop_caches();
             assert_eq!(site.get("/").await.text().matches('~').count(), shown);
         }
     });

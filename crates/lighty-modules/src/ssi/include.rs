@@ -192,7 +192,7 @@ impl Page<'_> {
         let rel = [self.base.files.as_slice(), &simple].concat();
         let follow = ex.settings.core.follow_symlink;
         let noatime = ex.settings.server.use_noatime;
-        let found = ex.services.stat_cache.lookup(root, &rel, follow, noatime).entry().await;
+        let found = ex.machine.stat_cache.lookup(root, &rel, follow, noatime).entry().await;
         let entry = found.map_err(|error| error.to_string())?;
         match entry.meta().kind {
             _ if protected_files::is_protected(entry.meta()) => {

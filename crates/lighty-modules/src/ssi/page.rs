@@ -105,7 +105,7 @@ impl<'a> Page<'a> {
 
     async fn read(&mut self, scanner: &mut Scanner) -> Result<(), Fatal> {
         let size = self.entry.meta().size;
-        let (file, engine) = (self.entry.file(), &self.scene.ex.services.engine);
+        let (file, engine) = (self.entry.file(), &self.scene.ex.machine.engine);
         let mut buffer = OwnedBuf::zeroed(READ_BYTES);
         let mut offset = 0;
         while offset < size {

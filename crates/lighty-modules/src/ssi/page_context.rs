@@ -122,7 +122,7 @@ impl<'a> PageContext<'a> {
     }
 
     fn now_s(&self) -> i64 {
-        self.ex.services.clock.unix_s()
+        self.ex.machine.clock.unix_s()
     }
 
     /// The variables of RFC 3875, as programs get them.
@@ -142,7 +142,7 @@ impl<'a> PageContext<'a> {
             return;
         }
         let uid = self.shared.document.owner;
-        let asked = self.ex.services.engine.run(move || privileges::user_name(uid)).await;
+        let asked = self.ex.machine.engine.run(move || privileges::user_name(uid)).await;
         let name = asked
             .and_then(|asked| asked)
             .ok()

@@ -53,11 +53,11 @@ pub(super) async fn run(
 
 /// What a command says beside the page.
 fn errors_of(scene: &PageContext<'_>) -> ErrorOutput {
-    let services = &scene.ex.services;
+    let machine = &scene.ex.machine;
     let page = String::from_utf8_lossy(&scene.ex.physical.path()).into_owned();
     let share_kbytes = scene.ex.settings.core.program_log_kbytes_max;
     let who = format!("{page}: exec");
-    ErrorOutput::new(services.log.clone(), services.clock.clone(), who, share_kbytes)
+    ErrorOutput::new(machine.log.clone(), machine.clock.clone(), who, share_kbytes)
 }
 
 fn describe(scene: &PageContext<'_>, base: &Base, text: &[u8]) -> Program {

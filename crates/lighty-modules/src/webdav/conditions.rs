@@ -65,7 +65,7 @@ impl Facts {
         let tokens = match store {
             None => Vec::new(),
             Some(store) => {
-                let (place, now_s) = (resource.place.clone(), ex.services.clock.unix_s());
+                let (place, now_s) = (resource.place.clone(), ex.machine.clock.unix_s());
                 let locks = store.read(move |db| db.locks_at(&place, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
@@ -145,7 +145,7 @@ pub(super) fn check_preconditions(
     let validators = Validators {
         etag: etag.as_deref(),
         last_modified: meta.map(|meta| meta.mtime_s),
-        now: ex.services.clock.unix_s(),
+        now: ex.machine.clock.unix_s(),
     };
     let method = ex.request.method.unwrap_or(Method::Put);
     match conditional::evaluate(method, &ex.request.fields, meta.is_some(), &validators) {
@@ -164,7 +164,7 @@ pub(super) async fn begin_writing(
 ) -> Result<Option<Writing>, DavError> {
     let Some(store) = store else { return Ok(None) };
     let claim = Claim { paths, tokens, user: ex.request.remote_user.clone() };
-    let begun = store.begin_writing(claim, ex.services.clock.unix_s()).await;
+    let begun = store.begin_writing(claim, ex.machine.clock.unix_s()).await;
     match begun.map_err(of_store)? {
         Ok(writing) => Ok(Some(writing)),
         Err(locks) => Err(locked(resource, &locks)),

@@ -101,7 +101,7 @@ fn new_token() -> Result<String, DavError> {
 fn expiry(ex: &Exchange, resource: &Resource) -> i64 {
     let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
     let most = resource.own().lock_seconds_max;
-    ex.services.clock.unix_s() + i64::from(seconds(asked).min(most))
+    ex.machine.clock.unix_s() + i64::from(seconds(asked).min(most))
 }
 
 fn seconds(asked: Option<&[u8]>) -> u32 {
@@ -127,7 +127,7 @@ async fn take(
     // What comes to be changes the collection that it is in.
     let way = if is_new { way_to_new(resource) } else { Vec::new() };
     drop(begin_writing(ex, resource, Some(store), way, tokens).await?);
-    let (now_s, most) = (ex.services.clock.unix_s(), resource.own().locks_max);
+    let (now_s, most) = (ex.machine.clock.unix_s(), resource.own().locks_max);
     let new = NewLock { lock: lock.clone(), links: resource.place.links.clone() };
     match store.take_lock(new, now_s, most).await.map_err(of_store)? {
         Taken::Yes => Ok(()),
@@ -174,7 +174,7 @@ async fn create(
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
-            let (place, now_s) = (resource.place.clone(), ex.services.clock.unix_s());
+            let (place, now_s) = (resource.place.clone(), ex.machine.clock.unix_s());
             let given_back = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
             Err(in_missing(error).missing_is_conflict())
@@ -192,7 +192,7 @@ async fn refresh(
     if tokens.is_empty() {
         return Err(Status::BAD_REQUEST.into());
     }
-    let times = (ex.services.clock.unix_s(), expiry(ex, resource));
+    let times = (ex.machine.clock.unix_s(), expiry(ex, resource));
     let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
     let refreshed = store.write(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
@@ -207,7 +207,7 @@ async fn refresh(
 
 fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
     let mut out = multistatus::begin("prop");
-    push_locks(&[lock], ex.services.clock.unix_s(), &mut out);
+    push_locks(&[lock], ex.machine.clock.unix_s(), &mut out);
     push(&mut out, &["\n"]);
     multistatus::end("prop", &mut out);
     log_xml(ex, &out);
@@ -225,7 +225,7 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Da
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
     check_if(ex, &resource, Some(&store)).await?;
     let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
-    let now_s = ex.services.clock.unix_s();
+    let now_s = ex.machine.clock.unix_s();
     let unlocked = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {
         Refresh::Done(_) => {

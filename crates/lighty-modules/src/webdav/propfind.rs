@@ -37,7 +37,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     if depth == Depth::Infinity && !infinite_allowed {
         return Err(DavError::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
     }
-    let now_s = ex.services.clock.unix_s();
+    let now_s = ex.machine.clock.unix_s();
     let settings = Rc::clone(&resource.settings);
     let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s };
     let mut out = multistatus::begin("multistatus");
@@ -47,7 +47,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         log_xml(ex, &out);
         let extent = if depth == Depth::Infinity { Extent::Tree } else { Extent::Members };
         let hidden = hidden(ex, &resource, extent).await?;
-        let engine = ex.services.engine.clone();
+        let engine = ex.machine.engine.clone();
         let walk = Walk::begin(engine, &resource, store, describer, (extent, hidden), out).await?;
         Body::Stream(Box::new(Walking::new(walk)))
     } else {

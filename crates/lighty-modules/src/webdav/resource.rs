@@ -50,13 +50,13 @@ impl Resource {
         url: &[u8],
         settings: Rc<Settings>,
     ) -> Result<Self, DavError> {
-        let root = match ex.services.root(docroot) {
+        let root = match ex.machine.root(docroot) {
             Some(root) => root,
-            None => ex.services.open_root(docroot).await?,
+            None => ex.machine.open_root(docroot).await?,
         };
         // Directories on the way may be links that stay beneath the root.
         let follow = settings.core.follow_symlink;
-        let tree = ex.services.engine.tree(&root, follow).await?;
+        let tree = ex.machine.engine.tree(&root, follow).await?;
         let slash = url.ends_with(b"/");
         let rel = without_slash(rel).to_vec();
         let place = {

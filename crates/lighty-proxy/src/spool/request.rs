@@ -53,7 +53,7 @@ impl StoredBody {
             memory: Vec::new(),
             at: 0,
             disk: Spool::new(options(&ex.settings, u64::MAX), pool),
-            engine: ex.services.engine.clone(),
+            engine: ex.machine.engine.clone(),
             reading: None,
         };
         let mut held_bytes = 0;

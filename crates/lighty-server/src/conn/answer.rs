@@ -228,7 +228,7 @@ async fn send_throttled(
     worker: &Worker,
 ) -> std::io::Result<()> {
     let core = h1.exchange.settings.core.clone();
-    let clock = &worker.services.clock;
+    let clock = &worker.machine.clock;
     let own = (core.connection_kbytes_per_second > 0)
         .then(|| entry.bucket(core.connection_kbytes_per_second, clock.mono_ms()));
     let keyed = h1.exchange.key_bucket.clone();

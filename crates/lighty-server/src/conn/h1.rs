@@ -51,7 +51,7 @@ enum After {
 pub(crate) fn serve(mut conn: Conn, worker: Rc<Worker>) -> impl Future<Output = ()> {
     async move {
         let mut ordinal = 0;
-        let mut prefaced = !worker.wants_preface;
+        let mut prefaced = !worker.generation().needs.proxy_header;
         loop {
             wait_idle(&conn, &worker, ordinal);
             let readable = wait_readable(&conn.stream).await;
@@ -135,7 +135,7 @@ fn log_idle_end(conn: &Conn, worker: &Worker, ordinal: u32) {
     };
     let about = About { client: &conn.peer_text, limit, ..About::default() };
     let message = format!("no request within {} s after {ordinal}", limits.idle_s);
-    worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), &message, about);
+    worker.machine.log.line(Level::Notice, worker.machine.clock.unix_s(), &message, about);
 }
 
 /// Recovers from a panic in a request: sends 500 and closes, or resets the connection if a response
@@ -149,7 +149,7 @@ async fn recover(mut h1: Box<H1Exchange>, conn: &Conn, worker: &Rc<Worker>, pani
         if has_begun {
             // An orderly close could be mistaken for the end of the body.
             conn.stream.reset_on_close();
-            worker.services.counters.cut.add(1);
+            worker.machine.counters.cut.add(1);
             h1.exchange.fault = Some(Fault::Internal);
             h1.exchange.log_fault(Fault::Internal, &panicked.0);
             conclude(&mut h1, worker);
@@ -174,6 +174,7 @@ async fn serve_pipelined(
     let mut in_a_row = 0;
     loop {
         h1.head.begin();
+        h1.exchange.pin(&worker.generation());
         let read = std::future::poll_fn(|cx| poll_head(cx, h1, conn, worker)).await;
         match read {
             Read::Request => {}
@@ -229,7 +230,7 @@ fn poll_head(
         let mut input = h1.input.borrow_mut();
         let pending = input.pending();
         if !pending.is_empty() {
-            let rules = &worker.rules;
+            let rules = &h1.exchange.generation.rules;
             match parse_request(pending, &rules.limits, &rules.options, &mut h1.head) {
                 Ok(Head::Complete { consumed }) => {
                     input.consume(consumed);
@@ -267,13 +268,13 @@ fn wait_for_head(conn: &Conn, worker: &Worker) {
 fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
     let ex = &mut h1.exchange;
     take_head(ex, &mut h1.head, conn);
-    if worker.is_watched {
+    if ex.generation.needs.targets {
         let request = &ex.request;
         let method = request.method.map_or("", |method| method.as_str());
         conn.entry.note(method, &request.authority, &request.target_raw);
     }
     ex.ordinal = ordinal;
-    ex.started_us = worker.services.clock.mono_us();
+    ex.started_us = worker.machine.clock.mono_us();
     ex.keep_alive = h1.head.keep_alive && !conn.entry.is_closing();
     if h1.head.has_plain_path() {
         ex.request.path.clear();
@@ -287,7 +288,7 @@ fn begin(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, ordinal: u32) {
     }
     ex.resolve_settings();
     let core = &ex.settings.core;
-    if ordinal >= core.max_keep_alive_requests || !worker.global().server.protocol_http11 {
+    if ordinal >= core.max_keep_alive_requests || !ex.generation.global.server.protocol_http11 {
         ex.keep_alive = false;
     }
     if ex.request.method == Some(Method::Connect) {
@@ -448,7 +449,7 @@ async fn drain(h1: &mut H1Exchange) -> bool {
 
 /// Records why the response could not be completed.
 fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error) {
-    worker.services.counters.cut.add(1);
+    worker.machine.counters.cut.add(1);
     let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
     let known = blamed
         .map(|blamed| blamed.fault)
@@ -467,7 +468,7 @@ fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error
 
 /// Counts and logs a finished request.
 fn conclude(h1: &mut H1Exchange, worker: &Worker) {
-    let counters = &worker.services.counters;
+    let counters = &worker.machine.counters;
     counters.requests.add(1);
     counters.bytes_out.add(h1.exchange.bytes_sent);
     counters.bytes_in.add(std::mem::take(&mut h1.input.borrow_mut().received));
@@ -481,13 +482,13 @@ async fn refuse(
     worker: &Rc<Worker>,
     fault: RequestFault,
 ) -> After {
-    worker.services.counters.refused.add(1);
+    worker.machine.counters.refused.add(1);
     Box::pin(async {
         let ex = &mut h1.exchange;
         take_head(ex, &mut h1.head, conn);
         note_received(&mut ex.request, h1.input.borrow().pending());
         ex.request.version = version_of(&ex.request.line);
-        ex.settings = worker.global_rc();
+        ex.settings = Rc::clone(&ex.generation.global);
         ex.log(
             Level::Info,
             &format!("{} ({}): {}", fault.status().code(), fault.slug(), fault.words()),
@@ -539,7 +540,7 @@ fn version_of(line: &[u8]) -> Version {
 async fn time_out(h1: &mut H1Exchange, conn: &Conn, worker: &Rc<Worker>) -> After {
     Box::pin(async {
         let ex = &mut h1.exchange;
-        ex.settings = worker.global_rc();
+        ex.settings = Rc::clone(&ex.generation.global);
         take_peer(&mut ex.request, conn);
         note_received(&mut ex.request, h1.input.borrow().pending());
         ex.fail(Fault::HeadTimeout);

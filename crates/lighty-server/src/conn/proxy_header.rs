@@ -79,5 +79,5 @@ fn take(conn: &mut Conn, header: &Header<'_>, verify: bool) {
 
 fn log(conn: &Conn, worker: &Worker, message: &str) {
     let about = About { client: &conn.peer_text, ..About::default() };
-    worker.services.log.line(Level::Notice, worker.services.clock.unix_s(), message, about);
+    worker.machine.log.line(Level::Notice, worker.machine.clock.unix_s(), message, about);
 }

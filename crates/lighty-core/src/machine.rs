@@ -1,11 +1,10 @@
-//! What a worker provides to its requests.
+//! What a worker provides to its requests under any configuration.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Undecided};
 use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::{FileEngine, Root};
@@ -18,12 +17,10 @@ use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::limits;
 use crate::log::Log;
-use crate::module::ModuleList;
 use crate::request_id::RequestIds;
-use crate::settings::Settings;
 
-/// One per worker thread, shared by its requests.
-pub struct Services {
+/// What lives as long as a worker, whatever configuration its requests have.
+pub struct Machine {
     pub clock: Clock,
     pub engine: FileEngine,
     pub stat_cache: StatCache,
@@ -32,9 +29,6 @@ pub struct Services {
     pub request_ids: RequestIds,
     /// Rate-limits the log: clients request a WebSocket that is not allowed.
     pub(crate) refused_upgrades: Complaint,
-    pub modules: ModuleList,
-    config: std::sync::Arc<Config<Settings>>,
-    snapshots: RefCell<SnapshotCache<Settings>>,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     /// The most recently used root, usually the next one needed.
     latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
@@ -44,32 +38,12 @@ pub struct Services {
     missing: RefCell<(i64, HashSet<Vec<u8>, foldhash::fast::RandomState>)>,
     /// Maximum document roots held open; each holds a descriptor.
     pub roots_max: usize,
-    active: RefCell<Active>,
-    /// The only variant of a configuration without conditions.
-    unconditional: Option<Rc<Settings>>,
-    /// True if any condition uses the physical path, so that settings must be resolved again.
-    pub asks_physical: bool,
-    /// True if any condition uses the URL's path.
-    pub asks_url: bool,
 }
 
-impl Services {
-    /// Creates a worker's services.
-    pub fn new(
-        config: std::sync::Arc<Config<Settings>>,
-        clock: Clock,
-        engine: FileEngine,
-        stat_cache: StatCache,
-        log: Log,
-        modules: ModuleList,
-    ) -> Self {
-        let asks_physical =
-            config.uses(&Field::PhysicalPath) || config.uses(&Field::PhysicalExistingPath);
-        let asks_url = config.uses(&Field::Url);
-        let unconditional =
-            (config.blocks().len() <= 1).then(|| Rc::new(config.settings(&Active::default())));
+impl Machine {
+    /// Creates a worker's machine.
+    pub fn new(clock: Clock, engine: FileEngine, stat_cache: StatCache, log: Log) -> Self {
         Self {
-            unconditional,
             clock,
             engine,
             stat_cache,
@@ -77,47 +51,12 @@ impl Services {
             counters: Counters::default(),
             request_ids: RequestIds::new(seed()),
             refused_upgrades: Complaint::default(),
-            modules,
-            snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
             roots: RefCell::default(),
             latest_root: RefCell::default(),
             opening: RefCell::default(),
             missing: RefCell::default(),
             roots_max: limits::ROOTS_MAX,
-            active: RefCell::new(Active::default()),
-            config,
-            asks_physical,
-            asks_url,
         }
-    }
-
-    /// The settings for a request with these facts. Captures go to `captures` if any value uses
-    /// them. A condition that cannot be decided is ignored.
-    pub fn resolve(
-        &self,
-        facts: &dyn Facts,
-        captures: &mut CaptureSet,
-    ) -> (Rc<Settings>, Option<Undecided>) {
-        if let Some(settings) = &self.unconditional {
-            return (Rc::clone(settings), None);
-        }
-        let mut active = self.active.borrow_mut();
-        self.config.evaluate(facts, &mut active);
-        let undecided = active.take_undecided();
-        if self.config.keeps_captures() {
-            active.swap_captures(captures);
-        }
-        (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
-    }
-
-    /// True if all requests have these settings because there are no conditions.
-    pub fn is_settled(&self, settings: &Rc<Settings>) -> bool {
-        self.unconditional.as_ref().is_some_and(|only| Rc::ptr_eq(only, settings))
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &Config<Settings> {
-        &self.config
     }
 
     /// The held descriptor of a document root, if it is open.

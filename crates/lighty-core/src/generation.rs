@@ -1,0 +1,106 @@
+//! What is made from one configuration. A reload makes another; requests under way end under theirs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Undecided};
+use lighty_http::uri::ParseOpts;
+use lighty_wire::http1::Limits;
+
+use crate::limits;
+use crate::machine::Machine;
+use crate::module::{ModuleList, Needs};
+use crate::settings::Settings;
+
+/// A worker's view of one configuration. An exchange holds the one that it began with.
+pub struct Generation {
+    pub machine: Rc<Machine>,
+    pub modules: ModuleList,
+    /// The settings outside all conditions.
+    pub global: Rc<Settings>,
+    /// Rules and limits for request heads.
+    pub rules: Rules,
+    /// What the modules need of connections.
+    pub needs: Needs,
+    /// True if any condition uses the physical path, so that settings must be resolved again.
+    pub asks_physical: bool,
+    /// True if any condition uses the URL's path.
+    pub asks_url: bool,
+    config: Arc<Config<Settings>>,
+    snapshots: RefCell<SnapshotCache<Settings>>,
+    active: RefCell<Active>,
+    /// The only variant of a configuration without conditions.
+    unconditional: Option<Rc<Settings>>,
+}
+
+/// Limits and options for parsing request heads.
+pub struct Rules {
+    pub limits: Limits,
+    pub options: ParseOpts,
+}
+
+impl Generation {
+    /// Creates a worker's generation from a configuration and its modules.
+    pub fn new(machine: Rc<Machine>, config: Arc<Config<Settings>>, modules: ModuleList) -> Self {
+        let global = Rc::new(config.settings(&Active::default()));
+        Self {
+            rules: Rules::under(&global),
+            needs: modules.needs(&config),
+            asks_physical: config.uses(&Field::PhysicalPath)
+                || config.uses(&Field::PhysicalExistingPath),
+            asks_url: config.uses(&Field::Url),
+            unconditional: (config.blocks().len() <= 1).then(|| Rc::clone(&global)),
+            snapshots: RefCell::new(SnapshotCache::with_limit(limits::SETTINGS_VARIANTS_MAX)),
+            active: RefCell::default(),
+            machine,
+            modules,
+            global,
+            config,
+        }
+    }
+
+    /// The settings for a request with these facts. Captures go to `captures` if any value uses
+    /// them. A condition that cannot be decided is ignored.
+    pub fn resolve(
+        &self,
+        facts: &dyn Facts,
+        captures: &mut CaptureSet,
+    ) -> (Rc<Settings>, Option<Undecided>) {
+        if let Some(settings) = &self.unconditional {
+            return (Rc::clone(settings), None);
+        }
+        let mut active = self.active.borrow_mut();
+        self.config.evaluate(facts, &mut active);
+        let undecided = active.take_undecided();
+        if self.config.keeps_captures() {
+            active.swap_captures(captures);
+        }
+        (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
+    }
+
+    /// True if all requests have these settings because there are no conditions.
+    pub fn is_settled(&self, settings: &Rc<Settings>) -> bool {
+        self.unconditional.as_ref().is_some_and(|only| Rc::ptr_eq(only, settings))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config<Settings> {
+        &self.config
+    }
+}
+
+impl Rules {
+    fn under(global: &Settings) -> Self {
+        let server = &global.server;
+        Self {
+            limits: Limits {
+                head_bytes_max: limits::HEAD_BYTES_MAX,
+                field_bytes_max: server.max_request_field_bytes,
+                fields_max: server.max_request_fields,
+                target_bytes_max: server.max_url_bytes,
+            },
+            options: server.parse,
+        }
+    }
+}

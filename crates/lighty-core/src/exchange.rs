@@ -1,6 +1,5 @@
 //! One request and its response on their way through the phases.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -11,8 +10,9 @@ use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Method, Status};
 
-use crate::body::{BodyMeter, ClientLink, RequestBody};
+use crate::body::{ClientLink, RequestBody};
 use crate::environment::Environment;
+use crate::extensions::{Extension, Extensions};
 use crate::fault::{Blame, Fate, Fault};
 use crate::generation::Generation;
 use crate::log::{About, Level};
@@ -25,7 +25,6 @@ use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::settings::Settings;
 use crate::throttle::Bucket;
-use crate::upstream_trace::UpstreamTrace;
 
 /// What rewriting has done to a request so far; reset when an error handler takes over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,13 +33,6 @@ pub struct Rewriting {
     pub rounds: u8,
     /// A rule was marked as the last one.
     pub finished: bool,
-}
-
-/// Which limits have already counted a request, in case it is restarted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    pub by_address: bool,
-    pub by_user: bool,
 }
 
 /// An error handler that responds in place of an error.
@@ -56,8 +48,6 @@ pub struct ErrorHandler {
 pub struct Exchange {
     pub request: Request,
     pub body: RequestBody,
-    /// Counts the body's bytes, even after a handler has taken the body, if requested.
-    pub body_meter: Option<Arc<BodyMeter>>,
     /// Link to the client besides the response; none without a client (tests).
     pub link: Option<Rc<RefCell<dyn ClientLink>>>,
     pub response: Response,
@@ -75,8 +65,6 @@ pub struct Exchange {
     /// Fields of a handler that delegates to a file or to another local URL. They are added to that
     /// response if it succeeds.
     pub carried: Fields,
-    /// The backend requested by a response to this request; empty: none.
-    pub wanted_backend: Vec<u8>,
     /// Number of restarts.
     pub restarts: u8,
     /// The fault behind an error response, for the log.
@@ -101,23 +89,13 @@ pub struct Exchange {
     pub environment: Environment,
     /// How the target was rewritten.
     pub rewriting: Rewriting,
-    /// The request's fields have been changed as configured, which happens only once.
-    pub fields_changed: bool,
-    /// Settings of the URL originally requested, if the request was restarted under another one.
-    /// They determine the fields of `setenv`.
+    /// Settings of the URL originally requested, if the request was restarted. Their modules take
+    /// part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
-    /// Trace of the request's way to a backend, if it was proxied.
-    pub upstream: Option<Box<UpstreamTrace>>,
-    /// The client's address has been resolved from trusted proxies, as far as they report it.
-    pub client_known: bool,
-    /// Which limits have counted the request.
-    pub counted: Counted,
     /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,
-    /// Held until the request is over: slots of concurrency limits.
-    pub until_over: Vec<Box<dyn Any>>,
-    /// State shared with the enclosing request, see [`crate::subrequest`].
-    pub within: Option<Rc<dyn Any>>,
+    /// What single features remember of the request.
+    extensions: Extensions,
     /// Dry run: records what would be done, without starting or changing anything.
     pub rehearsal: Option<Box<Rehearsal>>,
     /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
@@ -158,7 +136,6 @@ impl Exchange {
         Self {
             request: Request::default(),
             body: RequestBody::default(),
-            body_meter: None,
             link: None,
             response: Response::default(),
             physical: Physical::default(),
@@ -169,7 +146,6 @@ impl Exchange {
             error_handler: None,
             stands_for_error: false,
             carried: Fields::default(),
-            wanted_backend: Vec::new(),
             restarts: 0,
             fault: None,
             handler: "",
@@ -182,14 +158,9 @@ impl Exchange {
             captures: CaptureSet::default(),
             environment: Environment::default(),
             rewriting: Rewriting::default(),
-            fields_changed: false,
             asked_settings: None,
-            upstream: None,
-            client_known: false,
-            counted: Counted::default(),
             key_bucket: None,
-            until_over: Vec::new(),
-            within: None,
+            extensions: Extensions::default(),
             rehearsal: None,
             quiet: false,
             undecided: None,
@@ -218,14 +189,12 @@ impl Exchange {
         if self.body.exists() {
             self.body = RequestBody::default();
         }
-        self.body_meter = None;
         self.response.clear();
         self.physical.clear();
         self.error_status = None;
         self.error_handler = None;
         self.stands_for_error = false;
         self.carried.clear();
-        self.wanted_backend.clear();
         self.restarts = 0;
         self.fault = None;
         self.handler = "";
@@ -236,20 +205,31 @@ impl Exchange {
         self.completed = false;
         self.environment.clear();
         self.rewriting = Rewriting::default();
-        self.fields_changed = false;
         self.asked_settings = None;
-        self.upstream = None;
-        self.client_known = false;
-        self.counted = Counted::default();
         self.key_bucket = None;
-        self.until_over.clear();
-        self.within = None;
+        self.extensions.reset();
         self.rehearsal = None;
         self.quiet = false;
         self.undecided = None;
         self.id.set(None);
         self.forget_path();
         self.owed.clear();
+    }
+
+    /// What a feature remembers of this request, if it has set anything.
+    #[inline]
+    pub fn ext<T: Extension>(&self) -> Option<&T> {
+        self.extensions.get()
+    }
+
+    /// Like [`Exchange::ext`], for the feature to change.
+    pub fn ext_mut<T: Extension>(&mut self) -> &mut T {
+        self.extensions.get_mut()
+    }
+
+    /// Takes over what a request within `whole` begins with.
+    pub(crate) fn inherit(&mut self, whole: &Exchange) {
+        self.extensions = whole.extensions.inherited();
     }
 
     /// The request's id for logs and error pages, assigned on first use.

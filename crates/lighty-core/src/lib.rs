@@ -6,10 +6,10 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request`, `response`, `body`, `filter`, `environment`, `phase`,
-//! `module`, `machine`, `generation`, `pipeline`, then `settings` and `directives`, `fault`,
-//! `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`, `trace`,
-//! `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
+//! Read in this order: `exchange`, `extensions`, `request`, `response`, `body`, `filter`,
+//! `environment`, `phase`, `module`, `machine`, `generation`, `pipeline`, then `settings` and
+//! `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
+//! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
 //! `sendfile`, `protected_files`, `variables`, `permits`, `strftime`.
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ pub mod environment;
 pub mod error_output;
 pub mod error_page;
 pub mod exchange;
+pub mod extensions;
 pub mod fault;
 pub mod file_part;
 pub mod filter;
@@ -63,6 +64,7 @@ pub use counters::Counters;
 pub use environment::Environment;
 pub use error_output::{ErrorOutput, ProgramRate};
 pub use exchange::Exchange;
+pub use extensions::{Extension, Extensions};
 pub use fault::{Blame, Fate, Fault};
 pub use filter::{Filter, Source};
 pub use generation::Generation;

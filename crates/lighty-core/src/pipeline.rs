@@ -168,7 +168,7 @@ pub fn finish(ex: &Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
-    if ex.fields_changed && ex.asked_settings.is_none() {
+    if ex.asked_settings.is_none() {
         ex.asked_settings = Some(Rc::clone(&ex.settings));
     }
     let close = ex.response.close;

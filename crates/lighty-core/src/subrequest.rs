@@ -3,12 +3,12 @@
 //! It goes through all phases like the client's own, with the client's fields and privileges, so it
 //! reaches nothing that the client could not request itself. Its head is discarded.
 
-use std::any::Any;
 use std::rc::Rc;
 
 use lighty_http::{Known, Method};
 
 use crate::exchange::Exchange;
+use crate::extensions::Extension;
 use crate::{Fault, pipeline};
 
 /// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
@@ -35,18 +35,18 @@ const OF_THE_WHOLE: [Known; 18] = [
 ];
 
 /// Requests a URL, a path with or without a query, and returns the exchange with its response.
-/// `within` is shared by the parts of one response ([`Exchange::within`]).
+/// Its exchange begins with what features let it inherit, and with `within`.
 ///
 /// # Errors
 /// [`Fault::NotFound`] if it is not a URL.
-pub async fn answer(
+pub async fn answer<T: Extension>(
     parent: &Exchange,
     method: Method,
     target: &[u8],
-    within: Rc<dyn Any>,
+    within: T,
 ) -> Result<Box<Exchange>, Fault> {
     let mut part = begin(parent, method);
-    part.within = Some(within);
+    *part.ext_mut() = within;
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);
     part.resolve_settings();
@@ -76,9 +76,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     part.link.clone_from(&parent.link);
     part.started_us = parent.started_us;
     part.ordinal = parent.ordinal;
-    part.fields_changed = parent.fields_changed;
-    part.client_known = parent.client_known;
-    part.counted = parent.counted;
+    part.inherit(parent);
     part.share_id(parent);
     part.key_bucket.clone_from(&parent.key_bucket);
     part

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::extension_slot;
+use crate::extensions::Extension;
+
 /// A request's way to its backend. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTrace {
@@ -16,4 +19,8 @@ pub struct UpstreamTrace {
     pub first_byte_us: Option<u64>,
     /// Places assigned: more than one if a try failed.
     pub tries: u32,
+}
+
+impl Extension for UpstreamTrace {
+    extension_slot!();
 }

@@ -135,7 +135,7 @@ impl AccessLog {
                 (true, false) => Connection::Close,
             },
             elapsed_us,
-            upstream: ex.upstream.as_deref(),
+            upstream: ex.ext(),
             id: ex.id(),
             begin: Moment { local: local(&self.begin, begin_s), micros: begin_us },
             end: Moment { local: local(&self.end, end_s), micros: end_us },

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Settings};
+use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot};
 use lighty_http::{Known, Status};
 
 use settings::KeyKind;
 pub use settings::LimitSettings;
-use table::KeyTable;
+use table::{KeyTable, Place};
 
 /// Limits by keys known from the start: `mod_evasive`, addresses and fields.
 pub struct Evasive;
@@ -45,7 +45,7 @@ impl Module for Evasive {
 
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A restarted request counts once.
-        if std::mem::replace(&mut ex.counted.by_address, true) {
+        if std::mem::replace(&mut ex.ext_mut::<Counted>().by_address, true) {
             return Step::Next;
         }
         let settings = Rc::clone(&ex.settings);
@@ -79,11 +79,36 @@ impl Module for EvasiveUser {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        if ex.request.remote_user.is_empty() || std::mem::replace(&mut ex.counted.by_user, true) {
+        if ex.request.remote_user.is_empty()
+            || std::mem::replace(&mut ex.ext_mut::<Counted>().by_user, true)
+        {
             return Step::Next;
         }
         let settings = Rc::clone(&ex.settings);
         check(ex, settings.module::<LimitSettings>(), |kind| *kind == KeyKind::User)
+    }
+}
+
+/// What has counted a request, in case it is restarted.
+#[derive(Default)]
+struct Counted {
+    by_address: bool,
+    by_user: bool,
+    /// Held until the request is over.
+    here: Vec<Place>,
+}
+
+impl Extension for Counted {
+    extension_slot!();
+
+    /// A request within another is not counted again.
+    fn inherited(&self) -> Option<Self> {
+        Some(Self { here: Vec::new(), ..*self })
+    }
+
+    fn reset(&mut self) {
+        self.here.clear();
+        (self.by_address, self.by_user) = (false, false);
     }
 }
 
@@ -114,7 +139,7 @@ fn enter(ex: &mut Exchange, crowd: &settings::Keyed<Arc<KeyTable>>) -> bool {
     let key = crowd.key.of(ex);
     match KeyTable::enter(&crowd.table, key) {
         Some(place) => {
-            ex.until_over.push(Box::new(place));
+            ex.ext_mut::<Counted>().here.push(place);
             true
         }
         None => false,

@@ -14,7 +14,7 @@ use lighty_config::{
 };
 use lighty_core::cidr::Cidr;
 use lighty_core::module::{Hooks, Module, Needs, Step};
-use lighty_core::{Exchange, Fault, Settings, module_settings};
+use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::forwarded::{
     Element, End, Origin, by_forwarded, by_x_forwarded_for, element_from_right, walk,
 };
@@ -109,6 +109,18 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
 /// Connections may begin with a PROXY protocol header.
 const HAP_PROXY: &str = "extforward.hap-PROXY";
 
+/// The client's address was taken from what trusted proxies say of it, as far as they do.
+#[derive(Clone, Copy, Default)]
+struct ClientKnown(bool);
+
+impl Extension for ClientKnown {
+    extension_slot!();
+
+    fn inherited(&self) -> Option<Self> {
+        Some(*self)
+    }
+}
+
 impl Module for Extforward {
     fn name(&self) -> &'static str {
         "mod_extforward"
@@ -136,7 +148,7 @@ impl Module for Extforward {
 
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A request that begins again comes from the client itself by now.
-        if std::mem::replace(&mut ex.client_known, true) {
+        if std::mem::replace(&mut ex.ext_mut::<ClientKnown>().0, true) {
             return Step::Next;
         }
         let settings = Rc::clone(&ex.settings);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::rules::{Applied, Rules};
-use lighty_core::{Exchange, Fault, Settings, module_settings};
+use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Status};
 
 /// Settings of the module.
@@ -85,7 +85,7 @@ impl Module for Redirect {
             return Step::Next;
         }
         if ex.generation.asks_physical {
-            ex.until_over.push(Box::new(Asked(own.rules.clone())));
+            ex.ext_mut::<Asked>().0.push(own.rules.clone());
         }
         redirect(ex, own)
     }
@@ -96,8 +96,8 @@ impl Module for Redirect {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         let may = ex.generation.asks_physical && !ex.judged_as_served && ex.error_status.is_none();
-        let mut asked = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Asked>());
-        if !may || own.rules.is_empty() || asked.any(|asked| asked.0.is(&own.rules)) {
+        let mut asked = ex.ext::<Asked>().into_iter().flat_map(|asked| &asked.0);
+        if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
             return Step::Next;
         }
         redirect(ex, own)
@@ -105,7 +105,12 @@ impl Module for Redirect {
 }
 
 /// Rules that were asked about the URL before its physical path was known.
-struct Asked(Rules);
+#[derive(Default)]
+struct Asked(Vec<Rules>);
+
+impl Extension for Asked {
+    extension_slot!();
+}
 
 fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
     let mut location = Vec::new();

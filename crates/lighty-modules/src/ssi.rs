@@ -35,7 +35,7 @@ use output::Output;
 use page::{Base, Page};
 use page_context::PageContext;
 use settings::SsiSettings;
-use shared::{Fatal, Shared};
+use shared::{Fatal, Shared, Within};
 
 /// The module.
 pub struct Ssi {
@@ -69,7 +69,7 @@ impl Module for Ssi {
         if entry.meta().kind != FileKind::File || !own.is_page(&ex.physical.rel) {
             return Step::Next;
         }
-        let outer = ex.within.clone().and_then(|within| within.downcast::<Shared>().ok());
+        let outer = ex.ext::<Within>().and_then(|within| within.0.clone());
         match &outer {
             // Included as it is.
             Some(_) if own.recursion_max == 0 => return Step::Next,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lighty_config::{Directive, Scope};
 use lighty_core::body::BodyMeter;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
+use lighty_core::{Exchange, Extension, Fault, Level, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Method, Status, accept};
 use table::{Full, Outcome, Watch};
 
@@ -103,7 +103,7 @@ impl Module for UploadProgress {
             self.tell(id, own, ex);
             return Step::Answered;
         }
-        if ex.body.exists() && ex.body_meter.is_none() {
+        if ex.body.exists() && ex.ext::<Watched>().is_none() {
             self.enter(id, own, ex);
         }
         Step::Next
@@ -111,14 +111,15 @@ impl Module for UploadProgress {
 
     fn done(&self, ex: &Exchange) {
         let own = ex.settings.module::<UploadProgressSettings>();
-        if ex.body_meter.is_none() && !may_be_refused(ex, own) {
+        let meter = ex.ext::<Watched>().and_then(|watched| watched.0.as_ref()).map(Watch::meter);
+        if meter.is_none() && !may_be_refused(ex, own) {
             return;
         }
         let Some(id) = id_of(ex) else { return };
-        let outcome = outcome_of(ex);
+        let outcome = outcome_of(ex, meter);
         let until_ms = ex.machine.clock.mono_ms().saturating_add(u64::from(own.remember_s) * 1000);
         let mut table = self.uploads.lock();
-        match &ex.body_meter {
+        match meter {
             // Ignore the method: error handlers are requested by GET.
             Some(meter) => table.end(id, meter, outcome, until_ms),
             None => table.refuse(id, outcome, until_ms, own.uploads_max),
@@ -141,8 +142,7 @@ impl UploadProgress {
         match entered {
             Ok(()) => {
                 ex.body.measure(Arc::clone(&meter));
-                ex.until_over.push(Box::new(Watch::of(&self.uploads, id, &meter)));
-                ex.body_meter = Some(meter);
+                ex.ext_mut::<Watched>().0 = Some(Watch::of(&self.uploads, id, &meter));
                 if own.debug {
                     ex.log(Level::Notice, &format!("upload {id:032x} begins"));
                 }
@@ -171,6 +171,14 @@ impl UploadProgress {
     }
 }
 
+/// The upload that a request is, if it is one that is watched.
+#[derive(Default)]
+struct Watched(Option<Watch>);
+
+impl Extension for Watched {
+    extension_slot!();
+}
+
 /// Whether a request may be an upload that was refused before it began, for example for its length.
 fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
     let reads = ex.request.method.is_none_or(Method::is_get_or_head);
@@ -178,9 +186,9 @@ fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
 }
 
 /// The outcome of a finished upload.
-fn outcome_of(ex: &Exchange) -> Outcome {
+fn outcome_of(ex: &Exchange, meter: Option<&Arc<BodyMeter>>) -> Outcome {
     let code = ex.response.status.code();
-    let received = ex.body_meter.as_ref().map_or(0, |meter| meter.received());
+    let received = meter.map_or(0, |meter| meter.received());
     if ex.fault == Some(Fault::ClientGone) {
         return Outcome::Failed(Status::BAD_REQUEST.code());
     }

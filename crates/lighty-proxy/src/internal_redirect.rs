@@ -2,7 +2,7 @@
 //! its place.
 
 use lighty_core::sendfile::{self, carry};
-use lighty_core::{Exchange, Fault, RequestBody, Step};
+use lighty_core::{Exchange, Extension, Fault, RequestBody, Step, extension_slot};
 use lighty_http::{Fields, Known, Method, host};
 
 use crate::session::Answer;
@@ -110,6 +110,14 @@ fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, Refused> {
     Ok(Step::Restart)
 }
 
+/// The backend that a response to this request named for its next round; empty: none.
+#[derive(Default)]
+pub(crate) struct WantedBackend(pub(crate) Vec<u8>);
+
+impl Extension for WantedBackend {
+    extension_slot!();
+}
+
 impl Rewrite {
     fn begin(self, ex: &mut Exchange) -> Result<Step<'static>, Refused> {
         let refused = |name: &[u8], value: &[u8]| {
@@ -129,7 +137,7 @@ impl Rewrite {
                 return Err(refused(REWRITE_URI, target));
             }
         }
-        ex.wanted_backend = self.backend.unwrap_or_default();
+        ex.ext_mut::<WantedBackend>().0 = self.backend.unwrap_or_default();
         Ok(Step::Restart)
     }
 }

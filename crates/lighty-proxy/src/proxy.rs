@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Machine, Settings, pipeline};
+use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 
 use crate::directives;
 use crate::local::Local;
@@ -134,16 +134,23 @@ fn must_wait_for_leave(ex: &Exchange) -> bool {
     })
 }
 
-/// An authorizer's leave for a path, held until the request is over: it is not asked again once the
-/// file is found.
+/// What authorizers have given leave for: they are not asked again once the file is found.
+#[derive(Default)]
+struct Leaves(Vec<Leave>);
+
+impl Extension for Leaves {
+    extension_slot!();
+}
+
+/// An authorizer's leave for a path.
 struct Leave {
     route: Arc<Route>,
     path: Vec<u8>,
 }
 
 fn has_leave(ex: &Exchange, route: &Arc<Route>) -> bool {
-    let mut held = ex.until_over.iter().filter_map(|held| held.downcast_ref::<Leave>());
-    held.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
+    let mut leaves = ex.ext::<Leaves>().into_iter().flat_map(|leaves| &leaves.0);
+    leaves.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
 }
 
 /// Where the script's name ends that a route sees in a path before the file is looked for, if path
@@ -186,7 +193,7 @@ async fn serve_after_leave(ex: &mut Exchange, local: Rc<Local>, when: When) -> S
         match serve(ex, Rc::clone(&local), Arc::clone(route)).await {
             Step::Next => {
                 let (route, path) = (Arc::clone(route), ex.request.path.clone());
-                ex.until_over.push(Box::new(Leave { route, path }));
+                ex.ext_mut::<Leaves>().0.push(Leave { route, path });
             }
             answered => return answered,
         }

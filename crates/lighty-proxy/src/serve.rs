@@ -16,6 +16,7 @@ use crate::address::{Address, AddressId};
 use crate::balance::Key;
 use crate::checkout::{Checkout, CheckoutRequest, Refusal};
 use crate::health::passive::State;
+use crate::internal_redirect::WantedBackend;
 use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
 use crate::replayable_body::ReplayableBody;
@@ -84,7 +85,7 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
         trace: UpstreamTrace::default(),
     };
     let outcome = serving.run().await;
-    serving.ex.upstream = Some(Box::new(std::mem::take(&mut serving.trace)));
+    *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
     match outcome {
         Ok(step) => step,
         Err(failure) => {
@@ -159,10 +160,8 @@ impl Serving<'_> {
 
     /// The backend that an earlier response to this request named in X-Rewrite-Backend.
     fn wanted_backend(&self) -> Option<String> {
-        let wanted = String::from_utf8_lossy(&self.ex.wanted_backend);
-        if wanted.is_empty() {
-            return None;
-        }
+        let wanted = self.ex.ext::<WantedBackend>().filter(|wanted| !wanted.0.is_empty())?;
+        let wanted = String::from_utf8_lossy(&wanted.0);
         let is_known = self.upstream.addresses().iter().any(|a| *a.spec.text == *wanted);
         if !is_known {
             let name = &self.upstream.spec.name;

@@ -9,7 +9,7 @@ use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::Entry;
 
 use super::page::Page;
-use super::shared::Fatal;
+use super::shared::{Fatal, Within};
 
 /// Something that is named, and how it is said in the log.
 enum Named<'a> {
@@ -172,7 +172,7 @@ impl Page<'_> {
             uri::encode_path(&self.base.urls, &mut target);
         }
         target.extend_from_slice(url);
-        let within = Rc::clone(self.scene.shared);
+        let within = Within(Some(Rc::clone(self.scene.shared)));
         let answered = subrequest::answer(self.scene.ex, method, &target, within).await;
         if self.scene.shared.take_failed() {
             return Err(Fatal::limit("in a page that it includes"));

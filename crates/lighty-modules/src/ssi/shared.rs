@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use lighty_core::{Exchange, Fault, variables};
+use lighty_core::{Exchange, Extension, Fault, extension_slot, variables};
 use lighty_io::file::Meta;
 use lighty_io::stat_cache::Entry;
 
@@ -42,6 +42,14 @@ pub(super) struct Document {
     pub(super) uri: Vec<u8>,
     pub(super) modified_s: i64,
     pub(super) owner: u32,
+}
+
+/// The answer that a request is a part of.
+#[derive(Default)]
+pub(super) struct Within(pub(super) Option<Rc<Shared>>);
+
+impl Extension for Within {
+    extension_slot!();
 }
 
 /// One for each answer.

@@ -33,6 +33,11 @@ impl Watch {
     pub(super) fn of(uploads: &Uploads, id: u128, meter: &Arc<BodyMeter>) -> Self {
         Self { uploads: uploads.clone(), id, meter: Arc::clone(meter) }
     }
+
+    /// What counts the upload's bytes.
+    pub(super) fn meter(&self) -> &Arc<BodyMeter> {
+        &self.meter
+    }
 }
 
 impl Drop for Watch {

@@ -17,7 +17,7 @@ use lighty_io::file::OpenFile;
 use lighty_io::stat_cache::Entry;
 use lighty_io::transport::Stream;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultReport};
 
 /// A response body. It is a single enum, matched where it is sent, so a file range reaches the
 /// network backend without passing through any code that leaves it unchanged.
@@ -52,12 +52,15 @@ impl Body {
     }
 }
 
+/// A piece of a response body, or why there is no more of it.
+pub type BodyChunk = Result<Chunk<Rc<OpenFile>>, FaultReport>;
+
 /// A body produced while it is sent. Polled only when the client has room: a slow client applies
 /// backpressure to the source, with at most one chunk in between.
 pub trait BodyStream {
-    /// The next chunk; `None` at the end. An error truncates the response, which the client can
+    /// The next chunk; `None` at the end. A fault truncates the response, which the client can
     /// always detect.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>>;
 
     /// Polled while the client has no room, to forward the rest of the request body. Without this,
     /// a client that sends its whole body before reading would wait forever. Produces no response
@@ -75,18 +78,13 @@ pub trait BodyStream {
     fn trailers(&self) -> Option<&Fields> {
         None
     }
-
-    /// The fault behind the error that ended the body, for the log.
-    fn fault(&self) -> Option<(Fault, String)> {
-        None
-    }
 }
 
 /// The body of a response to HEAD whose length is unknown until it is produced. It is never sent.
 pub struct UnknownLength;
 
 impl BodyStream for UnknownLength {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         Poll::Ready(None)
     }
 

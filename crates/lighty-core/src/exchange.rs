@@ -13,7 +13,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use crate::body::{ClientLink, RequestBody};
 use crate::environment::Environment;
 use crate::extensions::{Extension, Extensions};
-use crate::fault::{Blame, Fate, Fault};
+use crate::fault::{Blame, Fate, Fault, FaultReport};
 use crate::generation::Generation;
 use crate::log::{About, Level};
 use crate::machine::Machine;
@@ -367,6 +367,11 @@ impl Exchange {
         if verdict.fate != Fate::Keep {
             self.response.close = true;
         }
+    }
+
+    /// Like [`Exchange::fail`], with what is known of the fault.
+    pub fn fail_reporting(&mut self, report: &FaultReport) {
+        self.fail_saying(report.fault, &report.detail);
     }
 
     /// In a rehearsal, records what would be started or changed, and that it answers the request.

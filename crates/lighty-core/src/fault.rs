@@ -1,6 +1,11 @@
 //! Who is to blame, and what follows from it: the one place that turns a fault into a status, a
 //! log level and the fate of the connection.
 
+use std::borrow::Cow;
+use std::error::Error;
+use std::{fmt, io};
+
+use lighty_config::Undecided;
 use lighty_http::Status;
 
 use crate::body::BodyFault;
@@ -44,6 +49,72 @@ pub struct Verdict {
     pub fate: Fate,
     /// Words for the log, naming the directive of the limit that was hit.
     pub words: &'static str,
+}
+
+/// A fault, with what the log says of it beyond its row in the table.
+#[derive(Debug)]
+pub struct FaultReport {
+    pub fault: Fault,
+    /// Which limit, file or backend it was. May be empty.
+    pub detail: Cow<'static, str>,
+    /// The error of the system behind it, if there is one.
+    pub source: Option<io::Error>,
+}
+
+impl FaultReport {
+    /// A fault with its detail.
+    pub fn new(fault: Fault, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { fault, detail: detail.into(), source: None }
+    }
+
+    /// Says first what the detail is about.
+    #[must_use]
+    pub fn about(mut self, subject: impl fmt::Display) -> Self {
+        let colon = if self.detail.is_empty() { "" } else { ": " };
+        self.detail = format!("{subject}{colon}{}", self.detail).into();
+        self
+    }
+}
+
+impl From<Fault> for FaultReport {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault, "")
+    }
+}
+
+impl From<Undecided> for FaultReport {
+    fn from(undecided: Undecided) -> Self {
+        Self::new(Fault::PatternLimit, undecided.words)
+    }
+}
+
+/// What an error means that ended a body while it was produced.
+impl From<io::Error> for FaultReport {
+    fn from(error: io::Error) -> Self {
+        let fault = match error.kind() {
+            io::ErrorKind::UnexpectedEof => Fault::FileShrank,
+            _ => Fault::DiskError,
+        };
+        Self { fault, detail: error.to_string().into(), source: Some(error) }
+    }
+}
+
+impl From<io::ErrorKind> for FaultReport {
+    fn from(kind: io::ErrorKind) -> Self {
+        io::Error::from(kind).into()
+    }
+}
+
+impl fmt::Display for FaultReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl Error for FaultReport {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|error| error as _)
+    }
 }
 
 /// Generates [`Fault`] from its table: blame, response status (0: none can be sent any more),

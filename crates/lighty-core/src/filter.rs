@@ -15,20 +15,16 @@ use lighty_buf::{Chunk, ChunkQueue, FileRange};
 use lighty_http::Fields;
 use lighty_io::file::{FileEngine, OpenFile, OwnedBuf};
 
-use crate::body::{Body, BodyStream};
-use crate::fault::Fault;
+use crate::body::{Body, BodyChunk, BodyStream};
+use crate::fault::{Fault, FaultReport};
 
 type File = Rc<OpenFile>;
 
 /// One stage between a response's source and the client.
 pub trait Filter {
-    /// The next output chunk, made from what `source` yields; `None` at the end. An error truncates
+    /// The next output chunk, made from what `source` yields; `None` at the end. A fault truncates
     /// the response.
-    fn poll_next(
-        &mut self,
-        source: &mut Source,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Chunk<File>>>>;
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>>;
 
     /// True if output and input have the same length.
     fn keeps_length(&self) -> bool {
@@ -93,7 +89,7 @@ impl Body {
 struct Pieces(ChunkQueue<File>);
 
 impl BodyStream for Pieces {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
 
@@ -110,7 +106,7 @@ impl Source {
     /// The next chunk. For a filter that needs bytes it is in memory: file ranges are read in
     /// pieces of [`FILE_PIECE_BYTES`], immediately if they are in the page cache and off the loop
     /// otherwise.
-    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         if let Some(bytes) = ready!(self.poll_file(cx)) {
             return Poll::Ready(Some(bytes.map(Chunk::Memory)));
         }
@@ -135,17 +131,19 @@ impl Source {
     }
 
     /// The next piece in memory, for filters that need bytes.
-    pub fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    pub fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         self.bytes_only = true;
         let chunk = ready!(self.poll_chunk(cx));
         Poll::Ready(chunk.map(|chunk| match chunk? {
             Chunk::Memory(bytes) => Ok(bytes),
-            Chunk::File(_) => Err(io::Error::other("a file range where bytes were asked for")),
+            Chunk::File(_) => {
+                Err(FaultReport::new(Fault::Internal, "a file range where bytes were asked for"))
+            }
         }))
     }
 
     /// Checks the announced length; behind a filter a mismatch would go unnoticed.
-    fn count(&mut self, bytes: u64) -> io::Result<()> {
+    fn count(&mut self, bytes: u64) -> Result<(), FaultReport> {
         if let Some(owed) = &mut self.owed {
             *owed = owed.checked_sub(bytes).ok_or(io::ErrorKind::InvalidData)?;
         }
@@ -153,7 +151,7 @@ impl Source {
     }
 
     /// The next piece of the current file range; `None` if there is none.
-    fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         let Some(range) = self.range.clone().filter(|range| range.length > 0) else {
             return Poll::Ready(None);
         };
@@ -178,7 +176,7 @@ impl Source {
     }
 
     /// Records that a piece was read.
-    fn took(&mut self, mut piece: Vec<u8>, done: io::Result<usize>) -> io::Result<Bytes> {
+    fn took(&mut self, mut piece: Vec<u8>, done: io::Result<usize>) -> Result<Bytes, FaultReport> {
         let count = done?;
         // The file has shrunk since its length was announced.
         let range = self.range.as_mut().filter(|_| count > 0);
@@ -197,7 +195,7 @@ struct Filtered {
 }
 
 impl BodyStream for Filtered {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         self.filter.poll_next(&mut self.source, cx)
     }
 
@@ -211,10 +209,6 @@ impl BodyStream for Filtered {
 
     fn trailers(&self) -> Option<&Fields> {
         self.source.stream.trailers()
-    }
-
-    fn fault(&self) -> Option<(Fault, String)> {
-        self.source.stream.fault()
     }
 }
 

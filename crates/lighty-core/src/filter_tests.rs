@@ -11,11 +11,7 @@ struct Upper {
 }
 
 impl Filter for Upper {
-    fn poll_next(
-        &mut self,
-        source: &mut Source,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Chunk<File>>>> {
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         let chunk = ready!(source.poll_chunk(cx));
         Poll::Ready(chunk.map(|chunk| {
             Ok(match chunk? {
@@ -42,7 +38,7 @@ struct Slow {
 }
 
 impl BodyStream for Slow {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<File>>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         self.asked.set(self.asked.get() + 1);
         let Some((first, rest)) = self.text.split_first_chunk::<1>() else {
             return Poll::Ready(None);
@@ -88,7 +84,7 @@ fn run<F: Future<Output = ()>>(test: impl Fn(Bed) -> F) {
 }
 
 /// The body's bytes, and how many stayed in files.
-async fn drain(body: Body) -> io::Result<(Vec<u8>, u64)> {
+async fn drain(body: Body) -> Result<(Vec<u8>, u64), FaultReport> {
     let mut stream = body.into_stream();
     let (mut bytes, mut in_files) = (Vec::new(), 0);
     while let Some(chunk) = std::future::poll_fn(|cx| stream.poll_next(cx)).await {

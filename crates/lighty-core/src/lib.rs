@@ -56,7 +56,7 @@ pub mod upstream_trace;
 pub mod variables;
 
 pub use body::{
-    Body, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
+    Body, BodyChunk, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
     UnknownLength,
 };
 pub use complaint::Complaint;
@@ -65,7 +65,7 @@ pub use environment::Environment;
 pub use error_output::{ErrorOutput, ProgramRate};
 pub use exchange::Exchange;
 pub use extensions::{Extension, Extensions};
-pub use fault::{Blame, Fate, Fault};
+pub use fault::{Blame, Fate, Fault, FaultReport};
 pub use filter::{Filter, Source};
 pub use generation::Generation;
 pub use log::{Level, Log};

@@ -10,7 +10,7 @@ use lighty_io::stat_cache::Entry;
 
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultReport};
 use crate::file_part::FilePart;
 use crate::log::Level;
 use crate::module::FileFate;
@@ -20,8 +20,8 @@ use crate::protected_files;
 /// whatever `server.follow-symlink` allows: the handler was trusted with this directory only.
 ///
 /// # Errors
-/// The fault, and words for the log.
-pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fault, String)> {
+/// Why the file cannot be sent.
+pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), FaultReport> {
     let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
     let entry = find(ex, fate, &path).await?;
     if fate == FileFate::Removed {
@@ -34,11 +34,8 @@ pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), (Fa
 /// Opens files one after the other and joins their parts into a body.
 ///
 /// # Errors
-/// The fault, and words for the log.
-pub(crate) async fn join_parts(
-    ex: &mut Exchange,
-    parts: &[FilePart],
-) -> Result<Body, (Fault, String)> {
+/// Why the file cannot be sent.
+pub(crate) async fn join_parts(ex: &mut Exchange, parts: &[FilePart]) -> Result<Body, FaultReport> {
     let mut queue = ChunkQueue::new();
     for part in parts {
         ex.physical.clear();
@@ -52,7 +49,7 @@ pub(crate) async fn join_parts(
             .filter(|(_, length)| queue.has_room_for(*length))
             .ok_or_else(|| {
                 let words = format!("X-Sendfile2: {path} of {size} bytes has no such part");
-                (Fault::BackendMalformed, words)
+                FaultReport::new(Fault::BackendMalformed, words)
             })?;
         queue.push_file(FileRange { file: Rc::clone(entry.file()), offset, length });
     }
@@ -60,7 +57,7 @@ pub(crate) async fn join_parts(
 }
 
 /// Finds the file at the exchange's physical path.
-async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>, (Fault, String)> {
+async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>, FaultReport> {
     let entry = open(ex, fate).await.map_err(|error| {
         let fault = match Fault::of_file_error(&error) {
             Fault::SymlinkRefused | Fault::NotARegularFile => Fault::SendfileRefused,
@@ -73,13 +70,17 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
                 &format!("a file to send that a backend named: {error}: {path}"),
             );
         }
-        (fault, format!("{path}: {error}"))
+        FaultReport { fault, detail: format!("{path}: {error}").into(), source: Some(error) }
     })?;
     if entry.meta().kind != FileKind::File {
-        return Err((Fault::SendfileRefused, format!("{path}: not a regular file")));
+        return Err(FaultReport::new(
+            Fault::SendfileRefused,
+            format!("{path}: not a regular file"),
+        ));
     }
     if protected_files::is_protected(entry.meta()) {
-        return Err((Fault::SendfileRefused, format!("{path}: {}", protected_files::WORDS)));
+        let detail = format!("{path}: {}", protected_files::WORDS);
+        return Err(FaultReport::new(Fault::SendfileRefused, detail));
     }
     Ok(entry)
 }

@@ -321,8 +321,8 @@ fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
 
 /// Sends the file named by a handler.
 async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
-    if let Err((fault, words)) = named_file::look_up(ex, fate).await {
-        ex.fail_saying(fault, &words);
+    if let Err(report) = named_file::look_up(ex, fate).await {
+        ex.fail_reporting(&report);
         return Pass::Answered;
     }
     let sent = run(Phase::SendFile, ex).await;
@@ -336,7 +336,7 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
 async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
     match named_file::join_parts(ex, &parts).await {
         Ok(body) => sendfile::take_parts(ex, body),
-        Err((fault, words)) => ex.fail_saying(fault, &words),
+        Err(report) => ex.fail_reporting(&report),
     }
     Pass::Answered
 }

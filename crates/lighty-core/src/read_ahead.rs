@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -17,9 +16,9 @@ use lighty_io::pool::ThreadPool;
 use lighty_io::spool::{Spool, SpoolOptions};
 use tokio::task::AbortHandle;
 
-use crate::body::{Body, BodyStream};
+use crate::body::{Body, BodyChunk, BodyStream};
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultReport};
 use crate::log::{About, Level, Log};
 use crate::settings::{Settings, StreamBody};
 
@@ -39,7 +38,7 @@ pub trait Ahead: BodyStream {
     const WAITER: &'static str;
 
     /// The next piece, in memory; `None` at the end.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>>;
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>>;
 
     /// True while the source still takes request data.
     fn takes_request(&self) -> bool;
@@ -55,7 +54,6 @@ pub struct SpooledAnswer {
     filling: AbortHandle,
     length: Option<u64>,
     trailers: Option<Fields>,
-    fault: Option<(Fault, String)>,
 }
 
 /// The buffer between a backend and its client. Order: memory, then disk. New data goes to memory
@@ -85,7 +83,7 @@ enum Extent {
 /// How the backend's response ended.
 enum End {
     Whole(Option<Fields>),
-    Cut(io::Error, Option<(Fault, String)>),
+    Cut(FaultReport),
 }
 
 impl SpooledAnswer {
@@ -116,7 +114,7 @@ impl SpooledAnswer {
             has_ended: false,
         };
         let filling = tokio::task::spawn_local(filler.run()).abort_handle();
-        Self { buffer, filling, length, trailers: None, fault: None }
+        Self { buffer, filling, length, trailers: None }
     }
 }
 
@@ -127,17 +125,14 @@ impl Drop for SpooledAnswer {
 }
 
 impl BodyStream for SpooledAnswer {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         let mut buffer = self.buffer.borrow_mut();
         buffer.give_back();
         if let Some(chunk) = ready!(buffer.poll_take(cx)) {
             return Poll::Ready(Some(Ok(chunk)));
         }
         match buffer.end.take() {
-            Some(End::Cut(error, fault)) => {
-                self.fault = fault;
-                Poll::Ready(Some(Err(error)))
-            }
+            Some(End::Cut(report)) => Poll::Ready(Some(Err(report))),
             Some(End::Whole(trailers)) => {
                 self.trailers = trailers;
                 Poll::Ready(None)
@@ -161,10 +156,6 @@ impl BodyStream for SpooledAnswer {
 
     fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_ref()
-    }
-
-    fn fault(&self) -> Option<(Fault, String)> {
-        self.fault.clone()
     }
 }
 
@@ -262,8 +253,7 @@ impl<S> Drop for Filler<S> {
         buffer.note_request(false);
         if buffer.end.is_none() && !self.has_ended {
             let words = "reading an answer ahead broke off";
-            let fault = (Fault::Internal, words.to_owned());
-            buffer.end = Some(End::Cut(io::Error::other(words), Some(fault)));
+            buffer.end = Some(End::Cut(FaultReport::new(Fault::Internal, words)));
             buffer.wake_reader();
         }
     }
@@ -278,7 +268,7 @@ impl<S: Ahead> Filler<S> {
             }
             match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
                 Some(Ok(bytes)) => self.store(bytes).await,
-                Some(Err(error)) => break End::Cut(error, self.source.fault()),
+                Some(Err(report)) => break End::Cut(report),
                 None => break End::Whole(self.source.trailers().cloned()),
             }
         };
@@ -288,7 +278,7 @@ impl<S: Ahead> Filler<S> {
         buffer.wake_reader();
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         let piece = self.source.poll_piece(cx);
         self.buffer.borrow_mut().note_request(self.source.takes_request());
         piece

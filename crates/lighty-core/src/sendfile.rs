@@ -10,7 +10,7 @@ use lighty_http::{Fields, Known, Status, uri};
 
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultReport};
 use crate::module::{FileFate, Step};
 
 const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
@@ -42,12 +42,12 @@ pub fn asked(fields: &Fields) -> Option<Named> {
 /// describe its body. Without `roots`, the document root is used.
 ///
 /// # Errors
-/// [`Fault::SendfileRefused`] and words for the log, if the file is beneath none of the roots.
+/// [`Fault::SendfileRefused`], if the file is beneath none of the roots.
 pub fn send(
     ex: &mut Exchange,
     roots: &[Arc<str>],
     named: &Named,
-) -> Result<Step<'static>, (Fault, String)> {
+) -> Result<Step<'static>, FaultReport> {
     let (path, fate) = match named {
         Named::Whole { path, fate } => (path, *fate),
         Named::Parts(value) => return Ok(Step::SendParts(parts::parse(ex, roots, value)?)),
@@ -97,12 +97,12 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
 }
 
 /// The place of a file beneath one of the roots or, if there are none, the document root.
-fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, (Fault, String)> {
+fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, FaultReport> {
     let place = match roots {
         [] => place(path, [&*ex.physical.docroot]),
         several => place(path, several.iter().map(|root| root.as_bytes())),
     };
-    place.ok_or_else(|| (Fault::SendfileRefused, path.escape_ascii().to_string()))
+    place.ok_or_else(|| FaultReport::new(Fault::SendfileRefused, path.escape_ascii().to_string()))
 }
 
 /// Fields derived from the file itself, or about the replaced body.

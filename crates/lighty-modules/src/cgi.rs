@@ -20,7 +20,7 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::permits::Permits;
 use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength, sendfile};
+use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength, sendfile};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Fields, Known, Method, Status};
@@ -95,18 +95,6 @@ fn described(ex: &Exchange, interpreter: &str) -> String {
     format!("runs {interpreter}{gap}{}", String::from_utf8_lossy(&path))
 }
 
-/// Why the program's response cannot be used.
-struct Failure {
-    fault: Fault,
-    words: String,
-}
-
-impl Failure {
-    fn new(fault: Fault, words: impl Into<String>) -> Self {
-        Self { fault, words: words.into() }
-    }
-}
-
 async fn serve(
     ex: &mut Exchange,
     permits: Permits,
@@ -116,9 +104,9 @@ async fn serve(
     let own = settings.module::<CgiSettings>();
     match answer(ex, &permits, own, &interpreter).await {
         Ok(step) => step,
-        Err(failure) => {
-            ex.fail_saying(failure.fault, &failure.words);
-            if failure.fault == Fault::ProgramsMax {
+        Err(report) => {
+            ex.fail_reporting(&report);
+            if report.fault == Fault::ProgramsMax {
                 ex.response.fields.push_known(Known::RetryAfter, "1");
             }
             Step::Answered
@@ -131,7 +119,7 @@ async fn answer(
     permits: &Permits,
     own: &CgiSettings,
     interpreter: &str,
-) -> Result<Step<'static>, Failure> {
+) -> Result<Step<'static>, FaultReport> {
     let upgrade = own.upgrade && ex.request.upgrade;
     if ex.request.upgrade && !upgrade {
         ex.complain_of_upgrade("cgi.upgrade");
@@ -145,7 +133,7 @@ async fn answer(
     }
     talk.stays();
     if head.status.code() < 200 {
-        return Err(Failure::new(Fault::BackendMalformed, "a Status below 200"));
+        return Err(FaultReport::new(Fault::BackendMalformed, "a Status below 200"));
     }
     if own.local_redir && head.is_local_redirect && talk.pending().is_empty() {
         return redirect(ex, talk, &head);
@@ -165,11 +153,11 @@ async fn start(
     own: &CgiSettings,
     interpreter: &str,
     upgrade: bool,
-) -> Result<(ChildGuard, Channel), Failure> {
+) -> Result<(ChildGuard, Channel), FaultReport> {
     let since_ms = ex.machine.clock.mono_ms();
     loop {
         let permit = permits.try_acquire(1, own.processes_max as u64).ok_or_else(|| {
-            Failure::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
+            FaultReport::new(Fault::ProgramsMax, format!("{} programs run", own.processes_max))
         })?;
         let program = program::describe(ex, interpreter, upgrade);
         match ChildGuard::start(program, permit, own, ex, upgrade).await {
@@ -182,24 +170,24 @@ async fn start(
 }
 
 /// A program that did not start.
-fn failed(error: std::io::Error) -> Failure {
+fn failed(error: std::io::Error) -> FaultReport {
     let fault = match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
         _ if Fault::of_file_error(&error).is_want() => Fault::of_file_error(&error),
         _ => Fault::ProgramFailed,
     };
-    Failure::new(fault, error.to_string())
+    FaultReport::new(fault, error.to_string())
 }
 
 /// Forwards the request body until the response head is complete.
-async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), Failure> {
+async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultReport> {
     let limits = HeadLimits::default();
     loop {
         let count = talk.more().await.map_err(|trouble| failure(&trouble))?;
         if count == 0 {
             let words = "the program ended without the head of an answer";
             talk.complete();
-            return Err(Failure::new(Fault::BackendMalformed, words));
+            return Err(FaultReport::new(Fault::BackendMalformed, words));
         }
         match parse_head(talk.pending(), &limits, head) {
             Ok(Head::Partial) => {}
@@ -212,24 +200,24 @@ async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), Failure> {
     }
 }
 
-fn malformed(fault: CgiFault) -> Failure {
-    Failure::new(Fault::BackendMalformed, fault.words())
+fn malformed(fault: CgiFault) -> FaultReport {
+    FaultReport::new(Fault::BackendMalformed, fault.words())
 }
 
-fn failure(trouble: &Trouble) -> Failure {
+fn failure(trouble: &Trouble) -> FaultReport {
     // Nothing was sent yet, so the client can get an error.
     let fault = match trouble.fault() {
         Fault::BackendCut => Fault::BackendMalformed,
         fault => fault,
     };
-    Failure::new(fault, trouble.to_string())
+    FaultReport::new(fault, trouble.to_string())
 }
 
 /// Local redirect (RFC 3875 section 6.2.2): the server responds with another of its paths.
-fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'static>, Failure> {
+fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'static>, FaultReport> {
     let target = head.fields.get(Known::Location).unwrap_or_default().to_vec();
     ex.set_target(&target).map_err(|_| {
-        Failure::new(Fault::BackendMalformed, "a local Location that is no path of a URL")
+        FaultReport::new(Fault::BackendMalformed, "a local Location that is no path of a URL")
     })?;
     if ex.request.method != Some(Method::Head) {
         ex.request.method = Some(Method::Get);
@@ -245,12 +233,11 @@ fn send_file(
     mut head: CgiHead,
     own: &CgiSettings,
     named: &sendfile::Named,
-) -> Result<Step<'static>, Failure> {
+) -> Result<Step<'static>, FaultReport> {
     talk.read_to_nowhere();
     ex.response.status = head.status;
     std::mem::swap(&mut ex.response.fields, &mut head.fields);
     sendfile::send(ex, &own.x_sendfile_docroot, named)
-        .map_err(|(fault, words)| Failure::new(fault, words))
 }
 
 /// Turns the program's output into the response.
@@ -281,10 +268,14 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
 }
 
 /// Starts the tunnel after the program accepted an upgrade.
-fn hand_over(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Result<Step<'static>, Failure> {
+fn hand_over(
+    ex: &mut Exchange,
+    talk: Talk,
+    mut head: CgiHead,
+) -> Result<Step<'static>, FaultReport> {
     let protocol = agreed_protocol(&ex.request.fields, &head).ok_or_else(|| {
         let words = "101 to another protocol than the client asked for";
-        Failure::new(Fault::BackendMalformed, words)
+        FaultReport::new(Fault::BackendMalformed, words)
     })?;
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;

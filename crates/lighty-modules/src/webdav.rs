@@ -154,7 +154,7 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
         return Ok(());
     }
     if own.readonly && method != Method::Propfind {
-        return Err(DavError::Fault(Fault::Forbidden, "webdav.is-readonly".to_owned()));
+        return Err(DavError::fault(Fault::Forbidden, "webdav.is-readonly"));
     }
     if ex.request.target_raw.contains(&b'#') {
         // A fragment names a part; a change of the whole was not intended.
@@ -265,7 +265,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> 
     }
     log_xml(ex, &bytes);
     let document = xml::Document::read(&bytes);
-    document.map(Some).map_err(|words| DavError::Fault(Fault::DavXml, words.to_owned()))
+    document.map(Some).map_err(|words| DavError::fault(Fault::DavXml, words))
 }
 
 /// `webdav.log-xml`.

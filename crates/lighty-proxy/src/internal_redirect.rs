@@ -2,7 +2,7 @@
 //! its place.
 
 use lighty_core::sendfile::{self, carry};
-use lighty_core::{Exchange, Extension, Fault, RequestBody, Step, extension_slot};
+use lighty_core::{Exchange, Extension, Fault, FaultReport, RequestBody, Step, extension_slot};
 use lighty_http::{Fields, Known, Method, host};
 
 use crate::session::Answer;
@@ -26,9 +26,6 @@ pub(crate) struct Rewrite {
     pub host: Option<Vec<u8>>,
     pub backend: Option<Vec<u8>>,
 }
-
-/// Why a redirect was refused.
-pub(crate) type Refused = (Fault, String);
 
 const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
 const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
@@ -69,7 +66,7 @@ impl InternalRedirect {
         self,
         ex: &mut Exchange,
         rules: &ResponseRules,
-    ) -> Result<Step<'static>, Refused> {
+    ) -> Result<Step<'static>, FaultReport> {
         match self {
             InternalRedirect::File(named) => {
                 let roots = rules.sendfile_roots.as_deref().unwrap_or_default();
@@ -94,10 +91,10 @@ const ACCELERATED: [Known; 5] = [
 ];
 
 /// Restarts the request with another URL; its body was for the backend.
-fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, Refused> {
+fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, FaultReport> {
     let refused = || {
         let words = format!("X-Accel-Redirect: {}", target.escape_ascii());
-        (Fault::BackendMalformed, words)
+        FaultReport::new(Fault::BackendMalformed, words)
     };
     if target.first() != Some(&b'/') || target.starts_with(b"//") {
         return Err(refused());
@@ -119,10 +116,10 @@ impl Extension for WantedBackend {
 }
 
 impl Rewrite {
-    fn begin(self, ex: &mut Exchange) -> Result<Step<'static>, Refused> {
+    fn begin(self, ex: &mut Exchange) -> Result<Step<'static>, FaultReport> {
         let refused = |name: &[u8], value: &[u8]| {
             let words = format!("{}: {}", name.escape_ascii(), value.escape_ascii());
-            (Fault::BackendMalformed, words)
+            FaultReport::new(Fault::BackendMalformed, words)
         };
         if let Some(host) = &self.host {
             let mut checked = Vec::new();

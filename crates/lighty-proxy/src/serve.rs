@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::upstream_trace::UpstreamTrace;
-use lighty_core::{Exchange, Fault, Step};
+use lighty_core::{Exchange, Fault, FaultReport, Step};
 use lighty_http::{Known, Method};
 use lighty_io::connect::connect;
 use lighty_io::transport::Idle;
@@ -21,7 +21,7 @@ use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
 use crate::replayable_body::ReplayableBody;
 use crate::reply;
-use crate::session::{Event, SessionFault};
+use crate::session::Event;
 use crate::settings::{Route, StreamBody};
 use crate::spec::Protocol;
 use crate::spool::{StoreFault, StoredBody};
@@ -49,12 +49,6 @@ struct Serving<'a> {
     /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
-}
-
-/// Why lighty answers the request itself with an error.
-pub(crate) struct Failure {
-    pub fault: Fault,
-    pub words: String,
 }
 
 /// Answers a request through a route.
@@ -88,11 +82,11 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
     *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
     match outcome {
         Ok(step) => step,
-        Err(failure) => {
-            let words = format!("{}: {}", serving.upstream.spec.name, failure.words);
-            serving.ex.fail_saying(failure.fault, &words);
-            if failure.fault.verdict().status.is_some_and(|status| status.code() == 503) {
-                let after_s = serving.retry_after_s(failure.fault).to_string();
+        Err(report) => {
+            let report = report.about(&serving.upstream.spec.name);
+            serving.ex.fail_reporting(&report);
+            if report.fault.verdict().status.is_some_and(|status| status.code() == 503) {
+                let after_s = serving.retry_after_s(report.fault).to_string();
                 serving.ex.response.fields.push_known(Known::RetryAfter, after_s);
             }
             Step::Answered
@@ -101,13 +95,12 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
 }
 
 impl Serving<'_> {
-    async fn run(&mut self) -> Result<Step<'static>, Failure> {
+    async fn run(&mut self) -> Result<Step<'static>, FaultReport> {
         if self.needs_whole_body() {
             Box::pin(self.receive_body()).await?;
         }
         let mut call = self.local.take_courier(&self.route.upstream.protocol);
-        let taken = call.words.take(self.ex, &self.route);
-        taken.map_err(|refused| self.failure(refused.fault, refused.words))?;
+        call.words.take(self.ex, &self.route)?;
         call.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
@@ -147,12 +140,12 @@ impl Serving<'_> {
                 || (unknown && self.route.upstream.protocol.is_like_cgi()))
     }
 
-    async fn receive_body(&mut self) -> Result<(), Failure> {
+    async fn receive_body(&mut self) -> Result<(), FaultReport> {
         let mut body = self.upload.take_body();
         let stored = StoredBody::receive(self.ex, &mut body).await;
         let stored = stored.map_err(|fault| match fault {
-            StoreFault::Body(fault) => self.failure(Fault::of_body(fault), "request body"),
-            StoreFault::Disk(words) => self.failure(Fault::SpoolFull, words),
+            StoreFault::Body(fault) => FaultReport::new(Fault::of_body(fault), "request body"),
+            StoreFault::Disk(words) => FaultReport::new(Fault::SpoolFull, words),
         })?;
         self.upload = ReplayableBody::stored(stored);
         Ok(())
@@ -177,7 +170,7 @@ impl Serving<'_> {
         &mut self,
         call: &UpstreamCall,
         only: Option<&str>,
-    ) -> Result<Checkout, Failure> {
+    ) -> Result<Checkout, FaultReport> {
         let began_us = self.local.clock.mono_us();
         let checkout = self.checkout(call, only).await;
         let took_us = self.local.clock.mono_us().saturating_sub(began_us);
@@ -189,7 +182,11 @@ impl Serving<'_> {
         checkout
     }
 
-    async fn checkout(&self, call: &UpstreamCall, only: Option<&str>) -> Result<Checkout, Failure> {
+    async fn checkout(
+        &self,
+        call: &UpstreamCall,
+        only: Option<&str>,
+    ) -> Result<Checkout, FaultReport> {
         let key = Key {
             authority: &self.ex.request.authority,
             target: &call.words.target,
@@ -211,18 +208,18 @@ impl Serving<'_> {
         let waited = tokio::select! {
             waited = Box::pin(self.local.wait_for_checkout(&ask)) => waited,
             fault = self.client_gone() => {
-                return Err(self.failure(fault, "while it waited in the backlog"));
+                return Err(FaultReport::new(fault, "while it waited in the backlog"));
             }
         };
         waited.map_err(|refusal| match refusal {
-            Refusal::Down => self.failure(Fault::BackendsDown, self.why_down()),
+            Refusal::Down => FaultReport::new(Fault::BackendsDown, self.why_down()),
             Refusal::BacklogFull => {
                 let length = self.upstream.spec.backlog.length_max;
-                self.failure(Fault::BacklogFull, format!("{length} requests wait"))
+                FaultReport::new(Fault::BacklogFull, format!("{length} requests wait"))
             }
             Refusal::BacklogTimeout => {
                 let wait_ms = self.upstream.spec.backlog.wait_ms;
-                self.failure(Fault::BacklogTimeout, format!("{wait_ms} ms"))
+                FaultReport::new(Fault::BacklogTimeout, format!("{wait_ms} ms"))
             }
         })
     }
@@ -259,16 +256,12 @@ impl Serving<'_> {
         first_ms.div_ceil(1000).max(1)
     }
 
-    fn failure(&self, fault: Fault, words: impl Into<String>) -> Failure {
-        Failure { fault, words: words.into() }
-    }
-
     /// Turns a checkout into a connection. `None`: this address failed, try another.
     async fn connect(
         &mut self,
         checkout: Checkout,
         began_ms: u64,
-    ) -> Result<Option<Connection>, Failure> {
+    ) -> Result<Option<Connection>, FaultReport> {
         let permit = match checkout {
             Checkout::Reused(connection) => {
                 // A request that cannot be resent first probes, with one system call, whether the
@@ -309,7 +302,7 @@ impl Serving<'_> {
             Fault::BackendRefused if all_down => Fault::BackendsDown,
             other => other,
         };
-        Err(self.failure(fault, format!("backend {}: {words}", permit.address.spec.text)))
+        Err(FaultReport::new(fault, format!("backend {}: {words}", permit.address.spec.text)))
     }
 
     /// Excludes the address from further attempts. Once every address is excluded, the list is
@@ -358,11 +351,10 @@ impl Serving<'_> {
         Ok(())
     }
 
-    fn open(&self, call: &mut UpstreamCall, connection: &Connection) -> Result<(), SessionFault> {
+    fn open(&self, call: &mut UpstreamCall, connection: &Connection) -> Result<(), FaultReport> {
         let backend = &connection.permit.address.spec;
         let taken = call.words.take_backend(self.ex, &self.route, backend);
-        taken
-            .map_err(|why| SessionFault { fault: Fault::PatternLimit, words: why.words.into() })?;
+        taken?;
         let body = &self.upload;
         let framing = match body.announced() {
             _ if body.is_none() => BodyFraming::None,

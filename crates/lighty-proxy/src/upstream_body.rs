@@ -1,7 +1,6 @@
 //! The body of a backend's response, streamed as it arrives.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -9,14 +8,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::read_ahead::Ahead;
-use lighty_core::{BodyFault, BodyStream, Fault};
+use lighty_core::{BodyChunk, BodyFault, BodyStream, Fault, FaultReport};
 use lighty_http::Fields;
-use lighty_io::file::OpenFile;
 
 use crate::local::Local;
 use crate::pool::Connection;
 use crate::replayable_body::ReplayableBody;
-use crate::session::{Event, SessionFault, Step};
+use crate::session::{Event, Step};
 use crate::spec::UpstreamSpec;
 use crate::upstream_call::{Link, Trouble, UpstreamCall};
 
@@ -45,8 +43,7 @@ pub(crate) struct UpstreamBody {
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
     trailers: Option<Fields>,
     /// A fault that was found and is not reported yet.
-    found: Option<SessionFault>,
-    fault: Option<SessionFault>,
+    found: Option<FaultReport>,
     /// Why the rest of the request body failed; reported in place of the truncation that it causes.
     body_fault: Option<BodyFault>,
 }
@@ -81,7 +78,6 @@ impl UpstreamBody {
             rest: None,
             trailers: None,
             found: None,
-            fault: None,
             body_fault: None,
         }
     }
@@ -177,26 +173,22 @@ impl UpstreamBody {
         self.local.give_back(call, &self.spec.protocol);
     }
 
-    fn broke(&mut self, fault: SessionFault) -> io::Error {
-        let mut fault = match self.body_fault {
+    fn broke(&mut self, report: FaultReport) -> FaultReport {
+        let mut report = match self.body_fault {
             // Do not blame the backend for a request that it did not get completely.
-            Some(cause) if fault.fault == Fault::BackendCut => of_body(cause),
-            _ => fault,
+            Some(cause) if report.fault == Fault::BackendCut => of_body(cause),
+            _ => report,
         };
         if let Some(mut transfer) = self.transfer.take() {
             self.local.hear(&transfer.connection.permit, &mut transfer.call);
             let text = &transfer.connection.permit.address.spec.text;
-            let colon = if fault.words.is_empty() { "" } else { ": " };
-            let name = &self.spec.name;
-            fault.words = format!("{name}: backend {text}{colon}{}", fault.words).into();
+            report = report.about(format_args!("{}: backend {text}", self.spec.name));
         }
-        let error = io::Error::other(fault.words.clone());
-        self.fault = Some(fault);
-        error
+        report
     }
 
     /// Decodes the next piece of the buffered input.
-    fn next_of_input(&mut self) -> Result<Option<Next>, SessionFault> {
+    fn next_of_input(&mut self) -> Result<Option<Next>, FaultReport> {
         if !self.early.is_empty() {
             return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
         }
@@ -221,7 +213,7 @@ impl UpstreamBody {
         Ok(Some(Next::End))
     }
 
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionFault>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
         let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
         let Transfer { call, connection, upload } = transfer;
         let stream = &connection.stream;
@@ -247,7 +239,7 @@ impl UpstreamBody {
             let read_ms = self.spec.timeouts.read_ms;
             return Poll::Ready(Err(
                 match ready!(call.poll_body_limit(&self.link, read_ms, moved, cx)) {
-                    Trouble::Gone(fault) => SessionFault { fault, words: "".into() },
+                    Trouble::Gone(fault) => FaultReport::new(fault, ""),
                     _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
                 },
             ));
@@ -288,17 +280,17 @@ enum Next {
     End,
 }
 
-fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> SessionFault {
-    SessionFault { fault: Fault::BackendCut, words: words.into() }
+fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::BackendCut, words)
 }
 
 /// The fault of a response whose request body ended early.
-fn of_body(cause: BodyFault) -> SessionFault {
+fn of_body(cause: BodyFault) -> FaultReport {
     let words = match cause {
         BodyFault::Malformed(words) => words,
         _ => Fault::of_body(cause).verdict().words,
     };
-    SessionFault { fault: Fault::of_body(cause), words: words.into() }
+    FaultReport::new(Fault::of_body(cause), words)
 }
 
 impl Ahead for UpstreamBody {
@@ -310,27 +302,27 @@ impl Ahead for UpstreamBody {
         })
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         ready!(self.poll_turn(cx));
         loop {
             match self.next_of_input() {
                 Ok(Some(Next::Piece(piece))) => return Poll::Ready(Some(Ok(piece))),
                 Ok(Some(Next::End)) => return Poll::Ready(None),
                 Ok(None) => {}
-                Err(mut fault) => {
-                    fault.fault = Fault::BackendCut;
-                    return Poll::Ready(Some(Err(self.broke(fault))));
+                Err(mut report) => {
+                    report.fault = Fault::BackendCut;
+                    return Poll::Ready(Some(Err(self.broke(report))));
                 }
             }
-            if let Err(fault) = ready!(self.poll_more(cx)) {
-                return Poll::Ready(Some(Err(self.broke(fault))));
+            if let Err(report) = ready!(self.poll_more(cx)) {
+                return Poll::Ready(Some(Err(self.broke(report))));
             }
         }
     }
 }
 
 impl BodyStream for UpstreamBody {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
@@ -350,10 +342,5 @@ impl BodyStream for UpstreamBody {
 
     fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_ref()
-    }
-
-    fn fault(&self) -> Option<(Fault, String)> {
-        let fault = self.fault.as_ref()?;
-        Some((fault.fault, fault.words.to_string()))
     }
 }

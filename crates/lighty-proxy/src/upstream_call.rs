@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault};
+use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
 
 use crate::deadline::{Alarm, Deadlines};
 use crate::replayable_body::ReplayableBody;
-use crate::session::{self, Answer, Event, Session, SessionFault};
+use crate::session::{self, Answer, Event, Session, malformed};
 use crate::spec::{Protocol, TimeoutSpec};
 use crate::upstream_request::RewrittenHead;
 
@@ -104,10 +104,10 @@ struct Limit {
 }
 
 /// Why a request got no response.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Trouble {
     /// The backend's fault. `silent` if nothing of a response was received.
-    Backend { fault: SessionFault, silent: bool },
+    Backend { fault: FaultReport, silent: bool },
     /// The request body could not be read completely.
     Body(BodyFault),
     /// The client is gone.
@@ -331,7 +331,7 @@ impl UpstreamCall {
             return Ok(());
         }
         let words = format!("more than {INTERIM_MAX} interim answers");
-        Err(Trouble::Backend { fault: SessionFault::malformed(words), silent: false })
+        Err(Trouble::Backend { fault: malformed(words), silent: false })
     }
 
     /// Parses buffered input, or reads once.
@@ -351,12 +351,11 @@ impl UpstreamCall {
     fn poll_fill(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<()>, Trouble> {
         let silent = self.inbox.is_empty() && self.answer.fields.is_empty();
         let Some(room) = self.inbox.room(INBOX_BYTES, INBOX_BYTES_MAX) else {
-            let fault =
-                SessionFault { fault: Fault::BackendHeadTooLarge, words: "its head".into() };
+            let fault = FaultReport::new(Fault::BackendHeadTooLarge, "its head");
             return Err(Trouble::Backend { fault, silent: false });
         };
         let closed = |words: String| Trouble::Backend {
-            fault: SessionFault { fault: Fault::BackendClosed, words: words.into() },
+            fault: FaultReport::new(Fault::BackendClosed, words),
             silent,
         };
         match stream.poll_read(cx, room) {
@@ -471,7 +470,7 @@ impl UpstreamCall {
             Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
             _ => (Fault::BackendReadTimeout, "before its answer"),
         };
-        Trouble::Backend { fault: SessionFault { fault, words: words.into() }, silent: true }
+        Trouble::Backend { fault: FaultReport::new(fault, words), silent: true }
     }
 }
 

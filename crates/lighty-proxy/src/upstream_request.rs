@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use lighty_config::Undecided;
-use lighty_core::{Exchange, Fault};
+use lighty_core::{Exchange, Fault, FaultReport};
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
 use lighty_http::hop_by_hop::{end_to_end, is_essential};
 use lighty_http::{Fields, Known};
@@ -92,7 +92,7 @@ impl RewrittenHead {
     /// Words about a path that the rules made, and that would lead out of what they map to: the
     /// conditions and passwords of the URL that was asked for say nothing about that place. Or
     /// whether a rule applies could not be found out.
-    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), Refused> {
+    pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         self.clear();
         self.take_target(ex, route)?;
         check_destination(ex, route).map_err(mapped_out)?;
@@ -150,7 +150,7 @@ impl RewrittenHead {
         known.is_some() || is_essential(known, &dashed) || self.extra.get_named(&dashed).is_some()
     }
 
-    fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), Refused> {
+    fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         let rules = &route.request;
         let mut target = &ex.request.target[..];
         if let Some(prefix) = &rules.strip_request_uri {
@@ -290,20 +290,8 @@ fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
     }
 }
 
-/// Why a request is not proxied, for the log.
-pub(crate) struct Refused {
-    pub fault: Fault,
-    pub words: String,
-}
-
-impl From<Undecided> for Refused {
-    fn from(undecided: Undecided) -> Self {
-        Refused { fault: Fault::PatternLimit, words: undecided.words }
-    }
-}
-
-fn mapped_out(words: String) -> Refused {
-    Refused { fault: Fault::MappedOut, words }
+fn mapped_out(words: String) -> FaultReport {
+    FaultReport::new(Fault::MappedOut, words)
 }
 
 /// What the first rule that matches makes of a field's value.

@@ -16,10 +16,10 @@ use lighty_buf::Chunk;
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, ModuleList, Step};
-use lighty_core::{Body, BodyStream, Exchange, Generation, Machine, Settings, Tunnel};
+use lighty_core::{Body, BodyChunk, BodyStream, Exchange, Generation, Machine, Settings, Tunnel};
 use lighty_http::Status;
 use lighty_io::clock::Clock;
-use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, OpenFile};
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::panics;
@@ -85,7 +85,7 @@ async fn wait_and_panic() -> Step<'static> {
 struct Pieces(u32);
 
 impl BodyStream for Pieces {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         assert!(self.0 > 0, "as the test wants it");
         self.0 -= 1;
         Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from_static(b"piece")))))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::place_within;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultReport};
 use crate::file_part::FilePart;
 use crate::limits::SENDFILE_PARTS_MAX;
 
@@ -19,17 +19,17 @@ pub(super) fn parse(
     ex: &Exchange,
     roots: &[Arc<str>],
     value: &[u8],
-) -> Result<Vec<FilePart>, (Fault, String)> {
+) -> Result<Vec<FilePart>, FaultReport> {
     let mut parts = Vec::new();
     let mut rest = value.trim_ascii_start();
     while !rest.is_empty() {
         if parts.len() == SENDFILE_PARTS_MAX {
             let words = format!("X-Sendfile2 with more than {SENDFILE_PARTS_MAX} parts");
-            return Err((Fault::BackendMalformed, words));
+            return Err(FaultReport::new(Fault::BackendMalformed, words));
         }
         let (path, (first, last), behind) = one(rest).ok_or_else(|| {
             let words = format!("X-Sendfile2 that cannot be read: {}", value.escape_ascii());
-            (Fault::BackendMalformed, words)
+            FaultReport::new(Fault::BackendMalformed, words)
         })?;
         let place = place_within(ex, roots, path)?;
         parts.push(FilePart { root: place.root, rel: place.rel, first, last });

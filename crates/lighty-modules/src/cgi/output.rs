@@ -10,9 +10,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use lighty_buf::{BufPool, Chunk};
 use lighty_core::read_ahead::Ahead;
-use lighty_core::{BodyStream, Fault, Tunnel};
+use lighty_core::{BodyChunk, BodyStream, Fault, FaultReport, Tunnel};
 use lighty_io::clock::Clock;
-use lighty_io::file::OpenFile;
 use lighty_io::transport::Stream;
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
@@ -25,7 +24,6 @@ pub(super) struct Output {
     talk: Talk,
     left: Left,
     length: Option<u64>,
-    fault: Option<(Fault, Cow<'static, str>)>,
     /// End of the output.
     closed: bool,
     ended: bool,
@@ -35,7 +33,7 @@ impl Output {
     pub(super) fn new(mut talk: Talk, head: &CgiHead) -> Self {
         talk.begin_body();
         let (left, length) = (Left::of(head), head.content_length);
-        Self { talk, left, length, fault: None, closed: false, ended: false }
+        Self { talk, left, length, closed: false, ended: false }
     }
 
     /// Takes what was read, up to the announced length; output beyond it is dropped.
@@ -58,27 +56,18 @@ impl Output {
         self.talk.complete();
     }
 
-    fn broke(&mut self, trouble: &Trouble) -> io::Error {
+    fn broke(&mut self, trouble: &Trouble) -> FaultReport {
         self.ended = true;
-        let kind = match trouble {
-            Trouble::Gone(_) => io::ErrorKind::BrokenPipe,
-            _ => {
-                self.fault = Some((trouble.fault(), trouble.to_string().into()));
-                io::ErrorKind::UnexpectedEof
-            }
-        };
-        io::Error::new(kind, trouble.to_string())
+        FaultReport::new(trouble.fault(), trouble.to_string())
     }
 
-    fn cut(&mut self, words: impl Into<Cow<'static, str>>) -> io::Error {
+    fn cut(&mut self, detail: impl Into<Cow<'static, str>>) -> FaultReport {
         self.end();
-        let words = words.into();
-        self.fault = Some((Fault::BackendCut, words.clone()));
-        io::Error::new(io::ErrorKind::UnexpectedEof, words)
+        FaultReport::new(Fault::BackendCut, detail)
     }
 
     /// Handles the end of the output: an error if the response is incomplete.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
         let words = match self.left {
             _ if self.left.is_nothing() => None,
             Left::Chunks(_) => Some("the program ended before its last chunk"),
@@ -105,7 +94,7 @@ impl Ahead for Output {
         self.talk.takes_body()
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
         loop {
             match self.take() {
                 Ok(Some(bytes)) => return Poll::Ready(Some(Ok(bytes))),
@@ -129,7 +118,7 @@ impl Ahead for Output {
 }
 
 impl BodyStream for Output {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
     }
 
@@ -140,11 +129,6 @@ impl BodyStream for Output {
 
     fn known_length(&self) -> Option<u64> {
         self.length
-    }
-
-    fn fault(&self) -> Option<(Fault, String)> {
-        let (fault, words) = self.fault.as_ref()?;
-        Some((*fault, words.to_string()))
     }
 }
 

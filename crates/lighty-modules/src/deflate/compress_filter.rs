@@ -8,15 +8,14 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use lighty_buf::Chunk;
 use lighty_core::permits::Permit;
-use lighty_core::{Filter, Source};
+use lighty_core::{BodyChunk, FaultReport, Filter, Source};
 use lighty_io::cache_file::CacheFile;
-use lighty_io::file::{FileEngine, OpenFile};
+use lighty_io::file::FileEngine;
 
 use super::encoder::{Encoder, Op};
 
@@ -105,7 +104,7 @@ impl CompressFilter {
         work: &mut Work,
         source: &mut Source,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<Result<(), FaultReport>> {
         work.op = Op::Run;
         while work.input_bytes < self.block_bytes {
             match source.poll_bytes(cx) {
@@ -209,11 +208,7 @@ impl Work {
 }
 
 impl Filter for CompressFilter {
-    fn poll_next(
-        &mut self,
-        source: &mut Source,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         loop {
             match std::mem::replace(&mut self.state, State::Ended) {
                 State::Ended => return Poll::Ready(None),
@@ -223,7 +218,7 @@ impl Filter for CompressFilter {
                             self.state = State::Idle(work);
                             return Poll::Pending;
                         }
-                        Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+                        Poll::Ready(Err(report)) => return Poll::Ready(Some(Err(report))),
                         Poll::Ready(Ok(())) => self.state = self.begin(work),
                     }
                 }
@@ -236,7 +231,7 @@ impl Filter for CompressFilter {
                     match self.finish_turn(turned) {
                         Ok(None) => {}
                         Ok(Some(out)) => return Poll::Ready(Some(Ok(Chunk::Memory(out)))),
-                        Err(error) => return Poll::Ready(Some(Err(error))),
+                        Err(error) => return Poll::Ready(Some(Err(error.into()))),
                     }
                 }
             }

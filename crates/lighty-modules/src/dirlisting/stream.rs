@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::BodyStream;
-use lighty_io::file::{DirEntry, FileKind, OpenFile, ReadDir};
+use lighty_core::{BodyChunk, BodyStream};
+use lighty_io::file::{DirEntry, FileKind, ReadDir};
 
 use super::Rendering;
 use super::entries::{Entries, Item};
@@ -120,7 +120,7 @@ impl Listing {
 }
 
 impl BodyStream for Listing {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         if self.state == State::Ended {
             return Poll::Ready(None);
         }
@@ -135,7 +135,7 @@ impl BodyStream for Listing {
             }
             Poll::Ready(Err(error)) => {
                 self.state = State::Ended;
-                return Poll::Ready(Some(Err(error)));
+                return Poll::Ready(Some(Err(error.into())));
             }
         }
         Poll::Ready(Some(Ok(Chunk::Memory(Bytes::from(out)))))

@@ -24,7 +24,7 @@ pub(super) async fn check_if(
     let mut values = ex.request.fields.get_all(Known::If);
     let Some(value) = values.next().map(<[u8]>::to_vec) else { return Ok(Vec::new()) };
     if values.next().is_some() {
-        return Err(DavError::Fault(Fault::DavXml, "more than one If".to_owned()));
+        return Err(DavError::fault(Fault::DavXml, "more than one If"));
     }
     drop(values);
     let header = IfHeader::parse(&value)?;

@@ -1,8 +1,9 @@
 //! Errors of WebDAV requests and their responses.
 
+use std::borrow::Cow;
 use std::io;
 
-use lighty_core::{Body, BodyFault, Exchange, Fault};
+use lighty_core::{Body, BodyFault, Exchange, Fault, FaultReport};
 use lighty_http::if_header::IfFault;
 use lighty_http::{Known, Status};
 
@@ -13,13 +14,18 @@ use super::multistatus::{self, MEDIA_TYPE};
 pub(super) enum DavError {
     /// A status that says all.
     Status(Status),
-    /// A status, with words for the log.
-    Fault(Fault, String),
+    /// A fault.
+    Fault(FaultReport),
     /// A status and XML about it.
     Xml(Status, Vec<u8>),
 }
 
 impl DavError {
+    /// A fault, with its detail.
+    pub(super) fn fault(fault: Fault, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Fault(FaultReport::new(fault, detail))
+    }
+
     /// A status and the condition that failed (RFC 4918 section 16).
     pub(super) fn condition(status: Status, condition: &str, paths: &[Vec<u8>]) -> Self {
         let mut paths = paths.to_vec();
@@ -33,9 +39,9 @@ impl DavError {
     pub(super) fn tell(self, ex: &mut Exchange) {
         match self {
             Self::Status(status) => ex.fail_status(status),
-            Self::Fault(fault, words) => {
-                ex.fail_saying(fault, &words);
-                if matches!(fault, Fault::DavBusy | Fault::DavHeld) {
+            Self::Fault(report) => {
+                ex.fail_reporting(&report);
+                if matches!(report.fault, Fault::DavBusy | Fault::DavHeld) {
                     ex.response.fields.set(Known::RetryAfter, "1");
                 }
             }
@@ -50,7 +56,9 @@ impl DavError {
     /// Says 409 where what is missing is the collection around.
     pub(super) fn missing_is_conflict(self) -> Self {
         match self {
-            Self::Fault(Fault::NotFound, _) => Self::Status(Status::CONFLICT),
+            Self::Fault(report) if report.fault == Fault::NotFound => {
+                Self::Status(Status::CONFLICT)
+            }
             other => other,
         }
     }
@@ -64,7 +72,7 @@ impl From<Status> for DavError {
 
 impl From<Fault> for DavError {
     fn from(fault: Fault) -> Self {
-        Self::Fault(fault, String::new())
+        Self::Fault(fault.into())
     }
 }
 
@@ -76,13 +84,13 @@ impl From<BodyFault> for DavError {
 
 impl From<IfFault> for DavError {
     fn from(fault: IfFault) -> Self {
-        Self::Fault(Fault::DavXml, fault.words().to_owned())
+        Self::fault(Fault::DavXml, fault.words())
     }
 }
 
 impl From<io::Error> for DavError {
     fn from(error: io::Error) -> Self {
-        Self::Fault(fault_of(&error), error.to_string())
+        Self::fault(fault_of(&error), error.to_string())
     }
 }
 
@@ -115,5 +123,5 @@ pub(super) fn of_store(error: io::Error) -> DavError {
         io::ErrorKind::StorageFull => Fault::DiskFull,
         _ => Fault::DavStore,
     };
-    DavError::Fault(fault, error.to_string())
+    DavError::fault(fault, error.to_string())
 }

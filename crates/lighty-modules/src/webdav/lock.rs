@@ -38,7 +38,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let (exclusive, owner) = lock_info(&document).ok_or(Status::UNPROCESSABLE_CONTENT)?;
     if owner.len() > OWNER_BYTES_MAX {
         let words = format!("an owner of more than {OWNER_BYTES_MAX} bytes");
-        return Err(DavError::Fault(Fault::DavXml, words));
+        return Err(DavError::fault(Fault::DavXml, words));
     }
     let meta = resource.look().await?;
     check_collection(ex, &resource, meta.as_ref(), Deed::Change).await?;
@@ -71,7 +71,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
 }
 
 fn no_locks() -> DavError {
-    DavError::Fault(Fault::MethodNotAllowed, "there are no locks without a database".to_owned())
+    DavError::fault(Fault::MethodNotAllowed, "there are no locks without a database")
 }
 
 /// Whether a lock is to be exclusive, and its owner (RFC 4918 section 14.11).

@@ -26,8 +26,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let depth = depth(ex)?.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
         None => Wanted::All(Vec::new()),
-        Some(document) => Wanted::of(&document)
-            .map_err(|words| DavError::Fault(Fault::DavXml, words.to_owned()))?,
+        Some(document) => {
+            Wanted::of(&document).map_err(|words| DavError::fault(Fault::DavXml, words))?
+        }
     };
     check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = look(&mut resource).await? else { return Err(Fault::NotFound.into()) };
@@ -101,7 +102,7 @@ async fn hidden(
     let refused = refused?;
     if refused.len() > HIDDEN_MAX {
         let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");
-        return Err(DavError::Fault(Fault::Forbidden, words));
+        return Err(DavError::fault(Fault::Forbidden, words));
     }
     Ok(refused.into_iter().map(|refused| join(&resource.rel, &refused.path)).collect())
 }

@@ -119,7 +119,7 @@ impl Resource {
 
 /// What is said of a file that the server keeps for itself.
 pub(super) fn kept() -> DavError {
-    DavError::Fault(Fault::Forbidden, protected_files::WORDS.to_owned())
+    DavError::fault(Fault::Forbidden, protected_files::WORDS)
 }
 
 /// The URL that a collection or a file is listed by.

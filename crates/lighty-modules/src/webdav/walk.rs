@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::BodyStream;
+use lighty_core::{BodyChunk, BodyStream};
 use lighty_io::file::tree::{CanonicalPath, Extent, TREE_DEPTH_MAX, Tree, is_staging};
-use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, OpenFile, ReadDir, Root};
+use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, ReadDir, Root};
 use lighty_io::pool::{Lane, ThreadPool};
 
 use super::dav_error::{DavError, status_of};
@@ -265,7 +265,7 @@ impl Walking {
 }
 
 impl BodyStream for Walking {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk<Rc<OpenFile>>>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         loop {
             match &mut self.0 {
                 State::Ended => return Poll::Ready(None),
@@ -289,7 +289,7 @@ impl BodyStream for Walking {
                             self.0 = State::Idle(walk);
                             Some(Ok(Chunk::Memory(Bytes::from(slice))))
                         }
-                        Err(error) => Some(Err(error)),
+                        Err(error) => Some(Err(error.into())),
                     });
                 }
             }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lighty_core::Fault;
+use lighty_core::{Fault, FaultReport};
 use lighty_http::Method;
 
-use super::{Failure, Serving, TRIES_MAX};
+use super::{Serving, TRIES_MAX};
 use crate::checkout::Reuse;
 use crate::pool::{ConnPermit, Connection};
 use crate::upstream_call::{Trouble, UpstreamCall};
@@ -52,16 +52,16 @@ impl Serving<'_> {
         unread: bool,
         connection: Connection,
         began_ms: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FaultReport> {
         let (fault, silent) = match trouble {
             Trouble::Backend { fault, silent } => (fault, silent),
             Trouble::Body(fault) => {
                 connection.permit.address.health.record_abandoned(began_ms);
-                return Err(self.failure(Fault::of_body(fault), "request body"));
+                return Err(FaultReport::new(Fault::of_body(fault), "request body"));
             }
             Trouble::Gone(fault) => {
                 connection.permit.address.health.record_abandoned(began_ms);
-                return Err(self.failure(fault, "while the backend worked"));
+                return Err(FaultReport::new(fault, "while the backend worked"));
             }
         };
         let ended = fault.fault == Fault::BackendClosed;
@@ -72,7 +72,7 @@ impl Serving<'_> {
         } else if rejected {
             self.note_rejected(&connection.permit, began_ms);
         } else if speaks_against(&connection.permit, fault.fault, began_ms) {
-            self.local.note_failure(&connection.permit, began_ms, &fault.words);
+            self.local.note_failure(&connection.permit, began_ms, &fault.detail);
         } else {
             connection.permit.address.health.record_abandoned(began_ms);
         }
@@ -91,7 +91,7 @@ impl Serving<'_> {
             // Nothing was sent: the connection is reusable.
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
-        Err(self.failure(fault.fault, format!("backend {text}: {}", fault.words)))
+        Err(FaultReport::new(fault.fault, format!("backend {text}: {}", fault.detail)))
     }
 
     /// An overloaded address has failed this request, but its health is unchanged.

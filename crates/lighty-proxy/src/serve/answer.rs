@@ -1,13 +1,11 @@
 //! Turns the head of the backend's response into the response to the client.
 
-use std::sync::Arc;
-
 use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::{Body, Fault, Step, UnknownLength};
+use lighty_core::{Body, Fault, FaultReport, Step, UnknownLength};
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Known, Status};
 
-use super::{Failure, Serving};
+use super::Serving;
 use crate::internal_redirect::{self, InternalRedirect};
 use crate::pool::Connection;
 use crate::replayable_body::ReplayableBody;
@@ -24,7 +22,7 @@ impl Serving<'_> {
         &mut self,
         call: Box<UpstreamCall>,
         connection: Connection,
-    ) -> Result<Step<'static>, Failure> {
+    ) -> Result<Step<'static>, FaultReport> {
         if call.answer.upgrade {
             let agreed = call.answer.fields.get_all(Known::Upgrade);
             if !is_upgrade_asked_for(&self.ex.request.fields, agreed) {
@@ -76,28 +74,27 @@ impl Serving<'_> {
         mut upload: ReplayableBody,
         call: Box<UpstreamCall>,
         connection: Connection,
-    ) -> Result<Step<'static>, Failure> {
-        let text = Arc::clone(&connection.permit.address.spec.text);
-        let failure = |fault, words| Failure { fault, words: format!("backend {text}: {words}") };
+    ) -> Result<Step<'static>, FaultReport> {
+        let backend = format!("backend {}", connection.permit.address.spec.text);
         if matches!(redirect, InternalRedirect::Rewrite(_)) && !self.route.is_authorizer() {
             // The next handler gets the same body.
             let was_sent = upload.is_over();
             self.ex.body = upload.into_body().ok_or_else(|| {
-                let words = "X-Rewrite after a body that cannot be sent again".to_owned();
-                failure(Fault::BackendMalformed, words)
+                let words = "X-Rewrite after a body that cannot be sent again";
+                FaultReport::new(Fault::BackendMalformed, words).about(&backend)
             })?;
             upload = if was_sent { ReplayableBody::none() } else { ReplayableBody::default() };
         }
         let transfer = Transfer { call, connection, upload };
         UpstreamBody::new(transfer, &self.local, None).discard();
-        redirect.obey(self.ex, &self.route.response).map_err(|(fault, words)| failure(fault, words))
+        redirect.obey(self.ex, &self.route.response).map_err(|report| report.about(&backend))
     }
 }
 
 /// The client would misread the bytes that follow.
 #[cold]
-fn another_protocol(connection: &Connection) -> Failure {
+fn another_protocol(connection: &Connection) -> FaultReport {
     let words = "101 to another protocol than the client asked for";
     let text = &connection.permit.address.spec.text;
-    Failure { fault: Fault::BackendMalformed, words: format!("backend {text}: {words}") }
+    FaultReport::new(Fault::BackendMalformed, format!("backend {text}: {words}"))
 }

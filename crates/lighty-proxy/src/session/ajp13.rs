@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use lighty_core::Fault;
+use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Method};
 use lighty_wire::ajp13::{
     self, AjpFault, Body, EncodeFault, PacketSize, RequestBody, ResponseDecoder,
 };
 use lighty_wire::http1::BodyFraming;
 
-use super::{Answer, Event, Session, SessionFault, Step, tell_length};
+use super::{Answer, Event, Session, Step, cut_short, head_unfit, malformed, tell_length};
 use crate::upstream_request::UpstreamRequest;
 
 /// One request and its response over AJP13.
@@ -42,13 +42,13 @@ impl AjpSession {
         }
     }
 
-    fn feed(&mut self, input: &[u8]) -> Result<ajp13::Step, SessionFault> {
+    fn feed(&mut self, input: &[u8]) -> Result<ajp13::Step, FaultReport> {
         self.decoder.feed(input).map_err(|fault| {
             let limit = match fault {
                 AjpFault::PacketTooLarge => " (proxy-core.ajp-packet-size)",
                 _ => "",
             };
-            SessionFault::malformed(match self.decoder.particulars() {
+            malformed(match self.decoder.particulars() {
                 Some(numbers) => Cow::from(format!("{}: {numbers}{limit}", fault.words())),
                 None => fault.words().into(),
             })
@@ -56,7 +56,7 @@ impl AjpSession {
     }
 
     /// What a packet means, body or head; `consumed` bytes of the input are behind it.
-    fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, SessionFault> {
+    fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, FaultReport> {
         Ok(match event {
             Some(ajp13::Event::Headers) => Event::Head,
             Some(ajp13::Event::Body(range)) => {
@@ -64,7 +64,7 @@ impl AjpSession {
                     let announced = self.decoder.content_length().unwrap_or(0);
                     let came = range.len() as u64;
                     *left = left.checked_sub(came).ok_or_else(|| {
-                        SessionFault::malformed(format!(
+                        malformed(format!(
                             "a piece of {came} bytes where {left} are left of the {announced} \
                              that Content-Length announced"
                         ))
@@ -73,14 +73,12 @@ impl AjpSession {
                 Event::Data(range)
             }
             Some(ajp13::Event::GetBody { len }) => {
-                self.body
-                    .on_get_body(len)
-                    .map_err(|fault| SessionFault::malformed(fault.words()))?;
+                self.body.on_get_body(len).map_err(|fault| malformed(fault.words()))?;
                 Event::More
             }
             Some(ajp13::Event::End { reuse }) => {
                 if self.left.is_some_and(|left| left > 0) {
-                    return Err(SessionFault::short(self.decoder.content_length(), self.left));
+                    return Err(cut_short(self.decoder.content_length(), self.left));
                 }
                 self.reuse = reuse;
                 Event::Done
@@ -103,7 +101,7 @@ impl Session for AjpSession {
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), SessionFault> {
+    ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
         self.asked_head = request.method == Some(Method::Head);
         let body = match upstream_request.framing {
@@ -142,9 +140,9 @@ impl Session for AjpSession {
             EncodeFault::HeadTooLarge => {
                 let needed_bytes = ajp13::needed_bytes(&ajp, fields());
                 let protocol = "AJP13 (proxy-core.ajp-packet-size)";
-                SessionFault::head_unfit(protocol, needed_bytes, self.size.bytes())
+                head_unfit(protocol, needed_bytes, self.size.bytes())
             }
-            _ => SessionFault { fault: Fault::Internal, words: fault.words().into() },
+            _ => FaultReport::new(Fault::Internal, fault.words()),
         })?;
         self.decoder.begin_request();
         self.body = RequestBody::new(body, self.size);
@@ -184,7 +182,7 @@ impl Session for AjpSession {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
         let step = self.feed(input)?;
         let event = self.on_event(step.event)?;
         match event {
@@ -200,13 +198,13 @@ impl Session for AjpSession {
                 (answer.length, self.left) =
                     if bodiless { (Some(0), None) } else { (length, length) };
             }
-            Event::Done => return Err(SessionFault::malformed("an end without a head")),
+            Event::Done => return Err(malformed("an end without a head")),
             _ => {}
         }
         Ok(Step { consumed: step.consumed, event })
     }
 
-    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
         let step = self.feed(input)?;
         let event = self.on_event(step.event)?;
         Ok(Step { consumed: step.consumed, event })

@@ -1,7 +1,7 @@
 //! FastCGI, SCGI and uwsgi: the same variables and response head in different framings.
 
 use bytes::Bytes;
-use lighty_core::{Fault, variables};
+use lighty_core::{Fault, FaultReport, variables};
 use lighty_http::{Fields, Method, Status};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
@@ -11,7 +11,7 @@ use lighty_wire::http1::{BodyFraming, Head};
 use lighty_wire::scgi::{self, ScgiFault};
 use lighty_wire::uwsgi;
 
-use super::{Answer, Event, Session, SessionFault, Step, tell_length};
+use super::{Answer, Event, Session, Step, cut_short, head_unfit, malformed, tell_length};
 use crate::spec::FastcgiRole;
 use crate::upstream_request::UpstreamRequest;
 
@@ -72,7 +72,7 @@ impl GatewaySession {
     }
 
     /// The head is complete: it becomes the answer's.
-    fn take_head(&mut self, answer: &mut Answer) -> Result<(), SessionFault> {
+    fn take_head(&mut self, answer: &mut Answer) -> Result<(), FaultReport> {
         // None of these protocols can carry what would follow.
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return Err(malformed("101 without having been asked to upgrade"));
@@ -91,7 +91,7 @@ impl GatewaySession {
     }
 
     /// The body among the output that came with the end of the head.
-    fn take_early(&mut self, output: Vec<u8>) -> Result<(), SessionFault> {
+    fn take_early(&mut self, output: Vec<u8>) -> Result<(), FaultReport> {
         let mut rest = Bytes::from(output);
         let mut early = Vec::new();
         while !rest.is_empty() {
@@ -108,9 +108,9 @@ impl GatewaySession {
     }
 
     /// The program ended its response before the announced end.
-    fn short(&self) -> SessionFault {
+    fn short(&self) -> FaultReport {
         match self.left {
-            Left::Length(left) => SessionFault::short(self.head.content_length, Some(left)),
+            Left::Length(left) => cut_short(self.head.content_length, Some(left)),
             _ => malformed("it ended before its last chunk"),
         }
     }
@@ -122,7 +122,7 @@ impl GatewaySession {
     }
 
     /// Records up to the end of the head.
-    fn read_records(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+    fn read_records(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
         let mut at = 0;
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
             let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
@@ -153,7 +153,7 @@ impl GatewaySession {
         Ok(Step { consumed: at, event: Event::More })
     }
 
-    fn read_record_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+    fn read_record_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
         let mut at = 0;
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
             if self.unwrapped > 0 && at < input.len() {
@@ -214,7 +214,7 @@ impl Session for GatewaySession {
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), SessionFault> {
+    ) -> Result<(), FaultReport> {
         self.asked_head = upstream_request.ex.request.method == Some(Method::Head);
         let length = match upstream_request.framing {
             BodyFraming::Length(length) => Some(length),
@@ -274,7 +274,7 @@ impl Session for GatewaySession {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
         if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
             return self.read_records(input, answer);
         }
@@ -291,7 +291,7 @@ impl Session for GatewaySession {
         std::mem::take(&mut self.early)
     }
 
-    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
         if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
             return self.read_record_body(input);
         }
@@ -321,7 +321,7 @@ impl Session for GatewaySession {
     }
 }
 
-fn no_chunk(fault: ChunkFault) -> SessionFault {
+fn no_chunk(fault: ChunkFault) -> FaultReport {
     malformed(fault.words())
 }
 
@@ -337,19 +337,16 @@ fn open_scgi(
     params: &Params<'_>,
     length: Option<u64>,
     out: &mut Vec<u8>,
-) -> Result<(), SessionFault> {
-    let length = length.ok_or_else(|| SessionFault {
-        fault: Fault::LengthRequired,
-        words: "SCGI announces the body's length first".into(),
+) -> Result<(), FaultReport> {
+    let length = length.ok_or_else(|| {
+        FaultReport::new(Fault::LengthRequired, "SCGI announces the body's length first")
     })?;
     let mut writer = scgi::HeadWriter::new(length, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
     tell_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
     writer.finish().map_err(|fault| match fault {
-        ScgiFault::HeadTooLarge => {
-            SessionFault::head_unfit("SCGI", needed_bytes, scgi::HEAD_BYTES_MAX)
-        }
+        ScgiFault::HeadTooLarge => head_unfit("SCGI", needed_bytes, scgi::HEAD_BYTES_MAX),
         other => unfit(other.words()),
     })
 }
@@ -359,18 +356,18 @@ fn open_uwsgi(
     params: &Params<'_>,
     modifiers: uwsgi::Modifiers,
     out: &mut Vec<u8>,
-) -> Result<(), SessionFault> {
+) -> Result<(), FaultReport> {
     let mut writer = uwsgi::VarsWriter::new(modifiers, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
     tell_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
-    let too_large = |_| SessionFault::head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
+    let too_large = |_| head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
     writer.finish().map_err(too_large)
 }
 
 /// What is wrong with a request that the engine should not have let through.
-fn unfit(words: &'static str) -> SessionFault {
-    SessionFault { fault: Fault::Internal, words: words.into() }
+fn unfit(words: &'static str) -> FaultReport {
+    FaultReport::new(Fault::Internal, words)
 }
 
 /// Texts of addresses, which a request holds as numbers.
@@ -429,14 +426,10 @@ fn params<'a>(
     }
 }
 
-fn malformed(words: &'static str) -> SessionFault {
-    SessionFault::malformed(words)
-}
-
-fn blame(fault: CgiFault) -> SessionFault {
+fn blame(fault: CgiFault) -> FaultReport {
     match fault {
         CgiFault::HeadTooLarge | CgiFault::TooManyFields => {
-            SessionFault { fault: Fault::BackendHeadTooLarge, words: fault.words().into() }
+            FaultReport::new(Fault::BackendHeadTooLarge, fault.words())
         }
         _ => malformed(fault.words()),
     }
@@ -444,17 +437,14 @@ fn blame(fault: CgiFault) -> SessionFault {
 
 /// The application ended the request before a head was complete. FastCGI 1.0 section 5.5: with
 /// `FCGI_CANT_MPX_CONN` and `FCGI_OVERLOADED` it rejects the request.
-fn without_head(end: fastcgi::EndRequest) -> SessionFault {
+fn without_head(end: fastcgi::EndRequest) -> FaultReport {
     let words = match end.protocol_status {
         ProtocolStatus::RequestComplete => {
-            return SessionFault {
-                fault: Fault::BackendMalformed,
-                words: format!("no head; the program ended with {}", end.app_status).into(),
-            };
+            return malformed(format!("no head; the program ended with {}", end.app_status));
         }
         ProtocolStatus::CantMultiplex => "it takes one request per connection",
         ProtocolStatus::Overloaded => "it is overloaded",
         ProtocolStatus::UnknownRole => return malformed("it does not know its role"),
     };
-    SessionFault { fault: Fault::BackendBusy, words: words.into() }
+    FaultReport::new(Fault::BackendBusy, words)
 }

@@ -1,6 +1,6 @@
 //! HTTP/1 to a backend: RFC 9112.
 
-use lighty_core::Fault;
+use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Known, Method, Version};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::Head;
@@ -10,7 +10,7 @@ use lighty_wire::http1::chunked::push_last_chunk;
 use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHUNK};
 use lighty_wire::http1::client::{RequestLine, encode_request};
 
-use super::{Answer, Event, Session, SessionFault, Step};
+use super::{Answer, Event, Session, Step, malformed};
 use crate::upstream_request::UpstreamRequest;
 
 /// One request and its response over HTTP/1.
@@ -62,7 +62,7 @@ impl Session for HttpSession {
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), SessionFault> {
+    ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
         self.asked = request.method;
         self.asked_upgrade = upstream_request.upgrade;
@@ -81,10 +81,8 @@ impl Session for HttpSession {
         let hop = connection_fields(upstream_request)
             .map(|(name, value)| (Some(name), name.as_str().as_bytes(), value));
         let fields = upstream_request.fields().chain(ours).chain(hop);
-        encode_request(&line, fields, out).map_err(|fault| SessionFault {
-            fault: Fault::Internal,
-            words: fault.to_string().into(),
-        })
+        encode_request(&line, fields, out)
+            .map_err(|fault| FaultReport::new(Fault::Internal, fault.to_string()))
     }
 
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
@@ -112,7 +110,7 @@ impl Session for HttpSession {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault> {
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
         let head = &mut self.head;
         let parsed = parse_response(input, self.asked, &self.limits, head)
             .map_err(|fault| blame(fault, input))?;
@@ -125,7 +123,7 @@ impl Session for HttpSession {
             return Ok(Step { consumed, event: Event::Interim });
         }
         if self.head.upgrade && !self.asked_upgrade {
-            return Err(SessionFault::malformed("101 without having been asked to upgrade"));
+            return Err(malformed("101 without having been asked to upgrade"));
         }
         answer.upgrade = self.head.upgrade;
         self.body = match self.head.framing {
@@ -141,7 +139,7 @@ impl Session for HttpSession {
         Ok(Step { consumed, event: Event::Head })
     }
 
-    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
         match self.body {
             Body::Length(0) => Ok(Step { consumed: 0, event: Event::Done }),
             _ if input.is_empty() => Ok(Step { consumed: 0, event: Event::More }),
@@ -173,8 +171,8 @@ impl Session for HttpSession {
 }
 
 impl HttpSession {
-    fn read_chunked(&mut self, input: &[u8]) -> Result<Step, SessionFault> {
-        let found = self.decoder.feed(input).map_err(|f| SessionFault::malformed(f.words()))?;
+    fn read_chunked(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
+        let found = self.decoder.feed(input).map_err(|f| malformed(f.words()))?;
         if found.done {
             self.body = Body::Length(0);
         }
@@ -207,12 +205,12 @@ fn connection_fields<'a>(
 }
 
 #[cold]
-fn blame(fault: AnswerFault, input: &[u8]) -> SessionFault {
+fn blame(fault: AnswerFault, input: &[u8]) -> FaultReport {
     let words = other_protocol(input).unwrap_or(fault.words());
     match fault {
         AnswerFault::HeadTooLarge | AnswerFault::TooManyFields => {
-            SessionFault { fault: Fault::BackendHeadTooLarge, words: words.into() }
+            FaultReport::new(Fault::BackendHeadTooLarge, words)
         }
-        _ => SessionFault::malformed(words),
+        _ => malformed(words),
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use lighty_core::Fault;
+use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Known, Status, decimal};
 
 use crate::spec::Protocol;
@@ -18,33 +18,24 @@ mod ajp13;
 mod gateway;
 mod http;
 
-/// A fault of a backend's response, with details for the log.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionFault {
-    pub fault: Fault,
-    pub words: Cow<'static, str>,
+/// The backend violated its protocol.
+pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::BackendMalformed, detail)
 }
 
-impl SessionFault {
-    /// The backend violated its protocol.
-    pub(crate) fn malformed(words: impl Into<Cow<'static, str>>) -> Self {
-        Self { fault: Fault::BackendMalformed, words: words.into() }
-    }
+/// The request's head needs more bytes than the protocol can carry.
+fn head_unfit(protocol: &str, needed_bytes: usize, bytes_max: usize) -> FaultReport {
+    let detail = format!("{needed_bytes} bytes, of {bytes_max} that {protocol} can carry");
+    FaultReport::new(Fault::HeadUnfit, detail)
+}
 
-    /// The request's head needs more bytes than the protocol can carry.
-    fn head_unfit(protocol: &str, needed_bytes: usize, bytes_max: usize) -> Self {
-        let words = format!("{needed_bytes} bytes, of {bytes_max} that {protocol} can carry");
-        Self { fault: Fault::HeadUnfit, words: words.into() }
-    }
-
-    /// The backend ended its response before the announced length.
-    fn short(announced: Option<u64>, left: Option<u64>) -> Self {
-        let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
-        let came = announced.saturating_sub(left);
-        Self::malformed(format!(
-            "it ended after {came} of the {announced} bytes that Content-Length announced"
-        ))
-    }
+/// The backend ended its response before the announced length.
+fn cut_short(announced: Option<u64>, left: Option<u64>) -> FaultReport {
+    let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
+    let came = announced.saturating_sub(left);
+    malformed(format!(
+        "it ended after {came} of the {announced} bytes that Content-Length announced"
+    ))
 }
 
 /// A response head.
@@ -107,7 +98,7 @@ pub(crate) trait Session {
         &mut self,
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), SessionFault>;
+    ) -> Result<(), FaultReport>;
 
     /// Maximum bytes of the next body piece. 0: the backend has not requested any.
     fn takes(&self) -> usize {
@@ -125,7 +116,7 @@ pub(crate) trait Session {
     ///
     /// # Errors
     /// The connection cannot be used any more.
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, SessionFault>;
+    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport>;
 
     /// Body bytes that were read together with the head and are not in the input any more.
     fn take_early_body(&mut self) -> Bytes {
@@ -139,7 +130,7 @@ pub(crate) trait Session {
     ///
     /// # Errors
     /// The connection cannot be used any more.
-    fn read_body(&mut self, input: &[u8]) -> Result<Step, SessionFault>;
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport>;
 
     /// True if the response ends when the backend closes the connection.
     fn ends_with_close(&self) -> bool {

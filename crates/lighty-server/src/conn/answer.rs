@@ -297,7 +297,7 @@ async fn send_stream(
         let chunk = match next {
             None => break,
             Some(Ok(chunk)) => chunk,
-            Some(Err(error)) => return Err(blame_source(&*source, error)),
+            Some(Err(report)) => return Err(std::io::Error::other(report)),
         };
         produced += push_framed(h1, chunk, framing);
         h1.out.clear();
@@ -324,28 +324,6 @@ async fn send_stream(
         }
     }
     Ok(())
-}
-
-/// The fault behind a truncated body; carried inside the `io::Error`.
-#[derive(Debug)]
-pub(super) struct Blamed {
-    pub(super) fault: Fault,
-    words: String,
-}
-
-impl std::error::Error for Blamed {}
-
-impl std::fmt::Display for Blamed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.words)
-    }
-}
-
-fn blame_source(source: &dyn lighty_core::BodyStream, error: std::io::Error) -> std::io::Error {
-    match source.fault() {
-        Some((fault, words)) => std::io::Error::other(Blamed { fault, words }),
-        None => error,
-    }
 }
 
 /// The last chunk, with trailers if the client accepts them (RFC 9110 section 6.5.1).

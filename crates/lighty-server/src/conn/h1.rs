@@ -6,13 +6,15 @@ use std::task::{Context, Poll};
 use lighty_core::log::About;
 use lighty_core::settings::CoreSettings;
 use lighty_core::status_board::ConnState;
-use lighty_core::{Exchange, Fate, Fault, Level, Request, RequestBody, limits, pipeline, trace};
+use lighty_core::{
+    Exchange, Fate, Fault, FaultReport, Level, Request, RequestBody, limits, pipeline, trace,
+};
 use lighty_http::{Known, Method, Version, host};
 use lighty_io::panics::{self, Panicked};
 use lighty_io::transport::{Idle, LingerLimits, Peer, Stream};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, RequestHead, parse_request};
 
-use super::answer::{Blamed, Rest};
+use super::answer::Rest;
 use super::{H1Exchange, answer, proxy_header};
 use crate::conn_table::{ConnEntry, Limits, Presence};
 use crate::worker::{ListenerInfo, Worker};
@@ -450,9 +452,9 @@ async fn drain(h1: &mut H1Exchange) -> bool {
 /// Records why the response could not be completed.
 fn cut(h1: &mut H1Exchange, conn: &Conn, worker: &Worker, error: &std::io::Error) {
     worker.machine.counters.cut.add(1);
-    let blamed = error.get_ref().and_then(|inner| inner.downcast_ref::<Blamed>());
-    let known = blamed
-        .map(|blamed| blamed.fault)
+    let report = error.get_ref().and_then(|inner| inner.downcast_ref::<FaultReport>());
+    let known = report
+        .map(|report| report.fault)
         .or(h1.exchange.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
     let fault = conn.entry.kicked().or(known).unwrap_or_else(|| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Fault::FileShrank,

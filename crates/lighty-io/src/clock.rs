@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::panics;
+use crate::simulated;
 use crate::ticks::Ticks;
 
 /// Maximum staleness of the clock in a loop that never parks.
@@ -22,14 +23,34 @@ pub struct Clock(Rc<Times>);
 
 #[derive(Debug)]
 struct Times {
-    /// `None` for a manual clock.
-    started: Option<Instant>,
+    source: Source,
     /// The wall-clock time at that moment since 1970, as currently known.
     started_unix: Cell<Duration>,
     mono_ms: Cell<u64>,
     mono_us: Cell<u64>,
     unix_s: Cell<i64>,
     unix_us: Cell<u32>,
+}
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Machine(Instant),
+    /// The runtime's time, which a simulation pauses.
+    Runtime(tokio::time::Instant),
+    /// Only [`Clock::advance`] moves it.
+    Manual,
+}
+
+impl Source {
+    #[inline]
+    fn elapsed(self) -> Option<Duration> {
+        match self {
+            Source::Machine(started) => Some(started.elapsed()),
+            Source::Runtime(started) => Some(started.elapsed()),
+            Source::Manual => None,
+        }
+    }
 }
 
 /// A monotonic time of 0 would look like "never" in a stamp.
@@ -43,16 +64,13 @@ thread_local! {
 }
 
 impl Clock {
-    /// Starts a clock with the current time.
+    /// Starts a clock with the current time; that of the runtime on a simulated thread.
     pub fn start() -> Self {
-        let clock = Clock(Rc::new(Times {
-            started: Some(*PROCESS_STARTED),
-            started_unix: Cell::default(),
-            mono_ms: Cell::new(MONO_START_MS),
-            mono_us: Cell::new(MONO_START_MS * 1000),
-            unix_s: Cell::new(0),
-            unix_us: Cell::new(0),
-        }));
+        let source = match simulated::started() {
+            Some(started) => Source::Runtime(started),
+            None => Source::Machine(*PROCESS_STARTED),
+        };
+        let clock = Clock::new(source, 0);
         clock.compare();
         clock.refresh();
         clock
@@ -61,8 +79,12 @@ impl Clock {
     /// A clock that starts at `unix_s` and moves only by [`advance`](Self::advance), for tests that
     /// must not wait.
     pub fn manual(unix_s: i64) -> Self {
+        Clock::new(Source::Manual, unix_s)
+    }
+
+    fn new(source: Source, unix_s: i64) -> Self {
         Clock(Rc::new(Times {
-            started: None,
+            source,
             started_unix: Cell::default(),
             mono_ms: Cell::new(MONO_START_MS),
             mono_us: Cell::new(MONO_START_MS * 1000),
@@ -84,8 +106,8 @@ impl Clock {
 
     /// The current monotonic time rather than that of this turn: asks the kernel.
     pub fn precise_us(&self) -> u64 {
-        match self.0.started {
-            Some(started) => mono_us(started.elapsed()),
+        match self.0.source.elapsed() {
+            Some(elapsed) => mono_us(elapsed),
             None => self.mono_us(),
         }
     }
@@ -103,8 +125,7 @@ impl Clock {
     /// Reads the monotonic clock. A manual clock does not change.
     pub fn refresh(&self) {
         let times = &*self.0;
-        let Some(started) = times.started else { return };
-        let elapsed = started.elapsed();
+        let Some(elapsed) = times.source.elapsed() else { return };
         let us = mono_us(elapsed);
         times.mono_us.set(us);
         times.mono_ms.set(us / 1000);
@@ -116,7 +137,14 @@ impl Clock {
     /// Compares with the wall clock, which may have been set. Ignored by a manual clock.
     fn compare(&self) {
         let times = &*self.0;
-        let Some(started) = times.started else { return };
+        let started = match times.source {
+            Source::Machine(started) => started,
+            Source::Runtime(_) => {
+                let began_s = u64::try_from(simulated::STARTED_UNIX_S).unwrap_or_default();
+                return times.started_unix.set(Duration::from_secs(began_s));
+            }
+            Source::Manual => return,
+        };
         // A time before 1970 means that the machine has no clock.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         times.started_unix.set(unix.saturating_sub(started.elapsed()));
@@ -125,7 +153,7 @@ impl Clock {
     /// Advances a manual clock. Ignored by a real one.
     pub fn advance(&self, by: Duration) {
         let times = &*self.0;
-        if times.started.is_some() {
+        if !matches!(times.source, Source::Manual) {
             return;
         }
         let us = u64::from(times.unix_us.get()) + u64::from(by.subsec_micros());

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
+use crate::simulated;
 use crate::transport::Stream;
 
 /// How long to retry a unix socket whose backlog is full, in milliseconds.
@@ -75,6 +76,9 @@ impl Default for ConnectOptions {
 /// The kernel's error: `ConnectionRefused`, `NotFound` for a unix socket without a file,
 /// `WouldBlock` if its backlog stayed full, `HostUnreachable`, `AddrNotAvailable`.
 pub async fn connect(target: &Target, options: &ConnectOptions) -> io::Result<Stream> {
+    if let Some(world) = simulated::world() {
+        return world.connect(target).await;
+    }
     match target {
         Target::Tcp(address) => connect_tcp(*address, options).await.map(Stream::from_tcp),
         Target::Unix(path) => connect_unix(path, options).await.map(Stream::from_unix),
@@ -182,7 +186,11 @@ mod tests {
         let tcp = TcpListener::bind(local(0)).expect("bind");
         let target = Target::Tcp(tcp.local_addr().expect("address"));
         let stream = connect(&target, &options).await.expect("connect");
-        assert!(socket2::SockRef::from(&stream).tcp_nodelay().expect("asked"));
+        assert!(
+            socket2::SockRef::from(&stream.plain_fd().expect("a socket"))
+                .tcp_nodelay()
+                .expect("asked")
+        );
         greet(stream, tcp.accept().expect("accept").0).await;
 
         let dir = tempfile::tempdir().expect("tempdir");

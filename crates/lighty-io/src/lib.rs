@@ -18,7 +18,7 @@
 //! may block waits), `blocking_actor` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
 //! `pcre` (patterns that no linear engine can match), `signals`, `panics`, `slice`, `threads`, `memory`,
 //! `entropy`, `load`, `syscall_fallback` and `privileges`, which the
-//! process needs and a request does not.
+//! process needs and a request does not, and `simulated`, a thread without any of it.
 
 pub mod blocking_actor;
 pub mod cache_file;
@@ -38,6 +38,7 @@ pub mod privileges;
 pub mod resolve;
 pub mod send;
 pub mod signals;
+pub mod simulated;
 pub mod slice;
 pub mod spawn;
 pub mod spool;

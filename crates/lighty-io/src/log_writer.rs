@@ -221,6 +221,25 @@ impl LogHandle {
         }
     }
 
+    /// A handle whose lines nobody writes: they wait for [`take_lines`](Self::take_lines).
+    pub fn in_memory() -> Self {
+        let shared = Shared {
+            name: "memory".to_owned(),
+            buffers: Mutex::default(),
+            control: Mutex::default(),
+            wake: Condvar::new(),
+            written: Condvar::new(),
+            // So no line starts a thread.
+            awake: AtomicBool::new(true),
+        };
+        LogHandle { buffer: Arc::default(), shared: Arc::new(shared) }
+    }
+
+    /// Takes the lines that wait.
+    pub fn take_lines(&self) -> Vec<u8> {
+        std::mem::take(&mut lock(&self.buffer).bytes)
+    }
+
     /// Dropped lines not yet reported.
     pub fn dropped_lines(&self) -> u64 {
         lock(&self.buffer).dropped_lines

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::{memory, threads};
+use crate::{memory, panics, simulated, threads};
 
 /// Stack size of a pool thread in bytes: system calls and small closures, nothing deep.
 pub const STACK_BYTES: usize = 128 * 1024;
@@ -165,6 +165,9 @@ impl ThreadPool {
 
     /// Sets the limits. Surplus threads exit after their current job.
     pub fn set_limits(&self, limits: PoolLimits) {
+        if simulated::is_on() {
+            return;
+        }
         *unpoisoned(self.0.limits.lock()) = limits;
         for lane in &self.0.lanes {
             // Locked, so that no thread is between checking the limits and waiting.
@@ -190,6 +193,9 @@ impl ThreadPool {
     /// `WouldBlock` if `queued_jobs_max` jobs are queued, or the system's error if the lane has no
     /// thread and none can be created.
     pub fn spawn(&self, lane: Lane, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        if let Some(world) = simulated::world() {
+            return run_simulated(world.job(lane)?, job);
+        }
         let limits = self.limits();
         let mut work = unpoisoned(self.0.lanes[lane as usize].lock());
         if work.jobs.len() >= limits.queued_jobs_max {
@@ -325,6 +331,20 @@ impl ThreadPool {
         };
         threads::start(&name, Some(stack), work).map(drop)
     }
+}
+
+/// Runs a job on the simulated thread itself.
+fn run_simulated(late: Option<Duration>, job: impl FnOnce() + 'static) -> io::Result<()> {
+    let Some(late) = late else {
+        // A thread of the pool would survive it.
+        let _ = panics::caught_in(job);
+        return Ok(());
+    };
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(late).await;
+        job();
+    });
+    Ok(())
 }
 
 /// Revokes a queued job.

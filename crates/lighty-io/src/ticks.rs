@@ -18,6 +18,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use crate::simulated;
+
 /// Beats at a fixed period. Beats that nobody waited for are one beat.
 #[derive(Debug)]
 pub struct Ticks(Source);
@@ -25,16 +27,17 @@ pub struct Ticks(Source);
 #[derive(Debug)]
 enum Source {
     Timer(AsyncFd<OwnedFd>),
-    /// Where no descriptor is free for a timer.
+    /// Where no descriptor is free for a timer, or time is simulated.
     Runtime(Interval),
 }
 
 impl Ticks {
     /// Begins to beat; the first beat comes after one period.
     pub fn every(period: Duration) -> Ticks {
-        Ticks(match timer(period) {
-            Ok(timer) => Source::Timer(timer),
-            Err(_) => {
+        let timer = if simulated::is_on() { None } else { timer(period).ok() };
+        Ticks(match timer {
+            Some(timer) => Source::Timer(timer),
+            None => {
                 let first = tokio::time::Instant::now() + period;
                 let mut interval = tokio::time::interval_at(first, period);
                 interval.set_missed_tick_behavior(MissedTickBehavior::Skip);

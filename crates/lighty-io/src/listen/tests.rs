@@ -27,7 +27,7 @@ async fn tcp_connections_come_in_without_delay_switched_on() {
         client.write_all(b"x").expect("write");
         let (stream, peer) = listener.accept().await.expect("accept");
         assert_eq!(peer, Peer::Inet(client.local_addr().expect("address")));
-        let nodelay = socket2::SockRef::from(&stream).tcp_nodelay();
+        let nodelay = socket2::SockRef::from(&stream.plain_fd().expect("a socket")).tcp_nodelay();
         assert!(nodelay.expect("option"), "inherited from the listener");
     }
 }

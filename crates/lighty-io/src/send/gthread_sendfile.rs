@@ -95,7 +95,7 @@ async fn full(stream: &Stream) -> io::Result<()> {
             _ => Ok(()),
         }
     });
-    match asked {
+    match asked.unwrap_or(Ok(())) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await,
         other => other,
     }

@@ -330,7 +330,9 @@ impl Sender {
             Err(error) if socket::sendfile_unsupported(&error) => {
                 let step = self.copy(stream, range, want)?;
                 // Only here: an unreadable file would have failed the same way.
-                Syscall::Sendfile.note(&error);
+                if stream.plain_fd().is_some() {
+                    Syscall::Sendfile.note(&error);
+                }
                 Ok(step)
             }
             Err(error) => Err(error),

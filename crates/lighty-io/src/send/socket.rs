@@ -52,22 +52,26 @@ pub(super) fn write_memory<F>(
     }
     match &pieces[..count] {
         [one] => write_bytes(stream, one),
-        pieces => write_now(stream, want, |socket| rustix::io::writev(socket, pieces)),
+        pieces => {
+            let writev = |socket: BorrowedFd<'_>| rustix::io::writev(socket, pieces);
+            write_now(stream, want, pieces, writev)
+        }
     }
 }
 
 /// Sends one piece of memory.
 pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<Step> {
-    write_now(stream, bytes.len() as u64, |socket| {
+    write_now(stream, bytes.len() as u64, &[IoSlice::new(bytes)], |socket| {
         rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
     })
 }
 
 /// A partial write means that the socket is full. This is recorded to save a second call that would
-/// only say so.
+/// only say so. A stream without a plain descriptor takes the pieces one after the other.
 fn write_now(
     stream: &Stream,
     want: u64,
+    pieces: &[IoSlice<'_>],
     write: impl Fn(BorrowedFd<'_>) -> Result<usize, Errno>,
 ) -> io::Result<Step> {
     let mut bytes = 0;
@@ -75,13 +79,36 @@ fn write_now(
         bytes = rustix::io::retry_on_intr(|| write(socket))? as u64;
         if bytes < want { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     });
-    finish(result, bytes)
+    match result {
+        Some(result) => finish(result, bytes),
+        None => write_pieces(stream, pieces),
+    }
+}
+
+#[cold]
+fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<Step> {
+    let mut bytes = 0;
+    for piece in pieces {
+        match stream.try_write(piece) {
+            Ok(written) => {
+                bytes += written as u64;
+                if written < piece.len() {
+                    return Ok(Step { bytes, full: true });
+                }
+            }
+            // Bytes already sent must be counted; the error recurs with the next call.
+            Err(error) if bytes == 0 => return finish(Err(error), 0),
+            Err(_) => return Ok(Step { bytes, full: true }),
+        }
+    }
+    Ok(Step { bytes, full: false })
 }
 
 /// Sends `want` bytes of a file from `offset` with `sendfile`, in as many calls as needed.
 ///
 /// # Errors
-/// [`shrank`] if the file is shorter; errors of the socket and the file.
+/// [`shrank`] if the file is shorter; errors of the socket and the file; `Unsupported` for a stream
+/// without a plain descriptor.
 pub(super) fn sendfile(
     stream: &Stream,
     file: impl AsFd,
@@ -103,7 +130,7 @@ pub(super) fn sendfile(
         }
         Ok(())
     });
-    finish(result, bytes)
+    finish(result.unwrap_or_else(|| Err(Errno::OPNOTSUPP.into())), bytes)
 }
 
 /// Makes a single `sendfile` call.

@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use rustix::net::Shutdown;
 
+use super::memory::MemoryKick;
+
 /// The direction that a kick shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KickHow {
@@ -18,22 +20,32 @@ pub enum KickHow {
 /// A handle to a connection with another owner. It does not keep the connection open, and does
 /// nothing once the owner has closed it.
 #[derive(Clone, Debug)]
-pub struct Kick(Rc<Cell<RawFd>>);
+pub struct Kick(Target);
 
 /// The owner's half of [`Kick`].
 #[derive(Debug)]
-pub(super) struct FdCell(Rc<Cell<RawFd>>);
+pub(super) struct KickCell(Target);
+
+#[derive(Clone, Debug)]
+enum Target {
+    Fd(Rc<Cell<RawFd>>),
+    // Boxed, because every connection has two of these.
+    Memory(Box<MemoryKick>),
+}
 
 const CLOSED: RawFd = -1;
 
 impl Kick {
     /// Shuts the connection down in the given direction. Returns true if it was still open.
     pub fn kick(&self, how: KickHow) -> bool {
-        let fd = self.0.get();
+        let fd = match &self.0 {
+            Target::Fd(fd) => fd.get(),
+            Target::Memory(end) => return end.kick(how),
+        };
         if fd == CLOSED {
             return false;
         }
-        // SAFETY: `FdCell` sets the cell to CLOSED before its stream closes the descriptor, and
+        // SAFETY: `KickCell` sets the cell to CLOSED before its stream closes the descriptor, and
         // both live on this thread (`Rc` is not `Send`), so the descriptor is open and is ours.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let how = match how {
@@ -46,19 +58,25 @@ impl Kick {
     }
 }
 
-impl FdCell {
-    pub(super) fn new(fd: RawFd) -> Self {
-        FdCell(Rc::new(Cell::new(fd)))
+impl KickCell {
+    pub(super) fn of_fd(fd: RawFd) -> Self {
+        KickCell(Target::Fd(Rc::new(Cell::new(fd))))
+    }
+
+    pub(super) fn of_memory(end: MemoryKick) -> Self {
+        KickCell(Target::Memory(Box::new(end)))
     }
 
     pub(super) fn kick_handle(&self) -> Kick {
-        Kick(Rc::clone(&self.0))
+        Kick(self.0.clone())
     }
 }
 
-impl Drop for FdCell {
+impl Drop for KickCell {
     fn drop(&mut self) {
-        self.0.set(CLOSED);
+        if let Target::Fd(fd) = &self.0 {
+            fd.set(CLOSED);
+        }
     }
 }
 

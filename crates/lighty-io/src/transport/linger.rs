@@ -7,7 +7,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::Stream;
+use super::{Socket, Stream};
 
 /// Limits of a lingering close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,9 @@ impl Stream {
     /// Makes the later close a reset, so that the peer knows its data is incomplete.
     pub fn reset_on_close(&self) {
         // If the option cannot be set, the connection is already broken.
-        let _ = rustix::net::sockopt::set_socket_linger(self, Some(Duration::ZERO));
+        let _ = each!(&self.socket,
+            socket => rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)),
+            end => { end.reset_on_close(); Ok(()) });
     }
 
     /// Closes the connection so that the response already sent is delivered.

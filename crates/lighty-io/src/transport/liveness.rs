@@ -3,6 +3,7 @@
 //! The reactor reports every end and error, so most questions are answered from memory. Nothing
 //! here consumes bytes from the socket.
 
+use std::future::poll_fn;
 use std::io;
 
 use rustix::io::Errno;
@@ -36,7 +37,8 @@ impl Stream {
     /// True if a pooled connection is still usable, as far as the reactor knows. Costs no system
     /// call unless an event was reported, and then one [`probe`](Self::probe).
     pub fn is_idle_alive(&self) -> bool {
-        let heard = each!(&self.socket, socket => socket.try_io(Interest::READABLE, || Ok(())));
+        let heard = each!(&self.socket, socket => socket.try_io(Interest::READABLE, || Ok(())),
+            end => return end.probe() == Idle::Quiet);
         heard.is_err() || self.probe() == Idle::Quiet
     }
 
@@ -44,7 +46,10 @@ impl Stream {
     pub fn probe(&self) -> Idle {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [0; 1];
-        match rustix::io::retry_on_intr(|| rustix::net::recv(self, &mut byte, flags)) {
+        let peeked = each!(&self.socket,
+            socket => rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)),
+            end => return end.probe());
+        match peeked {
             Ok((1.., _)) => Idle::Unsolicited,
             Err(Errno::AGAIN) => {
                 self.forget_readable();
@@ -63,7 +68,8 @@ impl Stream {
         // the read end without an event for each byte.
         let interest = Interest::PRIORITY | Interest::ERROR;
         loop {
-            let ready = each!(&self.socket, socket => socket.ready(interest).await)?;
+            let ready = each!(&self.socket, socket => socket.ready(interest).await,
+                end => return Ok(poll_fn(|cx| end.poll_peer_close(cx)).await))?;
             if ready.is_error() {
                 return Ok(PeerClose::Full);
             }
@@ -79,8 +85,8 @@ impl Stream {
     /// # Errors
     /// If the runtime is shutting down.
     pub async fn reset(&self) -> io::Result<()> {
-        each!(&self.socket, socket => socket.ready(Interest::ERROR).await)?;
-        Ok(())
+        each!(&self.socket, socket => socket.ready(Interest::ERROR).await.map(drop),
+            end => { poll_fn(|cx| end.poll_reset(cx)).await; Ok(()) })
     }
 
     async fn how_closed(&self) -> PeerClose {
@@ -95,7 +101,8 @@ impl Stream {
         use std::task::{Context, Poll, Waker};
 
         let mut cx = Context::from_waker(Waker::noop());
-        let known = each!(&self.socket, socket => pin!(socket.ready(interest)).poll(&mut cx));
+        let known = each!(&self.socket, socket => pin!(socket.ready(interest)).poll(&mut cx),
+            _end => Poll::Pending);
         match known {
             Poll::Ready(Ok(ready)) => ready,
             // The runtime is shutting down, or nothing is known.

@@ -1,15 +1,18 @@
-//! The connection to a peer: TCP or a unix socket today, TLS behind the same type later.
+//! The connection to a peer: TCP, a unix socket or memory; TLS behind the same type later.
 //!
 //! [`Stream`] is the boundary: code above it does not know what carries the bytes, code below it
-//! does not know what they mean. Reads go through [`Stream::poll_read`]. It remembers that a read
+//! does not know what they mean. Reads go through [`Stream::poll_read`]. Where it is true, a read
 //! which did not fill its buffer has emptied the socket, so the next wait costs no system call.
+//! Only [`Stream::plain_fd`] gives a descriptor away: bytes written to it pass by whatever a stream
+//! puts around them.
 
-/// Calls the same method on either kind of socket.
+/// Calls the same method on either kind of socket, or something else on a connection in memory.
 macro_rules! each {
-    ($stream:expr, $socket:ident => $call:expr) => {
+    ($stream:expr, $socket:ident => $call:expr, $end:ident => $instead:expr) => {
         match $stream {
             Socket::Tcp($socket) => $call,
             Socket::Unix($socket) => $call,
+            Socket::Memory($end) => $instead,
         }
     };
 }
@@ -17,6 +20,7 @@ macro_rules! each {
 mod kick;
 mod linger;
 mod liveness;
+pub mod memory;
 mod tunnel;
 mod unread;
 
@@ -26,6 +30,7 @@ pub use liveness::{Idle, PeerClose};
 pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
 use std::cell::OnceCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,13 +40,14 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-use kick::FdCell;
+use kick::KickCell;
+use memory::MemoryEnd;
 
 /// An open connection, registered with the worker's reactor.
 #[derive(Debug)]
 pub struct Stream {
     // Before `socket`: kick handles must be invalidated before the descriptor is closed.
-    fd_cell: FdCell,
+    kick_cell: KickCell,
     socket: Socket,
     /// The local address, cached once queried because it takes a system call. Boxed, because most
     /// connections never query it.
@@ -52,6 +58,7 @@ pub struct Stream {
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Memory(MemoryEnd),
 }
 
 /// The address of either end.
@@ -66,16 +73,21 @@ pub enum Peer {
 impl Stream {
     /// Takes over a TCP connection.
     pub fn from_tcp(socket: TcpStream) -> Self {
-        Self::new(FdCell::new(socket.as_raw_fd()), Socket::Tcp(socket))
+        Self::new(KickCell::of_fd(socket.as_raw_fd()), Socket::Tcp(socket))
     }
 
     /// Takes over a unix connection.
     pub fn from_unix(socket: UnixStream) -> Self {
-        Self::new(FdCell::new(socket.as_raw_fd()), Socket::Unix(socket))
+        Self::new(KickCell::of_fd(socket.as_raw_fd()), Socket::Unix(socket))
     }
 
-    fn new(fd_cell: FdCell, socket: Socket) -> Self {
-        Stream { fd_cell, socket, arrived_at: OnceCell::new() }
+    /// Takes over one end of a connection in memory.
+    pub fn from_memory(end: MemoryEnd) -> Self {
+        Self::new(KickCell::of_memory(end.kick_handle()), Socket::Memory(end))
+    }
+
+    fn new(kick_cell: KickCell, socket: Socket) -> Self {
+        Stream { kick_cell, socket, arrived_at: OnceCell::new() }
     }
 
     /// Waits for bytes, end of file or an error. Holds no buffer.
@@ -83,12 +95,13 @@ impl Stream {
     /// # Errors
     /// If the runtime is shutting down.
     pub async fn readable(&self) -> io::Result<()> {
-        each!(&self.socket, socket => socket.readable().await)
+        each!(&self.socket, socket => socket.readable().await,
+            end => poll_fn(|cx| end.poll_readable(cx)).await)
     }
 
     /// Like [`readable`](Self::readable), for hand-written futures.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&self.socket, socket => socket.poll_read_ready(cx))
+        each!(&self.socket, socket => socket.poll_read_ready(cx), end => end.poll_readable(cx))
     }
 
     /// Waits until the socket accepts bytes again.
@@ -96,12 +109,13 @@ impl Stream {
     /// # Errors
     /// If the runtime is shutting down.
     pub async fn writable(&self) -> io::Result<()> {
-        each!(&self.socket, socket => socket.writable().await)
+        each!(&self.socket, socket => socket.writable().await,
+            end => poll_fn(|cx| end.poll_writable(cx)).await)
     }
 
     /// Like [`writable`](Self::writable), for hand-written futures.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(&self.socket, socket => socket.poll_write_ready(cx))
+        each!(&self.socket, socket => socket.poll_write_ready(cx), end => end.poll_writable(cx))
     }
 
     /// Reads into `buffer` and returns the number of bytes; 0 at end of file.
@@ -109,9 +123,9 @@ impl Stream {
     /// # Errors
     /// Errors of the socket, such as a reset by the peer.
     ///
-    /// A read that does not fill the buffer has emptied the socket. Readiness is cleared at once,
-    /// which saves a system call that would only return `EAGAIN`. Later data raises a new event
-    /// (the poller is edge-triggered).
+    /// Where [a short read has emptied the socket](Self::is_emptied_by_short_read), readiness is
+    /// cleared at once, which saves a system call that would only return `EAGAIN`. Later data raises
+    /// a new event (the poller is edge-triggered).
     pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             // Bypasses the standard library's call, a thread cancellation point with a cost.
@@ -119,13 +133,15 @@ impl Stream {
                 socket.try_io(Interest::READABLE, || {
                     Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::empty())?.0)
                 })
-            });
+            }, end => return end.poll_read(cx, buffer));
             match received {
                 // Costs no system call until the reactor reports data.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(self.poll_readable(cx))?;
                 }
-                Ok(count) if count > 0 && count < buffer.len() => {
+                Ok(count)
+                    if count > 0 && count < buffer.len() && self.is_emptied_by_short_read() =>
+                {
                     self.forget_readable();
                     return Poll::Ready(Ok(count));
                 }
@@ -134,12 +150,19 @@ impl Stream {
         }
     }
 
+    /// True if a read that did not fill its buffer has read all that has arrived. It is so for a
+    /// socket whose bytes are passed on as they come.
+    pub fn is_emptied_by_short_read(&self) -> bool {
+        each!(&self.socket, _socket => true, _end => false)
+    }
+
     /// Makes the next [`poll_readable`](Self::poll_readable) wait for a new event. A close already
     /// seen from the peer stays recorded.
     fn forget_readable(&self) {
         let would_block = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
         // Returning this error is how readiness is cleared.
-        let _ = each!(&self.socket, socket => socket.try_io(Interest::READABLE, would_block));
+        let _ = each!(&self.socket, socket => socket.try_io(Interest::READABLE, would_block),
+            _end => Ok(()));
     }
 
     /// [`poll_read`](Self::poll_read) as a future.
@@ -147,7 +170,7 @@ impl Stream {
     /// # Errors
     /// Errors of the socket.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        std::future::poll_fn(|cx| self.poll_read(cx, buffer)).await
+        poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 
     /// Writes what the socket accepts now.
@@ -159,22 +182,27 @@ impl Stream {
             socket.try_io(Interest::WRITABLE, || {
                 Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
             })
-        })
+        }, end => end.try_write(bytes))
     }
 
-    /// Runs the caller's own non-blocking write on the descriptor, if the socket is believed
-    /// writable. A `WouldBlock` from it is recorded, so that [`writable`](Self::writable) then
-    /// waits.
+    /// Runs the caller's own non-blocking write on the [`plain_fd`](Self::plain_fd), if the socket
+    /// is believed writable. A `WouldBlock` from it is recorded, so that
+    /// [`writable`](Self::writable) then waits. `None` if there is no such descriptor.
     ///
     /// # Errors
     /// The error of `write`, or `WouldBlock` without having called it.
-    pub fn try_write_with<T>(
+    pub(crate) fn try_write_with<T>(
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
-    ) -> io::Result<T> {
+    ) -> Option<io::Result<T>> {
         each!(&self.socket, socket => {
-            socket.try_io(Interest::WRITABLE, || write(socket.as_fd()))
-        })
+            Some(socket.try_io(Interest::WRITABLE, || write(socket.as_fd())))
+        }, _end => None)
+    }
+
+    /// The descriptor, if what is written to it is what the peer reads: for those who send files.
+    pub fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
+        each!(&self.socket, socket => Some(socket.as_fd()), _end => None)
     }
 
     /// Closes the write side; the peer sees the end of the stream.
@@ -182,12 +210,14 @@ impl Stream {
     /// # Errors
     /// If the connection is already gone.
     pub fn shutdown_write(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(self, Shutdown::Write)?)
+        each!(&self.socket, socket => Ok(rustix::net::shutdown(socket, Shutdown::Write)?),
+            end => end.shutdown_write())
     }
 
-    /// True for TCP, the only transport on which a close can lose a response.
+    /// True for TCP, the only transport on which a close can lose a response, and for memory, which
+    /// behaves like it.
     pub fn is_tcp(&self) -> bool {
-        matches!(self.socket, Socket::Tcp(_))
+        !matches!(self.socket, Socket::Unix(_))
     }
 
     /// The peer's address.
@@ -198,6 +228,7 @@ impl Stream {
         match &self.socket {
             Socket::Tcp(socket) => socket.peer_addr().map(Peer::Inet),
             Socket::Unix(_) => Ok(Peer::Unix),
+            Socket::Memory(end) => end.peer().map(Peer::Inet),
         }
     }
 
@@ -206,7 +237,11 @@ impl Stream {
     /// # Errors
     /// If the connection is already gone.
     pub fn local(&self) -> io::Result<Peer> {
-        let Socket::Tcp(socket) = &self.socket else { return Ok(Peer::Unix) };
+        let socket = match &self.socket {
+            Socket::Tcp(socket) => socket,
+            Socket::Unix(_) => return Ok(Peer::Unix),
+            Socket::Memory(end) => return Ok(Peer::Inet(end.local())),
+        };
         if let Some(known) = self.arrived_at.get() {
             return Ok(Peer::Inet(**known));
         }
@@ -222,7 +257,7 @@ impl Stream {
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(socket) => socket.set_nodelay(nodelay),
-            Socket::Unix(_) => Ok(()),
+            Socket::Unix(_) | Socket::Memory(_) => Ok(()),
         }
     }
 
@@ -230,21 +265,18 @@ impl Stream {
     /// and its number reused.
     ///
     /// # Errors
-    /// EMFILE and the like.
+    /// EMFILE and the like; `Unsupported` without a [`plain_fd`](Self::plain_fd).
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        each!(&self.socket, socket => socket.as_fd().try_clone_to_owned())
+        match self.plain_fd() {
+            Some(fd) => fd.try_clone_to_owned(),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// A handle that wakes the connection's reader or writer by shutting it down. It does not keep
     /// the connection open.
     pub fn kick_handle(&self) -> Kick {
-        self.fd_cell.kick_handle()
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        each!(&self.socket, socket => socket.as_fd())
+        self.kick_cell.kick_handle()
     }
 }
 
@@ -325,7 +357,7 @@ pub(crate) mod tests {
             }
         }
         let called = ours.try_write_with(|_| -> io::Result<()> { panic!("not writable") });
-        assert_eq!(called.expect_err("full").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(called.expect("a socket").expect_err("full").kind(), io::ErrorKind::WouldBlock);
         let reader = std::thread::spawn(move || {
             peer.read_exact(&mut vec![0; sent]).expect("drain");
             peer

@@ -11,10 +11,10 @@
 //! who can no longer answer throws away what it reads (RFC 9112 section 9.6).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use super::Stream;
+use super::{Socket, Stream};
 
 impl Stream {
     /// Whether nobody has read the last `written` bytes. To be asked when
@@ -25,6 +25,9 @@ impl Stream {
     /// `false` is no proof of the contrary, and over a unix socket all there is: that refuses what
     /// nobody would read when it is written.
     pub async fn went_unread(&self, written: u64, patience: Duration) -> bool {
+        if let Socket::Memory(end) = &self.socket {
+            return end.lost_bytes() >= written;
+        }
         if !self.is_tcp() || !self.is_unconfirmed(written) {
             return false;
         }
@@ -45,10 +48,11 @@ impl Stream {
 
     /// Bytes that the other end's kernel has not confirmed.
     fn unconfirmed_bytes(&self) -> io::Result<u64> {
+        let socket = self.plain_fd().ok_or(io::ErrorKind::Unsupported)?;
         let mut bytes: libc::c_int = 0;
         // SAFETY: the descriptor is open for as long as `self` lives; SIOCOUTQ (the same number as
         // TIOCOUTQ) writes one int, to which the pointer points.
-        let done = unsafe { libc::ioctl(self.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         match done {
             0 => Ok(u64::try_from(bytes).unwrap_or(0)),
             _ => Err(io::Error::last_os_error()),

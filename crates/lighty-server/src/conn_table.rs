@@ -272,6 +272,11 @@ impl Presence {
     pub(crate) fn new(entry: Rc<ConnEntry>, worker: &Rc<Worker>) -> Self {
         Self { entry, worker: Rc::clone(worker) }
     }
+
+    /// The worker whose table it is.
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
 }
 
 impl std::ops::Deref for Presence {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
-use lighty_core::status_board::ConnState;
 use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings, limits};
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::memory;
@@ -17,12 +16,12 @@ use lighty_io::syscall_fallback;
 use lighty_io::ticks::Ticks;
 use lighty_io::transport::{Peer, Stream};
 use lighty_proxy::local::Local;
-use lighty_proxy::raw::{Caller, carry};
 use lighty_proxy::settings::Route;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
-use crate::conn::{H1Exchange, h1, input::Input};
+use crate::conn::Conn;
+use crate::conn::h1::H1Exchange;
 use crate::conn_table::{ConnEntry, ConnTable, Presence};
 use crate::listener_recovery::ListenerRecovery;
 use crate::live_listeners::ListenerGuard;
@@ -61,7 +60,7 @@ pub struct Worker {
     pub sender: Sender,
     pub conns: ConnTable,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
-    idle_busies: RefCell<Vec<Box<H1Exchange>>>,
+    idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
     connections_max: usize,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
@@ -89,7 +88,7 @@ impl Worker {
             generation: RefCell::new(generation),
             sender,
             conns: ConnTable::default(),
-            idle_busies: RefCell::default(),
+            idle_exchanges: RefCell::default(),
             connections_max: connections_max.max(1),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
@@ -117,7 +116,7 @@ impl Worker {
     /// Lets new requests begin under another configuration; those under way end under theirs.
     pub fn swap(&self, generation: Rc<Generation>) {
         // Pooled exchanges would keep the old one.
-        self.idle_busies.borrow_mut().clear();
+        self.idle_exchanges.borrow_mut().clear();
         let old = self.generation.replace(generation);
         drop(old);
     }
@@ -139,18 +138,10 @@ impl Worker {
 
     /// Takes an exchange from the pool, or creates one.
     pub fn acquire(&self) -> Box<H1Exchange> {
-        let pooled = self.idle_busies.borrow_mut().pop();
+        let pooled = self.idle_exchanges.borrow_mut().pop();
         pooled.unwrap_or_else(|| {
-            let input = Rc::new(RefCell::new(Input::new(self.machine.clock.clone())));
-            let mut exchange = Exchange::new(&self.generation.borrow());
-            exchange.link = Some(Rc::clone(&input) as _);
-            Box::new(H1Exchange {
-                input,
-                head: Default::default(),
-                exchange,
-                out: Vec::with_capacity(1024),
-                queue: Default::default(),
-            })
+            let exchange = Exchange::new(&self.generation.borrow());
+            Box::new(H1Exchange::new(exchange, self.machine.clock.clone()))
         })
     }
 
@@ -159,11 +150,9 @@ impl Worker {
         if !Rc::ptr_eq(&h1.exchange.generation, &self.generation.borrow()) {
             return;
         }
-        let mut idle = self.idle_busies.borrow_mut();
+        let mut idle = self.idle_exchanges.borrow_mut();
         if idle.len() < limits::IDLE_EXCHANGES_MAX {
-            if h1.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
-                h1.out = Vec::new();
-            }
+            h1.trim();
             idle.push(h1);
         }
     }
@@ -288,31 +277,8 @@ impl Worker {
         if self.stopping.get() {
             entry.close_soon(self.now_s());
         }
-        if let Some(raw) = &listener_info.raw {
-            entry.wait_for(ConnState::Handler, self.now_s());
-            let caller = Caller { stream: Rc::new(stream), peer };
-            let (local, route) = (Rc::clone(&raw.local), Arc::clone(&raw.route));
-            let worker = Rc::clone(self);
-            tokio::task::spawn_local(async move {
-                let _present = entry;
-                panics::point("raw tunnel");
-                tokio::select! {
-                    bytes = carry(local, route, caller) => worker.machine.counters.bytes_out.add(bytes),
-                    () = worker.ends_tunnels() => {}
-                }
-            });
-            return;
-        }
-        let conn = h1::Conn {
-            stream: Rc::new(stream),
-            peer,
-            peer_text,
-            entry,
-            scheme: listener_info.scheme,
-            certified: None,
-            listener_info: Rc::clone(listener_info),
-        };
-        tokio::task::spawn_local(h1::serve(conn, Rc::clone(self)));
+        let conn = Conn::new(stream, peer, peer_text, listener_info, entry);
+        tokio::task::spawn_local(conn.serve());
     }
 
     /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle

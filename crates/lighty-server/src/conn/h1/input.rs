@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 4096;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// The reading half of a connection.
-pub struct Input {
+pub(super) struct Input {
     clock: Clock,
     stream: Option<Rc<Stream>>,
     entry: Option<Rc<ConnEntry>>,
@@ -35,7 +35,7 @@ pub struct Input {
     limit_bytes: u64,
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
-    pub received: u64,
+    pub(super) received: u64,
     /// Trailers of a completed chunked body.
     trailers: Option<Fields>,
     /// Detects that the client has gone.
@@ -53,7 +53,7 @@ enum BodyState {
 
 impl Input {
     /// An input for any connection of the worker with this clock.
-    pub fn new(clock: Clock) -> Self {
+    pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
             stream: None,
@@ -76,21 +76,23 @@ impl Input {
         (self.clock.mono_ms() / 1000) as u32
     }
 
-    /// Attaches to a connection that has become readable.
-    pub fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
+    /// Attaches to a connection that has become readable. `early` has been read from it already.
+    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>, early: &[u8]) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
-        self.start = 0;
-        self.end = 0;
-        self.received = 0;
         self.body = BodyState::None;
-        if self.buffer.is_empty() {
-            self.buffer.resize(BUFFER_BYTES, 0);
+        let needed = early.len().max(BUFFER_BYTES);
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed, 0);
         }
+        self.buffer[..early.len()].copy_from_slice(early);
+        self.start = 0;
+        self.end = early.len();
+        self.received = early.len() as u64;
     }
 
     /// Detaches from the connection and frees oversized buffers.
-    pub fn detach(&mut self) {
+    pub(super) fn detach(&mut self) {
         self.gone = None;
         self.stream = None;
         self.entry = None;
@@ -100,12 +102,12 @@ impl Input {
     }
 
     /// Bytes received and not yet consumed.
-    pub fn pending(&self) -> &[u8] {
+    pub(super) fn pending(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
     /// Consumes `count` bytes.
-    pub fn consume(&mut self, count: usize) {
+    pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);
         if self.start == self.end {
@@ -115,7 +117,11 @@ impl Input {
     }
 
     /// Reads more bytes after those pending; 0 at end of file. The buffer grows up to `most` bytes.
-    pub fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<std::io::Result<usize>> {
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        most: usize,
+    ) -> Poll<std::io::Result<usize>> {
         if self.end == self.buffer.len() {
             if self.start > 0 {
                 self.buffer.copy_within(self.start..self.end, 0);
@@ -137,7 +143,12 @@ impl Input {
     }
 
     /// Prepares to read a request's body.
-    pub fn begin_body(&mut self, framing: BodyFraming, expects_continue: bool, limit_bytes: u64) {
+    pub(super) fn begin_body(
+        &mut self,
+        framing: BodyFraming,
+        expects_continue: bool,
+        limit_bytes: u64,
+    ) {
         self.body = match framing {
             BodyFraming::None => BodyState::None,
             BodyFraming::Length(length) => BodyState::Length(length),
@@ -150,13 +161,13 @@ impl Input {
     }
 
     /// True if part of the body has not been read yet.
-    pub fn is_body_unread(&self) -> bool {
+    pub(super) fn is_body_unread(&self) -> bool {
         !matches!(self.body, BodyState::None | BodyState::Length(0))
     }
 
     /// True if the rest of the body may be short enough to drop. The length of a chunked body is
     /// unknown, so it may be.
-    pub fn may_be_dropped(&self) -> bool {
+    pub(super) fn may_be_dropped(&self) -> bool {
         match self.body {
             BodyState::None => true,
             BodyState::Length(left) => left <= limits::DRAIN_BYTES_MAX,
@@ -166,14 +177,14 @@ impl Input {
     }
 
     /// Takes the bytes after the request, for a connection that switches protocols.
-    pub fn take_pending(&mut self) -> Bytes {
+    pub(super) fn take_pending(&mut self) -> Bytes {
         let pending = Bytes::copy_from_slice(self.pending());
         self.consume(pending.len());
         pending
     }
 
     /// True if the client still waits for `100 Continue`; it may never send its body.
-    pub fn owes_continue(&self) -> bool {
+    pub(super) fn owes_continue(&self) -> bool {
         self.continue_owed
     }
 
@@ -374,7 +385,7 @@ mod tests {
         let mut input = Input::new(clock.clone());
         let begun_s = input.now_s();
         let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
-        input.attach(&stream, &entry);
+        input.attach(&stream, &entry, b"");
         input.begin_body(BodyFraming::Length(5), false, 0);
         entry.wait_for(ConnState::Handler, begun_s);
         // The handler first waits elsewhere, and only later reads the body.

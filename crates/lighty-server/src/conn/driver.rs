@@ -1,0 +1,154 @@
+//! Serves one exchange, whatever protocol it came by: begins it, answers it, sends the response and
+//! finishes it.
+
+use std::io;
+
+use lighty_core::settings::CoreSettings;
+use lighty_core::status_board::ConnState;
+use lighty_core::{Exchange, Fate, Fault, FaultReport, pipeline};
+
+use super::Conn;
+use super::sink::{Rest, Sink};
+use crate::conn_table::{ConnEntry, Limits};
+
+/// Serves the exchange whose head `sink` has received. Returns whether the whole response was sent.
+/// Afterwards the exchange is clear.
+pub(super) async fn drive(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) -> bool {
+    begin(conn, ex, &mut sink);
+    pipeline::respond(ex).await;
+    let sent = match sink.try_send(conn, ex) {
+        Ok(Rest::Nothing) => Ok(()),
+        Ok(rest) => Box::pin(sink.send_rest(rest, conn, ex)).await,
+        Err(error) => Err(error),
+    };
+    finish(conn, ex, &mut sink, sent)
+}
+
+/// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
+/// one, and finishes the exchange.
+pub(super) async fn send_last(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) {
+    ex.keep_alive = false;
+    pipeline::complete(ex).await;
+    let sent = match sink.try_send(conn, ex) {
+        Ok(rest) => sink.send_rest(rest, conn, ex).await,
+        Err(error) => Err(error),
+    };
+    ex.completed = sent.is_ok();
+    conclude(conn, ex, &mut sink);
+}
+
+/// Responds to an exchange whose handling panicked before its response had begun.
+pub(super) async fn fail(conn: &Conn, ex: &mut Exchange, sink: Sink<'_>, why: &str) {
+    ex.fail_saying(Fault::Internal, why);
+    send_last(conn, ex, sink).await;
+}
+
+/// Ends an exchange whose handling panicked after its response had begun.
+pub(super) fn abandon(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
+    sink.cut(conn);
+    conn.worker().machine.counters.cut.add(1);
+    ex.fault = Some(Fault::Internal);
+    ex.log_fault(Fault::Internal, why);
+    conclude(conn, ex, &mut sink);
+}
+
+/// Makes the received head a request with settings and limits.
+#[inline]
+fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
+    let worker = conn.worker();
+    conn.entry.wait_for(ConnState::Handler, worker.now_s());
+    conn.entry.mark_request_received();
+    conn.describe(&mut ex.request);
+    sink.take_head(ex);
+    if ex.generation.needs.targets {
+        let request = &ex.request;
+        let method = request.method.map_or("", |method| method.as_str());
+        conn.entry.note(method, &request.authority, &request.target_raw);
+    }
+    conn.requests.set(conn.requests.get() + 1);
+    ex.ordinal = conn.requests.get();
+    ex.started_us = worker.machine.clock.mono_us();
+    if let Some(name) = conn.tls.as_ref().and_then(|tls| tls.certified.as_deref()) {
+        take_certificate(ex, name);
+    }
+    ex.resolve_settings();
+    let core = &ex.settings.core;
+    ex.keep_alive = ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
+    if conn.entry.is_new_to(ex.settings.variant.number()) {
+        limit(&conn.entry, core);
+    }
+    if let Some(body) = sink.take_body(core.max_request_bytes) {
+        ex.body = body;
+    }
+}
+
+/// Uses the variable names of lighttpd's `mod_extforward`.
+fn take_certificate(ex: &mut Exchange, name: &[u8]) {
+    ex.request.remote_user = name.to_vec();
+    for (variable, value) in [
+        ("SSL_CLIENT_VERIFY", &b"SUCCESS"[..]),
+        ("SSL_CLIENT_S_DN_CN", name),
+        ("REMOTE_USER", name),
+        ("AUTH_TYPE", &b"SSL_CLIENT_VERIFY"[..]),
+    ] {
+        ex.environment.set(variable.as_bytes(), value);
+    }
+}
+
+/// Applies the limits from the request's settings.
+fn limit(entry: &ConnEntry, core: &CoreSettings) {
+    entry.limit(Limits {
+        idle_s: core.max_keep_alive_idle_s,
+        log_idle: core.log_timeouts,
+        read_idle_s: core.max_read_idle_s,
+        write_idle_s: core.max_write_idle_s,
+        half_closed_idle_s: core.max_half_closed_idle_s,
+        min_read_rate: core.min_read_rate,
+        min_write_rate: core.min_write_rate,
+        ..entry.limits()
+    });
+}
+
+/// Counts, logs and clears an exchange whose response was sent or cut short.
+#[inline]
+fn finish(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>, sent: io::Result<()>) -> bool {
+    let is_whole = sent.is_ok();
+    ex.completed = is_whole;
+    if let Err(error) = &sent {
+        note_cut(conn, ex, error);
+    }
+    conclude(conn, ex, sink);
+    is_whole
+}
+
+/// Records why the response could not be completed.
+#[cold]
+fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
+    conn.worker().machine.counters.cut.add(1);
+    let report = error.get_ref().and_then(|inner| inner.downcast_ref::<FaultReport>());
+    let known = report
+        .map(|report| report.fault)
+        .or(ex.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
+    let fault = conn.entry.kicked().or(known).unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Fault::FileShrank,
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::NotConnected => Fault::ClientGone,
+        _ => Fault::DiskError,
+    });
+    ex.fault = Some(fault);
+    ex.log_fault(fault, &error.to_string());
+}
+
+/// Counts and logs a finished exchange, and clears it.
+#[inline]
+fn conclude(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
+    let counters = &conn.worker().machine.counters;
+    counters.requests.add(1);
+    counters.bytes_out.add(ex.bytes_sent);
+    counters.bytes_in.add(sink.take_received());
+    pipeline::finish(ex);
+    ex.clear();
+    sink.clear();
+}

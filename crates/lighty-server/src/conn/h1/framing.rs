@@ -1,0 +1,168 @@
+//! How a response is delimited, and its head (RFC 9112 section 6, RFC 9110 section 8.6).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::{BodyStream, Exchange, Fault, Response, trace};
+use lighty_http::{Fields, Known, Version, decimal};
+use lighty_io::file::OpenFile;
+use lighty_wire::http1::response as encode;
+
+use super::{Conn, H1Io};
+
+/// How the end of the body is marked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    None,
+    Length,
+    Chunked,
+    Close,
+}
+
+impl H1Io {
+    /// Chooses the framing and encodes the head.
+    pub(super) fn encode_head(&mut self, conn: &Conn, ex: &mut Exchange) {
+        // First the response, then the error page if the response cannot be encoded.
+        for _ in 0..2 {
+            self.frame(ex);
+            self.out.clear();
+            let (status, fields) = (ex.response.status, &ex.response.fields);
+            let date = conn.worker().date();
+            match encode::encode_head(
+                ex.request.version,
+                status,
+                fields,
+                Some(&date),
+                &mut self.out,
+            ) {
+                Ok(()) => {
+                    ex.head_sent = self.out.len() as u64;
+                    trace::response_head(ex, &self.out);
+                    return;
+                }
+                // Configured values were validated at load, so the bad text comes from the request.
+                Err(fault) => {
+                    let blame = match fault {
+                        encode::EncodeFault::Value => Fault::HeadSplit,
+                        _ => Fault::Internal,
+                    };
+                    ex.fail_saying(blame, &fault.to_string());
+                    let id = ex.id();
+                    lighty_core::error_page::fill(&mut ex.response, id);
+                }
+            }
+        }
+        self.encode_bare_head(ex);
+    }
+
+    /// Last resort when a field common to all responses cannot be encoded.
+    fn encode_bare_head(&mut self, ex: &mut Exchange) {
+        self.out.clear();
+        self.out.extend_from_slice(
+            b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        );
+        self.keeps_open = false;
+        self.framing = Framing::None;
+        ex.head_sent = self.out.len() as u64;
+    }
+
+    /// Sets the fields that frame the message.
+    fn frame(&mut self, ex: &mut Exchange) {
+        let response = &mut ex.response;
+        let length = response.body.known_length();
+        let bodiless = !response.status.allows_content() || ex.request.is_head();
+        let in_chunks = ex.request.version == Version::Http11 && !response.unchunked;
+        self.framing = match length {
+            _ if bodiless => Framing::None,
+            Some(_) => Framing::Length,
+            None if in_chunks => Framing::Chunked,
+            None => Framing::Close,
+        };
+        if self.framing == Framing::Close || response.close {
+            self.keeps_open = false;
+        }
+        if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
+            response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
+        }
+        push_framing(response, self.framing, length, in_chunks, &mut self.out);
+        let fields = &mut response.fields;
+        match (self.keeps_open, ex.request.version) {
+            // `Connection: upgrade` stands there already.
+            _ if response.tunnel.is_some() => {}
+            (false, _) => fields.push_known(Known::Connection, "close"),
+            (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
+            (true, _) => {}
+        }
+    }
+
+    /// Queues a piece with its chunk framing; returns the piece's length.
+    pub(super) fn push_framed(&mut self, chunk: Chunk<Rc<OpenFile>>) -> u64 {
+        let length = chunk.len();
+        if length == 0 {
+            return 0;
+        }
+        if self.framing == Framing::Chunked {
+            self.queue.push_bytes(Bytes::from(format!("{length:x}\r\n")));
+        }
+        self.queue.push(chunk);
+        if self.framing == Framing::Chunked {
+            self.queue.push_bytes(Bytes::from_static(b"\r\n"));
+        }
+        length
+    }
+}
+
+/// The last chunk, with trailers if the client accepts them (RFC 9110 section 6.5.1).
+pub(super) fn last_chunk(ex: &Exchange, source: &dyn BodyStream) -> Bytes {
+    const PLAIN: Bytes = Bytes::from_static(b"0\r\n\r\n");
+    let asked = ex.request.fields.list_contains(Known::Te, "trailers");
+    let Some(trailers) = source.trailers().filter(|_| asked) else { return PLAIN };
+    let mut last = b"0\r\n".to_vec();
+    match encode::push_fields(trailers, &mut last) {
+        Ok(()) => {
+            last.extend_from_slice(b"\r\n");
+            last.into()
+        }
+        // The backend sent an invalid field, but the body is complete.
+        Err(_) => PLAIN,
+    }
+}
+
+/// Content-Length or Transfer-Encoding. `length` is the body's; `in_chunks`, how one without it
+/// is sent.
+fn push_framing(
+    response: &mut Response,
+    framing: Framing,
+    length: Option<u64>,
+    in_chunks: bool,
+    scratch: &mut Vec<u8>,
+) {
+    if !response.status.allows_content() {
+        return;
+    }
+    let told = match framing {
+        Framing::Length => length,
+        // HEAD: what GET would have said.
+        Framing::None => response.head_content_length.or(length),
+        Framing::Chunked | Framing::Close => None,
+    };
+    let fields = &mut response.fields;
+    if fields.contains(Known::ContentLength) {
+        if told.is_some() && told == response.length_said {
+            return;
+        }
+        fields.remove(Known::ContentLength);
+    }
+    match told {
+        Some(length) => push_length(length, fields, scratch),
+        None if in_chunks => fields.push_known(Known::TransferEncoding, "chunked"),
+        None => {}
+    }
+}
+
+fn push_length(length: u64, fields: &mut Fields, digits: &mut Vec<u8>) {
+    digits.clear();
+    decimal::push(length, digits);
+    fields.push_known(Known::ContentLength, &*digits);
+}

@@ -1,0 +1,269 @@
+//! Sends a response.
+//!
+//! The head and a small body leave in one `send`; a file goes straight to the network backend. Only
+//! what the socket did not accept takes the slow path, which is boxed.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_buf::{Chunk, FileRange};
+use lighty_core::status_board::ConnState;
+use lighty_core::{Body, BodyStream, Exchange, Tunnel};
+use lighty_io::send::SendState;
+
+use super::framing::{Framing, last_chunk};
+use super::meanwhile::meanwhile;
+use super::{Conn, H1Io};
+use crate::conn::sink::Rest;
+use crate::conn::throttle::{Throttle, is_throttled};
+
+/// Bodies up to this size are copied after the head and sent with it in one call.
+const INLINE_BODY_BYTES_MAX: usize = 32 * 1024;
+
+/// No bandwidth limit.
+const UNLIMITED: u64 = u64::MAX;
+
+impl H1Io {
+    /// Frames the response and sends as much as possible without waiting. On error the caller must
+    /// cut the connection.
+    #[inline]
+    pub(in crate::conn) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
+        self.keeps_open &= ex.keep_alive && !conn.entry.is_closing() && !self.has_too_much_unread();
+        self.encode_head(conn, ex);
+        ex.keep_alive = self.keeps_open;
+        if let Some(tunnel) = ex.response.tunnel.take() {
+            return Ok(Rest::Tunnel(tunnel));
+        }
+        if self.framing == Framing::None {
+            ex.response.body = Body::Empty;
+        }
+        let throttled = is_throttled(ex);
+        let inline_max = if throttled { 0 } else { INLINE_BODY_BYTES_MAX };
+        if !self.append_small(ex, inline_max)
+            && let Some(source) = self.enqueue(ex)
+        {
+            conn.entry.wait_for(ConnState::Write, conn.worker().now_s());
+            return Ok(Rest::Stream(source));
+        }
+        if !throttled && self.send_out(conn, ex)? && self.send_now(conn, ex)? {
+            return Ok(Rest::Nothing);
+        }
+        conn.entry.wait_for(ConnState::Write, conn.worker().now_s());
+        Ok(if throttled { Rest::Throttled } else { Rest::Queue })
+    }
+
+    /// Sends what [`H1Io::try_send`] left over.
+    pub(in crate::conn) async fn send_rest(
+        &mut self,
+        rest: Rest,
+        conn: &Conn,
+        ex: &mut Exchange,
+    ) -> io::Result<()> {
+        let input = Rc::clone(&self.input);
+        match rest {
+            Rest::Nothing => Ok(()),
+            Rest::Queue => meanwhile(None, input, self.send_queue(conn, ex)).await,
+            Rest::Throttled => meanwhile(None, input, self.send_throttled(conn, ex)).await,
+            Rest::Tunnel(tunnel) => self.hand_over(conn, ex, tunnel).await,
+            Rest::Stream(source) => {
+                let sent = self.send_stream(conn, ex, source).await;
+                if sent.is_err() && self.framing == Framing::Close {
+                    // An orderly close would look like a complete body.
+                    conn.stream.reset_on_close();
+                }
+                sent
+            }
+        }
+    }
+
+    /// True if part of the request's body has not been read yet.
+    #[inline]
+    pub(super) fn is_body_unread(&self) -> bool {
+        self.input.borrow().is_body_unread()
+    }
+
+    /// True if the unread rest of the request's body is known to be too long to drain.
+    #[inline]
+    fn has_too_much_unread(&self) -> bool {
+        let input = self.input.borrow();
+        input.is_body_unread() && (input.owes_continue() || !input.may_be_dropped())
+    }
+
+    /// Takes the number of bytes received for this request.
+    #[inline]
+    pub(in crate::conn) fn take_received(&mut self) -> u64 {
+        std::mem::take(&mut self.input.borrow_mut().received)
+    }
+
+    /// Appends an in-memory body of up to `bytes_max` bytes to the head. Returns `false` if the
+    /// body must be queued or streamed instead.
+    fn append_small(&mut self, ex: &Exchange, bytes_max: usize) -> bool {
+        let bytes = match &ex.response.body {
+            Body::Empty => return true,
+            Body::Memory(bytes) => Some(bytes),
+            Body::Cached(entry) => entry.small(),
+            _ => None,
+        };
+        match bytes.filter(|bytes| bytes.len() <= bytes_max) {
+            Some(bytes) => {
+                self.out.extend_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Moves a body into the queue. A streamed body is returned instead.
+    fn enqueue(&mut self, ex: &mut Exchange) -> Option<Box<dyn BodyStream>> {
+        match std::mem::take(&mut ex.response.body) {
+            Body::Empty => {}
+            Body::Memory(bytes) => self.queue.push_bytes(bytes),
+            Body::Cached(entry) => {
+                self.queue.push_bytes(entry.small().cloned().unwrap_or_default());
+            }
+            Body::File { file, offset, length } => {
+                self.queue.push_file(FileRange { file, offset, length });
+            }
+            Body::Chunks(mut chunks) => self.queue.append(&mut chunks),
+            Body::Stream(source) => return Some(source),
+        }
+        None
+    }
+
+    /// Sends a 101 and hands the connection to the tunnel, after which it closes.
+    async fn hand_over(
+        &mut self,
+        conn: &Conn,
+        ex: &mut Exchange,
+        tunnel: Box<dyn Tunnel>,
+    ) -> io::Result<()> {
+        self.keeps_open = false;
+        ex.keep_alive = false;
+        if !self.send_out(conn, ex)? {
+            self.send_queue(conn, ex).await?;
+        }
+        conn.entry.wait_for(ConnState::Handler, conn.worker().now_s());
+        let early = self.input.borrow_mut().take_pending();
+        tokio::select! {
+            sent = tunnel.run(Rc::clone(&conn.stream), early) => ex.bytes_sent += sent?,
+            () = conn.worker().ends_tunnels() => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the head. Returns `false` on a partial write and puts the remainder at the front of
+    /// the queue.
+    fn send_out(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<bool> {
+        let sent = match conn.stream.try_write(&self.out) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        ex.bytes_sent += sent as u64;
+        if sent == self.out.len() {
+            return Ok(true);
+        }
+        let rest = Bytes::copy_from_slice(&self.out[sent..]);
+        self.queue.push_front(Chunk::Memory(rest));
+        Ok(false)
+    }
+
+    /// Sends as much as possible without blocking. Returns `true` when nothing is left.
+    fn send_now(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<bool> {
+        if self.queue.is_empty() {
+            return Ok(true);
+        }
+        let sent = conn.worker().sender.try_send(&conn.stream, &mut self.queue, UNLIMITED)?;
+        ex.bytes_sent += sent.bytes;
+        Ok(sent.state == SendState::Done)
+    }
+
+    async fn send_queue(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<()> {
+        let received = self.input.borrow().received;
+        let progress = &conn.entry.progress;
+        let sender = &conn.worker().sender;
+        let result = sender.send(&conn.stream, &mut self.queue, UNLIMITED, progress).await;
+        ex.bytes_sent += result.as_ref().map_or_else(
+            // `progress` also counts bytes received in the meantime.
+            |_| progress.get().saturating_sub(self.input.borrow().received - received),
+            |sent| *sent,
+        );
+        result.map(|_| ())
+    }
+
+    /// Sends as fast as the bandwidth limits allow.
+    async fn send_throttled(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<()> {
+        let worker = conn.worker();
+        let (clock, sender) = (&worker.machine.clock, &worker.sender);
+        let throttle = Throttle::of(ex, &conn.entry);
+        if !self.send_out(conn, ex)? {
+            conn.stream.writable().await?;
+        }
+        while !self.queue.is_empty() {
+            // Time spent throttled does not count against the client.
+            conn.entry.wait_for(ConnState::Write, worker.now_s());
+            match throttle.take(self.queue.len_bytes(), clock.mono_ms()) {
+                Err(wait_ms) => {
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                    clock.refresh();
+                }
+                Ok(budget) => {
+                    let progress = &conn.entry.progress;
+                    let sent = sender.send(&conn.stream, &mut self.queue, budget, progress).await?;
+                    ex.bytes_sent += sent;
+                    throttle.give_back(budget - sent.min(budget));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams a body one piece at a time.
+    async fn send_stream(
+        &mut self,
+        conn: &Conn,
+        ex: &mut Exchange,
+        mut source: Box<dyn BodyStream>,
+    ) -> io::Result<()> {
+        let worker = conn.worker();
+        let throttled = is_throttled(ex);
+        let input = Rc::clone(&self.input);
+        if !self.send_out(conn, ex)? {
+            let sending = self.send_queue(conn, ex);
+            meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
+        }
+        let mut produced = 0u64;
+        let announced = source.known_length();
+        loop {
+            conn.entry.wait_for(ConnState::Handler, worker.now_s());
+            let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
+            conn.entry.wait_for(ConnState::Write, worker.now_s());
+            let chunk = match next {
+                None => break,
+                Some(Ok(chunk)) => chunk,
+                Some(Err(report)) => return Err(io::Error::other(report)),
+            };
+            produced += self.push_framed(chunk);
+            self.out.clear();
+            if throttled {
+                let sending = Box::pin(self.send_throttled(conn, ex));
+                meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
+            } else if !self.send_now(conn, ex)? {
+                let sending = self.send_queue(conn, ex);
+                meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
+            }
+        }
+        if announced.is_some_and(|length| length != produced) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if self.framing == Framing::Chunked {
+            self.queue.push_bytes(last_chunk(ex, &*source));
+            if !self.send_now(conn, ex)? {
+                self.send_queue(conn, ex).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Answers what never became a request: heads that are unacceptable or did not arrive in time.
+
+use std::rc::Rc;
+
+use lighty_core::{Exchange, Fault, Level, Request, trace};
+use lighty_http::Version;
+use lighty_wire::http1::RequestFault;
+
+use super::super::driver;
+use super::super::sink::Sink;
+use super::{After, End, H1Conn};
+use crate::worker::Worker;
+
+impl H1Conn<'_> {
+    /// Rejects an unacceptable head and closes: the bytes after it cannot be trusted.
+    pub(super) async fn refuse(&mut self, fault: RequestFault) -> After {
+        let (conn, worker) = (self.conn, self.conn.worker());
+        worker.machine.counters.refused.add(1);
+        let super::H1Exchange { exchange: ex, io } = &mut *self.h1;
+        conn.describe(&mut ex.request);
+        io.move_head(&mut ex.request);
+        {
+            let input = io.input.borrow();
+            let pending = input.pending();
+            note_received(&mut ex.request, pending);
+            ex.request.version = version_of(&ex.request.line);
+            ex.settings = Rc::clone(&ex.generation.global);
+            let (status, slug) = (fault.status().code(), fault.slug());
+            ex.log(Level::Info, &format!("{status} ({slug}): {}", fault.words()));
+            name_protocol(ex, pending, worker);
+            trace::refused_head(ex, pending);
+        }
+        ex.fail_status(fault.status());
+        driver::send_last(conn, ex, Sink::H1(io)).await;
+        After::End(End::Linger)
+    }
+
+    /// Handles a head that timed out.
+    pub(super) async fn time_out(&mut self) -> After {
+        let conn = self.conn;
+        let super::H1Exchange { exchange: ex, io } = &mut *self.h1;
+        ex.settings = Rc::clone(&ex.generation.global);
+        conn.describe(&mut ex.request);
+        note_received(&mut ex.request, io.input.borrow().pending());
+        ex.fail(Fault::HeadTimeout);
+        driver::send_last(conn, ex, Sink::H1(io)).await;
+        After::End(End::Close)
+    }
+}
+
+/// Logs, rate-limited, that a client speaks the wrong protocol for this port.
+fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
+    let (complaint, message) = match pending {
+        // RFC 8446 section 5.1: a handshake record.
+        [0x16, 0x03, ..] => {
+            (&worker.tls_clients, "the client speaks TLS: this port speaks HTTP/1 in the clear")
+        }
+        // RFC 9113 section 3.4.
+        _ if pending.starts_with(b"PRI * HTTP/2.0\r\n") => {
+            (&worker.http2_clients, "the client speaks HTTP/2: this port speaks HTTP/1")
+        }
+        _ => return,
+    };
+    if complaint.is_due(worker.now_s()) {
+        ex.log(Level::Notice, message);
+    }
+}
+
+/// The bytes of a rejected head, for the log.
+fn note_received(request: &mut Request, pending: &[u8]) {
+    request.head_bytes = pending.len() as u64;
+    if request.line.is_empty() {
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let start = pending.iter().position(|byte| !is_line_end(byte)).unwrap_or(pending.len());
+        let line = pending[start..].split(is_line_end).next().unwrap_or_default();
+        request.line.extend_from_slice(line);
+    }
+}
+
+/// The HTTP version in a rejected request line, if it is recognisable.
+fn version_of(line: &[u8]) -> Version {
+    if line.ends_with(b" HTTP/1.0") { Version::Http10 } else { Version::Http11 }
+}

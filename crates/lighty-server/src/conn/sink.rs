@@ -1,0 +1,88 @@
+//! Where a response goes: the one place that lists the protocols.
+
+use std::io;
+
+use lighty_core::{BodyStream, Exchange, RequestBody, Tunnel};
+
+use super::Conn;
+use super::h1::H1Io;
+
+/// A protocol's end of an exchange: the request comes from it, the response goes to it. A single
+/// enum, matched where something is done, so that the common case stays in line.
+pub(crate) enum Sink<'a> {
+    H1(&'a mut H1Io),
+}
+
+/// What is left to send after the first attempt.
+pub(crate) enum Rest {
+    Nothing,
+    /// The client has no room; the rest is queued.
+    Queue,
+    /// The whole response, head included, is rate-limited.
+    Throttled,
+    /// The head is encoded; a tunnel takes over after it.
+    Tunnel(Box<dyn Tunnel>),
+    /// The head is encoded; the body is streamed.
+    Stream(Box<dyn BodyStream>),
+}
+
+impl Sink<'_> {
+    /// Moves the request's head into `ex`.
+    #[inline]
+    pub(super) fn take_head(&mut self, ex: &mut Exchange) {
+        match self {
+            Sink::H1(io) => io.take_head(ex),
+        }
+    }
+
+    /// The request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it has none.
+    #[inline]
+    pub(super) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
+        match self {
+            Sink::H1(io) => io.take_body(limit_bytes),
+        }
+    }
+
+    /// Frames the response and sends as much as possible without waiting.
+    #[inline]
+    pub(super) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
+        match self {
+            Sink::H1(io) => io.try_send(conn, ex),
+        }
+    }
+
+    /// Sends what [`Sink::try_send`] left over.
+    pub(super) async fn send_rest(
+        &mut self,
+        rest: Rest,
+        conn: &Conn,
+        ex: &mut Exchange,
+    ) -> io::Result<()> {
+        match self {
+            Sink::H1(io) => io.send_rest(rest, conn, ex).await,
+        }
+    }
+
+    /// Ends the exchange in such a way that the client cannot take its response for complete.
+    pub(super) fn cut(&mut self, conn: &Conn) {
+        match self {
+            Sink::H1(_) => conn.stream.reset_on_close(),
+        }
+    }
+
+    /// Takes the number of bytes received for this request.
+    #[inline]
+    pub(super) fn take_received(&mut self) -> u64 {
+        match self {
+            Sink::H1(io) => io.take_received(),
+        }
+    }
+
+    /// Drops what is queued, and the response's part of the buffers.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        match self {
+            Sink::H1(io) => io.queue.clear(),
+        }
+    }
+}

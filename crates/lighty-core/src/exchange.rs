@@ -1,14 +1,13 @@
 //! One request and its response on their way through the phases.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::uri;
-use lighty_http::{Fields, Known, Method, Status};
+use lighty_http::{Fields, Known, Status};
 
 use crate::body::{ClientLink, RequestBody};
 use crate::environment::Environment;
@@ -18,31 +17,12 @@ use crate::generation::Generation;
 use crate::log::{About, Level};
 use crate::machine::Machine;
 use crate::physical::Physical;
-use crate::rehearsal::Rehearsal;
 use crate::request::Request;
 use crate::request_id::RequestId;
+use crate::request_state::RequestState;
 use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::settings::Settings;
-use crate::throttle::Bucket;
-
-/// What rewriting has done to a request so far; reset when an error handler takes over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rewriting {
-    /// How often the target was replaced.
-    pub rounds: u8,
-    /// A rule was marked as the last one.
-    pub finished: bool,
-}
-
-/// An error handler that responds in place of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorHandler {
-    /// True for `server.error-handler-404`: its files are sent with status 200.
-    pub chooses_status: bool,
-    /// The client's method; the handler may run with a different one.
-    pub asked: Option<Method>,
-}
 
 /// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
@@ -56,65 +36,26 @@ pub struct Exchange {
     /// The configuration under which the request began and ends.
     pub generation: Rc<Generation>,
     pub machine: Rc<Machine>,
-    /// Status for which an error handler is running.
-    pub error_status: Option<Status>,
-    /// Which error handler that is, if any.
-    pub error_handler: Option<ErrorHandler>,
-    /// The response is a file that takes the error's status.
-    pub stands_for_error: bool,
     /// Fields of a handler that delegates to a file or to another local URL. They are added to that
     /// response if it succeeds.
     pub carried: Fields,
-    /// Number of restarts.
-    pub restarts: u8,
-    /// The fault behind an error response, for the log.
-    pub fault: Option<Fault>,
-    /// The handler that responded, for logs and for the error handler's status rule.
-    pub handler: &'static str,
-    /// Response bytes sent so far, head included.
-    pub bytes_sent: u64,
-    /// Length of the response head in bytes.
-    pub head_sent: u64,
-    /// Monotonic microseconds of the loop turn in which the head was complete; 0: it never was.
-    pub started_us: u64,
     /// Number of this request on its connection, starting at 1.
     pub ordinal: u32,
-    /// True if the connection stays open after the response.
-    pub keep_alive: bool,
-    /// True if the whole response was sent.
-    pub completed: bool,
     /// Captures of the conditions behind `settings`: `%0` to `%9`.
     pub captures: CaptureSet,
     /// Variables for backends and logs, in insertion order.
     pub environment: Environment,
-    /// How the target was rewritten.
-    pub rewriting: Rewriting,
-    /// Settings of the URL originally requested, if the request was restarted. Their modules take
-    /// part in the response's head as well.
-    pub asked_settings: Option<Rc<Settings>>,
-    /// The client's own bandwidth limit, if it has one.
-    pub key_bucket: Option<Arc<Bucket>>,
     /// What single features remember of the request.
     extensions: Extensions,
-    /// Dry run: records what would be done, without starting or changing anything.
-    pub rehearsal: Option<Box<Rehearsal>>,
-    /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
-    pub quiet: bool,
-    /// Why a condition behind `settings` could not be decided, if so.
-    pub(crate) undecided: Option<Undecided>,
-    pub(crate) path_known: bool,
-    id: Cell<Option<RequestId>>,
     /// The requested path, when `request.path` is that of an index file. Conditions on the URL see
     /// it.
     asked_path: Vec<u8>,
     /// If not empty, the path that conditions on the URL see instead of either.
     served_path: Vec<u8>,
-    /// Settings for the URL of the served file, if they differ from those for the requested URL.
-    pub(crate) served_settings: Option<Rc<Settings>>,
-    /// `settings` are those of the served file while access to it is being judged.
-    pub judged_as_served: bool,
     /// Fields that an error response must carry while an error handler runs.
     pub(crate) owed: Fields,
+    /// What is known of the request so far.
+    pub state: RequestState,
 }
 
 impl Exchange {
@@ -142,35 +83,15 @@ impl Exchange {
             settings: Rc::clone(&generation.global),
             generation: Rc::clone(generation),
             machine: Rc::clone(&generation.machine),
-            error_status: None,
-            error_handler: None,
-            stands_for_error: false,
             carried: Fields::default(),
-            restarts: 0,
-            fault: None,
-            handler: "",
-            bytes_sent: 0,
-            head_sent: 0,
-            started_us: 0,
             ordinal: 0,
-            keep_alive: false,
-            completed: false,
             captures: CaptureSet::default(),
             environment: Environment::default(),
-            rewriting: Rewriting::default(),
-            asked_settings: None,
-            key_bucket: None,
             extensions: Extensions::default(),
-            rehearsal: None,
-            quiet: false,
-            undecided: None,
-            path_known: false,
-            id: Cell::new(None),
             asked_path: Vec::new(),
             served_path: Vec::new(),
-            served_settings: None,
-            judged_as_served: false,
             owed: Fields::default(),
+            state: RequestState::default(),
         }
     }
 
@@ -191,29 +112,12 @@ impl Exchange {
         }
         self.response.clear();
         self.physical.clear();
-        self.error_status = None;
-        self.error_handler = None;
-        self.stands_for_error = false;
         self.carried.clear();
-        self.restarts = 0;
-        self.fault = None;
-        self.handler = "";
-        self.bytes_sent = 0;
-        self.head_sent = 0;
-        self.started_us = 0;
-        self.keep_alive = false;
-        self.completed = false;
         self.environment.clear();
-        self.rewriting = Rewriting::default();
-        self.asked_settings = None;
-        self.key_bucket = None;
         self.extensions.reset();
-        self.rehearsal = None;
-        self.quiet = false;
-        self.undecided = None;
-        self.id.set(None);
-        self.forget_path();
+        self.asked_path.clear();
         self.owed.clear();
+        self.state = RequestState::default();
     }
 
     /// What a feature remembers of this request, if it has set anything.
@@ -234,14 +138,14 @@ impl Exchange {
 
     /// The request's id for logs and error pages, assigned on first use.
     pub fn id(&self) -> RequestId {
-        let id = self.id.get().unwrap_or_else(|| self.machine.request_ids.next());
-        self.id.set(Some(id));
+        let id = self.state.id.get().unwrap_or_else(|| self.machine.request_ids.next());
+        self.state.id.set(Some(id));
         id
     }
 
     /// Adopts the id of the enclosing request.
     pub(crate) fn share_id(&self, whole: &Exchange) {
-        self.id.set(Some(whole.id()));
+        self.state.id.set(Some(whole.id()));
     }
 
     /// The URL's parts, for replacements.
@@ -265,7 +169,7 @@ impl Exchange {
             return;
         }
         let mut captures = std::mem::take(&mut self.captures);
-        (self.settings, self.undecided) = self.generation.resolve(&*self, &mut captures);
+        (self.settings, self.state.undecided) = self.generation.resolve(&*self, &mut captures);
         self.captures = captures;
     }
 
@@ -281,7 +185,7 @@ impl Exchange {
         // Captures belong to the requested URL, as do the texts they are inserted into.
         let mut captures = CaptureSet::default();
         let (settings, undecided) = self.generation.resolve(&*self, &mut captures);
-        self.undecided = undecided.or(self.undecided.take());
+        self.state.undecided = undecided.or(self.state.undecided.take());
         self.served_path.clear();
         (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
     }
@@ -310,9 +214,9 @@ impl Exchange {
 
     /// Forgets the physical path. Until it is known again, no condition on it holds, not even `!=`.
     pub(crate) fn forget_path(&mut self) {
-        self.path_known = false;
+        self.state.path_known = false;
         self.asked_path.clear();
-        self.served_settings = None;
+        self.state.served_settings = None;
     }
 
     /// The path that conditions on the URL see.
@@ -356,7 +260,7 @@ impl Exchange {
     pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
         self.log_fault(fault, particulars);
-        self.fault = Some(fault);
+        self.state.fault = Some(fault);
         // A client that is half gone still reads what it did wrong.
         let is_theirs = verdict.blame == Blame::Client;
         let cut = if is_theirs { Status::BAD_REQUEST } else { Status::INTERNAL_SERVER_ERROR };
@@ -377,7 +281,7 @@ impl Exchange {
     /// In a rehearsal, records what would be started or changed, and that it answers the request.
     #[inline]
     pub fn rehearse(&mut self, act: impl FnOnce(&Exchange) -> String) -> bool {
-        let Some(rehearsal) = &self.rehearsal else { return false };
+        let Some(rehearsal) = &self.state.rehearsal else { return false };
         rehearsal.act(act(self));
         self.response.answered = true;
         true
@@ -386,7 +290,7 @@ impl Exchange {
     /// Logs a fault without responding.
     pub fn log_fault(&self, fault: Fault, particulars: &str) {
         let verdict = fault.verdict();
-        if let Some(rehearsal) = &self.rehearsal {
+        if let Some(rehearsal) = &self.state.rehearsal {
             let colon = if particulars.is_empty() { "" } else { ": " };
             rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
         }
@@ -416,11 +320,11 @@ impl Exchange {
 
     /// Logs an error-log line about this request.
     pub fn log(&self, level: Level, message: &str) {
-        let is_hushed = self.quiet && level < Level::Warning;
+        let is_hushed = self.state.quiet && level < Level::Warning;
         if is_hushed || !self.machine.log.wants(level) {
             return;
         }
-        let path = if self.path_known { self.physical.path() } else { Vec::new() };
+        let path = if self.state.path_known { self.physical.path() } else { Vec::new() };
         let about = About {
             client: &self.request.peer_text,
             method: self.request.method.map_or("", |m| m.as_str()),
@@ -449,7 +353,7 @@ impl Exchange {
     pub fn fail_status(&mut self, status: Status) {
         self.response.restart(status);
         self.response.answered = true;
-        self.handler = "";
+        self.state.handler = "";
     }
 
     /// Sets the physical path: the document root and the path beneath it.
@@ -465,7 +369,7 @@ impl Exchange {
         if self.settings.core.force_lowercase_filenames {
             self.physical.rel.make_ascii_lowercase();
         }
-        self.path_known = true;
+        self.state.path_known = true;
     }
 }
 
@@ -490,7 +394,9 @@ impl Facts for Exchange {
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
             Field::RequestHeader(name) => header(name.as_bytes()),
-            Field::PhysicalPath => self.path_known.then(|| lossy(self.physical.path().into())),
+            Field::PhysicalPath => {
+                self.state.path_known.then(|| lossy(self.physical.path().into()))
+            }
             Field::PhysicalExistingPath => {
                 let is_there = self.physical.entry.is_some() || self.physical.presumed;
                 is_there.then(|| lossy(self.physical.path().into()))

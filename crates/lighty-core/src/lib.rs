@@ -6,7 +6,7 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `extensions`, `request`, `response`, `body`, `filter`,
+//! Read in this order: `exchange`, `request_state`, `extensions`, `request`, `response`, `body`, `filter`,
 //! `environment`, `phase`, `module`, `machine`, `generation`, `pipeline`, then `settings` and
 //! `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
 //! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
@@ -43,6 +43,7 @@ pub mod read_ahead;
 pub mod rehearsal;
 pub mod request;
 pub mod request_id;
+pub mod request_state;
 pub mod response;
 pub mod rules;
 pub mod sendfile;

@@ -5,17 +5,21 @@
 //! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on that way
 //! does not resolve.
 
+use std::mem::take;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use lighty_config::Field;
+use lighty_config::{CaptureSet, Field};
 use lighty_http::{Status, uri};
 
-use crate::exchange::{Exchange, Rewriting};
+use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::limits;
 use crate::module::Among;
 use crate::phase::{ORDER, Phase};
 use crate::physical::Physical;
 use crate::pipeline::{self, Pass};
+use crate::request_state::Rewriting;
 use crate::settings::Settings;
 
 /// The place that a URL leads to.
@@ -81,39 +85,75 @@ enum Named<'a> {
 }
 
 async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Status> {
-    let settings = Rc::clone(&ex.settings);
-    let captures = std::mem::take(&mut ex.captures);
-    let (physical, path_known) = (std::mem::take(&mut ex.physical), ex.path_known);
-    let (target_before, path_end) = (ex.request.target.clone(), ex.request.path_end);
-    let path = std::mem::take(&mut ex.request.path);
-    let (user, realm) = (ex.request.remote_user.clone(), ex.request.auth_realm.clone());
-    let rewriting = std::mem::take(&mut ex.rewriting);
-    let found = match name(ex, &named, &target_before[path_end..]) {
+    let aside = Aside::take(ex);
+    let query = &aside.target[aside.path_end..];
+    let found = match name(ex, &named, query) {
         Ok(()) => walk(ex).await,
         Err(status) => Err(status),
     };
     if found.is_err() {
         ex.response.clear();
-        ex.fault = None;
     }
-    ex.rewriting = rewriting;
-    (ex.request.remote_user, ex.request.auth_realm) = (user, realm);
-    (ex.request.target, ex.request.path_end, ex.request.path) = (target_before, path_end, path);
-    (ex.physical, ex.path_known) = (physical, path_known);
-    ex.captures = captures;
-    ex.settings = settings;
+    aside.restore(ex);
     found
+}
+
+/// What a request leads to, while another URL is resolved in its place.
+struct Aside {
+    settings: Rc<Settings>,
+    captures: CaptureSet,
+    physical: Physical,
+    target: Vec<u8>,
+    path_end: usize,
+    path: Vec<u8>,
+    user: Vec<u8>,
+    realm: Option<Arc<str>>,
+    path_known: bool,
+    rewriting: Rewriting,
+    fault: Option<Fault>,
+    handler: &'static str,
+}
+
+impl Aside {
+    fn take(ex: &mut Exchange) -> Self {
+        Self {
+            settings: Rc::clone(&ex.settings),
+            captures: take(&mut ex.captures),
+            physical: take(&mut ex.physical),
+            target: take(&mut ex.request.target),
+            path_end: ex.request.path_end,
+            path: take(&mut ex.request.path),
+            user: ex.request.remote_user.clone(),
+            realm: ex.request.auth_realm.clone(),
+            path_known: ex.state.path_known,
+            rewriting: take(&mut ex.state.rewriting),
+            fault: ex.state.fault,
+            handler: ex.state.handler,
+        }
+    }
+
+    fn restore(self, ex: &mut Exchange) {
+        ex.settings = self.settings;
+        ex.captures = self.captures;
+        ex.physical = self.physical;
+        let request = &mut ex.request;
+        (request.target, request.path_end, request.path) = (self.target, self.path_end, self.path);
+        (request.remote_user, request.auth_realm) = (self.user, self.realm);
+        let state = &mut ex.state;
+        (state.path_known, state.rewriting) = (self.path_known, self.rewriting);
+        (state.fault, state.handler) = (self.fault, self.handler);
+    }
 }
 
 /// Sets the exchange's target.
 fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status> {
     match *named {
         Named::Target(target) => {
-            ex.rewriting = Rewriting::default();
+            ex.state.rewriting = Rewriting::default();
             ex.set_target(target).map_err(|_| Status::BAD_REQUEST)
         }
         Named::Path(path, with_query) => {
-            ex.rewriting = Rewriting { finished: true, ..Rewriting::default() };
+            ex.state.rewriting = Rewriting { finished: true, ..Rewriting::default() };
             ex.request.target.clear();
             uri::encode_path(path, &mut ex.request.target);
             ex.request.path_end = ex.request.target.len();
@@ -128,12 +168,12 @@ async fn walk(ex: &mut Exchange) -> Result<Located, Status> {
     for _ in 0..=limits::RESTARTS_MAX {
         ex.physical = Physical::default();
         // Until the path is known, no condition on it holds, not even `!=`.
-        ex.path_known = false;
+        ex.state.path_known = false;
         ex.resolve_settings();
         match pass(ex).await {
             None => {
-                let path = std::mem::take(&mut ex.request.path);
-                let physical = std::mem::take(&mut ex.physical);
+                let path = take(&mut ex.request.path);
+                let physical = take(&mut ex.physical);
                 return Ok(Located { path, physical, settings: Rc::clone(&ex.settings) });
             }
             Some(Pass::Restart) => {}

@@ -58,8 +58,8 @@ pub async fn respond(ex: &mut Exchange) {
         trace::pass(ex);
         match passed {
             Pass::Restart => {
-                ex.restarts += 1;
-                if ex.restarts > limits::RESTARTS_MAX {
+                ex.state.restarts += 1;
+                if ex.state.restarts > limits::RESTARTS_MAX {
                     ex.fail(Fault::RestartLoop);
                     break;
                 }
@@ -96,7 +96,7 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     let Some(sender) = generation.modules.fast_path(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
     let is_lowered = generation.asks_url && ex.is_lowered();
-    if !is_plain || ex.undecided.is_some() || generation.asks_physical || is_lowered {
+    if !is_plain || ex.state.undecided.is_some() || generation.asks_physical || is_lowered {
         return false;
     }
     ex.set_physical();
@@ -110,8 +110,8 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     if !matches!(sender.handle(ex), Step::Answered) {
         return false;
     }
-    if ex.fault.is_none() {
-        ex.handler = sender.name();
+    if ex.state.fault.is_none() {
+        ex.state.handler = sender.name();
     }
     true
 }
@@ -127,7 +127,7 @@ pub async fn complete(ex: &mut Exchange) {
 
 /// Runs the head hooks and applies filters.
 async fn complete_head(ex: &mut Exchange) {
-    let asked = ex.asked_settings.as_ref();
+    let asked = ex.state.asked_settings.as_ref();
     let part = |settings| ex.generation.modules.part(Phase::ResponseHead, settings);
     let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
     if !part(&ex.settings).with(also).is_empty() {
@@ -168,15 +168,15 @@ pub fn finish(ex: &Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
-    if ex.asked_settings.is_none() {
-        ex.asked_settings = Some(Rc::clone(&ex.settings));
+    if ex.state.asked_settings.is_none() {
+        ex.state.asked_settings = Some(Rc::clone(&ex.settings));
     }
     let close = ex.response.close;
     ex.response.clear();
     ex.response.close = close;
     ex.physical.clear();
     ex.forget_path();
-    ex.handler = "";
+    ex.state.handler = "";
     ex.resolve_settings();
 }
 
@@ -212,7 +212,7 @@ async fn pass(ex: &mut Exchange) -> Pass {
             Phase::Conditions => is_conditional(ex),
             Phase::Withhold => false,
             Phase::Handle => {
-                if let Some(served) = ex.served_settings.take()
+                if let Some(served) = ex.state.served_settings.take()
                     && let Some(end) = Box::pin(judge::handle(ex, served)).await
                 {
                     return end;
@@ -280,7 +280,7 @@ pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> 
     let generation = Rc::clone(&ex.generation);
     let mut from = 0;
     while let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from) {
-        if ex.undecided.is_some() && !phase.has_response() {
+        if ex.state.undecided.is_some() && !phase.has_response() {
             break;
         }
         from = behind;
@@ -295,7 +295,7 @@ pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> 
     if phase.has_response() {
         return None;
     }
-    let undecided = ex.undecided.take()?;
+    let undecided = ex.state.undecided.take()?;
     ex.fail_undecided(&undecided);
     Some(Pass::Answered)
 }
@@ -313,8 +313,8 @@ fn end_of(step: Step<'_>) -> Option<Pass> {
 
 /// Records which module responded.
 fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
-    if matches!(end, Pass::Answered) && ex.fault.is_none() {
-        ex.handler = module.name();
+    if matches!(end, Pass::Answered) && ex.state.fault.is_none() {
+        ex.state.handler = module.name();
     }
     end
 }
@@ -343,7 +343,7 @@ async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
 
 /// Handles requests that need no module.
 fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
-    if let Some(undecided) = ex.undecided.take() {
+    if let Some(undecided) = ex.state.undecided.take() {
         ex.fail_undecided(&undecided);
         return Some(Pass::Answered);
     }
@@ -353,7 +353,7 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     }
     let limit = ex.settings.core.max_request_bytes;
     // After the rejection no one reads the body, so the error handler may run.
-    let is_new = ex.error_status.is_none();
+    let is_new = ex.state.error_status.is_none();
     if limit > 0 && is_new && ex.body.announced().is_some_and(|announced| announced > limit) {
         ex.fail(Fault::RequestTooLarge);
         return Some(Pass::Answered);

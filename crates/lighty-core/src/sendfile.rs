@@ -60,7 +60,7 @@ pub fn send(
     });
     if status != Status::OK {
         // The file is a page for this status, not the requested content.
-        ex.error_status.get_or_insert(status);
+        ex.state.error_status.get_or_insert(status);
     }
     ex.physical.clear();
     ex.physical.docroot = place.root;

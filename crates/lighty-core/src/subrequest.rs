@@ -74,10 +74,10 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     request.peer_text = Rc::clone(&from.peer_text);
     part.environment = parent.environment.clone();
     part.link.clone_from(&parent.link);
-    part.started_us = parent.started_us;
+    part.state.started_us = parent.state.started_us;
     part.ordinal = parent.ordinal;
     part.inherit(parent);
     part.share_id(parent);
-    part.key_bucket.clone_from(&parent.key_bucket);
+    part.state.key_bucket.clone_from(&parent.state.key_bucket);
     part
 }

@@ -28,8 +28,8 @@ pub fn pass(ex: &Exchange) {
         conditions(ex);
     }
     if core.log_request_handling {
-        let by = if ex.handler.is_empty() { "the core" } else { ex.handler };
-        let fault = ex.fault.map_or("", |fault| fault.verdict().words);
+        let by = if ex.state.handler.is_empty() { "the core" } else { ex.state.handler };
+        let fault = ex.state.fault.map_or("", |fault| fault.verdict().words);
         let comma = if fault.is_empty() { "" } else { ", " };
         ex.log(
             Level::Notice,
@@ -40,14 +40,14 @@ pub fn pass(ex: &Exchange) {
 
 /// The request is restarted with another URL.
 pub fn restart(ex: &Exchange) {
-    if let Some(rehearsal) = &ex.rehearsal {
+    if let Some(rehearsal) = &ex.state.rehearsal {
         rehearsal.step(format!("rewritten to {}", ex.request.target.escape_ascii()));
     }
 }
 
 /// An error handler replaces an error.
 pub fn error_handler(ex: &Exchange) {
-    if let (Some(rehearsal), Some(status)) = (&ex.rehearsal, ex.error_status) {
+    if let (Some(rehearsal), Some(status)) = (&ex.state.rehearsal, ex.state.error_status) {
         let target = ex.request.target.escape_ascii();
         rehearsal.step(format!("error {} is answered by {target}", status.code()));
     }

@@ -94,7 +94,7 @@ pub fn tell_colliding(ex: &Exchange, params: &Params<'_>) {
 
 /// `REDIRECT_STATUS`: the error a program handles, otherwise 200.
 pub fn redirect_status(ex: &Exchange) -> u16 {
-    ex.error_handler.and(ex.error_status).map_or(200, Status::code)
+    ex.state.error_handler.and(ex.state.error_status).map_or(200, Status::code)
 }
 
 /// `SCRIPT_NAME` and `PATH_INFO` of the file found. Both are parts of the URL's path, wherever the

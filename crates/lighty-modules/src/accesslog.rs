@@ -95,7 +95,7 @@ impl AccessLog {
     /// of this turn, which is free, is precise enough for dates.
     fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> Record<'a> {
         let clock = &ex.machine.clock;
-        let since_start = |now_us: u64| match ex.started_us {
+        let since_start = |now_us: u64| match ex.state.started_us {
             // Rejected before the head was complete.
             0 => 0,
             started_us => now_us.saturating_sub(started_us),
@@ -123,13 +123,13 @@ impl AccessLog {
             response_fields: &ex.response.fields,
             status: ex.response.status.code(),
             bytes_in: request.head_bytes + ex.body.received(),
-            bytes_out: ex.bytes_sent,
-            head_out: ex.head_sent,
+            bytes_out: ex.state.bytes_sent,
+            head_out: ex.state.head_sent,
             environment: &ex.environment,
             physical: (&ex.physical.docroot, &ex.physical.rel),
             host: &request.authority,
             server_name: ex.settings.core.server_name.as_deref(),
-            connection: match (ex.completed, ex.keep_alive) {
+            connection: match (ex.state.completed, ex.state.keep_alive) {
                 (false, _) => Connection::Aborted,
                 (true, true) => Connection::KeepAlive,
                 (true, false) => Connection::Close,

@@ -263,11 +263,11 @@ impl Auth {
             }
         }
         // Do not check the credentials again for the 401's own error page.
-        if ex.error_status == Some(Status::UNAUTHORIZED) {
+        if ex.state.error_status == Some(Status::UNAUTHORIZED) {
             ex.fail_status(Status::UNAUTHORIZED);
             return Step::Answered;
         }
-        let listed = ex.quiet.then(|| self.said(ex, own, &rule));
+        let listed = ex.state.quiet.then(|| self.said(ex, own, &rule));
         let now_ms = ex.machine.clock.mono_ms();
         if listed.is_some_and(|key| self.keeper.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
             challenge(ex, &rule, &self.keeper.nonces, Fault::BadCredentials, "", false);
@@ -322,9 +322,9 @@ impl Auth {
                 }
                 let words = format!("user {}", shown(&name));
                 // Password guessing is always logged, even in a quiet subrequest.
-                let quiet = std::mem::take(&mut ex.quiet);
+                let quiet = std::mem::take(&mut ex.state.quiet);
                 challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
-                ex.quiet = quiet;
+                ex.state.quiet = quiet;
             }
             Verdict::Stale => {
                 challenge(ex, rule, nonces, Fault::NotAuthenticated, "stale nonce", true);

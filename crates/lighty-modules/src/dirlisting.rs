@@ -182,7 +182,7 @@ fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
 }
 
 fn judge(ex: &Exchange, tag: Option<&str>) -> Outcome {
-    if ex.error_status.is_some() {
+    if ex.state.error_status.is_some() {
         return Outcome::Proceed { ranges: false };
     }
     let validators = Validators {

@@ -129,7 +129,7 @@ fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) 
     }
     if let Some(speed) = own.bandwidth.as_ref().filter(|speed| applies(&speed.key)) {
         let now_ms = ex.machine.clock.mono_ms();
-        ex.key_bucket = Some(speed.table.bucket(speed.key.of(ex), now_ms));
+        ex.state.key_bucket = Some(speed.table.bucket(speed.key.of(ex), now_ms));
     }
     Step::Next
 }

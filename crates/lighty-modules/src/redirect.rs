@@ -81,7 +81,7 @@ impl Module for Redirect {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         // An error page must not redirect the client.
-        if own.rules.is_empty() || ex.error_status.is_some() {
+        if own.rules.is_empty() || ex.state.error_status.is_some() {
             return Step::Next;
         }
         if ex.generation.asks_physical {
@@ -95,7 +95,9 @@ impl Module for Redirect {
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        let may = ex.generation.asks_physical && !ex.judged_as_served && ex.error_status.is_none();
+        let may = ex.generation.asks_physical
+            && !ex.state.judged_as_served
+            && ex.state.error_status.is_none();
         let mut asked = ex.ext::<Asked>().into_iter().flat_map(|asked| &asked.0);
         if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
             return Step::Next;

@@ -142,7 +142,7 @@ impl Module for RewriteIfNotFile {
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let lists = &ex.settings.module::<RewriteSettings>().if_not_file;
-        if ex.rewriting.finished || lists.is_empty() {
+        if ex.state.rewriting.finished || lists.is_empty() {
             return Step::Next;
         }
         match pipeline::is_file_known(ex) {
@@ -175,7 +175,7 @@ enum Round {
 
 /// Applies the first rule that matches.
 fn round(ex: &mut Exchange, pick: fn(&RewriteSettings) -> &Lists) -> Round {
-    if ex.rewriting.finished {
+    if ex.state.rewriting.finished {
         return Round::Unchanged;
     }
     let settings = Rc::clone(&ex.settings);
@@ -194,7 +194,7 @@ fn round(ex: &mut Exchange, pick: fn(&RewriteSettings) -> &Lists) -> Round {
             return Round::Failed;
         }
     }
-    ex.rewriting.finished = is_last;
+    ex.state.rewriting.finished = is_last;
     accept(ex, &target)
 }
 
@@ -204,11 +204,13 @@ fn apply(ex: &Exchange, rules: &Rules, out: &mut Vec<u8>) -> Result<Applied, Und
 
 /// Makes a rule's result the request's target.
 fn accept(ex: &mut Exchange, target: &[u8]) -> Round {
-    if ex.rewriting.rounds >= limits::REWRITES_MAX || target.len() > limits::REWRITTEN_BYTES_MAX {
+    if ex.state.rewriting.rounds >= limits::REWRITES_MAX
+        || target.len() > limits::REWRITTEN_BYTES_MAX
+    {
         ex.fail_saying(Fault::RestartLoop, "url.rewrite-repeat");
         return Round::Failed;
     }
-    ex.rewriting.rounds += 1;
+    ex.state.rewriting.rounds += 1;
     if target.first() != Some(&b'/') {
         ex.fail_saying(Fault::RewriteTarget, &String::from_utf8_lossy(target));
         return Round::Failed;

@@ -127,7 +127,7 @@ impl Module for Setenv {
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // The settings that have changed the request's fields decide about the response's.
         let is_changed = ex.ext::<FieldsChanged>().is_some_and(|changed| changed.0);
-        let asked = ex.asked_settings.as_ref().filter(|_| is_changed);
+        let asked = ex.state.asked_settings.as_ref().filter(|_| is_changed);
         let settings = Rc::clone(asked.unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {

@@ -95,7 +95,7 @@ fn is_allowed(ex: &mut Exchange) -> bool {
     const ALLOWED: &str = "OPTIONS, GET, HEAD, POST";
     match ex.request.method {
         Some(Method::Get | Method::Head | Method::Post) => return true,
-        _ if ex.error_status.is_some() => return true,
+        _ if ex.state.error_status.is_some() => return true,
         Some(Method::Options) => {
             ex.response.status = Status::OK;
             ex.response.answered = true;
@@ -166,7 +166,7 @@ fn answer(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_
     let response = &mut ex.response;
     response.answered = true;
     response.fields.push_known(Known::ContentType, own.content_type.as_bytes());
-    if own.conditional_requests && !is_part && ex.error_status.is_none() {
+    if own.conditional_requests && !is_part && ex.state.error_status.is_none() {
         match validate(ex, shared) {
             Outcome::Proceed { .. } => {}
             Outcome::NotModified => {

@@ -160,7 +160,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
         // As in lighttpd, a POST to a static page gets the page.
         Some(Method::Get | Method::Head | Method::Post) => None,
         // This file is the error page; the request's method does not matter.
-        _ if ex.error_status.is_some() => None,
+        _ if ex.state.error_status.is_some() => None,
         Some(Method::Options) => {
             answer_options(ex);
             Some(Step::Answered)
@@ -263,9 +263,9 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
     let size = entry.meta().size;
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    let keeps_status = ex.error_handler.is_none_or(|handler| !handler.chooses_status);
-    ex.stands_for_error = ex.error_status.is_some() && keeps_status;
-    if ex.stands_for_error {
+    let keeps_status = ex.state.error_handler.is_none_or(|handler| !handler.chooses_status);
+    ex.state.stands_for_error = ex.state.error_status.is_some() && keeps_status;
+    if ex.state.stands_for_error {
         ex.response.fields.push_known(Known::ContentType, &facts.media_type);
         ex.response.body = whole(entry, size);
         return;
@@ -405,7 +405,7 @@ fn boundary(ex: &Exchange, entry: &Entry) -> String {
     thread_local! {
         static KEY: RandomState = RandomState::new();
     }
-    let what = (ex.machine.counters.requests.get(), entry.meta().ino, ex.started_us);
+    let what = (ex.machine.counters.requests.get(), entry.meta().ino, ex.state.started_us);
     let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
     format!("{one:016x}{two:016x}")
 }

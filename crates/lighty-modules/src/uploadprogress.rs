@@ -92,7 +92,7 @@ impl Module for UploadProgress {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UploadProgressSettings>();
         // An error handler is asked for the page of an upload that has been judged already.
-        if own.url.is_empty() || ex.error_status.is_some() {
+        if own.url.is_empty() || ex.state.error_status.is_some() {
             return Step::Next;
         }
         let Some(id) = id_of(ex) else { return Step::Next };
@@ -189,7 +189,7 @@ fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
 fn outcome_of(ex: &Exchange, meter: Option<&Arc<BodyMeter>>) -> Outcome {
     let code = ex.response.status.code();
     let received = meter.map_or(0, |meter| meter.received());
-    if ex.fault == Some(Fault::ClientGone) {
+    if ex.state.fault == Some(Fault::ClientGone) {
         return Outcome::Failed(Status::BAD_REQUEST.code());
     }
     if code >= 400 { Outcome::Failed(code) } else { Outcome::Done { received } }

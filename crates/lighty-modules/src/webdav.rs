@@ -78,7 +78,7 @@ impl Module for Webdav {
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let Some(method) = ex.request.method.filter(|_| ex.error_status.is_none()) else {
+        let Some(method) = ex.request.method.filter(|_| ex.state.error_status.is_none()) else {
             return Step::Next;
         };
         let hides = names_staging(&ex.physical.rel);

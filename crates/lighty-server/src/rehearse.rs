@@ -54,7 +54,7 @@ pub fn rehearse<R>(
     runtime.block_on(async {
         let mut ex = Exchange::new(&generation(config)?);
         fill(&mut ex, asked)?;
-        ex.rehearsal = Some(Box::default());
+        ex.state.rehearsal = Some(Box::default());
         ex.resolve_settings();
         pipeline::respond(&mut ex).await;
         Ok(read(&ex))

@@ -61,7 +61,7 @@ pub(crate) fn print(
 /// What became of the request.
 fn answer(ex: &Exchange) -> Vec<(&'static str, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let found = ex.rehearsal.as_ref().map(|rehearsal| rehearsal.found()).unwrap_or_default();
+    let found = ex.state.rehearsal.as_ref().map(|rehearsal| rehearsal.found()).unwrap_or_default();
     let mut lines: Vec<_> = found.steps.into_iter().map(|step| ("step", step)).collect();
     if ex.request.target != ex.request.target_raw {
         lines.push(("url", text(&ex.request.target)));
@@ -72,8 +72,8 @@ fn answer(ex: &Exchange) -> Vec<(&'static str, String)> {
     if !ex.physical.path_info.is_empty() {
         lines.push(("path info", text(&ex.physical.path_info)));
     }
-    if !ex.handler.is_empty() {
-        lines.push(("handler", ex.handler.to_owned()));
+    if !ex.state.handler.is_empty() {
+        lines.push(("handler", ex.state.handler.to_owned()));
     }
     match found.act {
         Some(act) => lines.push(("action", act)),

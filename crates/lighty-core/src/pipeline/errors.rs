@@ -7,10 +7,11 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::body::RequestBody;
 use crate::error_page;
-use crate::exchange::{ErrorHandler, Exchange, Rewriting};
+use crate::exchange::Exchange;
 use crate::limits::ERROR_PAGE_BYTES_MAX;
 use crate::log::Level;
 use crate::protected_files;
+use crate::request_state::{ErrorHandler, Rewriting};
 use crate::trace;
 
 /// An error handler to call.
@@ -23,7 +24,7 @@ pub(super) struct Wanted {
 /// takes precedence over the one for 403 and 404.
 pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Wanted> {
     let status = ex.response.status;
-    if status.code() < 400 || ex.error_status.is_some() || !ex.response.body_is_default() {
+    if status.code() < 400 || ex.state.error_status.is_some() || !ex.response.body_is_default() {
         return None;
     }
     let core = &ex.settings.core;
@@ -52,14 +53,14 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
 
 /// Restarts the request with the error handler's URL. Returns `false` if the URL is invalid.
 pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
-    ex.error_status = Some(ex.response.status);
+    ex.state.error_status = Some(ex.response.status);
     let chooses_status = wanted.chooses_status;
-    ex.error_handler = Some(ErrorHandler { chooses_status, asked: ex.request.method });
+    ex.state.error_handler = Some(ErrorHandler { chooses_status, asked: ex.request.method });
     // The original fault is logged; the handler's result is judged separately.
-    ex.fault = None;
+    ex.state.fault = None;
     // Fields meant for a successful response do not go with the error.
     ex.carried.clear();
-    ex.rewriting = Rewriting::default();
+    ex.state.rewriting = Rewriting::default();
     if ex.set_target(wanted.url.as_bytes()).is_err() {
         return false;
     }
@@ -81,15 +82,15 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
 /// a file is sent with 200. If the handler fails, the original error stands, except for a handler
 /// that may choose its status.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
-    let Some(original) = ex.error_status else { return };
-    let chooses = ex.error_handler.is_some_and(|handler| handler.chooses_status);
+    let Some(original) = ex.state.error_status else { return };
+    let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
     let status = ex.response.status;
     let has_failed =
-        ex.error_handler.is_some() && status.code() >= 400 && ex.response.body_is_default();
+        ex.state.error_handler.is_some() && status.code() >= 400 && ex.response.body_is_default();
     let intercepts = || !chooses && status.code() < 300 && ex.settings.core.error_intercept;
     if has_failed && (!chooses || is_missing(status)) {
         ex.fail_status(original);
-    } else if !ex.stands_for_error && !intercepts() {
+    } else if !ex.state.stands_for_error && !intercepts() {
         return;
     }
     ex.response.status = original;
@@ -98,7 +99,7 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
 
 /// Restores the client's method.
 pub(super) fn restore_method(ex: &mut Exchange) {
-    if let Some(handler) = ex.error_handler {
+    if let Some(handler) = ex.state.error_handler {
         ex.request.method = handler.asked;
     }
 }

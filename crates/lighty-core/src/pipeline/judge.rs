@@ -52,11 +52,11 @@ pub(super) async fn judge_served(ex: &mut Exchange) -> Option<Pass> {
     }
     let served = ex.settings_as_served()?;
     let asked = std::mem::replace(&mut ex.settings, served);
-    ex.judged_as_served = true;
+    ex.state.judged_as_served = true;
     let end = judge(ex).await;
-    ex.judged_as_served = false;
+    ex.state.judged_as_served = false;
     let served = std::mem::replace(&mut ex.settings, asked);
-    ex.served_settings = Some(served);
+    ex.state.served_settings = Some(served);
     end
 }
 
@@ -68,7 +68,7 @@ pub async fn judge_script(ex: &mut Exchange, end: usize) -> bool {
     ex.physical.rel.truncate(rel.len().saturating_sub(info.len()));
     ex.physical.path_info = info;
     let refused = judge_served(ex).await.is_some();
-    ex.served_settings = None;
+    ex.state.served_settings = None;
     ex.physical.path_info.clear();
     ex.physical.rel = rel;
     !refused

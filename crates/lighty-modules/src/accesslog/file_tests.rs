@@ -43,10 +43,10 @@ fn finish(generation: &Rc<Generation>, host: &[u8]) {
     ex.request.target_raw = b"/a\"b".to_vec();
     ex.request.authority = host.to_vec();
     ex.request.peer_text = "192.0.2.1".into();
-    ex.started_us = generation.machine.clock.mono_us();
+    ex.state.started_us = generation.machine.clock.mono_us();
     generation.machine.clock.advance(Duration::from_millis(1500));
     ex.response.status = Status::OK;
-    ex.completed = true;
+    ex.state.completed = true;
     ex.resolve_settings();
     pipeline::finish(&ex);
 }

@@ -88,7 +88,7 @@ impl Page<'_> {
         if part.response.fields.contains(Known::ContentEncoding) {
             return self.complain_of(&named, "its content is encoded");
         }
-        let is_page = part.handler == "mod_ssi";
+        let is_page = part.state.handler == "mod_ssi";
         if let Some(entry) = part.physical.entry.as_ref().filter(|_| !is_page) {
             self.scene.shared.take_in(entry.meta());
         }

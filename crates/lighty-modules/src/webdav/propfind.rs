@@ -96,9 +96,9 @@ async fn hidden(
     extent: Extent,
 ) -> Result<HashSet<Vec<u8>>, DavError> {
     let asked = [Asked { resource, deed: Deed::Read }];
-    ex.quiet = true;
+    ex.state.quiet = true;
     let refused = find_refused(ex, resource, &asked, (extent, HIDDEN_MAX + 1)).await;
-    ex.quiet = false;
+    ex.state.quiet = false;
     let refused = refused?;
     if refused.len() > HIDDEN_MAX {
         let words = format!("more than {HIDDEN_MAX} members would be left out of the listing");

@@ -27,13 +27,13 @@ pub(super) async fn drive(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) ->
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
 /// one, and finishes the exchange.
 pub(super) async fn send_last(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) {
-    ex.keep_alive = false;
+    ex.state.keep_alive = false;
     pipeline::complete(ex).await;
     let sent = match sink.try_send(conn, ex) {
         Ok(rest) => sink.send_rest(rest, conn, ex).await,
         Err(error) => Err(error),
     };
-    ex.completed = sent.is_ok();
+    ex.state.completed = sent.is_ok();
     conclude(conn, ex, &mut sink);
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn fail(conn: &Conn, ex: &mut Exchange, sink: Sink<'_>, why: &s
 pub(super) fn abandon(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
     sink.cut(conn);
     conn.worker().machine.counters.cut.add(1);
-    ex.fault = Some(Fault::Internal);
+    ex.state.fault = Some(Fault::Internal);
     ex.log_fault(Fault::Internal, why);
     conclude(conn, ex, &mut sink);
 }
@@ -67,13 +67,13 @@ fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
     }
     conn.requests.set(conn.requests.get() + 1);
     ex.ordinal = conn.requests.get();
-    ex.started_us = worker.machine.clock.mono_us();
+    ex.state.started_us = worker.machine.clock.mono_us();
     if let Some(name) = conn.tls.as_ref().and_then(|tls| tls.certified.as_deref()) {
         take_certificate(ex, name);
     }
     ex.resolve_settings();
     let core = &ex.settings.core;
-    ex.keep_alive = ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
+    ex.state.keep_alive = ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
     if conn.entry.is_new_to(ex.settings.variant.number()) {
         limit(&conn.entry, core);
     }
@@ -113,7 +113,7 @@ fn limit(entry: &ConnEntry, core: &CoreSettings) {
 #[inline]
 fn finish(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>, sent: io::Result<()>) -> bool {
     let is_whole = sent.is_ok();
-    ex.completed = is_whole;
+    ex.state.completed = is_whole;
     if let Err(error) = &sent {
         note_cut(conn, ex, error);
     }
@@ -128,7 +128,7 @@ fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
     let report = error.get_ref().and_then(|inner| inner.downcast_ref::<FaultReport>());
     let known = report
         .map(|report| report.fault)
-        .or(ex.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
+        .or(ex.state.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
     let fault = conn.entry.kicked().or(known).unwrap_or_else(|| match error.kind() {
         io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         io::ErrorKind::BrokenPipe
@@ -137,7 +137,7 @@ fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
         | io::ErrorKind::NotConnected => Fault::ClientGone,
         _ => Fault::DiskError,
     });
-    ex.fault = Some(fault);
+    ex.state.fault = Some(fault);
     ex.log_fault(fault, &error.to_string());
 }
 
@@ -146,7 +146,7 @@ fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
 fn conclude(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
     let counters = &conn.worker().machine.counters;
     counters.requests.add(1);
-    counters.bytes_out.add(ex.bytes_sent);
+    counters.bytes_out.add(ex.state.bytes_sent);
     counters.bytes_in.add(sink.take_received());
     pipeline::finish(ex);
     ex.clear();

@@ -11,7 +11,9 @@ use crate::conn_table::ConnEntry;
 /// `limit.bandwidth`.
 pub(super) fn is_throttled(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
-    core.shared_bucket.is_some() || core.connection_kbytes_per_second > 0 || ex.key_bucket.is_some()
+    core.shared_bucket.is_some()
+        || core.connection_kbytes_per_second > 0
+        || ex.state.key_bucket.is_some()
 }
 
 /// The buckets from which a response takes its bytes.
@@ -25,7 +27,7 @@ impl Throttle {
             entry.bucket(core.connection_kbytes_per_second, ex.generation.machine.clock.mono_ms())
         });
         let shared = core.shared_bucket.clone();
-        Self(shared.into_iter().chain(own).chain(ex.key_bucket.clone()).collect())
+        Self(shared.into_iter().chain(own).chain(ex.state.key_bucket.clone()).collect())
     }
 
     /// Takes the same amount from each bucket, or returns the milliseconds to wait.

@@ -37,7 +37,7 @@ impl H1Io {
                 &mut self.out,
             ) {
                 Ok(()) => {
-                    ex.head_sent = self.out.len() as u64;
+                    ex.state.head_sent = self.out.len() as u64;
                     trace::response_head(ex, &self.out);
                     return;
                 }
@@ -64,7 +64,7 @@ impl H1Io {
         );
         self.keeps_open = false;
         self.framing = Framing::None;
-        ex.head_sent = self.out.len() as u64;
+        ex.state.head_sent = self.out.len() as u64;
     }
 
     /// Sets the fields that frame the message.

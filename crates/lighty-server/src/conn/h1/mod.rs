@@ -195,7 +195,7 @@ impl<'c> H1Conn<'c> {
     async fn recover(mut self, panicked: Panicked) {
         let conn = self.conn;
         let H1Exchange { exchange, io } = &mut *self.h1;
-        let has_begun = exchange.bytes_sent > 0 || conn.entry.is_writing();
+        let has_begun = exchange.state.bytes_sent > 0 || conn.entry.is_writing();
         let recovering = panics::catch(async {
             io.queue.clear();
             exchange.response.tunnel = None;

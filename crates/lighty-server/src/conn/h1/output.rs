@@ -30,9 +30,10 @@ impl H1Io {
     /// cut the connection.
     #[inline]
     pub(in crate::conn) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
-        self.keeps_open &= ex.keep_alive && !conn.entry.is_closing() && !self.has_too_much_unread();
+        self.keeps_open &=
+            ex.state.keep_alive && !conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(conn, ex);
-        ex.keep_alive = self.keeps_open;
+        ex.state.keep_alive = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
             return Ok(Rest::Tunnel(tunnel));
         }
@@ -140,14 +141,14 @@ impl H1Io {
         tunnel: Box<dyn Tunnel>,
     ) -> io::Result<()> {
         self.keeps_open = false;
-        ex.keep_alive = false;
+        ex.state.keep_alive = false;
         if !self.send_out(conn, ex)? {
             self.send_queue(conn, ex).await?;
         }
         conn.entry.wait_for(ConnState::Handler, conn.worker().now_s());
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
-            sent = tunnel.run(Rc::clone(&conn.stream), early) => ex.bytes_sent += sent?,
+            sent = tunnel.run(Rc::clone(&conn.stream), early) => ex.state.bytes_sent += sent?,
             () = conn.worker().ends_tunnels() => {}
         }
         Ok(())
@@ -161,7 +162,7 @@ impl H1Io {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        ex.bytes_sent += sent as u64;
+        ex.state.bytes_sent += sent as u64;
         if sent == self.out.len() {
             return Ok(true);
         }
@@ -176,7 +177,7 @@ impl H1Io {
             return Ok(true);
         }
         let sent = conn.worker().sender.try_send(&conn.stream, &mut self.queue, UNLIMITED)?;
-        ex.bytes_sent += sent.bytes;
+        ex.state.bytes_sent += sent.bytes;
         Ok(sent.state == SendState::Done)
     }
 
@@ -185,7 +186,7 @@ impl H1Io {
         let progress = &conn.entry.progress;
         let sender = &conn.worker().sender;
         let result = sender.send(&conn.stream, &mut self.queue, UNLIMITED, progress).await;
-        ex.bytes_sent += result.as_ref().map_or_else(
+        ex.state.bytes_sent += result.as_ref().map_or_else(
             // `progress` also counts bytes received in the meantime.
             |_| progress.get().saturating_sub(self.input.borrow().received - received),
             |sent| *sent,
@@ -212,7 +213,7 @@ impl H1Io {
                 Ok(budget) => {
                     let progress = &conn.entry.progress;
                     let sent = sender.send(&conn.stream, &mut self.queue, budget, progress).await?;
-                    ex.bytes_sent += sent;
+                    ex.state.bytes_sent += sent;
                     throttle.give_back(budget - sent.min(budget));
                 }
             }

@@ -71,6 +71,16 @@ impl ReadBuf {
         self.end += count;
     }
 
+    /// Adds bytes that were read elsewhere; a buffer without memory gets at least `least` bytes.
+    pub fn push(&mut self, read: &[u8], least: usize) {
+        let end = self.end + read.len();
+        if end > self.bytes.len() {
+            self.bytes.resize(end.max(least), 0);
+        }
+        self.bytes[self.end..end].copy_from_slice(read);
+        self.end = end;
+    }
+
     /// Frees a buffer of more than `kept_max` bytes. The pending bytes are gone in either case.
     #[inline]
     pub fn recycle(&mut self, kept_max: usize) {
@@ -120,6 +130,16 @@ mod tests {
         assert!(read(&mut buf, b"gh", 6));
         assert_eq!(buf.pending(), b"cdefgh");
         assert!(buf.room(4, 6).is_none(), "full again");
+    }
+
+    #[test]
+    fn bytes_read_elsewhere_come_in_their_turn() {
+        let mut buf = ReadBuf::default();
+        buf.push(b"ab", 4);
+        assert_eq!((buf.pending(), buf.bytes.len()), (&b"ab"[..], 4));
+        assert!(read(&mut buf, b"c", 8));
+        buf.push(b"defg", 4);
+        assert_eq!(buf.pending(), b"abcdefg");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lighty_buf::ReadBuf;
 use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
 use lighty_http::Fields;
 use lighty_io::clock::Clock;
@@ -27,9 +28,7 @@ pub(super) struct Input {
     clock: Clock,
     stream: Option<Rc<Stream>>,
     entry: Option<Rc<ConnEntry>>,
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
+    buffer: ReadBuf,
     body: BodyState,
     continue_owed: bool,
     limit_bytes: u64,
@@ -58,9 +57,7 @@ impl Input {
             clock,
             stream: None,
             entry: None,
-            buffer: Vec::new(),
-            start: 0,
-            end: 0,
+            buffer: ReadBuf::default(),
             body: BodyState::None,
             continue_owed: false,
             limit_bytes: 0,
@@ -81,13 +78,10 @@ impl Input {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
         self.body = BodyState::None;
-        let needed = early.len().max(BUFFER_BYTES);
-        if self.buffer.len() < needed {
-            self.buffer.resize(needed, 0);
+        self.buffer.clear();
+        if !early.is_empty() {
+            self.buffer.push(early, BUFFER_BYTES);
         }
-        self.buffer[..early.len()].copy_from_slice(early);
-        self.start = 0;
-        self.end = early.len();
         self.received = early.len() as u64;
     }
 
@@ -96,24 +90,17 @@ impl Input {
         self.gone = None;
         self.stream = None;
         self.entry = None;
-        if self.buffer.len() > limits::KEPT_BUFFER_BYTES_MAX {
-            self.buffer = Vec::new();
-        }
+        self.buffer.recycle(limits::KEPT_BUFFER_BYTES_MAX);
     }
 
     /// Bytes received and not yet consumed.
     pub(super) fn pending(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        self.buffer.pending()
     }
 
     /// Consumes `count` bytes.
     pub(super) fn consume(&mut self, count: usize) {
-        self.start += count;
-        debug_assert!(self.start <= self.end);
-        if self.start == self.end {
-            self.start = 0;
-            self.end = 0;
-        }
+        self.buffer.consume(count);
     }
 
     /// Reads more bytes after those pending; 0 at end of file. The buffer grows up to `most` bytes.
@@ -122,22 +109,12 @@ impl Input {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<std::io::Result<usize>> {
-        if self.end == self.buffer.len() {
-            if self.start > 0 {
-                self.buffer.copy_within(self.start..self.end, 0);
-                self.end -= self.start;
-                self.start = 0;
-            } else {
-                let grown = (self.buffer.len() * 2).min(most.max(self.buffer.len()));
-                if grown == self.buffer.len() {
-                    return Poll::Ready(Err(std::io::ErrorKind::OutOfMemory.into()));
-                }
-                self.buffer.resize(grown, 0);
-            }
-        }
+        let Some(room) = self.buffer.room(BUFFER_BYTES, most) else {
+            return Poll::Ready(Err(std::io::ErrorKind::OutOfMemory.into()));
+        };
         let Some(stream) = &self.stream else { return Poll::Ready(Ok(0)) };
-        let count = ready!(stream.poll_read(cx, &mut self.buffer[self.end..]))?;
-        self.end += count;
+        let count = ready!(stream.poll_read(cx, room))?;
+        self.buffer.filled(count);
         self.received += count as u64;
         Poll::Ready(Ok(count))
     }
@@ -192,7 +169,7 @@ impl Input {
     /// already arrived (RFC 9110 section 10.1.1).
     fn send_continue(&mut self) {
         if std::mem::take(&mut self.continue_owed)
-            && self.start == self.end
+            && self.buffer.is_empty()
             && let Some(stream) = &self.stream
         {
             // If these 25 bytes do not fit, the client sends its body after a delay anyway.
@@ -234,7 +211,7 @@ impl Input {
 
     /// Takes a piece from the pending bytes. `None` means that more must be read first.
     fn take_piece(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
-        let pending = self.end - self.start;
+        let pending = self.buffer.pending();
         match &mut self.body {
             BodyState::None => Some(None),
             BodyState::Length(0) => {
@@ -242,11 +219,11 @@ impl Input {
                 Some(None)
             }
             BodyState::Broken => Some(Some(Err(BodyFault::Disconnected))),
-            _ if pending == 0 => None,
+            _ if pending.is_empty() => None,
             BodyState::Length(left) => {
-                let count = pending.min(usize::try_from(*left).unwrap_or(usize::MAX));
+                let count = pending.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;
-                let piece = Bytes::copy_from_slice(&self.buffer[self.start..self.start + count]);
+                let piece = Bytes::copy_from_slice(&pending[..count]);
                 self.consume(count);
                 Some(Some(self.account(count as u64, 0).map(|()| piece)))
             }
@@ -256,11 +233,11 @@ impl Input {
 
     fn take_chunked(&mut self) -> Option<Option<Result<Bytes, BodyFault>>> {
         let BodyState::Chunked(decoder) = &mut self.body else { return Some(None) };
-        match decoder.feed(&self.buffer[self.start..self.end]) {
+        let pending = self.buffer.pending();
+        match decoder.feed(pending) {
             Err(fault) => Some(Some(Err(BodyFault::Malformed(fault.words())))),
             Ok(step) => {
-                let (from, to) = (self.start + step.data.start, self.start + step.data.end);
-                let piece = Bytes::copy_from_slice(&self.buffer[from..to]);
+                let piece = Bytes::copy_from_slice(&pending[step.data]);
                 let announced = decoder.announced();
                 if step.done {
                     let trailers = decoder.take_trailers();

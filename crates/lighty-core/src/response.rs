@@ -24,6 +24,8 @@ pub struct Response {
     /// End a body of unknown length by closing the connection, though the client supports chunks.
     /// HEAD reports no length.
     pub unchunked: bool,
+    /// The body is the whole file at the physical path, unmodified, as the handler says.
+    pub is_whole_file: bool,
     /// No filter applies to a response with this head. A cached head may remember this, see
     /// [`crate::pipeline::is_filtered`].
     pub unfiltered: bool,
@@ -42,6 +44,7 @@ impl Response {
         self.head_content_length = None;
         self.length_said = None;
         self.unchunked = false;
+        self.is_whole_file = false;
         self.unfiltered = false;
         self.tunnel = None;
     }

@@ -69,7 +69,7 @@ impl Module for Ssi {
         if entry.meta().kind != FileKind::File || !own.is_page(&ex.physical.rel) {
             return Step::Next;
         }
-        let outer = ex.ext::<Within>().and_then(|within| within.0.clone());
+        let outer = ex.ext::<Within>().and_then(|within| within.outer.clone());
         match &outer {
             // Included as it is.
             Some(_) if own.recursion_max == 0 => return Step::Next,
@@ -129,7 +129,10 @@ async fn serve(
         made = make(ex, own, &entry, &shared, permits) => made,
     };
     match made {
-        Ok(body) => answer(ex, own, &shared, body, is_part),
+        Ok(body) => {
+            ex.ext_mut::<Within>().is_page = true;
+            answer(ex, own, &shared, body, is_part);
+        }
         Err(fatal) => {
             if fatal.fault == Fault::PageLimit {
                 shared.fail();

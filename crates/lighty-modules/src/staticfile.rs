@@ -292,6 +292,7 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
                 ex.response.unfiltered = *unfiltered;
             }
             ex.response.length_said = Some(size);
+            ex.response.is_whole_file = true;
             ex.response.body = whole(entry, size);
         }
     }

@@ -174,6 +174,25 @@ fn nothing_is_re_exported_by_the_glob() {
     }
 }
 
+/// A response or a module says what it is; nothing is decided by a feature's name.
+#[test]
+fn no_feature_is_asked_for_by_its_name() {
+    for (_, directory) in crates() {
+        for path in rust_files(&directory.join("src")) {
+            for line in code_lines(&path) {
+                let compares = ["== \"mod_", "!= \"mod_", "name() ==", "handler =="];
+                let asks = compares.iter().any(|how| line.contains(how)) && !is_own_name(&line);
+                assert!(!asks, "{}: {line}", path.display());
+            }
+        }
+    }
+}
+
+/// A value of an enum looked up by the word for it.
+fn is_own_name(line: &str) -> bool {
+    line.contains("ALL.into_iter().find(")
+}
+
 #[test]
 fn each_crate_begins_with_an_essay() {
     for (name, directory) in crates() {

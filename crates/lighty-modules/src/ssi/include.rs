@@ -88,7 +88,7 @@ impl Page<'_> {
         if part.response.fields.contains(Known::ContentEncoding) {
             return self.complain_of(&named, "its content is encoded");
         }
-        let is_page = part.state.handler == "mod_ssi";
+        let is_page = part.ext::<Within>().is_some_and(|within| within.is_page);
         if let Some(entry) = part.physical.entry.as_ref().filter(|_| !is_page) {
             self.scene.shared.take_in(entry.meta());
         }
@@ -172,7 +172,7 @@ impl Page<'_> {
             uri::encode_path(&self.base.urls, &mut target);
         }
         target.extend_from_slice(url);
-        let within = Within(Some(Rc::clone(self.scene.shared)));
+        let within = Within::part_of(self.scene.shared);
         let answered = subrequest::answer(self.scene.ex, method, &target, within).await;
         if self.scene.shared.take_failed() {
             return Err(Fatal::limit("in a page that it includes"));

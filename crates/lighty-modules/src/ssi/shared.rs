@@ -44,9 +44,21 @@ pub(super) struct Document {
     pub(super) owner: u32,
 }
 
-/// The answer that a request is a part of.
+/// What a request is to pages.
 #[derive(Default)]
-pub(super) struct Within(pub(super) Option<Rc<Shared>>);
+pub(super) struct Within {
+    /// The answer that it is a part of.
+    pub(super) outer: Option<Rc<Shared>>,
+    /// It was answered with a page.
+    pub(super) is_page: bool,
+}
+
+impl Within {
+    /// A part of an answer.
+    pub(super) fn part_of(outer: &Rc<Shared>) -> Self {
+        Self { outer: Some(Rc::clone(outer)), is_page: false }
+    }
+}
 
 impl Extension for Within {
     extension_slot!();

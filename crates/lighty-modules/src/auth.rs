@@ -17,6 +17,7 @@ mod turns;
 mod users;
 mod verified;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, Level, Settings};
+use lighty_core::{Exchange, Fault, FaultReport, Level, Settings};
 use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
 use lighty_io::pool::{Lane, ThreadPool};
@@ -129,13 +130,20 @@ enum Verdict {
     Stale,
     /// Credentials that can never be valid: challenged again.
     Unfit(&'static str),
-    Malformed(&'static str),
-    /// `auth.max-pending` is reached.
-    Busy,
-    /// The client has disconnected.
-    Gone(Fault),
-    /// The check is impossible because of the configuration or its files.
-    Broken(String),
+    /// The check is not possible.
+    Failed(FaultReport),
+}
+
+impl From<FaultReport> for Verdict {
+    fn from(report: FaultReport) -> Self {
+        Self::Failed(report)
+    }
+}
+
+impl From<Fault> for Verdict {
+    fn from(fault: Fault) -> Self {
+        Self::Failed(fault.into())
+    }
 }
 
 impl Module for Auth {
@@ -258,7 +266,7 @@ impl Auth {
         let own = settings.module::<AuthSettings>();
         if is_vouched_for(ex, own, &rule) {
             let name = ex.request.remote_user.clone();
-            if self.admits(ex, own, &rule, &name).await == Ok(true) {
+            if matches!(self.admits(ex, own, &rule, &name).await, Ok(true)) {
                 return Step::Next;
             }
         }
@@ -279,7 +287,7 @@ impl Auth {
                 return Step::Answered;
             }
             Claim::Unfit(words) => Verdict::Unfit(words),
-            Claim::Malformed(words) => Verdict::Malformed(words),
+            Claim::Malformed(words) => FaultReport::new(Fault::AuthMalformed, words).into(),
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
             Claim::Digest(answer) => self.digest(ex, own, &rule, *answer).await,
         };
@@ -313,7 +321,7 @@ impl Auth {
                         let words = format!("user {} is not among those required", shown(&name));
                         challenge(ex, rule, nonces, Fault::BadCredentials, &words, false);
                     }
-                    Err(words) => ex.fail_saying(Fault::AuthBroken, &words),
+                    Err(report) => ex.fail_reporting(&report),
                 }
             }
             Verdict::Wrong { name } => {
@@ -332,10 +340,7 @@ impl Auth {
             Verdict::Unfit(words) => {
                 challenge(ex, rule, nonces, Fault::BadCredentials, words, false);
             }
-            Verdict::Malformed(words) => ex.fail_saying(Fault::AuthMalformed, words),
-            Verdict::Busy => ex.fail(Fault::AuthBusy),
-            Verdict::Gone(fault) => ex.fail(fault),
-            Verdict::Broken(words) => ex.fail_saying(Fault::AuthBroken, &words),
+            Verdict::Failed(report) => ex.fail_reporting(&report),
         }
         Step::Answered
     }
@@ -352,7 +357,7 @@ impl Auth {
         let store = self.keeper.users(kind, path);
         let users = match self.load(ex, &store).await {
             Ok(users) => users,
-            Err(verdict) => return verdict,
+            Err(report) => return report.into(),
         };
         let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
         let (now_ms, cache_ms) = (ex.machine.clock.mono_ms(), own.cache_ms);
@@ -376,7 +381,7 @@ impl Auth {
         match self.in_turn(ex, own, check).await {
             Ok(true) => Verdict::Known { name, scheme: "Basic" },
             Ok(false) => Verdict::Wrong { name },
-            Err(verdict) => verdict,
+            Err(report) => report.into(),
         }
     }
 
@@ -390,8 +395,8 @@ impl Auth {
         let done = self.keeper.turns.run(own.pending_max, ex.request.remote_ip(), job);
         tokio::select! {
             biased;
-            done = done => done.ok_or(Verdict::Busy),
-            fault = ex.client_gone() => Err(Verdict::Gone(fault)),
+            done = done => done.ok_or(Fault::AuthBusy.into()),
+            fault = ex.client_gone() => Err(fault.into()),
         }
     }
 
@@ -405,22 +410,23 @@ impl Auth {
         let Some((kind, path)) = own.users() else { return no_users() };
         if kind == Kind::Htpasswd {
             let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
-            return Verdict::Broken(words.to_owned());
+            return broken(words).into();
         }
         if answer.realm != rule.realm.as_bytes() {
             return Verdict::Unfit("the realm is not that of the request");
         }
         if !digest::is_made_for(&answer.uri, &ex.request.target_raw) {
-            return Verdict::Malformed("the uri is not that of the request");
+            let detail = "the uri is not that of the request";
+            return FaultReport::new(Fault::AuthMalformed, detail).into();
         }
         let store = self.keeper.users(kind, path);
         let users = match self.load(ex, &store).await {
             Ok(users) => users,
-            Err(verdict) => return verdict,
+            Err(report) => return report.into(),
         };
         let name = match self.real_name(ex, own, rule, &users, &answer).await {
             Ok(name) => name,
-            Err(verdict) => return verdict,
+            Err(report) => return report.into(),
         };
         // An unknown user takes as long as a known one.
         let known = users.table.ha1(&name, &rule.realm, answer.algorithm);
@@ -472,17 +478,16 @@ impl Auth {
         own: &AuthSettings,
         rule: &Rule,
         name: &[u8],
-    ) -> Result<bool, String> {
+    ) -> Result<bool, FaultReport> {
         let mut groups = None;
         if rule.needs_groups() {
             if own.plain_groups.is_empty() {
-                return Err("auth.backend.plain.groupfile is not set".to_owned());
+                return Err(broken("auth.backend.plain.groupfile is not set"));
             }
             let store = self.keeper.groups(&own.plain_groups);
             groups = match self.load(ex, &store).await {
                 Ok(groups) => Some(groups),
-                Err(Verdict::Broken(words)) => return Err(words),
-                Err(_) => return Err("auth.max-pending is reached".to_owned()),
+                Err(report) => return Err(report),
             };
         }
         Ok(rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|g| &g.table)))
@@ -494,7 +499,7 @@ impl Auth {
         &self,
         ex: &Exchange,
         store: &Arc<Store<T>>,
-    ) -> Result<Arc<Loaded<T>>, Verdict> {
+    ) -> Result<Arc<Loaded<T>>, FaultReport> {
         let now_ms = ex.machine.clock.mono_ms();
         if let Look::Fresh(loaded) = store.look(now_ms) {
             return Ok(loaded);
@@ -519,14 +524,19 @@ impl Auth {
                 }
                 Ok(loaded)
             }
-            Ok(Err(words)) => Err(Verdict::Broken(words)),
-            Err(_) => Err(Verdict::Busy),
+            Ok(Err(words)) => Err(broken(words)),
+            Err(_) => Err(Fault::AuthBusy.into()),
         }
     }
 }
 
 fn no_users() -> Verdict {
-    Verdict::Broken("auth.backend, or its file of users, is not set".to_owned())
+    broken("auth.backend, or its file of users, is not set").into()
+}
+
+/// The configuration or its files are at fault.
+fn broken(detail: impl Into<Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::AuthBroken, detail)
 }
 
 /// True if the user was authenticated already, by another module or by an earlier pass of this

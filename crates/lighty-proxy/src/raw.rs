@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lighty_core::Tunnel;
 use lighty_core::log::Level;
+use lighty_core::{Fault, FaultReport, Tunnel};
 use lighty_io::connect::connect;
 use lighty_io::transport::{Peer, Stream};
 
@@ -50,8 +50,10 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
             let joined = Box::new(Joined::new(connection, Bytes::new(), &local));
             joined.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
         }
-        Err(words) => {
-            local.say(Level::Error, &format!("{}: {words}", upstream.spec.name));
+        Err(report) => {
+            let what = report.fault.verdict().words;
+            let report = report.about(what);
+            local.say(Level::Error, &format!("{}: {report}", upstream.spec.name));
             0
         }
     }
@@ -62,7 +64,7 @@ async fn reach(
     route: &Route,
     upstream: &Arc<Upstream>,
     peer: &Peer,
-) -> Result<Connection, String> {
+) -> Result<Connection, FaultReport> {
     let mut tried = Vec::new();
     loop {
         let permit = try_acquire(local, route, upstream, peer, &tried).await?;
@@ -70,18 +72,20 @@ async fn reach(
         let limit_ms = upstream.spec.timeouts.connect_ms;
         let target = permit.address.spec.target.clone();
         let connecting = Box::pin(connect(&target, &local.connect));
-        let words = match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
-            Ok(Ok(stream)) => {
-                local.note_success(&permit, began_ms);
-                return Ok(Connection::new(stream, permit, None, local.clock.mono_ms()));
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no connection within {limit_ms} ms (proxy-core.connect-timeout)"),
-        };
+        let (fault, words) =
+            match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
+                Ok(Ok(stream)) => {
+                    local.note_success(&permit, began_ms);
+                    return Ok(Connection::new(stream, permit, None, local.clock.mono_ms()));
+                }
+                Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
+                Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
+            };
         local.note_failure(&permit, began_ms, &words);
         tried.push(permit.address.id);
         if tried.len() >= TRIES_MAX {
-            return Err(format!("backend {}: {words}", permit.address.spec.text));
+            let backend = format!("backend {}", permit.address.spec.text);
+            return Err(FaultReport::new(fault, words).about(backend));
         }
     }
 }
@@ -92,7 +96,7 @@ async fn try_acquire(
     upstream: &Arc<Upstream>,
     peer: &Peer,
     tried: &[AddressId],
-) -> Result<ConnPermit, String> {
+) -> Result<ConnPermit, FaultReport> {
     let client = match peer {
         Peer::Inet(address) => Some(address.ip()),
         Peer::Unix => None,
@@ -112,14 +116,12 @@ async fn try_acquire(
     };
     match checkout {
         Ok(Checkout::Fresh(permit)) => Ok(permit),
-        Ok(Checkout::Reused(_)) => Err("a connection that was used before".into()),
-        Err(Refusal::Down) => Err("no backend is up".into()),
-        Err(Refusal::BacklogFull) => {
-            Err("the backlog is full (proxy-core.max-backlog-size)".into())
+        Ok(Checkout::Reused(_)) => {
+            Err(FaultReport::new(Fault::Internal, "a connection that was used before"))
         }
-        Err(Refusal::BacklogTimeout) => {
-            Err("no place came free in time (proxy-core.backlog-timeout)".into())
-        }
+        Err(Refusal::Down) => Err(Fault::BackendsDown.into()),
+        Err(Refusal::BacklogFull) => Err(Fault::BacklogFull.into()),
+        Err(Refusal::BacklogTimeout) => Err(Fault::BacklogTimeout.into()),
     }
 }
 

@@ -95,7 +95,7 @@ impl RewrittenHead {
     pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         self.clear();
         self.take_target(ex, route)?;
-        check_destination(ex, route).map_err(mapped_out)?;
+        check_destination(ex, route)?;
         self.forward(ex, &route.request.forwarded);
         self.join_cookies(&ex.request.fields);
         self.rewrite_fields(ex, route)?;
@@ -261,7 +261,7 @@ impl RewrittenHead {
 }
 
 /// Refuses a `Destination` that the rules for paths lead elsewhere.
-fn check_destination(ex: &Exchange, route: &Route) -> Result<(), String> {
+fn check_destination(ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
     if route.request.map_urlpath.is_empty() {
         return Ok(());
     }
@@ -271,7 +271,7 @@ fn check_destination(ex: &Exchange, route: &Route) -> Result<(), String> {
     match mapping.url(destination) {
         Some(url) if has_dot_segment(crate::mapping::path_of(&url)) => {
             let (from, to) = (destination.escape_ascii(), url.escape_ascii());
-            Err(format!("Destination {from} would become {to}"))
+            Err(mapped_out(format!("Destination {from} would become {to}")))
         }
         _ => Ok(()),
     }

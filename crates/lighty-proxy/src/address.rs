@@ -1,24 +1,12 @@
-//! One address of a backend: its connections, health and statistics. Shared by all workers.
+//! One address of an upstream: what the configuration says of a backend, and the backend.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use lighty_io::connect::Target;
 
-use crate::health::passive::Health;
-use crate::listen_queue::ListenQueue;
-use crate::spec::HealthSpec;
-
-/// Unique within the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AddressId(u64);
-
-impl AddressId {
-    fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
+pub(crate) use crate::backend::AddressId;
+use crate::backend::Backend;
 
 /// The configuration of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,101 +26,27 @@ pub struct AddressSpec {
     pub http_host: Option<Arc<str>>,
 }
 
-/// An address in use.
+/// An address in use. It is its backend, with the limits and the share that an upstream gives it.
 pub struct Address {
-    pub id: AddressId,
     pub spec: AddressSpec,
     /// Hash of the text: the same in every process.
     pub name_hash: u64,
-    pub health: Health,
-    /// The listen queue of its processes.
-    pub(crate) queue: Arc<ListenQueue>,
-    /// Connections open or being opened, of all workers.
-    open: AtomicU32,
-    /// Of these, the idle ones.
-    idle: AtomicU32,
-    first_byte_us: AtomicU32,
-    /// When it last answered; monotonic milliseconds.
-    answered_ms: AtomicU64,
-    pub requests: AtomicU64,
-    pub failed: AtomicU64,
-    /// Why it last went down.
-    trouble: Mutex<Option<Arc<str>>>,
+    backend: Arc<Backend>,
 }
 
-/// The latest sample has a weight of 1/8.
-const EWMA_SHIFT: u32 = 3;
+impl Deref for Address {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.backend
+    }
+}
 
 impl Address {
-    /// Creates an address without history.
-    pub fn new(spec: AddressSpec, health: &HealthSpec) -> Self {
-        Self {
-            id: AddressId::next(),
-            name_hash: crate::balance::name_hash(spec.text.as_bytes()),
-            queue: ListenQueue::at(&spec.target),
-            spec,
-            health: Health::new(health),
-            open: AtomicU32::new(0),
-            idle: AtomicU32::new(0),
-            first_byte_us: AtomicU32::new(0),
-            answered_ms: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            trouble: Mutex::new(None),
-        }
-    }
-
-    /// Records why it went down; `None` after a come-back.
-    pub(crate) fn set_trouble(&self, words: Option<&str>) {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        *trouble = words.map(Arc::from);
-    }
-
-    /// Why it is down, or went down last.
-    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Requests under way.
-    pub fn busy(&self) -> u32 {
-        self.open().saturating_sub(self.idle())
-    }
-
-    /// Connections open or being opened.
-    pub fn open(&self) -> u32 {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Idle connections of all workers.
-    pub fn idle(&self) -> u32 {
-        self.idle.load(Ordering::Relaxed)
-    }
-
-    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
-    pub fn first_byte_us(&self) -> u32 {
-        self.first_byte_us.load(Ordering::Relaxed)
-    }
-
-    /// Records the time to a response's first byte.
-    pub fn saw_first_byte(&self, after_us: u64) {
-        let sample = u32::try_from(after_us).unwrap_or(u32::MAX).max(1);
-        let before = self.first_byte_us();
-        let mean = match before {
-            0 => sample,
-            // Two workers may overwrite each other's sample: it is a mean, not a count.
-            _ => before - (before >> EWMA_SHIFT) + (sample >> EWMA_SHIFT),
-        };
-        self.first_byte_us.store(mean.max(1), Ordering::Relaxed);
-    }
-
-    /// Records a response.
-    pub(crate) fn answered(&self, now_ms: u64) {
-        self.answered_ms.store(now_ms, Ordering::Relaxed);
-    }
-
-    /// True if it has answered any request since this time.
-    pub(crate) fn has_answered_since(&self, ms: u64) -> bool {
-        self.answered_ms.load(Ordering::Relaxed) > ms
+    /// An address of a backend.
+    pub fn new(spec: AddressSpec, backend: Arc<Backend>) -> Self {
+        let name_hash = crate::balance::name_hash(spec.text.as_bytes());
+        Self { spec, name_hash, backend }
     }
 
     /// True if another connection may be opened.
@@ -142,32 +56,14 @@ impl Address {
 
     /// Takes a permit for one of the connections, if there is one.
     pub(crate) fn try_open(&self) -> bool {
-        let limit = self.spec.connections_max;
-        let more = |open: u32| (open < limit).then(|| open + 1);
-        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
-    }
-
-    /// Returns a permit.
-    pub(crate) fn closed(&self) {
-        let before = self.open.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0);
-    }
-
-    /// Records that a connection becomes idle.
-    pub(crate) fn rests(&self) {
-        self.idle.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Records that a connection leaves its pool, to be used or closed.
-    pub(crate) fn wakes(&self) {
-        let before = self.idle.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0);
+        self.backend.try_open(self.spec.connections_max)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::HealthSpec;
 
     fn address(connections_max: u32) -> Address {
         let target = Target::Tcp("127.0.0.1:80".parse().expect("an address"));
@@ -180,7 +76,8 @@ mod tests {
             http_host: None,
             connections_max,
         };
-        Address::new(spec, &HealthSpec::default())
+        let backend = Arc::new(Backend::new(&spec.target, &HealthSpec::default()));
+        Address::new(spec, backend)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 /// A bounded queue of waiting requests, shared by all workers.
 #[derive(Default)]
 pub struct Backlog {
-    length_max: u32,
+    length_max: AtomicU32,
     /// Length of the queue; lets the common case skip the lock.
     waiting: AtomicU32,
     queue: Mutex<Queue>,
@@ -71,7 +71,12 @@ impl Queue {
 impl Backlog {
     /// Creates a backlog for at most `length_max` requests.
     pub fn new(length_max: u32) -> Self {
-        Self { length_max, ..Self::default() }
+        Self { length_max: length_max.into(), ..Self::default() }
+    }
+
+    /// Changes the limit; requests that wait stay.
+    pub(crate) fn limit(&self, length_max: u32) {
+        self.length_max.store(length_max, Ordering::Relaxed);
     }
 
     /// Number of waiting requests.
@@ -87,7 +92,7 @@ impl Backlog {
     /// Joins the queue with a request of a worker; `None` when it is full.
     pub fn enter(&self, class: u8, worker: usize) -> Option<Ticket<'_>> {
         let mut queue = self.lock();
-        if queue.places.len() >= self.length_max as usize {
+        if queue.places.len() >= self.length_max.load(Ordering::Relaxed) as usize {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }

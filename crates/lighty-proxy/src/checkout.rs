@@ -28,6 +28,15 @@ impl Checkout {
     }
 }
 
+impl Checkout {
+    fn permit_mut(&mut self) -> &mut ConnPermit {
+        match self {
+            Checkout::Reused(connection) => &mut connection.permit,
+            Checkout::Fresh(permit) => permit,
+        }
+    }
+}
+
 /// Why a checkout failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -122,7 +131,10 @@ impl Local {
         now_ms: u64,
     ) -> Option<Checkout> {
         let checkout = match self.rested_seat(ask.reuse, address, now_ms) {
-            Some(checkout) => checkout,
+            Some(mut checkout) => {
+                checkout.permit_mut().move_to(ask.upstream, address);
+                checkout
+            }
             None => Checkout::Fresh(ConnPermit::take(ask.upstream, address)?),
         };
         address.requests.fetch_add(1, Ordering::Relaxed);

@@ -7,8 +7,8 @@
 //!
 //! Reading order: [`spec`] (what the configuration asks for) · [`settings`] (how a request's
 //! settings hold it) · [`proxy`] (which requests go where) · `serve` (one request) · `checkout` and
-//! `backlog` (getting a connection) · `upstream`, `address`, `names`, `pool`, `listen_queue`,
-//! `health` (shared state) · [`registry`], `supervisor`, [`configured`] (background tasks) ·
+//! `backlog` (getting a connection) · `upstream`, `address`, `backend`, `names`, `pool`,
+//! `listen_queue`, `health` (shared state) · [`registry`], `supervisor`, [`configured`] (background tasks) ·
 //! `balance` (balancers, one file each) · `session` (protocols, one file each) · `upstream_call`
 //! (one request on one connection) · `reply`, `mapping`, `upstream_body` (the response) ·
 //! `internal_redirect` (X-Sendfile and the like) · `sticky`, `proxy_header` · `spool` (bodies that
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod backend;
 mod backlog;
 mod balance;
 mod checkout;

@@ -12,13 +12,16 @@ use lighty_io::clock::Clock;
 use lighty_io::connect::ConnectOptions;
 use lighty_io::panics;
 use lighty_io::ticks::Ticks;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
+use crate::backlog::Backlog;
 use crate::balance::Choice;
 use crate::deadline::Deadlines;
 use crate::health::passive::Change;
 use crate::listen_queue;
 use crate::pool::{ConnPermit, Pool};
-use crate::registry::Registry;
+use crate::registry::{Naming, Registry};
 use crate::spec::{Protocol, UpstreamSpec};
 use crate::upstream::Upstream;
 use crate::upstream_call::UpstreamCall;
@@ -44,6 +47,10 @@ pub struct Local {
     registry: Arc<Registry>,
     /// Keyed by the address of the spec, which the settings keep alive.
     known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
+    /// The upstreams of the generation that requests begin under.
+    naming: RefCell<Option<Arc<Naming>>>,
+    /// The tasks that give up idle connections, by the upstream's index.
+    reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     couriers: RefCell<HashMap<Protocol, Vec<Box<UpstreamCall>>, foldhash::fast::RandomState>>,
     random: Cell<u64>,
@@ -53,7 +60,16 @@ pub struct Local {
 struct Known {
     upstream: Arc<Upstream>,
     /// Keeps the address that is its key from being reused.
-    _spec: Arc<UpstreamSpec>,
+    spec: Arc<UpstreamSpec>,
+}
+
+/// Ends its task when it is dropped.
+struct Reclaimer(JoinHandle<()>);
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Local {
@@ -80,6 +96,8 @@ impl Local {
             choices: RefCell::default(),
             registry,
             known: RefCell::default(),
+            naming: RefCell::default(),
+            reclaimers: RefCell::default(),
             couriers: RefCell::default(),
             random: Cell::new(
                 clock.mono_us() ^ ((worker as u64 + 1) << 48) ^ 0x9E37_79B9_7F4A_7C15,
@@ -88,27 +106,59 @@ impl Local {
         })
     }
 
-    /// The upstream for a spec. At first use the worker starts its tasks for it.
-    pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
+    /// The upstream for a spec of the generation of this naming. At first use the worker starts its tasks for it.
+    pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
         if let Some(known) = self.known.borrow().get(&Arc::as_ptr(spec)) {
             return Arc::clone(&known.upstream);
         }
-        let upstream = self.registry.upstream(spec);
-        let known = Known { upstream: Arc::clone(&upstream), _spec: Arc::clone(spec) };
+        let upstream = self.registry.upstream(spec, naming);
+        let known = Known { upstream: Arc::clone(&upstream), spec: Arc::clone(spec) };
         self.known.borrow_mut().insert(Arc::as_ptr(spec), known);
-        let (local, reclaimed) = (Rc::clone(self), Arc::clone(&upstream));
-        panics::keep("proxy places", move || {
-            Rc::clone(&local).give_up_idle(Arc::clone(&reclaimed))
+        self.reclaimers.borrow_mut().entry(upstream.index).or_insert_with(|| {
+            let (local, of) =
+                (Rc::clone(self), (Arc::clone(&upstream.backlog), Arc::clone(&upstream.reclaim)));
+            Reclaimer(panics::keep("proxy places", move || {
+                Rc::clone(&local).give_up_idle(of.clone())
+            }))
         });
         upstream
     }
 
+    /// The upstream for a spec of the current generation.
+    pub(crate) fn upstream_now(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
+        let naming = self.naming();
+        self.upstream(spec, &naming)
+    }
+
+    /// Requests begin under the generation that names these upstreams.
+    pub fn adopt(&self, naming: &Arc<Naming>) {
+        let before = self.naming.replace(Some(Arc::clone(naming)));
+        drop(before);
+    }
+
+    fn naming(&self) -> Arc<Naming> {
+        let mut naming = self.naming.borrow_mut();
+        Arc::clone(naming.get_or_insert_with(|| self.registry.nothing_named()))
+    }
+
+    /// Forgets the upstreams of generations that are gone.
+    fn forget(&self) {
+        let mut known = self.known.borrow_mut();
+        let over: Vec<_> =
+            known.extract_if(|_, known| Arc::strong_count(&known.spec) == 1).collect();
+        if over.is_empty() {
+            return;
+        }
+        let is_used = |index: &usize| known.values().any(|k| k.upstream.index == *index);
+        self.reclaimers.borrow_mut().retain(|index, _| is_used(index));
+    }
+
     /// Closes idle connections whose permits requests of other workers wait for.
-    async fn give_up_idle(self: Rc<Self>, upstream: Arc<Upstream>) {
+    async fn give_up_idle(self: Rc<Self>, (backlog, reclaim): (Arc<Backlog>, Arc<Notify>)) {
         loop {
-            upstream.reclaim.notified().await;
+            reclaim.notified().await;
             panics::point("proxy places");
-            self.pool.reclaim(&upstream);
+            self.pool.reclaim(&backlog);
         }
     }
 
@@ -132,6 +182,7 @@ impl Local {
             panics::point("proxy sweep");
             self.pool.sweep(self.clock.mono_ms());
             self.pieces.trim();
+            self.forget();
         }
     }
 

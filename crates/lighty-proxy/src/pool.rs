@@ -12,7 +12,7 @@ use lighty_io::panics;
 use lighty_io::transport::Stream;
 
 use crate::address::{Address, AddressId};
-use crate::backlog::Call;
+use crate::backlog::{Backlog, Call};
 use crate::listen_queue::{Rest, Standing, watch};
 use crate::spec::Protocol;
 use crate::upstream::Upstream;
@@ -36,6 +36,14 @@ impl ConnPermit {
             address: Arc::clone(address),
             resting: false,
         })
+    }
+
+    /// Counts from now on for the upstream of another generation that has the same backend.
+    pub(crate) fn move_to(&mut self, upstream: &Arc<Upstream>, address: &Arc<Address>) {
+        if !Arc::ptr_eq(&self.upstream, upstream) {
+            self.upstream = Arc::clone(upstream);
+            self.address = Arc::clone(address);
+        }
     }
 
     fn rest(&mut self, now_ms: u64) -> Rest {
@@ -197,7 +205,8 @@ impl Pool {
     pub fn give(&self, mut connection: Connection, now_ms: u64) {
         let permit = &connection.permit;
         let spec = &permit.upstream.spec.pool;
-        if connection.is_worn_out(now_ms) || permit.address.idle() >= spec.idle_max {
+        let is_wanted = permit.address.idle() < spec.idle_max && !permit.address.is_gone();
+        if connection.is_worn_out(now_ms) || !is_wanted {
             return;
         }
         if !connection.standing.as_ref().is_some_and(Standing::holds) {
@@ -225,7 +234,10 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         for resting in idle.values_mut() {
             let is_over = |c: &mut Connection| {
-                c.has_rested_enough(now_ms) || c.is_worn_out(now_ms) || !c.stream.is_idle_alive()
+                c.has_rested_enough(now_ms)
+                    || c.is_worn_out(now_ms)
+                    || c.permit.address.is_gone()
+                    || !c.stream.is_idle_alive()
             };
             ended.extend(resting.extract_if(.., is_over));
         }
@@ -252,9 +264,9 @@ impl Pool {
 
     /// Closes one idle connection of an upstream whose permit a request of another worker waits
     /// for.
-    pub fn reclaim(&self, upstream: &Upstream) {
+    pub fn reclaim(&self, backlog: &Arc<Backlog>) {
         let mut idle = self.idle.borrow_mut();
-        let of_upstream = |c: &Connection| std::ptr::eq(&*c.permit.upstream, upstream);
+        let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);
         let found = idle.values_mut().find_map(|resting| {
             let at = resting.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
             Some(resting.remove(at))

@@ -1,6 +1,6 @@
 //! `mod_proxy_core`: which requests go to a backend.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,28 +10,64 @@ use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot,
 
 use crate::directives;
 use crate::local::Local;
-use crate::registry::Registry;
+use crate::registry::{Naming, Registry};
 use crate::script::split;
 use crate::serve::serve;
 use crate::settings::{ProxySettings, Route, Takes};
 
-/// The module of one worker.
-pub struct ProxyCore {
+/// A worker's side of the proxy, started at first use. It outlives generations.
+pub struct WorkerProxy {
     registry: Arc<Registry>,
     local: OnceCell<Rc<Local>>,
+    naming: RefCell<Option<Arc<Naming>>>,
+}
+
+impl WorkerProxy {
+    /// For a worker; the registry is the process's.
+    pub fn new(registry: Arc<Registry>) -> Rc<Self> {
+        Rc::new(Self { registry, local: OnceCell::new(), naming: RefCell::default() })
+    }
+
+    /// The side of a worker with this machine.
+    pub fn local(&self, machine: &Machine) -> &Rc<Local> {
+        self.local.get_or_init(|| {
+            let registry = Arc::clone(&self.registry);
+            let local = Local::start(machine.clock.clone(), machine.log.clone(), registry);
+            if let Some(naming) = &*self.naming.borrow() {
+                local.adopt(naming);
+            }
+            local
+        })
+    }
+
+    /// Requests begin under the generation that names these upstreams.
+    fn adopt(&self, naming: &Arc<Naming>) {
+        if let Some(local) = self.local.get() {
+            local.adopt(naming);
+        }
+        *self.naming.borrow_mut() = Some(Arc::clone(naming));
+    }
+}
+
+/// The module of one generation in one worker.
+pub struct ProxyCore {
+    worker: Rc<WorkerProxy>,
+    /// Keeps the upstreams that the generation names.
+    naming: Arc<Naming>,
+}
+
+/// Where the upstreams of a request are: those of its generation, in its worker.
+#[derive(Clone)]
+pub(crate) struct Upstreams {
+    pub local: Rc<Local>,
+    pub naming: Arc<Naming>,
 }
 
 impl ProxyCore {
-    /// For a worker; the registry is the process's.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, local: OnceCell::new() }
-    }
-
-    fn local(&self, machine: &Machine) -> &Rc<Local> {
-        self.local.get_or_init(|| {
-            let registry = Arc::clone(&self.registry);
-            Local::start(machine.clock.clone(), machine.log.clone(), registry)
-        })
+    /// For requests that begin from now on.
+    pub fn new(worker: &Rc<WorkerProxy>, naming: &Arc<Naming>) -> Self {
+        worker.adopt(naming);
+        Self { worker: Rc::clone(worker), naming: Arc::clone(naming) }
     }
 
     /// Proxies the request, if a route takes it.
@@ -49,14 +85,15 @@ impl ProxyCore {
             return Step::Answered;
         }
         let is_asked_first = taking(ex, when).any(|route| route.is_authorizer());
-        let local = Rc::clone(self.local(&ex.machine));
+        let local = Rc::clone(self.worker.local(&ex.machine));
+        let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
         if let Some(end) = script_end(ex, &first, when) {
-            return Step::Wait(Box::pin(serve_script(ex, local, first, end)));
+            return Step::Wait(Box::pin(serve_script(ex, upstreams, first, end)));
         }
         if is_asked_first {
-            return Step::Wait(Box::pin(serve_after_leave(ex, local, when)));
+            return Step::Wait(Box::pin(serve_after_leave(ex, upstreams, when)));
         }
-        Step::Wait(Box::pin(serve(ex, local, first)))
+        Step::Wait(Box::pin(serve(ex, upstreams, first)))
     }
 }
 
@@ -79,7 +116,7 @@ impl Module for ProxyCore {
 
     /// Closes idle connections: their targets may have changed.
     fn reopen(&self) {
-        if let Some(local) = self.local.get() {
+        if let Some(local) = self.worker.local.get() {
             local.pool.clear();
         }
     }
@@ -168,7 +205,7 @@ fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
 /// for it.
 async fn serve_script(
     ex: &mut Exchange,
-    local: Rc<Local>,
+    upstreams: Upstreams,
     first: Arc<Route>,
     end: usize,
 ) -> Step<'static> {
@@ -177,20 +214,20 @@ async fn serve_script(
     }
     let is_asked_first = taking(ex, When::Named).any(|route| route.is_authorizer());
     match is_asked_first {
-        true => serve_after_leave(ex, local, When::Named).await,
-        false => serve(ex, local, first).await,
+        true => serve_after_leave(ex, upstreams, When::Named).await,
+        false => serve(ex, upstreams, first).await,
     }
 }
 
 /// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
 /// does not answers itself (FastCGI 1.0 section 6.3).
-async fn serve_after_leave(ex: &mut Exchange, local: Rc<Local>, when: When) -> Step<'static> {
+async fn serve_after_leave(ex: &mut Exchange, upstreams: Upstreams, when: When) -> Step<'static> {
     let routes: Vec<Arc<Route>> = taking(ex, when).cloned().collect();
     for route in routes.iter().filter(|route| route.is_authorizer()) {
         if has_leave(ex, route) {
             continue;
         }
-        match serve(ex, Rc::clone(&local), Arc::clone(route)).await {
+        match serve(ex, upstreams.clone(), Arc::clone(route)).await {
             Step::Next => {
                 let (route, path) = (Arc::clone(route), ex.request.path.clone());
                 ex.ext_mut::<Leaves>().0.push(Leave { route, path });
@@ -199,7 +236,7 @@ async fn serve_after_leave(ex: &mut Exchange, local: Rc<Local>, when: When) -> S
         }
     }
     match routes.into_iter().find(|route| !route.is_authorizer()) {
-        Some(route) => serve(ex, local, route).await,
+        Some(route) => serve(ex, upstreams, route).await,
         None => Step::Next,
     }
 }

@@ -42,7 +42,7 @@ pub struct Caller {
 /// `proxy-core.tunnel-timeout`. If no backend can be reached the connection is closed and the
 /// reason logged. Returns the bytes sent to the client.
 pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
-    let upstream = local.upstream(&route.upstream);
+    let upstream = local.upstream_now(&route.upstream);
     upstream.requests.fetch_add(1, Ordering::Relaxed);
     match reach(&local, &route, &upstream, &caller.peer).await {
         Ok(connection) => {

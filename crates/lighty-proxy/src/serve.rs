@@ -19,6 +19,7 @@ use crate::health::passive::State;
 use crate::internal_redirect::WantedBackend;
 use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
+use crate::proxy::Upstreams;
 use crate::replayable_body::ReplayableBody;
 use crate::reply;
 use crate::session::Event;
@@ -52,7 +53,12 @@ struct Serving<'a> {
 }
 
 /// Answers a request through a route.
-pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>) -> Step<'static> {
+pub(crate) async fn serve(
+    ex: &mut Exchange,
+    upstreams: Upstreams,
+    route: Arc<Route>,
+) -> Step<'static> {
+    let Upstreams { local, naming } = upstreams;
     if route.upstream.protocol == Protocol::Raw {
         let name = &route.upstream.name;
         let words =
@@ -60,7 +66,7 @@ pub(crate) async fn serve(ex: &mut Exchange, local: Rc<Local>, route: Arc<Route>
         ex.fail_saying(Fault::Internal, &words);
         return Step::Answered;
     }
-    let upstream = local.upstream(&route.upstream);
+    let upstream = local.upstream(&route.upstream, &naming);
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     // An authorizer gets no body: the handler after it needs it.
     let upload = match route.is_authorizer() {

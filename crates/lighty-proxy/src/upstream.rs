@@ -1,12 +1,13 @@
 //! An upstream at run time: its addresses, balancer and backlog. Shared by all workers.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lighty_io::connect::Target;
 use tokio::sync::Notify;
 
 use crate::address::{Address, AddressId, AddressSpec};
+use crate::backend::{BackendKey, Backends};
 use crate::backlog::Backlog;
 use crate::balance::{self, Balancer, Choice, Key};
 use crate::health::passive::{Change, State};
@@ -20,10 +21,11 @@ pub struct Upstream {
     pub index: usize,
     /// Its name in statistics: the upstream's name and the conditions around it.
     pub label: Arc<str>,
-    pub backlog: Backlog,
+    /// Shared with the upstreams of this name in other generations, as are the next two.
+    pub backlog: Arc<Backlog>,
     /// Tells every worker to close an idle connection, because a request of another worker waits.
-    pub reclaim: Notify,
-    pub requests: AtomicU64,
+    pub reclaim: Arc<Notify>,
+    pub requests: Arc<AtomicU64>,
     /// True if the server spawns any of its backends. Such a process may serve one connection at a
     /// time, and an idle connection would block it.
     pub is_spawned: bool,
@@ -34,6 +36,21 @@ pub struct Upstream {
     refresh: Notify,
     balancer: Box<dyn Balancer>,
     addresses: RwLock<Arc<[Arc<Address>]>>,
+    backends: Arc<Backends>,
+    stage: AtomicU8,
+    /// Signals that its configuration is not the current one any more.
+    retirement: Notify,
+}
+
+/// Whether an upstream's configuration is the current one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    /// Not yet: it changes nothing that it shares.
+    Prepared,
+    Current,
+    /// Not any more: requests that began under it end.
+    Retired,
 }
 
 /// The outcome of choosing an address.
@@ -66,29 +83,88 @@ impl Wanted<'_> {
 }
 
 impl Upstream {
-    /// Creates an upstream. Literal addresses are usable at once; names are resolved later.
-    pub fn new(spec: Arc<UpstreamSpec>, index: usize, scope: &str) -> Self {
-        let label = match scope {
-            "" => Arc::clone(&spec.name),
-            scope => format!("{} in {scope}", spec.name).into(),
-        };
+    /// Creates an upstream. Literal addresses are usable at once; names are resolved later, unless
+    /// the upstream before it, of the same name, knows them. It takes over that one's backlog and
+    /// its backends.
+    pub(crate) fn new(
+        spec: Arc<UpstreamSpec>,
+        index: usize,
+        label: Arc<str>,
+        backends: &Arc<Backends>,
+        before: Option<&Upstream>,
+    ) -> Self {
+        let fresh_backlog = || Arc::new(Backlog::new(spec.backlog.length_max));
         let upstream = Self {
             index,
             label,
-            backlog: Backlog::new(spec.backlog.length_max),
-            reclaim: Notify::new(),
-            requests: AtomicU64::new(0),
+            backlog: before.map_or_else(fresh_backlog, |one| Arc::clone(&one.backlog)),
+            reclaim: before.map_or_else(Arc::default, |one| Arc::clone(&one.reclaim)),
+            requests: before.map_or_else(Arc::default, |one| Arc::clone(&one.requests)),
             is_spawned: spec.backends.iter().any(|backend| backend.spawn.is_some()),
             unsettled: AtomicBool::new(false),
             settled: Notify::new(),
             refresh: Notify::new(),
             balancer: balance::create(&spec.balancer),
             addresses: RwLock::new(Arc::from([])),
+            backends: Arc::clone(backends),
+            stage: AtomicU8::new(Stage::Prepared as u8),
+            retirement: Notify::new(),
             spec,
         };
         let literal = upstream.spec.backends.iter().filter_map(|b| literal(b, &upstream.spec));
-        upstream.set_addresses(literal.collect());
+        let known = before.map_or_else(Vec::new, |one| named_before(one, &upstream.spec));
+        upstream.set_addresses(literal.chain(known).collect());
         upstream
+    }
+
+    /// Its name in statistics.
+    pub(crate) fn label(name: &Arc<str>, scope: &str) -> Arc<str> {
+        match scope {
+            "" => Arc::clone(name),
+            scope => format!("{name} in {scope}").into(),
+        }
+    }
+
+    /// Makes its limits those of what it shares with the upstreams before it. `false`: it did
+    /// before.
+    pub(crate) fn take_over(&self) -> bool {
+        if self.stage.swap(Stage::Current as u8, Ordering::AcqRel) == Stage::Current as u8 {
+            return false;
+        }
+        self.backlog.limit(self.spec.backlog.length_max);
+        self.addresses().iter().for_each(|address| address.health.adopt(&self.spec.health));
+        true
+    }
+
+    /// Ends its background tasks: its configuration is not the current one any more.
+    pub(crate) fn retire(&self) {
+        self.stage.store(Stage::Retired as u8, Ordering::Release);
+        self.retirement.notify_waiters();
+        self.settle();
+    }
+
+    /// True if its configuration is the current one.
+    pub(crate) fn is_current(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == Stage::Current as u8
+    }
+
+    /// True if its configuration is the current one, or was.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.stage.load(Ordering::Acquire) != Stage::Prepared as u8
+    }
+
+    /// True once its configuration is not the current one any more.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == Stage::Retired as u8
+    }
+
+    /// Waits for that.
+    pub(crate) async fn retired(&self) {
+        let mut retirement = std::pin::pin!(self.retirement.notified());
+        retirement.as_mut().enable();
+        if !self.is_retired() {
+            retirement.await;
+        }
     }
 
     /// True if the upstream needs background tasks: name look-ups, health checks, processes.
@@ -138,13 +214,34 @@ impl Upstream {
     /// Replaces the list of addresses. Addresses that stay keep their state.
     pub fn set_addresses(&self, specs: Vec<AddressSpec>) {
         let before = self.addresses();
-        let kept = |spec: AddressSpec| {
+        let is_current = self.is_current();
+        let mut after: Vec<Arc<Address>> = Vec::with_capacity(specs.len());
+        for spec in specs {
             let known = before.iter().find(|address| address.spec == spec).cloned();
-            known.unwrap_or_else(|| Arc::new(Address::new(spec, &self.spec.health)))
-        };
-        let after: Arc<[Arc<Address>]> = specs.into_iter().map(kept).collect();
-        *self.addresses.write().unwrap_or_else(PoisonError::into_inner) = after;
+            let address = known.unwrap_or_else(|| {
+                let repeat = after.iter().filter(|a| a.spec.target == spec.target).count();
+                let address = self.address(spec, repeat);
+                if is_current {
+                    address.health.adopt(&self.spec.health);
+                }
+                address
+            });
+            after.push(address);
+        }
+        *self.addresses.write().unwrap_or_else(PoisonError::into_inner) = after.into();
         self.backlog.call_all();
+    }
+
+    fn address(&self, spec: AddressSpec, repeat: usize) -> Arc<Address> {
+        let key = BackendKey {
+            upstream: Arc::clone(&self.label),
+            protocol: self.spec.protocol.clone(),
+            target: spec.target.clone(),
+            proxy_protocol: self.spec.proxy_protocol,
+            repeat,
+        };
+        let backend = self.backends.get(key, &self.spec.health);
+        Arc::new(Address::new(spec, backend))
     }
 
     /// Chooses an address that is up and has room; `has_idle` tells where the caller has an idle
@@ -285,6 +382,25 @@ fn literal(backend: &BackendSpec, upstream: &UpstreamSpec) -> Option<AddressSpec
         BackendAddress::Name { .. } | BackendAddress::Srv(_) => return None,
     };
     Some(address_spec(backend, upstream, Arc::clone(&backend.text), target))
+}
+
+/// What an upstream knows of names that the one after it has as well.
+fn named_before(before: &Upstream, after: &UpstreamSpec) -> Vec<AddressSpec> {
+    let addresses = before.addresses();
+    let kept = |backend: &&BackendSpec| {
+        is_named(backend) && before.spec.backends.iter().any(|b| b.address == backend.address)
+    };
+    let of_backend = |backend: &BackendSpec| -> Vec<AddressSpec> {
+        let front = format!("{}/", backend.text);
+        let own = addresses.iter().filter(|address| address.spec.text.starts_with(&front));
+        let spec = |known: &Arc<Address>| {
+            let (text, target) = (Arc::clone(&known.spec.text), known.spec.target.clone());
+            let (weight, backup) = (known.spec.weight, known.spec.backup);
+            AddressSpec { weight, backup, ..address_spec(backend, after, text, target) }
+        };
+        own.map(spec).collect()
+    };
+    after.backends.iter().filter(kept).flat_map(of_backend).collect()
 }
 
 fn is_named(backend: &BackendSpec) -> bool {

@@ -103,6 +103,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         trouble.line(Level::Error, wall_s(), text, About::default());
     });
 
+    upstreams.start(log.clone());
+    let naming = upstreams.name(&configured::upstreams(&config));
+    let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE)).map_err(BootError)?;
+    upstreams.commit(&naming);
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(&upstreams))));
     board.add(Arc::new(Panics));
@@ -114,13 +118,13 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         stores: known_databases(&config, &log),
         permits: Permits::default(),
         page_permits: Permits::default(),
-        upstreams: Arc::clone(&upstreams),
+        naming,
         keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
         listings: Listings::default(),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
     };
-    upstreams.start(log.clone(), &configured::upstreams(&config)).map_err(BootError)?;
-    let worker_setup = WorkerSetup { workers, fds, log: log.clone(), shared };
+    let worker_setup =
+        WorkerSetup { workers, fds, log: log.clone(), shared, upstreams: Arc::clone(&upstreams) };
     let running = launch(&config, &server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let reopen = || {
@@ -273,6 +277,7 @@ struct WorkerSetup {
     fds: u64,
     log: Log,
     shared: Shared,
+    upstreams: Arc<Registry>,
 }
 
 /// The running workers.
@@ -291,7 +296,7 @@ fn launch(
     worker_setup: WorkerSetup,
     say: &dyn Fn(Level, &str),
 ) -> Result<Workers, BootError> {
-    let WorkerSetup { workers, fds, log, shared } = worker_setup;
+    let WorkerSetup { workers, fds, log, shared, upstreams } = worker_setup;
     let connections = match server.max_connections {
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
         limit => limit as usize,
@@ -319,6 +324,7 @@ fn launch(
             roots_max: document_roots(fds, workers),
             log: log.clone(),
             shared: shared.clone(),
+            upstreams: Arc::clone(&upstreams),
             live_listeners: live_listeners.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),

@@ -38,8 +38,8 @@ use lighty_modules::{
     userdir::Userdir,
     usertrack::Usertrack,
 };
-use lighty_proxy::proxy::ProxyCore;
-use lighty_proxy::registry::Registry;
+use lighty_proxy::proxy::{ProxyCore, WorkerProxy};
+use lighty_proxy::registry::Naming;
 
 /// Modules in this build, whatever `server.modules` names.
 pub const BUILT_IN: &[&str] = &[
@@ -85,7 +85,8 @@ pub struct Shared {
     pub permits: Permits,
     /// Permits for commands run by pages.
     pub page_permits: Permits,
-    pub upstreams: Arc<Registry>,
+    /// The upstreams that the configuration names.
+    pub naming: Arc<Naming>,
     pub keeper: Arc<CredentialCache>,
     /// Databases of locks and properties.
     pub stores: Stores,
@@ -128,9 +129,13 @@ pub fn directives() -> Vec<Directive<Settings>> {
     rows
 }
 
-/// A worker's modules, in order. Modules that do nothing unless configured are included only if one
+/// A worker's modules for a configuration, in order. Modules that do nothing unless configured are included only if one
 /// of their directives is set or `server.modules` names them.
-pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
+pub fn instances(
+    config: &Config<Settings>,
+    shared: &Shared,
+    proxy: &Rc<WorkerProxy>,
+) -> ModuleList {
     let asked = Asked(config);
     let all = [
         // Before any module that uses the client's address.
@@ -156,7 +161,7 @@ pub fn instances(config: &Config<Settings>, shared: &Shared) -> ModuleList {
         // After modules that change the physical path.
         asked.for_one(RewriteIfNotFile),
         asked.for_one(IndexFile),
-        asked.for_one(ProxyCore::new(Arc::clone(&shared.upstreams))),
+        asked.for_one(ProxyCore::new(proxy, &shared.naming)),
         asked.for_one(Cgi::new(&shared.permits)),
         asked.if_set(Ssi::new(&shared.page_permits)),
         asked.for_one(FlvStreaming),

@@ -21,6 +21,7 @@ use lighty_modules::auth::CredentialCache;
 use lighty_modules::dirlisting::Listings;
 use lighty_modules::uploadprogress::Uploads;
 use lighty_modules::webdav::Stores;
+use lighty_proxy::proxy::WorkerProxy;
 use lighty_proxy::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -93,6 +94,7 @@ fn generation(config: &Arc<Config<Settings>>) -> io::Result<Rc<Generation>> {
     let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
     let unheard = LogWriter::open(LogTarget::parse("/dev/null"))?;
     let log = Log::new(unheard.handle(), Level::Error, false);
+    let upstreams = Arc::new(Registry::default());
     let shared = Shared {
         board: StatusBoard::default(),
         started_s: clock.unix_s(),
@@ -101,12 +103,12 @@ fn generation(config: &Arc<Config<Settings>>) -> io::Result<Rc<Generation>> {
         stores: Stores::new(|_| ()),
         permits: Permits::default(),
         page_permits: Permits::default(),
-        upstreams: Arc::new(Registry::default()),
+        naming: upstreams.name(&[]).map_err(io::Error::other)?,
         keeper: CredentialCache::start(clock.unix_s().unsigned_abs())?,
         listings: Listings::default(),
         memory_share: None,
     };
-    let modules = modules::instances(config, &shared);
+    let modules = modules::instances(config, &shared, &WorkerProxy::new(upstreams));
     let machine = Rc::new(Machine::new(clock, engine, cache, log));
     Ok(Rc::new(Generation::new(machine, Arc::clone(config), modules)))
 }

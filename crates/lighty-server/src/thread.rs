@@ -15,8 +15,9 @@ use lighty_io::send::{SendOptions, Sender};
 use lighty_io::slice;
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads;
-use lighty_proxy::local::Local;
+use lighty_proxy::proxy::WorkerProxy;
 use lighty_proxy::raw;
+use lighty_proxy::registry::Registry;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
@@ -58,6 +59,7 @@ pub(crate) struct Setup {
     pub roots_max: usize,
     pub log: Log,
     pub shared: modules::Shared,
+    pub upstreams: Arc<Registry>,
     pub live_listeners: LiveListeners,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
@@ -184,18 +186,20 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let pool = ThreadPool::global().clone();
     let sender = Sender::start(machine.engine.clone(), pool, options)
         .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
-    let modules = modules::instances(&setup.config, &setup.shared);
+    let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
+    let modules = modules::instances(&setup.config, &setup.shared, &proxy);
     let generation = Rc::new(Generation::new(machine, Arc::clone(&setup.config), modules));
     let worker = Rc::new(Worker::new(generation, sender, setup.connections_max));
     let mut tasks = Vec::new();
-    let mut raw_local = None;
     for (name, socket) in std::mem::take(&mut setup.sockets) {
         let port = match socket.address() {
             BindSpec::Inet(address) => address.port(),
             BindSpec::Unix(_) => 0,
         };
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
-        let raw = raw_door(setup, &worker, &name, &mut raw_local);
+        let route = raw::route(&listeners::settings_at(&setup.config, &name));
+        let raw =
+            route.map(|route| TcpProxy { local: Rc::clone(proxy.local(&worker.machine)), route });
         let listener_info = Rc::new(ListenerInfo { name: name.into(), port, scheme: "http", raw });
         let guard = setup.live_listeners.guard();
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
@@ -210,23 +214,6 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let responder = setup.shared.board.join();
     tokio::task::spawn_local(responder.answer(move || report::report(index, &told)));
     Ok((worker, tasks))
-}
-
-/// Sets up a listener whose connections carry no HTTP. The worker's side of the proxy is created
-/// for the first such listener.
-fn raw_door(
-    setup: &Setup,
-    worker: &Worker,
-    name: &str,
-    local: &mut Option<Rc<Local>>,
-) -> Option<TcpProxy> {
-    let route = raw::route(&listeners::settings_at(&setup.config, name))?;
-    let local = local.get_or_insert_with(|| {
-        let machine = &worker.machine;
-        let registry = Arc::clone(&setup.shared.upstreams);
-        Local::start(machine.clock.clone(), machine.log.clone(), registry)
-    });
-    Some(TcpProxy { local: Rc::clone(local), route })
 }
 
 fn machine(setup: &Setup, global: &Settings) -> Result<Machine, String> {

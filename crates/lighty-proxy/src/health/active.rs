@@ -28,6 +28,11 @@ impl Tally {
         Self { rise, fall, verdict: Verdict::Unknown, last_good: false, run: 0 }
     }
 
+    /// True if another one needs as many results in a row.
+    pub(crate) fn has_limits_of(&self, other: &Tally) -> bool {
+        (self.rise, self.fall) == (other.rise, other.fall)
+    }
+
     /// Records a result; `Some` if the verdict changed.
     pub(crate) fn record(&mut self, good: bool) -> Option<Verdict> {
         self.run = if good == self.last_good { self.run.saturating_add(1) } else { 1 };

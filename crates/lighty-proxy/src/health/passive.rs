@@ -47,10 +47,9 @@ pub enum Change {
 /// before it came back cannot take it down again.
 #[derive(Debug)]
 pub struct Health {
-    limits: Limits,
     /// The address is up, works and has its full weight: the common case, which takes no lock.
     is_calm: AtomicBool,
-    record: Mutex<Record>,
+    record: Mutex<(Record, Limits)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,13 +100,7 @@ enum Standing {
 impl Health {
     /// The health of a new address: it is up until it fails.
     pub fn new(spec: &HealthSpec) -> Self {
-        let limits = Limits {
-            disable_ms: spec.disable_ms,
-            disable_ms_max: spec.disable_ms_max.max(spec.disable_ms),
-            fails_max: spec.fails_max,
-            hold_ms: spec.hold_ms,
-            slow_start_ms: spec.slow_start_ms,
-        };
+        let limits = Limits::of(spec);
         let record = Record {
             standing: Standing::Up,
             has_worked: false,
@@ -117,14 +110,23 @@ impl Health {
             back_since_ms: None,
             is_starting_slowly: false,
             held_probe_ms: 0,
-            checks: spec.check.as_ref().map(|check| Tally::new(check.rise, check.fall)),
+            checks: tally(spec),
         };
-        Self { limits, is_calm: AtomicBool::new(false), record: Mutex::new(record) }
+        Self { is_calm: AtomicBool::new(false), record: Mutex::new((record, limits)) }
+    }
+
+    /// Continues under other limits. What the checks have counted stays, if the same check goes on.
+    pub(crate) fn adopt(&self, spec: &HealthSpec) {
+        let mut inner = self.lock();
+        let (record, limits) = &mut *inner;
+        *limits = Limits::of(spec);
+        record.adopt(spec);
+        self.is_calm.store(record.is_calm(), Ordering::Release);
     }
 
     /// What a request may do with the address now. Claims no probe.
     pub fn state(&self, now_ms: u64) -> State {
-        if self.is_calm() { State::Up } else { self.lock().state(now_ms) }
+        if self.is_calm() { State::Up } else { self.lock().0.state(now_ms) }
     }
 
     /// Claims the address for a request. `false`: the address is down, or another request is
@@ -177,9 +179,9 @@ impl Health {
         if self.is_calm() {
             return None;
         }
-        let record = self.lock();
+        let (record, limits) = &*self.lock();
         let since = record.failing_since_ms.filter(|_| record.has_worked)?;
-        Some(since.saturating_add(self.limits.hold_ms)).filter(|until| *until > now_ms)
+        Some(since.saturating_add(limits.hold_ms)).filter(|until| *until > now_ms)
     }
 
     /// The effective part of the weight, in thousandths: grows linearly from 0 to 1000 over the
@@ -207,19 +209,54 @@ impl Health {
     }
 
     fn change<T>(&self, work: impl FnOnce(&mut Record, &Limits) -> T) -> T {
-        let mut record = self.lock();
-        let done = work(&mut record, &self.limits);
+        let mut inner = self.lock();
+        let (record, limits) = &mut *inner;
+        let done = work(record, limits);
         self.is_calm.store(record.is_calm(), Ordering::Release);
         done
     }
 
-    fn lock(&self) -> MutexGuard<'_, Record> {
+    fn lock(&self) -> MutexGuard<'_, (Record, Limits)> {
         // Nothing panics while the lock is held.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Limits {
+    fn of(spec: &HealthSpec) -> Self {
+        Self {
+            disable_ms: spec.disable_ms,
+            disable_ms_max: spec.disable_ms_max.max(spec.disable_ms),
+            fails_max: spec.fails_max,
+            hold_ms: spec.hold_ms,
+            slow_start_ms: spec.slow_start_ms,
+        }
+    }
+}
+
+fn tally(spec: &HealthSpec) -> Option<Tally> {
+    spec.check.as_ref().map(|check| Tally::new(check.rise, check.fall))
+}
+
 impl Record {
+    fn adopt(&mut self, spec: &HealthSpec) {
+        let wanted = tally(spec);
+        let is_same = match (&self.checks, &wanted) {
+            (Some(before), Some(after)) => before.has_limits_of(after),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.checks = wanted;
+        }
+        // Without a check nothing else would bring it back.
+        if self.checks.is_none() && matches!(self.standing, Standing::CheckedOut { .. }) {
+            self.standing = Standing::Up;
+            self.failing_since_ms = None;
+        }
+        self.is_starting_slowly &= spec.slow_start_ms > 0;
+    }
+
     fn is_calm(&self) -> bool {
         let is_up = matches!(self.standing, Standing::Up);
         is_up && self.has_worked && self.failing_since_ms.is_none() && !self.is_starting_slowly

@@ -43,7 +43,8 @@ async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: SupervisorLog
     let Some(check) = &spec.health.check else { return };
     let clock = log.clock.clone();
     let present = || {
-        let is_there = upstream.addresses().iter().any(|known| known.id == address.id);
+        let is_there = upstream.is_current()
+            && upstream.addresses().iter().any(|known| known.id == address.id);
         is_there.then_some(Asked { upstream: &upstream, address: &address, log: &log })
     };
     keep_asking(present, check, spec.proxy_protocol, clock).await;

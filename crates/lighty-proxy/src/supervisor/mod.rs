@@ -29,7 +29,7 @@ use processes::Processes;
 /// timeout.
 const END_LOOK_MS: u64 = 5;
 
-/// The thread. It gets one order per upstream of the configuration, and one to stop.
+/// The thread. It gets orders for each upstream, and one to stop.
 pub(crate) struct Supervisor {
     orders: UnboundedSender<Order>,
     /// The thread, or why it could not start.
@@ -37,11 +37,16 @@ pub(crate) struct Supervisor {
 }
 
 enum Order {
-    Care(Arc<Upstream>, mpsc::Sender<Result<(), String>>),
+    /// Start its programs, for the generation of this number.
+    Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), String>>),
+    /// Look up its names and check its addresses.
+    Care(Arc<Upstream>),
+    /// End the programs that no other upstream has.
+    Release(Arc<Upstream>),
     Stop,
 }
 
-/// The pending start of an upstream's background tasks.
+/// The pending start of an upstream's programs.
 pub(crate) struct Care(mpsc::Receiver<Result<(), String>>);
 
 impl Care {
@@ -65,14 +70,22 @@ impl Supervisor {
         Self { orders, thread }
     }
 
-    pub(crate) fn care(&self, upstream: Arc<Upstream>) -> Care {
+    pub(crate) fn begin(&self, upstream: Arc<Upstream>, naming: u64) -> Care {
         let (give, take) = mpsc::channel();
         if let Err(why) = &self.thread {
             let _ = give.send(Err(why.clone()));
             return Care(take);
         }
-        let _ = self.orders.send(Order::Care(upstream, give));
+        let _ = self.orders.send(Order::Begin(upstream, naming, give));
         Care(take)
+    }
+
+    pub(crate) fn care(&self, upstream: Arc<Upstream>) {
+        let _ = self.orders.send(Order::Care(upstream));
+    }
+
+    pub(crate) fn release(&self, upstream: Arc<Upstream>) {
+        let _ = self.orders.send(Order::Release(upstream));
     }
 
     /// Stops the processes and the thread, within `patience`.
@@ -102,20 +115,30 @@ struct Keeping {
 impl Keeping {
     async fn obey(self, mut orders: UnboundedReceiver<Order>) {
         let mut processes = Processes::new(self.log.clone());
-        while let Some(Order::Care(upstream, reply)) = orders.recv().await {
-            let started = processes.begin(&upstream).await;
-            if let Err(text) = &started {
-                self.log.say(Level::Error, text);
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Begin(upstream, naming, reply) => {
+                    let started = processes.begin(&upstream, naming).await;
+                    if let Err(text) = &started {
+                        self.log.say(Level::Error, text);
+                    }
+                    let _ = reply.send(started);
+                }
+                Order::Care(upstream) => self.follow(upstream),
+                Order::Release(upstream) => processes.release(&upstream),
+                Order::Stop => break,
             }
-            let _ = reply.send(started);
-            let (resolver, log) = (self.resolver.clone(), self.log.clone());
-            let checked = Rc::default();
-            panics::keep("names", move || {
-                let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));
-                names::follow(upstream, checked, resolver.clone(), log.clone())
-            });
         }
         processes.stop().await;
+    }
+
+    fn follow(&self, upstream: Arc<Upstream>) {
+        let (resolver, log) = (self.resolver.clone(), self.log.clone());
+        let checked = Rc::default();
+        panics::keep("names", move || {
+            let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));
+            names::follow(upstream, checked, resolver.clone(), log.clone())
+        });
     }
 }
 

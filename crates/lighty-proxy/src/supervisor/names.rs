@@ -14,7 +14,7 @@ use crate::address::AddressId;
 use crate::names::Names;
 use crate::upstream::{Upstream, of_named};
 
-/// Follows the names of an upstream for the life of the process, and starts health checks for new
+/// Follows the names of an upstream until it is retired, and starts health checks for new
 /// addresses; `checked` already have one.
 pub(super) async fn follow(
     upstream: Arc<Upstream>,
@@ -31,6 +31,7 @@ pub(super) async fn follow(
     loop {
         let news = tokio::select! {
             news = names.news() => news,
+            () = upstream.retired() => return,
             () = upstream.wants_refresh() => {
                 names.refresh();
                 continue;

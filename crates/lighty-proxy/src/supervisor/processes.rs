@@ -40,7 +40,9 @@ pub(super) struct Group {
     pub(super) spawn: Arc<SpawnSpec>,
     pub(super) is_fastcgi: bool,
     pub(super) socket: BoundSocket,
-    _file: Option<SocketFile>,
+    file: RefCell<Option<SocketFile>>,
+    /// The latest generation that names it.
+    naming: Cell<u64>,
     address: BackendAddress,
     /// Wanted number of processes; `None` ends all of them for good.
     pub(super) wanted: watch::Sender<Option<u32>>,
@@ -53,21 +55,47 @@ impl Processes {
         Self { log, groups: Vec::new() }
     }
 
-    /// Starts the programs of an upstream that no other upstream has started.
-    pub(super) async fn begin(&mut self, upstream: &Arc<Upstream>) -> Result<(), String> {
+    /// Starts the programs of an upstream that no other upstream has started. A program that a new
+    /// generation changes accepts beside the old one, which ends with its last upstream.
+    pub(super) async fn begin(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        naming: u64,
+    ) -> Result<(), String> {
         for backend in &upstream.spec.backends {
             let Some(spawn) = &backend.spawn else { continue };
-            let known = self.groups.iter().find(|group| group.address == backend.address);
+            let mut newest = self.groups.iter().rev();
+            let known = newest.find(|group| group.address == backend.address).cloned();
             let group = match known {
-                Some(known) => {
-                    self.tell_difference(known, upstream, spawn);
-                    Rc::clone(known)
+                Some(known) if known.spawn == *spawn || known.naming.get() == naming => {
+                    self.tell_difference(&known, upstream, spawn);
+                    known.naming.set(naming);
+                    known
                 }
-                None => self.start(upstream, backend, spawn).await?,
+                before => {
+                    let group = self.start(upstream, backend, spawn, before.as_deref()).await?;
+                    group.naming.set(naming);
+                    group
+                }
             };
             group.users.borrow_mut().push(Arc::clone(upstream));
         }
         Ok(())
+    }
+
+    /// Ends the programs of an upstream that no other upstream has.
+    pub(super) fn release(&mut self, upstream: &Arc<Upstream>) {
+        for group in &self.groups {
+            group.users.borrow_mut().retain(|user| !Arc::ptr_eq(user, upstream));
+        }
+        let is_over = |group: &mut Rc<Group>| group.users.borrow().is_empty();
+        for over in self.groups.extract_if(.., is_over).collect::<Vec<_>>() {
+            over.wanted.send_replace(None);
+            let heir = self.groups.iter().find(|group| group.address == over.address);
+            if let (Some(heir), Some(file)) = (heir, over.file.take()) {
+                *heir.file.borrow_mut() = Some(file);
+            }
+        }
     }
 
     /// An address has one program: the first one named.
@@ -87,16 +115,25 @@ impl Processes {
         upstream: &Upstream,
         backend: &BackendSpec,
         spawn: &Arc<SpawnSpec>,
+        before: Option<&Group>,
     ) -> Result<Rc<Group>, String> {
         let name = &upstream.spec.name;
         let failed = |error: std::io::Error| format!("{name}: {error}");
-        let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
+        let (socket, file) = match before {
+            Some(before) => (before.socket.try_clone().map_err(failed)?, None),
+            None => {
+                let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
+                let file = socket.socket_file();
+                (socket, file)
+            }
+        };
         let group = Rc::new(Group {
             log: self.log.clone(),
             text: format!("{name}: {}", first_word(spawn)),
             spawn: Arc::clone(spawn),
             is_fastcgi: matches!(upstream.spec.protocol, Protocol::Fastcgi { .. }),
-            _file: socket.socket_file(),
+            file: RefCell::new(file),
+            naming: Cell::new(0),
             socket,
             address: backend.address.clone(),
             wanted: watch::Sender::new(Some(spawn.min_procs)),

@@ -17,6 +17,7 @@ macro_rules! each {
     };
 }
 
+mod byte_stream;
 mod kick;
 mod linger;
 mod liveness;
@@ -24,6 +25,7 @@ pub mod memory;
 mod tunnel;
 mod unread;
 
+pub use byte_stream::ByteStream;
 pub use kick::{Kick, KickHow};
 pub use linger::{LingerLimits, LingerReport};
 pub use liveness::{Idle, PeerClose};

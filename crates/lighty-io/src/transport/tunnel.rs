@@ -1,22 +1,21 @@
-//! A tunnel relays bytes between two connections until both have ended.
+//! A tunnel relays bytes between two byte streams until both have ended.
 //!
 //! The end of one direction is passed on as a half-close while the other continues. A waiting
-//! direction holds no buffer, so an idle tunnel costs only the two connections and its future.
+//! direction holds no buffer, so an idle tunnel costs only the two streams and its future.
 //! [`Tunnel::run_while_active`] ends an idle tunnel. [`Tunnel::run`] has no time limit; a watcher
-//! of [`TunnelMeter::active_ms`] may kick it.
+//! of [`TunnelMeter::active_ms`] may shut its ends down.
 
 use std::cell::Cell;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lighty_buf::{BufPool, PooledBuf};
 
-use super::{KickHow, Stream};
+use super::ByteStream;
 use crate::clock::Clock;
 
 /// Bytes that one direction moves before yielding to the rest of the worker.
@@ -85,10 +84,10 @@ pub struct TunnelEnd {
 /// The two ends of a tunnel, and the bytes read from each before it started.
 #[derive(Debug)]
 pub struct Tunnel<'a> {
-    /// The near connection.
-    pub near: &'a Stream,
-    /// The far connection.
-    pub far: &'a Stream,
+    /// The near end.
+    pub near: &'a dyn ByteStream,
+    /// The far end.
+    pub far: &'a dyn ByteStream,
     /// Bytes of the near side not yet sent to the far side.
     pub early_near: Bytes,
     /// Bytes of the far side not yet sent to the near side.
@@ -111,8 +110,8 @@ impl Tunnel<'_> {
         let mut to_far = Direction::new(Side::Near, self.near, self.far, self.early_near);
         let mut to_near = Direction::new(Side::Far, self.far, self.near, self.early_far);
         // A side that has ended is not read again; only its reset still matters.
-        let mut near_reset = pin!(self.near.reset());
-        let mut far_reset = pin!(self.far.reset());
+        let mut near_reset = self.near.reset();
+        let mut far_reset = self.far.reset();
         let turn = Turn { buffers, clock, meter };
         meter.active_ms.set(clock.mono_ms());
         poll_fn(|cx| {
@@ -145,15 +144,15 @@ impl Tunnel<'_> {
         idle_ms: u64,
     ) -> TunnelEnd {
         let meter = TunnelMeter::default();
-        let (near, far) = (self.near.kick_handle(), self.far.kick_handle());
+        let (near, far) = (self.near, self.far);
         meter.active_ms.set(clock.mono_ms());
         let was_idle = tokio::select! {
             _ = self.run(buffers, clock, &meter) => false,
             () = idle(&meter, clock, idle_ms) => true,
         };
         if was_idle {
-            near.kick(KickHow::Both);
-            far.kick(KickHow::Both);
+            near.shut_down();
+            far.shut_down();
         }
         TunnelEnd { was_idle, to_near_bytes: meter.to_near_bytes.get() }
     }
@@ -184,8 +183,8 @@ struct Turn<'a> {
 /// One direction.
 struct Direction<'a> {
     from_side: Side,
-    from: &'a Stream,
-    to: &'a Stream,
+    from: &'a dyn ByteStream,
+    to: &'a dyn ByteStream,
     state: State,
 }
 
@@ -222,7 +221,12 @@ impl Buffer {
 }
 
 impl<'a> Direction<'a> {
-    fn new(from_side: Side, from: &'a Stream, to: &'a Stream, early: Bytes) -> Self {
+    fn new(
+        from_side: Side,
+        from: &'a dyn ByteStream,
+        to: &'a dyn ByteStream,
+        early: Bytes,
+    ) -> Self {
         let state = if early.is_empty() { State::Read } else { State::WriteEarly(early) };
         Direction { from_side, from, to, state }
     }
@@ -263,8 +267,7 @@ impl<'a> Direction<'a> {
         let read = ready!(self.from.poll_read(cx, buffer.bytes()));
         self.state = match read.map_err(|error| self.read_error(error))? {
             0 => {
-                // If that side is already gone, its reset reports the error.
-                let _ = self.to.shutdown_write();
+                self.to.end();
                 State::Done
             }
             end => State::Write { buffer, start: 0, end },
@@ -280,7 +283,7 @@ impl<'a> Direction<'a> {
             State::Write { buffer, start, end } => &buffer.bytes()[*start..*end],
             State::Read | State::Done => return Poll::Ready(Ok(0)),
         };
-        let written = ready!(poll_write(to, cx, pending))
+        let written = ready!(to.poll_write(cx, pending))
             .map_err(|error| TunnelError { side: self.to_side(), error })?;
         self.advance(written);
         Poll::Ready(Ok(written))
@@ -312,19 +315,6 @@ impl<'a> Direction<'a> {
 
     fn read_error(&self, error: io::Error) -> TunnelError {
         TunnelError { side: self.from_side, error }
-    }
-}
-
-fn poll_write(to: &Stream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    loop {
-        match to.try_write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                ready!(to.poll_writable(cx))?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            done => return Poll::Ready(done),
-        }
     }
 }
 

@@ -3,8 +3,8 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use super::*;
-use crate::transport::KickHow;
 use crate::transport::tests::{tcp_pair, unix_pair};
+use crate::transport::{KickHow, Stream};
 
 /// Pseudo-random bytes that differ with the seed.
 fn content(seed: u32, length: usize) -> Vec<u8> {

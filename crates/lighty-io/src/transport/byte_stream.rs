@@ -1,0 +1,79 @@
+//! One end of a tunnel, whatever carries its bytes.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::{KickHow, Stream};
+
+/// Bytes in both directions. A trait and not an enum like a response's body, because the streams of
+/// a multiplexed connection live above this crate, and a tunnel makes few calls for many bytes.
+pub trait ByteStream: Debug {
+    /// Ready once bytes or the end may have arrived. Holds no buffer.
+    ///
+    /// # Errors
+    /// If the connection broke, or the runtime is shutting down.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Reads into `buffer` and returns the number of bytes; 0 at the end.
+    ///
+    /// # Errors
+    /// Errors of the connection.
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes what is accepted now: at least one byte.
+    ///
+    /// # Errors
+    /// Errors of the connection; `WriteZero` if it accepts nothing any more.
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Ends the written direction; the peer sees the end of its bytes.
+    fn end(&self);
+
+    /// Resolves when the connection breaks, even though it is not read any more.
+    fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>>;
+
+    /// Ends both directions; all waits wake up.
+    fn shut_down(&self);
+}
+
+impl ByteStream for Stream {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_readable(cx)
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_read(cx, buffer)
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.poll_writable(cx))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn end(&self) {
+        // If the peer is already gone, its reset reports the error.
+        let _ = self.shutdown_write();
+    }
+
+    fn reset(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(async {
+            // An error means that the runtime is shutting down, and the tunnel with it.
+            let _ = self.reset().await;
+        })
+    }
+
+    fn shut_down(&self) {
+        self.kick_handle().kick(KickHow::Both);
+    }
+}

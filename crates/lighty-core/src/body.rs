@@ -2,9 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
-use std::net::IpAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +12,8 @@ use lighty_buf::{Chunk, ChunkQueue};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 use lighty_io::stat_cache::Entry;
-use lighty_io::transport::Stream;
 
-use crate::fault::{Fault, FaultReport};
+use crate::fault::FaultReport;
 
 /// A response body. It is a single enum, matched where it is sent, so a file range reaches the
 /// network backend without passing through any code that leaves it unchanged.
@@ -73,8 +69,8 @@ pub trait BodyStream {
         None
     }
 
-    /// Trailers, once the body has ended (RFC 9110 section 6.5). They are sent only in a chunked
-    /// response, to a client that sent `TE: trailers`.
+    /// Trailers, once the body has ended (RFC 9110 section 6.5). They are sent only to a client
+    /// that sent `TE: trailers`, and where the protocol has room for them.
     fn trailers(&self) -> Option<&Fields> {
         None
     }
@@ -91,35 +87,6 @@ impl BodyStream for UnknownLength {
     fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
         false
     }
-}
-
-/// Takes over the client's connection after a 101. From then on the bytes are not HTTP (RFC 9110
-/// section 7.8).
-pub trait Tunnel {
-    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
-    /// sent to the client. `early` holds the bytes that followed the request.
-    fn run(
-        self: Box<Self>,
-        client: Rc<Stream>,
-        early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
-}
-
-/// A handler's link to the client besides the response: sends interim responses and detects a
-/// client that has gone.
-pub trait ClientLink {
-    /// Sends an interim response (1xx) if the socket has room for it now. A slow client may miss
-    /// it, which is allowed (RFC 9110 section 15.2).
-    fn send_interim(&mut self, head: &[u8]);
-
-    /// Ready once the client has gone for good. A half-closed client still waits for its response.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault>;
-
-    /// The local address the client connected to; none for a unix socket.
-    fn local_ip(&self) -> Option<IpAddr>;
-
-    /// Suspends the client's time limits: its body has not ended, but nothing is expected now.
-    fn rests(&mut self);
 }
 
 /// Why a request body could not be read completely.
@@ -174,7 +141,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// A body not yet received. `announced` is its Content-Length; `None` = chunked.
+    /// A body not yet received. `announced` is its length, if the client said so.
     pub fn incoming(source: Rc<RefCell<dyn BodySource>>, announced: Option<u64>) -> Self {
         Self { source: Some(source), announced, ..Self::default() }
     }

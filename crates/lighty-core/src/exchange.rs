@@ -9,7 +9,8 @@ use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Status};
 
-use crate::body::{ClientLink, RequestBody};
+use crate::body::RequestBody;
+use crate::client::Client;
 use crate::environment::Environment;
 use crate::extensions::{Extension, Extensions};
 use crate::fault::{Blame, Fate, Fault, FaultReport};
@@ -28,8 +29,8 @@ use crate::settings::Settings;
 pub struct Exchange {
     pub request: Request,
     pub body: RequestBody,
-    /// Link to the client besides the response; none without a client (tests).
-    pub link: Option<Rc<RefCell<dyn ClientLink>>>,
+    /// The client besides its response; none in a rehearsal and in tests.
+    pub client: Option<Rc<RefCell<dyn Client>>>,
     pub response: Response,
     pub physical: Physical,
     pub settings: Rc<Settings>,
@@ -61,12 +62,12 @@ pub struct Exchange {
 impl Exchange {
     /// Resolves with the reason once the client no longer waits for the response.
     pub fn client_gone(&self) -> impl Future<Output = Fault> + use<> {
-        let link = self.link.clone();
-        std::future::poll_fn(move |cx| match &link {
-            Some(link) => {
-                let mut link = link.borrow_mut();
-                link.rests();
-                link.poll_gone(cx)
+        let client = self.client.clone();
+        std::future::poll_fn(move |cx| match &client {
+            Some(client) => {
+                let mut client = client.borrow_mut();
+                client.pause_body_timer();
+                client.poll_gone(cx)
             }
             None => std::task::Poll::Pending,
         })
@@ -77,7 +78,7 @@ impl Exchange {
         Self {
             request: Request::default(),
             body: RequestBody::default(),
-            link: None,
+            client: None,
             response: Response::default(),
             physical: Physical::default(),
             settings: Rc::clone(&generation.global),
@@ -269,7 +270,7 @@ impl Exchange {
             self.response.fields.push_known(Known::RetryAfter, "1");
         }
         if verdict.fate != Fate::Keep {
-            self.response.close = true;
+            self.response.is_last = true;
         }
     }
 

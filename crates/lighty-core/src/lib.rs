@@ -6,8 +6,8 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request_state`, `extensions`, `request`, `response`, `body`, `filter`,
-//! `environment`, `phase`, `module`, `machine`, `generation`, `pipeline`, then `settings` and
+//! Read in this order: `exchange`, `request_state`, `extensions`, `request`, `response`, `body`,
+//! `client`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`, `pipeline`, then `settings` and
 //! `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
 //! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
 //! `sendfile`, `protected_files`, `variables`, `permits`, `strftime`.
@@ -16,6 +16,7 @@
 pub mod backtracking;
 pub mod body;
 pub mod cidr;
+pub mod client;
 pub mod complaint;
 pub mod counters;
 pub mod directives;
@@ -57,9 +58,9 @@ pub mod upstream_trace;
 pub mod variables;
 
 pub use body::{
-    Body, BodyChunk, BodyFault, BodyMeter, BodySource, BodyStream, ClientLink, RequestBody, Tunnel,
-    UnknownLength,
+    Body, BodyChunk, BodyFault, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength,
 };
+pub use client::{Client, Tunnel};
 pub use complaint::Complaint;
 pub use counters::Counters;
 pub use environment::Environment;

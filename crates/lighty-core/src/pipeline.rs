@@ -171,9 +171,9 @@ fn begin_again(ex: &mut Exchange) {
     if ex.state.asked_settings.is_none() {
         ex.state.asked_settings = Some(Rc::clone(&ex.settings));
     }
-    let close = ex.response.close;
+    let is_last = ex.response.is_last;
     ex.response.clear();
-    ex.response.close = close;
+    ex.response.is_last = is_last;
     ex.physical.clear();
     ex.forget_path();
     ex.state.handler = "";

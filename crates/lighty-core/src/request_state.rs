@@ -52,8 +52,8 @@ pub struct RequestState {
     pub head_sent: u64,
     /// Monotonic microseconds of the loop turn in which the head was complete; 0: it never was.
     pub started_us: u64,
-    /// True if the connection stays open after the response.
-    pub keep_alive: bool,
+    /// True if the connection can serve another request after the response.
+    pub keeps_connection: bool,
     /// True if the whole response was sent.
     pub completed: bool,
     /// How the target was rewritten.

@@ -2,18 +2,19 @@
 
 use lighty_http::{Fields, Known, Status};
 
-use crate::body::{Body, Tunnel};
+use crate::body::Body;
+use crate::client::Tunnel;
 
-/// One response, reusable. Framing fields (Content-Length, Transfer-Encoding, Connection, Date)
-/// belong to the connection: a handler sets the status, its own fields and the body. A handler that
-/// reuses its fields may keep Content-Length among them, see [`Response::length_said`].
+/// One response, reusable. A handler sets the status, its own fields and the body; the fields that
+/// frame them belong to the protocol. A handler that reuses its fields may keep Content-Length among
+/// them, see [`Response::length_said`].
 #[derive(Default)]
 pub struct Response {
     pub status: Status,
     pub fields: Fields,
     pub body: Body,
-    /// Close the connection after this response.
-    pub close: bool,
+    /// No further request is served on the client's connection.
+    pub is_last: bool,
     /// A handler or an error page has responded; guards against a second response.
     pub answered: bool,
     /// Body length reported for HEAD and 304, where `body` is empty.
@@ -21,11 +22,11 @@ pub struct Response {
     /// The Content-Length in `fields`. It is kept if it matches the body sent; an unconfirmed
     /// length is replaced.
     pub length_said: Option<u64>,
-    /// End a body of unknown length by closing the connection, though the client supports chunks.
-    /// HEAD reports no length.
-    pub unchunked: bool,
     /// The body is the whole file at the physical path, unmodified, as the handler says.
     pub is_whole_file: bool,
+    /// A body of unknown length ends with the connection, even where the protocol could mark its
+    /// end. HEAD then reports no length. A protocol that always marks the end ignores this.
+    pub ends_with_connection: bool,
     /// No filter applies to a response with this head. A cached head may remember this, see
     /// [`crate::pipeline::is_filtered`].
     pub unfiltered: bool,
@@ -39,21 +40,21 @@ impl Response {
         self.status = Status::OK;
         self.fields.clear();
         self.body = Body::Empty;
-        self.close = false;
+        self.is_last = false;
         self.answered = false;
         self.head_content_length = None;
         self.length_said = None;
-        self.unchunked = false;
         self.is_whole_file = false;
+        self.ends_with_connection = false;
         self.unfiltered = false;
         self.tunnel = None;
     }
 
     /// Starts over with a status: drops the fields and the body set so far.
     pub fn restart(&mut self, status: Status) {
-        let close = self.close;
+        let is_last = self.is_last;
         self.clear();
-        self.close = close;
+        self.is_last = is_last;
         self.status = status;
     }
 

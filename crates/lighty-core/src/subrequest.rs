@@ -73,7 +73,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     request.local_port = from.local_port;
     request.peer_text = Rc::clone(&from.peer_text);
     part.environment = parent.environment.clone();
-    part.link.clone_from(&parent.link);
+    part.client.clone_from(&parent.client);
     part.state.started_us = parent.state.started_us;
     part.ordinal = parent.ordinal;
     part.inherit(parent);

@@ -113,6 +113,6 @@ pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
 fn server_addr(ex: &Exchange) -> String {
     let listener: Option<SocketAddr> = ex.request.local_socket.parse().ok();
     let listener = listener.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-    let asked = || ex.link.as_ref().and_then(|link| link.borrow().local_ip());
+    let asked = || ex.client.as_ref().and_then(|client| client.borrow().local_ip());
     listener.or_else(asked).map(|ip| ip.to_string()).unwrap_or_default()
 }

@@ -129,7 +129,7 @@ impl AccessLog {
             physical: (&ex.physical.docroot, &ex.physical.rel),
             host: &request.authority,
             server_name: ex.settings.core.server_name.as_deref(),
-            connection: match (ex.state.completed, ex.state.keep_alive) {
+            connection: match (ex.state.completed, ex.state.keeps_connection) {
                 (false, _) => Connection::Aborted,
                 (true, true) => Connection::KeepAlive,
                 (true, false) => Connection::Close,

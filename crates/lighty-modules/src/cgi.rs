@@ -280,7 +280,6 @@ fn hand_over(
     let response = &mut ex.response;
     response.status = Status::SWITCHING_PROTOCOLS;
     std::mem::swap(&mut response.fields, &mut head.fields);
-    response.fields.push_known(Known::Connection, "upgrade");
     response.fields.push_known(Known::Upgrade, protocol);
     response.tunnel = talk.into_tunnel().map(|joined| Box::new(joined) as _);
     response.answered = true;

@@ -73,7 +73,7 @@ impl Module for Chunked {
             };
             ex.log(Level::Notice, &format!("mod_chunked: {how}"));
         }
-        ex.response.unchunked |= !chunks;
+        ex.response.ends_with_connection |= !chunks;
         lighty_core::Step::Next
     }
 }

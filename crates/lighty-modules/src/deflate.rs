@@ -258,7 +258,7 @@ impl Deflate {
         if ex.request.is_head() {
             // A HEAD response whose body is not in memory gets no length: it is unknown whether the
             // GET's body would be short enough to be encoded at once.
-            response.unchunked = response.head_content_length.is_some()
+            response.ends_with_connection = response.head_content_length.is_some()
                 || matches!(response.body, Body::Empty | Body::Stream(_));
             response.body = Body::Stream(Box::new(UnknownLength));
             return Ok(());

@@ -170,7 +170,8 @@ fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
         Outcome::Proceed { .. } => {
             set_fields(ex, form);
             // It is unknown whether GET would render the page at once and so know its length.
-            ex.response.unchunked = ex.request.is_head() && matches!(body, Body::Stream(_));
+            ex.response.ends_with_connection =
+                ex.request.is_head() && matches!(body, Body::Stream(_));
             ex.response.body = body;
         }
         Outcome::NotModified => {

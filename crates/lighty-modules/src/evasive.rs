@@ -166,5 +166,5 @@ fn turn_away(ex: &mut Exchange, own: &LimitSettings) {
         }
         None => ex.fail_status(Status::FORBIDDEN),
     }
-    ex.response.close = true;
+    ex.response.is_last = true;
 }

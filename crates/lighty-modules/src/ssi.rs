@@ -25,7 +25,7 @@ use std::rc::Rc;
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::permits::Permits;
-use lighty_core::{Body, ClientLink, Exchange, Fault, Settings};
+use lighty_core::{Body, Client, Exchange, Fault, Settings};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
@@ -121,11 +121,11 @@ async fn serve(
         return Step::Answered;
     };
     // What is put in is a part of what the client has left.
-    let link = ex.link.clone().filter(|_| !is_part);
+    let client = ex.client.clone().filter(|_| !is_part);
     let made = tokio::select! {
         // First: to what is put in, which hears of it too, it would be an error of that part.
         biased;
-        fault = gone(link) => Err(Fatal { fault, words: "while its page was made".into() }),
+        fault = gone(client) => Err(Fatal { fault, words: "while its page was made".into() }),
         made = make(ex, own, &entry, &shared, permits) => made,
     };
     match made {
@@ -144,9 +144,9 @@ async fn serve(
 }
 
 /// Resolves when the client has gone.
-async fn gone(link: Option<Rc<RefCell<dyn ClientLink>>>) -> Fault {
-    match link {
-        Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
+async fn gone(client: Option<Rc<RefCell<dyn Client>>>) -> Fault {
+    match client {
+        Some(client) => std::future::poll_fn(|cx| client.borrow_mut().poll_gone(cx)).await,
         None => std::future::pending().await,
     }
 }

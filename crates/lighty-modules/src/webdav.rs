@@ -282,15 +282,15 @@ async fn until_gone<T>(
     work: impl Future<Output = T>,
 ) -> T {
     let mut work = std::pin::pin!(work);
-    let link = ex.link.clone();
+    let client = ex.client.clone();
     let mut gone = false;
     std::future::poll_fn(|cx| {
-        if let Some(link) = &link
+        if let Some(client) = &client
             && !gone
         {
-            let mut link = link.borrow_mut();
-            link.rests();
-            if link.poll_gone(cx).is_ready() {
+            let mut client = client.borrow_mut();
+            client.pause_body_timer();
+            if client.poll_gone(cx).is_ready() {
                 gone = true;
                 cancel.cancel();
             }

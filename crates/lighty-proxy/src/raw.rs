@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lighty_core::log::Level;
 use lighty_core::{Fault, FaultReport, Tunnel};
 use lighty_io::connect::connect;
-use lighty_io::transport::{Peer, Stream};
+use lighty_io::transport::{ByteStream, Peer};
 
 use crate::address::AddressId;
 use crate::balance::Key;
@@ -34,8 +34,10 @@ pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
 
 /// A connection that was accepted.
 pub struct Caller {
-    pub stream: Rc<Stream>,
+    pub stream: Rc<dyn ByteStream>,
     pub peer: Peer,
+    /// The local address it connected to; none for a unix socket.
+    pub local: Option<SocketAddr>,
 }
 
 /// Tunnels a connection to a backend until both sides have closed, or nothing moved for
@@ -127,11 +129,7 @@ async fn try_acquire(
 
 /// The PROXY protocol's header for the caller.
 fn greet(version: ProxyProtocol, caller: &Caller) -> Bytes {
-    let listener: Option<SocketAddr> = match caller.stream.local() {
-        Ok(Peer::Inet(address)) => Some(address),
-        _ => None,
-    };
     let mut header = Vec::new();
-    proxy_header::push_for(&caller.peer, listener, version, &mut header);
+    proxy_header::push_for(&caller.peer, caller.local, version, &mut header);
     header.into()
 }

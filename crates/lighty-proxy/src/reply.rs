@@ -10,10 +10,9 @@ use lighty_config::Undecided;
 use lighty_core::pipeline::keep_owed;
 use lighty_core::{Exchange, Response, Step, Tunnel, sendfile};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
-use lighty_http::{Fields, Known, Status, Version};
+use lighty_http::{Fields, Known, Status};
 use lighty_io::clock::Clock;
-use lighty_io::transport::Stream;
-use lighty_wire::http1::response::encode_head;
+use lighty_io::transport::ByteStream;
 
 use crate::local::Local;
 use crate::mapping::{self, Mapping};
@@ -21,19 +20,16 @@ use crate::pool::Connection;
 use crate::settings::Route;
 use crate::upstream_call::UpstreamCall;
 
-/// Forwards an interim response (RFC 9110 section 15.2) to a client that understands it. A 100 is
-/// not forwarded: lighty sends its own when it reads the body.
+/// Forwards an interim response (RFC 9110 section 15.2). A 100 is not forwarded: lighty sends its own
+/// when it reads the body.
 pub(crate) fn pass_interim(ex: &Exchange, call: &mut UpstreamCall) {
     let answer = &mut call.answer;
-    if answer.status != Status::CONTINUE && ex.request.version == Version::Http11 {
+    if answer.status != Status::CONTINUE
+        && let Some(client) = &ex.client
+    {
         let mut fields = Fields::default();
         end_to_end(&answer.fields).for_each(|(_, name, value)| fields.push(name, value));
-        let mut head = Vec::new();
-        if let Some(link) = &ex.link
-            && encode_head(Version::Http11, answer.status, &fields, None, &mut head).is_ok()
-        {
-            link.borrow_mut().send_interim(&head);
-        }
+        client.borrow_mut().interim(answer.status, &fields);
     }
     answer.clear();
 }
@@ -109,7 +105,6 @@ pub(crate) fn hand_over(
     for (_, name, value) in end_to_end(&answer.fields) {
         response.fields.push(name, value);
     }
-    response.fields.push_known(Known::Connection, "upgrade");
     if let Some(protocol) = answer.fields.get(Known::Upgrade) {
         response.fields.push_known(Known::Upgrade, protocol);
     }
@@ -140,13 +135,13 @@ impl Joined {
 impl Tunnel for Joined {
     fn run(
         self: Box<Self>,
-        client: Rc<Stream>,
+        client: Rc<dyn ByteStream>,
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
         Box::pin(async move {
             let ends = lighty_io::transport::Tunnel {
-                near: &client,
-                far: &self.connection.stream,
+                near: &*client,
+                far: &*self.connection.stream,
                 early_near: early,
                 early_far: self.early,
             };

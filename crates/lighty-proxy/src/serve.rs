@@ -232,8 +232,8 @@ impl Serving<'_> {
 
     /// Resolves when the client has gone.
     async fn client_gone(&self) -> Fault {
-        match &self.ex.link {
-            Some(link) => std::future::poll_fn(|cx| link.borrow_mut().poll_gone(cx)).await,
+        match &self.ex.client {
+            Some(client) => std::future::poll_fn(|cx| client.borrow_mut().poll_gone(cx)).await,
             None => std::future::pending().await,
         }
     }
@@ -340,11 +340,11 @@ impl Serving<'_> {
     ) -> Result<(), Trouble> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         loop {
-            let link = &self.ex.link;
+            let client = &self.ex.client;
             let upload = &mut self.upload;
             let timeouts = &self.upstream.spec.timeouts;
             let event = std::future::poll_fn(|cx| {
-                call.poll_head(&connection.stream, upload, link, timeouts, cx)
+                call.poll_head(&connection.stream, upload, client, timeouts, cx)
             })
             .await;
             self.local.hear(&connection.permit, call);

@@ -16,7 +16,7 @@ use crate::pool::Connection;
 use crate::replayable_body::ReplayableBody;
 use crate::session::{Event, Step};
 use crate::spec::UpstreamSpec;
-use crate::upstream_call::{Link, Trouble, UpstreamCall};
+use crate::upstream_call::{ClientHandle, Trouble, UpstreamCall};
 
 /// After this many bytes a fast transfer yields to other connections.
 const TURN_BYTES: usize = 256 * 1024;
@@ -34,7 +34,7 @@ pub(crate) struct UpstreamBody {
     transfer: Option<Transfer>,
     local: Rc<Local>,
     spec: std::sync::Arc<UpstreamSpec>,
-    link: Link,
+    client: ClientHandle,
     length: Option<u64>,
     /// Decoded body bytes, sent first.
     early: Bytes,
@@ -57,7 +57,7 @@ pub(crate) struct Transfer {
 
 impl UpstreamBody {
     /// The body that follows the head of the call.
-    pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, link: Link) -> Self {
+    pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, client: ClientHandle) -> Self {
         // The head's timeout ends here.
         transfer.call.moved();
         transfer.call.in_body = true;
@@ -71,7 +71,7 @@ impl UpstreamBody {
             transfer: Some(transfer),
             local: Rc::clone(local),
             spec,
-            link,
+            client,
             early,
             input,
             turn_bytes: 0,
@@ -133,7 +133,7 @@ impl UpstreamBody {
     /// Reads and drops the body so that the connection can be reused. If the body is too long, or
     /// the request is still being sent, the connection is closed instead.
     pub(crate) fn discard(mut self) {
-        self.link = None;
+        self.client = None;
         if self.take_whole(DROPPED_BYTES_MAX).is_some() {
             return;
         }
@@ -218,7 +218,7 @@ impl UpstreamBody {
         let Transfer { call, connection, upload } = transfer;
         let stream = &connection.stream;
         // A client that fails to send the rest of its body still gets the response.
-        let pushed = call.push(stream, upload, &self.link, cx);
+        let pushed = call.push(stream, upload, &self.client, cx);
         let moved = pushed.unwrap_or_else(|fault| {
             self.body_fault.get_or_insert(fault);
             false
@@ -238,7 +238,7 @@ impl UpstreamBody {
         let Poll::Ready(read) = read else {
             let read_ms = self.spec.timeouts.read_ms;
             return Poll::Ready(Err(
-                match ready!(call.poll_body_limit(&self.link, read_ms, moved, cx)) {
+                match ready!(call.poll_body_limit(&self.client, read_ms, moved, cx)) {
                     Trouble::Gone(fault) => FaultReport::new(fault, ""),
                     _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
                 },
@@ -328,7 +328,7 @@ impl BodyStream for UpstreamBody {
 
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
         if let Some(Transfer { call, connection, upload }) = &mut self.transfer {
-            let pushed = call.push(&connection.stream, upload, &self.link, cx);
+            let pushed = call.push(&connection.stream, upload, &self.client, cx);
             if let Err(fault) = pushed {
                 self.body_fault.get_or_insert(fault);
             }

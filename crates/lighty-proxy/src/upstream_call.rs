@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, ClientLink, ErrorOutput, Fault, FaultReport};
+use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
 
 use crate::deadline::{Alarm, Deadlines};
@@ -114,8 +114,8 @@ pub(crate) enum Trouble {
     Gone(Fault),
 }
 
-/// Link to the request's client.
-pub(crate) type Link = Option<Rc<RefCell<dyn ClientLink>>>;
+/// The request's client, if it has one.
+pub(crate) type ClientHandle = Option<Rc<RefCell<dyn Client>>>;
 
 impl UpstreamCall {
     /// Creates a call for a protocol.
@@ -211,7 +211,7 @@ impl UpstreamCall {
         &mut self,
         stream: &Stream,
         upload: &mut ReplayableBody,
-        link: &Link,
+        client: &ClientHandle,
         cx: &mut Context<'_>,
     ) -> Result<bool, BodyFault> {
         let mut moved = 0;
@@ -231,7 +231,7 @@ impl UpstreamCall {
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         // No client timeout while the backend accepts nothing.
-                        link_rests(link);
+                        pause_body_timer(client);
                         if stream.poll_writable(cx).is_ready() {
                             continue;
                         }
@@ -246,7 +246,7 @@ impl UpstreamCall {
             if !self.reply() && (upload.is_over() || !self.take_in(upload, cx)?) {
                 if !upload.is_over() && self.session.takes() == 0 {
                     // Nor while the backend requests none of the body.
-                    link_rests(link);
+                    pause_body_timer(client);
                 }
                 break;
             }
@@ -298,13 +298,13 @@ impl UpstreamCall {
         &mut self,
         stream: &Stream,
         upload: &mut ReplayableBody,
-        link: &Link,
+        client: &ClientHandle,
         timeouts: &TimeoutSpec,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Event, Trouble>> {
         let mut moved = false;
         loop {
-            moved |= self.push(stream, upload, link, cx).map_err(Trouble::Body)?;
+            moved |= self.push(stream, upload, client, cx).map_err(Trouble::Body)?;
             match self.poll_step(stream, cx)? {
                 Poll::Ready(Event::More) => moved = true,
                 Poll::Ready(Event::Interim) => {
@@ -314,7 +314,7 @@ impl UpstreamCall {
                 Poll::Ready(Event::Said) => {
                     // An endless stream of error output never lets the read timeout expire, so
                     // check the client here.
-                    let gone = self.client_gone(link, cx);
+                    let gone = self.client_gone(client, cx);
                     return Poll::Ready(gone.map_or(Ok(Event::Said), |f| Err(Trouble::Gone(f))));
                 }
                 Poll::Ready(event) => return Poll::Ready(Ok(event)),
@@ -322,7 +322,7 @@ impl UpstreamCall {
             }
         }
         self.watch(upload, timeouts, moved);
-        self.poll_limit(link, cx).map(Err)
+        self.poll_limit(client, cx).map(Err)
     }
 
     fn count_interim(&mut self) -> Result<(), Trouble> {
@@ -384,10 +384,10 @@ impl UpstreamCall {
 
     /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
     /// client.
-    fn poll_limit(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Trouble> {
+    fn poll_limit(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Poll<Trouble> {
         loop {
             if self.limit.is_last
-                && let Some(fault) = self.client_gone(link, cx)
+                && let Some(fault) = self.client_gone(client, cx)
             {
                 return Poll::Ready(Trouble::Gone(fault));
             }
@@ -433,7 +433,7 @@ impl UpstreamCall {
     /// Checks the read timeout of the response body.
     pub(crate) fn poll_body_limit(
         &mut self,
-        link: &Link,
+        client: &ClientHandle,
         read_ms: u64,
         moved: bool,
         cx: &mut Context<'_>,
@@ -441,7 +441,7 @@ impl UpstreamCall {
         if moved || self.waits != Waits::Read {
             self.limit_to(Waits::Read, read_ms);
         }
-        self.poll_limit(link, cx)
+        self.poll_limit(client, cx)
     }
 
     /// Bytes of the body arrived: the timeout starts over.
@@ -451,11 +451,11 @@ impl UpstreamCall {
 
     /// The fault, if the client has gone. Once a response is being sent, a failing write reveals
     /// that, so a half-closed client then has no time limit.
-    fn client_gone(&mut self, link: &Link, cx: &mut Context<'_>) -> Option<Fault> {
+    fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
         if self.only_listens {
             return None;
         }
-        match link.as_ref()?.borrow_mut().poll_gone(cx) {
+        match client.as_ref()?.borrow_mut().poll_gone(cx) {
             Poll::Pending => None,
             Poll::Ready(Fault::HalfClosed) if self.in_body => {
                 self.only_listens = true;
@@ -474,8 +474,8 @@ impl UpstreamCall {
     }
 }
 
-fn link_rests(link: &Link) {
-    if let Some(link) = link {
-        link.borrow_mut().rests();
+fn pause_body_timer(client: &ClientHandle) {
+    if let Some(client) = client {
+        client.borrow_mut().pause_body_timer();
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct UpstreamRequest<'a> {
 impl UpstreamRequest<'_> {
     /// The address that the client connected to.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
-        self.ex.link.as_ref().and_then(|link| link.borrow().local_ip())
+        self.ex.client.as_ref().and_then(|client| client.borrow().local_ip())
     }
 
     /// The client's own fields that go further than one hop and are not replaced.

@@ -26,7 +26,7 @@ use lighty_io::panics;
 use lighty_io::pool::{PoolLimits, ThreadPool};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_io::transport::Stream;
+use lighty_io::transport::ByteStream;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::worker::{ListenerInfo, Worker};
 use lighty_server::{boot, modules};
@@ -101,7 +101,7 @@ struct Collapse;
 impl Tunnel for Collapse {
     fn run(
         self: Box<Self>,
-        _: Rc<Stream>,
+        _: Rc<dyn ByteStream>,
         _: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
         Box::pin(async {

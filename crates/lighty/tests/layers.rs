@@ -122,6 +122,49 @@ fn check_safety_comments(path: &Path) {
     }
 }
 
+/// What every protocol shares. The words of HTTP/1's framing belong to `conn/h1`.
+const SEAMS: &[&str] = &[
+    "lighty-core/src/body.rs",
+    "lighty-core/src/client.rs",
+    "lighty-core/src/exchange.rs",
+    "lighty-core/src/filter.rs",
+    "lighty-core/src/module.rs",
+    "lighty-core/src/pipeline.rs",
+    "lighty-core/src/request_state.rs",
+    "lighty-core/src/response.rs",
+    "lighty-server/src/conn/driver.rs",
+    CONNECTION,
+];
+
+/// The one of them that owns what carries the bytes.
+const CONNECTION: &str = "lighty-server/src/conn/mod.rs";
+
+#[test]
+fn what_protocols_share_knows_no_framing_and_no_socket() {
+    let framing = [
+        "chunked",
+        "Chunked",
+        "unchunked",
+        "keep_alive",
+        "Connection",
+        "TransferEncoding",
+        "http1",
+        "Http11",
+    ];
+    for seam in SEAMS {
+        let path = workspace().join("crates").join(seam);
+        let text = std::fs::read_to_string(&path).expect("a seam");
+        let own = text.split("#[cfg(test)]").next().unwrap_or_default();
+        // Directives keep the names that administrators know.
+        let own = own.replace("max-keep-alive", "").replace("max_keep_alive", "");
+        let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
+        let hit = own.split(|c| !is_in_word(c)).find(|word| framing.contains(word));
+        assert!(hit.is_none() && !own.contains("keep-alive"), "{seam} knows {hit:?} of HTTP/1");
+        let socket = ["transport::Stream", "Rc<Stream>", "&Stream"].map(|used| own.contains(used));
+        assert!(*seam == CONNECTION || socket == [false; 3], "{seam} knows a socket");
+    }
+}
+
 #[test]
 fn the_lower_crates_do_no_io_and_read_no_clock() {
     let banned = [

@@ -12,7 +12,7 @@ use lighty_buf::{BufPool, Chunk};
 use lighty_core::read_ahead::Ahead;
 use lighty_core::{BodyChunk, BodyStream, Fault, FaultReport, Tunnel};
 use lighty_io::clock::Clock;
-use lighty_io::transport::Stream;
+use lighty_io::transport::{ByteStream, Stream};
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
 
@@ -160,13 +160,13 @@ impl Joined {
 impl Tunnel for Joined {
     fn run(
         self: Box<Self>,
-        client: Rc<Stream>,
+        client: Rc<dyn ByteStream>,
         early: Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
         Box::pin(async move {
             let buffers = BufPool::new(TUNNEL_BUFFER_BYTES, TUNNEL_BUFFERS);
             let ends = lighty_io::transport::Tunnel {
-                near: &client,
+                near: &*client,
                 far: &self.program,
                 early_near: early,
                 early_far: self.early,

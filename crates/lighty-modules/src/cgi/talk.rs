@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, ClientLink, Exchange, Fault, RequestBody};
+use lighty_core::{BodyFault, Client, Exchange, Fault, RequestBody};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Exit};
 use tokio::time::Sleep;
@@ -97,7 +97,7 @@ pub(super) struct Talk {
     input_open: bool,
     /// The program may accept an upgrade: its input stays open until its head arrives.
     may_upgrade: bool,
-    link: Option<Rc<RefCell<dyn ClientLink>>>,
+    client: Option<Rc<RefCell<dyn Client>>>,
     /// The response head is complete and its body follows.
     in_body: bool,
     buffer: ReadBuf,
@@ -128,7 +128,7 @@ impl Talk {
             input_open: true,
             may_upgrade: matches!(channel, Channel::Socket(_)),
             channel,
-            link: ex.link.clone(),
+            client: ex.client.clone(),
             in_body: false,
             buffer: ReadBuf::default(),
             limits,
@@ -191,8 +191,8 @@ impl Talk {
     /// Ready when the client has disconnected. Once a response is being sent, a failing write
     /// reveals that, so a half-closed client then has no time limit.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
-        let Some(link) = &self.link else { return Poll::Pending };
-        match ready!(link.borrow_mut().poll_gone(cx)) {
+        let Some(client) = &self.client else { return Poll::Pending };
+        match ready!(client.borrow_mut().poll_gone(cx)) {
             Fault::HalfClosed if self.in_body => Poll::Pending,
             fault => Poll::Ready(fault),
         }
@@ -234,8 +234,8 @@ impl Talk {
                 // The program has closed its input: it has read enough.
                 Poll::Ready(Err(_)) => self.close_input(),
                 Poll::Pending => {
-                    if let Some(link) = &self.link {
-                        link.borrow_mut().rests();
+                    if let Some(client) = &self.client {
+                        client.borrow_mut().pause_body_timer();
                     }
                     return Ok(Turn::Reader);
                 }
@@ -330,7 +330,7 @@ impl Talk {
     pub(super) fn read_to_nowhere(mut self) {
         // The connection goes on to its next request.
         self.body = RequestBody::default();
-        self.link = None;
+        self.client = None;
         self.close_input();
         tokio::task::spawn_local(async move {
             loop {

@@ -133,11 +133,11 @@ async fn next_batch(
 
 /// Whether the client still waits.
 async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
-    let Some(link) = ex.link.clone() else { return Ok(()) };
+    let Some(client) = ex.client.clone() else { return Ok(()) };
     let gone = std::future::poll_fn(|cx| {
-        let mut link = link.borrow_mut();
-        link.rests();
-        std::task::Poll::Ready(link.poll_gone(cx).is_ready())
+        let mut client = client.borrow_mut();
+        client.pause_body_timer();
+        std::task::Poll::Ready(client.poll_gone(cx).is_ready())
     });
     if gone.await { Err(Fault::ClientGone.into()) } else { Ok(()) }
 }

@@ -129,8 +129,8 @@ async fn receive(
             return Err(Status::BAD_REQUEST.into());
         }
         if buffer.len() >= WRITE_BYTES || (ended && !buffer.is_empty()) {
-            if let Some(link) = &ex.link {
-                link.borrow_mut().rests();
+            if let Some(client) = &ex.client {
+                client.borrow_mut().pause_body_timer();
             }
             let written;
             (upload, buffer, written) = in_pool(Lane::Write, move || {

@@ -52,7 +52,7 @@ impl Serving<'_> {
         }
         upload.forget();
         let transfer = Transfer { call, connection, upload };
-        let mut body = UpstreamBody::new(transfer, &self.local, self.ex.link.clone());
+        let mut body = UpstreamBody::new(transfer, &self.local, self.ex.client.clone());
         if self.route.response.intercept_errors && self.ex.response.status.code() >= 400 {
             body.discard();
             reply::intercept(self.ex);

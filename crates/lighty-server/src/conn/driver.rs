@@ -27,7 +27,7 @@ pub(super) async fn drive(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) ->
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
 /// one, and finishes the exchange.
 pub(super) async fn send_last(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) {
-    ex.state.keep_alive = false;
+    ex.state.keeps_connection = false;
     pipeline::complete(ex).await;
     let sent = match sink.try_send(conn, ex) {
         Ok(rest) => sink.send_rest(rest, conn, ex).await,
@@ -45,7 +45,9 @@ pub(super) async fn fail(conn: &Conn, ex: &mut Exchange, sink: Sink<'_>, why: &s
 
 /// Ends an exchange whose handling panicked after its response had begun.
 pub(super) fn abandon(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
-    sink.cut(conn);
+    if let Some(client) = &ex.client {
+        client.borrow_mut().cancel();
+    }
     conn.worker().machine.counters.cut.add(1);
     ex.state.fault = Some(Fault::Internal);
     ex.log_fault(Fault::Internal, why);
@@ -73,7 +75,8 @@ fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
     }
     ex.resolve_settings();
     let core = &ex.settings.core;
-    ex.state.keep_alive = ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
+    ex.state.keeps_connection =
+        ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
     if conn.entry.is_new_to(ex.settings.variant.number()) {
         limit(&conn.entry, core);
     }

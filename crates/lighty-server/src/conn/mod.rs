@@ -180,7 +180,11 @@ impl Conn {
     async fn relay(&self, raw: &TcpProxy) {
         self.entry.wait_for(ConnState::Handler, self.worker().now_s());
         panics::point("raw tunnel");
-        let caller = Caller { stream: Rc::clone(&self.stream), peer: self.peer };
+        let local = match self.stream.local() {
+            Ok(Peer::Inet(address)) => Some(address),
+            _ => None,
+        };
+        let caller = Caller { stream: Rc::clone(&self.stream) as _, peer: self.peer, local };
         let worker = self.worker();
         tokio::select! {
             bytes = carry(Rc::clone(&raw.local), Arc::clone(&raw.route), caller) => {

@@ -63,13 +63,6 @@ impl Sink<'_> {
         }
     }
 
-    /// Ends the exchange in such a way that the client cannot take its response for complete.
-    pub(super) fn cut(&mut self, conn: &Conn) {
-        match self {
-            Sink::H1(_) => conn.stream.reset_on_close(),
-        }
-    }
-
     /// Takes the number of bytes received for this request.
     #[inline]
     pub(super) fn take_received(&mut self) -> u64 {

@@ -72,14 +72,14 @@ impl H1Io {
         let response = &mut ex.response;
         let length = response.body.known_length();
         let bodiless = !response.status.allows_content() || ex.request.is_head();
-        let in_chunks = ex.request.version == Version::Http11 && !response.unchunked;
+        let in_chunks = ex.request.version == Version::Http11 && !response.ends_with_connection;
         self.framing = match length {
             _ if bodiless => Framing::None,
             Some(_) => Framing::Length,
             None if in_chunks => Framing::Chunked,
             None => Framing::Close,
         };
-        if self.framing == Framing::Close || response.close {
+        if self.framing == Framing::Close || response.is_last {
             self.keeps_open = false;
         }
         if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
@@ -88,8 +88,7 @@ impl H1Io {
         push_framing(response, self.framing, length, in_chunks, &mut self.out);
         let fields = &mut response.fields;
         match (self.keeps_open, ex.request.version) {
-            // `Connection: upgrade` stands there already.
-            _ if response.tunnel.is_some() => {}
+            _ if response.tunnel.is_some() => fields.push_known(Known::Connection, "upgrade"),
             (false, _) => fields.push_known(Known::Connection, "close"),
             (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
             (true, _) => {}

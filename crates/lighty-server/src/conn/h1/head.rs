@@ -106,7 +106,7 @@ impl H1Io {
     pub(in crate::conn) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         let framing = self.head.framing;
         let mut input = self.input.borrow_mut();
-        input.begin_body(framing, self.head.expect_continue, limit_bytes);
+        input.begin_body(&self.head, limit_bytes);
         let announced = match framing {
             BodyFraming::None => return None,
             BodyFraming::Length(length) => Some(length),

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, BodySource, ClientLink, Fault, limits};
-use lighty_http::Fields;
+use lighty_core::{BodyFault, BodySource, Client, Fault, limits};
+use lighty_http::{Fields, Status, Version};
 use lighty_io::clock::Clock;
 use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
-use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::chunked::ChunkedDecoder;
+use lighty_wire::http1::response::encode_head;
+use lighty_wire::http1::{BodyFraming, RequestHead};
 
 use crate::conn_table::ConnEntry;
 
@@ -31,6 +32,8 @@ pub(super) struct Input {
     buffer: ReadBuf,
     body: BodyState,
     continue_owed: bool,
+    /// The client understands interim responses.
+    takes_interim: bool,
     limit_bytes: u64,
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
@@ -60,6 +63,7 @@ impl Input {
             buffer: ReadBuf::default(),
             body: BodyState::None,
             continue_owed: false,
+            takes_interim: false,
             limit_bytes: 0,
             taken_bytes: 0,
             received: 0,
@@ -119,20 +123,16 @@ impl Input {
         Poll::Ready(Ok(count))
     }
 
-    /// Prepares to read a request's body.
-    pub(super) fn begin_body(
-        &mut self,
-        framing: BodyFraming,
-        expects_continue: bool,
-        limit_bytes: u64,
-    ) {
-        self.body = match framing {
+    /// Prepares to read the body of the request with this head.
+    pub(super) fn begin_body(&mut self, head: &RequestHead, limit_bytes: u64) {
+        self.body = match head.framing {
             BodyFraming::None => BodyState::None,
             BodyFraming::Length(length) => BodyState::Length(length),
             BodyFraming::Chunked => BodyState::Chunked(Box::default()),
         };
         self.trailers = None;
-        self.continue_owed = expects_continue;
+        self.continue_owed = head.expect_continue;
+        self.takes_interim = head.version == Version::Http11;
         self.limit_bytes = limit_bytes;
         self.taken_bytes = 0;
     }
@@ -278,11 +278,15 @@ async fn wait_until_gone(stream: Rc<Stream>, half_closed_s: u32) -> Fault {
     }
 }
 
-impl ClientLink for Input {
-    fn send_interim(&mut self, head: &[u8]) {
-        let Some(stream) = &self.stream else { return };
+impl Client for Input {
+    fn interim(&mut self, status: Status, fields: &Fields) {
+        let Some(stream) = self.stream.as_ref().filter(|_| self.takes_interim) else { return };
+        let mut head = Vec::new();
+        if encode_head(Version::Http11, status, fields, None, &mut head).is_err() {
+            return;
+        }
         // A partial interim response would corrupt the final one, so the connection is cut.
-        if stream.try_write(head).is_ok_and(|sent| sent < head.len()) {
+        if stream.try_write(&head).is_ok_and(|sent| sent < head.len()) {
             stream.kick_handle().kick(KickHow::Both);
         }
     }
@@ -310,9 +314,16 @@ impl ClientLink for Input {
         }
     }
 
-    fn rests(&mut self) {
+    fn pause_body_timer(&mut self) {
         if let Some(entry) = &self.entry {
             entry.stop_waiting_for_body(self.now_s());
+        }
+    }
+
+    fn cancel(&mut self) {
+        // An orderly close would look like a complete body.
+        if let Some(stream) = &self.stream {
+            stream.reset_on_close();
         }
     }
 }
@@ -330,7 +341,7 @@ impl BodySource for Input {
                     return Poll::Ready(Some(Err(fault)));
                 }
                 Some(None) => {
-                    self.rests();
+                    self.pause_body_timer();
                     return Poll::Ready(None);
                 }
                 Some(piece) => return Poll::Ready(piece),
@@ -363,7 +374,9 @@ mod tests {
         let begun_s = input.now_s();
         let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
         input.attach(&stream, &entry, b"");
-        input.begin_body(BodyFraming::Length(5), false, 0);
+        let mut head = RequestHead::default();
+        head.framing = BodyFraming::Length(5);
+        input.begin_body(&head, 0);
         entry.wait_for(ConnState::Handler, begun_s);
         // The handler first waits elsewhere, and only later reads the body.
         clock.advance(Duration::from_secs(100));

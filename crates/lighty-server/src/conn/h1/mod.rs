@@ -58,7 +58,7 @@ impl H1Exchange {
     /// An exchange for any connection of the worker with this clock.
     pub fn new(mut exchange: Exchange, clock: Clock) -> Self {
         let input = Rc::new(RefCell::new(Input::new(clock)));
-        exchange.link = Some(Rc::clone(&input) as _);
+        exchange.client = Some(Rc::clone(&input) as _);
         let io = H1Io {
             input,
             head: RequestHead::default(),

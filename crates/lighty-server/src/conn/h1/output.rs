@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
 use lighty_core::status_board::ConnState;
-use lighty_core::{Body, BodyStream, Exchange, Tunnel};
+use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
 use lighty_io::send::SendState;
 
 use super::framing::{Framing, last_chunk};
@@ -31,9 +31,9 @@ impl H1Io {
     #[inline]
     pub(in crate::conn) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
         self.keeps_open &=
-            ex.state.keep_alive && !conn.entry.is_closing() && !self.has_too_much_unread();
+            ex.state.keeps_connection && !conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(conn, ex);
-        ex.state.keep_alive = self.keeps_open;
+        ex.state.keeps_connection = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
             return Ok(Rest::Tunnel(tunnel));
         }
@@ -71,8 +71,7 @@ impl H1Io {
             Rest::Stream(source) => {
                 let sent = self.send_stream(conn, ex, source).await;
                 if sent.is_err() && self.framing == Framing::Close {
-                    // An orderly close would look like a complete body.
-                    conn.stream.reset_on_close();
+                    self.input.borrow_mut().cancel();
                 }
                 sent
             }
@@ -141,14 +140,14 @@ impl H1Io {
         tunnel: Box<dyn Tunnel>,
     ) -> io::Result<()> {
         self.keeps_open = false;
-        ex.state.keep_alive = false;
+        ex.state.keeps_connection = false;
         if !self.send_out(conn, ex)? {
             self.send_queue(conn, ex).await?;
         }
         conn.entry.wait_for(ConnState::Handler, conn.worker().now_s());
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
-            sent = tunnel.run(Rc::clone(&conn.stream), early) => ex.state.bytes_sent += sent?,
+            sent = tunnel.run(Rc::clone(&conn.stream) as _, early) => ex.state.bytes_sent += sent?,
             () = conn.worker().ends_tunnels() => {}
         }
         Ok(())

@@ -1,0 +1,46 @@
+//! What a handler can do with its client besides responding.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_http::{Fields, Status};
+use lighty_io::transport::ByteStream;
+
+use crate::fault::Fault;
+
+/// The client of one request, whatever protocol it speaks.
+pub trait Client {
+    /// Sends an interim response (1xx) if the client understands it and there is room for it now. A
+    /// slow client may miss it, which is allowed (RFC 9110 section 15.2).
+    fn interim(&mut self, status: Status, fields: &Fields);
+
+    /// Ready once the client has gone for good. One that only sends nothing more still waits for
+    /// its response.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault>;
+
+    /// The local address the client connected to; none for a unix socket.
+    fn local_ip(&self) -> Option<IpAddr>;
+
+    /// Suspends the time limits of the request's body: it has not ended, but nothing is expected of
+    /// the client now.
+    fn pause_body_timer(&mut self);
+
+    /// Ends the exchange in such a way that the client cannot take its response for complete.
+    fn cancel(&mut self);
+}
+
+/// Takes over from the response after a 101. From then on the bytes are not HTTP (RFC 9110 section
+/// 7.8).
+pub trait Tunnel {
+    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
+    /// sent to the client. `early` holds the bytes that followed the request.
+    fn run(
+        self: Box<Self>,
+        client: Rc<dyn ByteStream>,
+        early: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+}

@@ -24,6 +24,7 @@ use crate::request_state::RequestState;
 use crate::response::Response;
 use crate::rules::UrlParts;
 use crate::settings::Settings;
+use crate::stage::{Stage, Stages};
 
 /// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
@@ -57,6 +58,8 @@ pub struct Exchange {
     pub(crate) owed: Fields,
     /// What is known of the request so far.
     pub state: RequestState,
+    /// When the request came to each stage.
+    pub stages: Stages,
 }
 
 impl Exchange {
@@ -93,6 +96,7 @@ impl Exchange {
             served_path: Vec::new(),
             owed: Fields::default(),
             state: RequestState::default(),
+            stages: Stages::default(),
         }
     }
 
@@ -119,6 +123,12 @@ impl Exchange {
         self.asked_path.clear();
         self.owed.clear();
         self.state = RequestState::default();
+    }
+
+    /// The request comes to a stage.
+    #[inline]
+    pub fn enter(&mut self, stage: Stage) {
+        self.stages.enter(stage, self.machine.clock.mono_us());
     }
 
     /// What a feature remembers of this request, if it has set anything.

@@ -6,11 +6,12 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request_state`, `extensions`, `request`, `response`, `body`,
-//! `client`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`, `pipeline`, then `settings` and
-//! `directives`, `fault`, `error_page`, `request_id`, `limits`, `counters`, `log`, `error_output`,
-//! `trace`, `status_board`, `read_ahead`, `rules`, `cidr`, `throttle`, `subrequest`, `rehearsal`,
-//! `sendfile`, `protected_files`, `variables`, `permits`, `strftime`.
+//! Read in this order: `exchange`, `request_state`, `stage`, `extensions`, `request`, `response`,
+//! `body`, `client`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`,
+//! `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`,
+//! `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`, `cidr`,
+//! `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`, `permits`,
+//! `strftime`.
 #![forbid(unsafe_code)]
 
 pub mod backtracking;
@@ -49,6 +50,7 @@ pub mod response;
 pub mod rules;
 pub mod sendfile;
 pub mod settings;
+pub mod stage;
 pub mod status_board;
 pub mod strftime;
 pub mod subrequest;

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::module::{Among, FileFate, HOOKS, Module, Step};
 use crate::phase::{ModuleSet, Phase};
 use crate::sendfile;
+use crate::stage::Stage;
 use crate::{named_file, trace};
 
 mod errors;
@@ -107,6 +108,8 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
         return false;
     }
+    let now_us = ex.machine.clock.mono_us();
+    ex.stages.enter_all([Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)], now_us);
     if !matches!(sender.handle(ex), Step::Answered) {
         return false;
     }
@@ -136,6 +139,8 @@ async fn complete_head(ex: &mut Exchange) {
     let filters = filters_of(ex);
     if !filters.is_empty() {
         run_among(Among::only(filters), Phase::Filter, ex).await;
+        // A filter may have taken long within this turn.
+        ex.machine.clock.refresh();
     }
     // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
     // here.
@@ -159,9 +164,13 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
 }
 
 /// Runs after the last byte, or when the connection broke.
-pub fn finish(ex: &Exchange) {
-    let modules = &ex.generation.modules;
-    let mut part = modules.part(Phase::Done, &ex.settings);
+pub fn finish(ex: &mut Exchange) {
+    let mut part = ex.generation.modules.part(Phase::Done, &ex.settings);
+    if part.is_empty() {
+        return;
+    }
+    ex.enter(Stage::Phase(Phase::Done));
+    let (ex, modules) = (&*ex, &ex.generation.modules);
     while let Some(module) = modules.take_first(&mut part) {
         module.done(ex);
     }
@@ -237,12 +246,14 @@ async fn pass(ex: &mut Exchange) -> Pass {
 
 /// Finds out what is at the physical path, and whether it may be accessed.
 async fn find(ex: &mut Exchange) -> Option<Pass> {
+    ex.enter(Stage::LookUp);
     if !is_known(ex)
         && let Err(fault) = look_up(ex).await
     {
         ex.fail(fault);
         return Some(Pass::Answered);
     }
+    ex.enter(Stage::Open);
     if settle(ex)
         && let Some(end) = judge(ex).await
     {
@@ -278,6 +289,7 @@ pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
 /// Like [`run`], with some of the modules.
 pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
     let generation = Rc::clone(&ex.generation);
+    ex.enter(Stage::Phase(phase));
     let mut from = 0;
     while let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from) {
         if ex.state.undecided.is_some() && !phase.has_response() {

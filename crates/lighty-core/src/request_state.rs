@@ -50,8 +50,6 @@ pub struct RequestState {
     pub bytes_sent: u64,
     /// Length of the response head in bytes.
     pub head_sent: u64,
-    /// Monotonic microseconds of the loop turn in which the head was complete; 0: it never was.
-    pub started_us: u64,
     /// True if the connection can serve another request after the response.
     pub keeps_connection: bool,
     /// True if the whole response was sent.

@@ -74,7 +74,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     request.peer_text = Rc::clone(&from.peer_text);
     part.environment = parent.environment.clone();
     part.client.clone_from(&parent.client);
-    part.state.started_us = parent.state.started_us;
+    part.stages = parent.stages;
     part.ordinal = parent.ordinal;
     part.inherit(parent);
     part.share_id(parent);

@@ -124,7 +124,7 @@ async fn respond(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
     }
     ex.resolve_settings();
     pipeline::respond(&mut ex).await;
-    pipeline::finish(&ex);
+    pipeline::finish(&mut ex);
     assert_eq!(ex.response.status, Status::OK);
     met.take()
 }

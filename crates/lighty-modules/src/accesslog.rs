@@ -24,6 +24,7 @@ use std::cell::{Cell, RefCell};
 use lighty_config::Directive;
 use lighty_core::limits;
 use lighty_core::module::{Hooks, Module};
+use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Request, Settings};
 use lighty_io::local_time::LocalTime;
 use lighty_io::transport::Peer;
@@ -95,11 +96,9 @@ impl AccessLog {
     /// of this turn, which is free, is precise enough for dates.
     fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> Record<'a> {
         let clock = &ex.machine.clock;
-        let since_start = |now_us: u64| match ex.state.started_us {
-            // Rejected before the head was complete.
-            0 => 0,
-            started_us => now_us.saturating_sub(started_us),
-        };
+        // None if it was rejected before its head was complete.
+        let head_us = ex.stages.when_us(Stage::Head);
+        let since_start = |now_us: u64| head_us.map_or(0, |head_us| now_us.saturating_sub(head_us));
         let of_turn_us = since_start(clock.mono_us());
         let elapsed_us = if is_timed { since_start(clock.precise_us()) } else { of_turn_us };
         let (end_s, end_us) = (clock.unix_s(), clock.unix_us());

@@ -20,6 +20,7 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::permits::Permits;
 use lighty_core::read_ahead::SpooledAnswer;
+use lighty_core::stage::Stage;
 use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength, sendfile};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
@@ -124,10 +125,16 @@ async fn answer(
     if ex.request.upgrade && !upgrade {
         ex.complain_of_upgrade("cgi.upgrade");
     }
+    ex.enter(Stage::Connect);
     let (keeper, channel) = start(ex, permits, own, interpreter, upgrade).await?;
+    ex.enter(Stage::Connected);
     let mut talk = Talk::new(ex, channel, keeper, own.limits);
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;
+    if let Some(sent_us) = talk.sent_us() {
+        ex.stages.enter(Stage::RequestSent, sent_us);
+    }
+    ex.enter(Stage::HeadBack);
     if head.status == Status::SWITCHING_PROTOCOLS && upgrade {
         return hand_over(ex, talk, head);
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::stage::Stage;
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::ETag;
@@ -406,7 +407,8 @@ fn boundary(ex: &Exchange, entry: &Entry) -> String {
     thread_local! {
         static KEY: RandomState = RandomState::new();
     }
-    let what = (ex.machine.counters.requests.get(), entry.meta().ino, ex.state.started_us);
+    let what =
+        (ex.machine.counters.requests.get(), entry.meta().ino, ex.stages.when_us(Stage::Head));
     let (one, two) = KEY.with(|key| (key.hash_one(what), key.hash_one((what, 1u8))));
     format!("{one:016x}{two:016x}")
 }

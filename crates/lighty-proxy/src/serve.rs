@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_core::stage::Stage;
 use lighty_core::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, FaultReport, Step};
 use lighty_http::{Known, Method};
@@ -110,15 +111,20 @@ impl Serving<'_> {
         call.error_kbytes_max = self.ex.settings.core.program_log_kbytes_max;
         let only = self.wanted_backend();
         loop {
+            self.ex.enter(Stage::BackendQueue);
+            self.ex.stages.forget(Stage::RequestSent);
             let checkout = self.timed_seat(&call, only.as_deref()).await?;
+            self.ex.enter(Stage::Connect);
             let began_ms = self.local.clock.mono_ms();
             let mut connection = match self.connect(checkout, began_ms).await? {
                 Some(connection) => connection,
                 None => continue,
             };
+            self.ex.enter(Stage::Connected);
             let began_us = self.local.clock.mono_us();
             match self.ask(&mut call, &connection).await {
                 Ok(()) => {
+                    self.ex.enter(Stage::HeadBack);
                     let after_us = self.local.clock.mono_us().saturating_sub(began_us);
                     connection.permit.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
@@ -340,11 +346,16 @@ impl Serving<'_> {
     ) -> Result<(), Trouble> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         loop {
-            let client = &self.ex.client;
+            let (client, stages) = (&self.ex.client, &mut self.ex.stages);
             let upload = &mut self.upload;
             let timeouts = &self.upstream.spec.timeouts;
+            let clock = &self.local.clock;
             let event = std::future::poll_fn(|cx| {
-                call.poll_head(&connection.stream, upload, client, timeouts, cx)
+                let head = call.poll_head(&connection.stream, upload, client, timeouts, cx);
+                if !stages.has(Stage::RequestSent) && upload.is_over() && call.has_sent_all() {
+                    stages.enter(Stage::RequestSent, clock.mono_us());
+                }
+                head
             })
             .await;
             self.local.hear(&connection.permit, call);

@@ -9,8 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::Fault;
+use lighty_core::stage::{Stage, Stages};
 use lighty_core::status_board::ConnState;
 use lighty_core::throttle::Bucket;
+use lighty_io::clock::Clock;
 use lighty_io::transport::{Kick, KickHow};
 
 use crate::worker::Worker;
@@ -40,6 +42,11 @@ const HALF_HEAD_S: u32 = 2;
 
 /// Seconds before a minimum rate is enforced, since a stream may start slowly.
 const RATE_GRACE_S: u32 = 10;
+
+/// The seconds that the sweep counts in.
+pub(crate) fn sweep_s(clock: &Clock) -> u32 {
+    (clock.mono_ms() / 1000) as u32
+}
 
 /// One connection's entry.
 pub struct ConnEntry {
@@ -76,8 +83,26 @@ pub struct Asked {
 }
 
 impl ConnEntry {
-    /// Records what the connection waits for from now on.
-    pub fn wait_for(&self, state: ConnState, now_s: u32) {
+    /// The connection's exchange comes to a stage: sets what the sweep judges, the letter on the
+    /// status page, and the stamp.
+    #[inline]
+    pub fn enter(&self, stage: Stage, stages: &mut Stages, clock: &Clock) {
+        stages.enter(stage, clock.mono_us());
+        match stage {
+            Stage::FirstByte => self.wait_for(ConnState::Head, clock),
+            Stage::Head => self.wait_for(ConnState::Handler, clock),
+            Stage::FirstByteOut => self.wait_for(ConnState::Write, clock),
+            _ => {}
+        }
+    }
+
+    /// Records what the connection waits for from now on, within a stage or without a request.
+    #[inline]
+    pub fn wait_for(&self, state: ConnState, clock: &Clock) {
+        self.wait_from(state, sweep_s(clock));
+    }
+
+    fn wait_from(&self, state: ConnState, now_s: u32) {
         self.state.set(state);
         self.since_s.set(now_s);
         self.progress.set(0);
@@ -86,21 +111,21 @@ impl ConnEntry {
     }
 
     /// Records a wait for more of the request body.
-    pub fn wait_for_body(&self, now_s: u32) {
+    pub fn wait_for_body(&self, clock: &Clock) {
         match self.state.get() {
             ConnState::Body | ConnState::Duplex => {}
             // Progress in either direction counts for both.
             ConnState::Write => self.state.set(ConnState::Duplex),
             ConnState::Idle | ConnState::Head | ConnState::Handler => {
-                self.wait_for(ConnState::Body, now_s)
+                self.wait_for(ConnState::Body, clock)
             }
         }
     }
 
     /// Ends the wait for the request body.
-    pub fn stop_waiting_for_body(&self, now_s: u32) {
+    pub fn stop_waiting_for_body(&self, clock: &Clock) {
         match self.state.get() {
-            ConnState::Body => self.wait_for(ConnState::Handler, now_s),
+            ConnState::Body => self.wait_for(ConnState::Handler, clock),
             ConnState::Duplex => self.state.set(ConnState::Write),
             ConnState::Idle | ConnState::Head | ConnState::Handler | ConnState::Write => {}
         }
@@ -345,7 +370,7 @@ impl ConnTable {
     /// Marks a connection as waiting for a request.
     pub fn wait_idle(&self, entry: &ConnEntry, now_s: u32) {
         entry.idle_order.set(self.next_idle_order());
-        entry.wait_for(ConnState::Idle, now_s);
+        entry.wait_from(ConnState::Idle, now_s);
     }
 
     fn next_idle_order(&self) -> u64 {
@@ -447,12 +472,12 @@ mod tests {
             let conns = ConnTable::default();
             let first = conns.enter(one.kick_handle(), "".into(), 10);
             let second = conns.enter(other.kick_handle(), "".into(), 10);
-            second.wait_for(ConnState::Head, 11);
-            first.wait_for(ConnState::Head, 10);
+            second.wait_from(ConnState::Head, 11);
+            first.wait_from(ConnState::Head, 10);
             assert_eq!(conns.reap(2, 11), 0, "both may still be on their way");
             assert_eq!(conns.reap(2, 12), 1);
             assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
-            first.wait_for(ConnState::Idle, 12);
+            first.wait_from(ConnState::Idle, 12);
             assert_eq!(conns.reap(2, 20), 1, "an idle one goes before");
             assert_eq!(second.kicked(), None);
             assert_eq!(conns.reap(2, 20), 1);
@@ -485,9 +510,10 @@ mod tests {
         let (one, _other) = UnixStream::pair().expect("a pair");
         let entry = ConnTable::default().enter(Stream::from(one).kick_handle(), "".into(), 0);
         entry.limit(Limits { write_idle_s: 5, min_read_rate: 100, ..Limits::default() });
+        let clock = Clock::manual(0);
         let overdue_after = |seconds: u32, bytes_each: u64| {
-            entry.wait_for(ConnState::Write, 0);
-            entry.wait_for_body(0);
+            entry.wait_from(ConnState::Write, 0);
+            entry.wait_for_body(&clock);
             (1..=seconds).find_map(|now_s| {
                 entry.progress.set(entry.progress.get() + bytes_each);
                 entry.overdue(now_s).map(|fault| (now_s, fault))
@@ -496,7 +522,7 @@ mod tests {
         assert_eq!(overdue_after(60, 0), Some((5, Fault::WriteTimeout)));
         assert_eq!(overdue_after(60, 99), Some((RATE_GRACE_S, Fault::ReadRate)));
         assert_eq!(overdue_after(60, 100), None);
-        entry.stop_waiting_for_body(60);
+        entry.stop_waiting_for_body(&clock);
         assert_eq!(entry.state(), ConnState::Write, "the limits of writing go on");
     }
 }

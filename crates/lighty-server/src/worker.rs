@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::conn::Conn;
 use crate::conn::h1::H1Exchange;
-use crate::conn_table::{ConnEntry, ConnTable, Presence};
+use crate::conn_table::{ConnEntry, ConnTable, Presence, sweep_s};
 use crate::listener_recovery::ListenerRecovery;
 use crate::live_listeners::ListenerGuard;
 use crate::report::Paces;
@@ -123,7 +123,7 @@ impl Worker {
 
     /// Monotonic seconds for the sweep.
     pub fn now_s(&self) -> u32 {
-        (self.machine.clock.mono_ms() / 1000) as u32
+        sweep_s(&self.machine.clock)
     }
 
     /// The value of the Date field, formatted once a second.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Generation, Level, Log, Machine, ModuleList, directives, pipeline};
 use lighty_http::{Method, Status};
 use lighty_io::clock::Clock;
@@ -43,12 +44,13 @@ fn finish(generation: &Rc<Generation>, host: &[u8]) {
     ex.request.target_raw = b"/a\"b".to_vec();
     ex.request.authority = host.to_vec();
     ex.request.peer_text = "192.0.2.1".into();
-    ex.state.started_us = generation.machine.clock.mono_us();
+    ex.stages.begin(None, generation.machine.clock.mono_us());
+    ex.enter(Stage::Head);
     generation.machine.clock.advance(Duration::from_millis(1500));
     ex.response.status = Status::OK;
     ex.state.completed = true;
     ex.resolve_settings();
-    pipeline::finish(&ex);
+    pipeline::finish(&mut ex);
 }
 
 fn run(test: impl FnOnce()) {

@@ -95,6 +95,8 @@ pub(super) struct Talk {
     /// A piece of the body to be written.
     piece: Bytes,
     input_open: bool,
+    /// When the program had the whole body, in monotonic microseconds.
+    sent_us: Option<u64>,
     /// The program may accept an upgrade: its input stays open until its head arrives.
     may_upgrade: bool,
     client: Option<Rc<RefCell<dyn Client>>>,
@@ -126,6 +128,7 @@ impl Talk {
             body_fault: None,
             piece: Bytes::new(),
             input_open: true,
+            sent_us: None,
             may_upgrade: matches!(channel, Channel::Socket(_)),
             channel,
             client: ex.client.clone(),
@@ -203,6 +206,11 @@ impl Talk {
         self.in_body = true;
     }
 
+    /// When the program had the whole request, if it has, in monotonic microseconds.
+    pub(super) fn sent_us(&self) -> Option<u64> {
+        self.sent_us
+    }
+
     /// True if the program still accepts the request body.
     pub(super) fn takes_body(&self) -> bool {
         self.input_open
@@ -246,6 +254,7 @@ impl Talk {
 
     fn close_input(&mut self) {
         self.input_open = false;
+        self.sent_us.get_or_insert(self.clock.mono_us());
         self.piece = Bytes::new();
         if !self.may_upgrade {
             self.channel.close_input();

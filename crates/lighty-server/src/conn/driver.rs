@@ -4,7 +4,7 @@
 use std::io;
 
 use lighty_core::settings::CoreSettings;
-use lighty_core::status_board::ConnState;
+use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Fate, Fault, FaultReport, pipeline};
 
 use super::Conn;
@@ -17,8 +17,12 @@ pub(super) async fn drive(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) ->
     begin(conn, ex, &mut sink);
     pipeline::respond(ex).await;
     let sent = match sink.try_send(conn, ex) {
-        Ok(Rest::Nothing) => Ok(()),
-        Ok(rest) => Box::pin(sink.send_rest(rest, conn, ex)).await,
+        Ok(Rest::Nothing) => {
+            let now_us = ex.machine.clock.mono_us();
+            ex.stages.enter_all([Stage::FirstByteOut, Stage::LastByteOut], now_us);
+            Ok(())
+        }
+        Ok(rest) => Box::pin(send_rest(rest, conn, ex, &mut sink)).await,
         Err(error) => Err(error),
     };
     finish(conn, ex, &mut sink, sent)
@@ -30,11 +34,24 @@ pub(super) async fn send_last(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>
     ex.state.keeps_connection = false;
     pipeline::complete(ex).await;
     let sent = match sink.try_send(conn, ex) {
-        Ok(rest) => sink.send_rest(rest, conn, ex).await,
+        Ok(rest) => send_rest(rest, conn, ex, &mut sink).await,
         Err(error) => Err(error),
     };
     ex.state.completed = sent.is_ok();
     conclude(conn, ex, &mut sink);
+}
+
+/// Sends what the first attempt left over, while the client takes its time.
+async fn send_rest(
+    rest: Rest,
+    conn: &Conn,
+    ex: &mut Exchange,
+    sink: &mut Sink<'_>,
+) -> io::Result<()> {
+    conn.enter(Stage::FirstByteOut, &mut ex.stages);
+    sink.send_rest(rest, conn, ex).await?;
+    ex.enter(Stage::LastByteOut);
+    Ok(())
 }
 
 /// Responds to an exchange whose handling panicked before its response had begun.
@@ -57,8 +74,7 @@ pub(super) fn abandon(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>, why: &
 /// Makes the received head a request with settings and limits.
 #[inline]
 fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
-    let worker = conn.worker();
-    conn.entry.wait_for(ConnState::Handler, worker.now_s());
+    conn.enter(Stage::Head, &mut ex.stages);
     conn.entry.mark_request_received();
     conn.describe(&mut ex.request);
     sink.take_head(ex);
@@ -69,11 +85,11 @@ fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
     }
     conn.requests.set(conn.requests.get() + 1);
     ex.ordinal = conn.requests.get();
-    ex.state.started_us = worker.machine.clock.mono_us();
     if let Some(name) = conn.tls.as_ref().and_then(|tls| tls.certified.as_deref()) {
         take_certificate(ex, name);
     }
     ex.resolve_settings();
+    ex.enter(Stage::Settings);
     let core = &ex.settings.core;
     ex.state.keeps_connection =
         ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();

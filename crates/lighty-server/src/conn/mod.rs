@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use lighty_core::log::About;
+use lighty_core::stage::{Stage, Stages};
 use lighty_core::status_board::ConnState;
 use lighty_core::{Fault, Level, Request};
 use lighty_io::panics;
@@ -41,6 +42,8 @@ pub(crate) struct Conn {
     pub early: Vec<u8>,
     /// Number of requests so far.
     pub requests: Cell<u32>,
+    /// When it was accepted, in monotonic microseconds.
+    accepted_us: u64,
 }
 
 /// What is known of the TLS that protects a client's connection.
@@ -75,6 +78,7 @@ impl Conn {
         listener: &Rc<ListenerInfo>,
         entry: Presence,
     ) -> Self {
+        let accepted_us = entry.worker().machine.clock.mono_us();
         Self {
             stream: Rc::new(stream),
             peer,
@@ -84,6 +88,7 @@ impl Conn {
             entry,
             early: Vec::new(),
             requests: Cell::new(0),
+            accepted_us,
         }
     }
 
@@ -111,6 +116,18 @@ impl Conn {
     /// The worker that the connection belongs to.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.entry.worker()
+    }
+
+    /// The connection's exchange comes to a stage.
+    #[inline]
+    fn enter(&self, stage: Stage, stages: &mut Stages) {
+        self.entry.enter(stage, stages, &self.worker().machine.clock);
+    }
+
+    /// Records what the connection waits for within a stage, or without a request.
+    #[inline]
+    fn wait_for(&self, state: ConnState) {
+        self.entry.wait_for(state, &self.worker().machine.clock);
     }
 
     /// `http` or `https`, as the client sees it.
@@ -178,7 +195,7 @@ impl Conn {
 
     /// Copies bytes between the client and the listener's backend.
     async fn relay(&self, raw: &TcpProxy) {
-        self.entry.wait_for(ConnState::Handler, self.worker().now_s());
+        self.wait_for(ConnState::Handler);
         panics::point("raw tunnel");
         let local = match self.stream.local() {
             Ok(Peer::Inet(address)) => Some(address),
@@ -202,6 +219,13 @@ impl Conn {
             // The connection ends whatever the result.
             let _ = stream.linger_close(LingerLimits::default()).await;
         }
+    }
+
+    /// Begins the stages of a request whose first byte has arrived.
+    #[inline]
+    fn begin_stages(&self, stages: &mut Stages) {
+        let accepted_us = (self.requests.get() == 0).then_some(self.accepted_us);
+        stages.begin(accepted_us, self.worker().machine.clock.mono_us());
     }
 
     /// Sets what the connection knows of a request.

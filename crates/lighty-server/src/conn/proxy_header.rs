@@ -31,7 +31,7 @@ pub(super) async fn read(conn: &mut Conn) -> bool {
     }
     let head_s = conn.worker().global().server.max_head_time_s;
     conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
-    conn.entry.wait_for(ConnState::Head, conn.worker().now_s());
+    conn.wait_for(ConnState::Head);
     let taken = wait(conn, own.takes_certificates()).await;
     if let Err(why) = &taken {
         let late = conn.entry.kicked().map(|_| "server.max-head-time ran out");

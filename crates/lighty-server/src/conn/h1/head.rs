@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use lighty_core::stage::{Stage, Stages};
 use lighty_core::status_board::ConnState;
 use lighty_core::{Exchange, Fault, Request, RequestBody, limits};
 use lighty_http::{Known, Method, host};
@@ -40,7 +41,7 @@ impl H1Conn<'_> {
                     Ok(Head::Partial) => {}
                     Err(fault) => return Poll::Ready(Read::Refused(fault)),
                 }
-                wait_for_head(conn);
+                wait_for_head(conn, &mut self.h1.exchange.stages);
             }
             match input.poll_fill(cx, limits::HEAD_BYTES_MAX + 1) {
                 // Nothing is pending, and an idle wait needs no buffer.
@@ -57,11 +58,11 @@ impl H1Conn<'_> {
 }
 
 /// Starts the head timeout once part of a head has arrived.
-fn wait_for_head(conn: &Conn) {
+fn wait_for_head(conn: &Conn, stages: &mut Stages) {
     if conn.entry.state() != ConnState::Head {
         let head_s = conn.worker().global().server.max_head_time_s;
         conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
-        conn.entry.wait_for(ConnState::Head, conn.worker().now_s());
+        conn.enter(Stage::FirstByte, stages);
     }
 }
 

@@ -72,11 +72,6 @@ impl Input {
         }
     }
 
-    /// Sweep seconds, so that a wait that starts late in a request is timed from its own start.
-    fn now_s(&self) -> u32 {
-        (self.clock.mono_ms() / 1000) as u32
-    }
-
     /// Attaches to a connection that has become readable. `early` has been read from it already.
     pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>, early: &[u8]) {
         self.stream = Some(Rc::clone(stream));
@@ -180,7 +175,7 @@ impl Input {
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         self.send_continue();
         if let Some(entry) = &self.entry {
-            entry.wait_for_body(self.now_s());
+            entry.wait_for_body(&self.clock);
         }
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
@@ -316,7 +311,7 @@ impl Client for Input {
 
     fn pause_body_timer(&mut self) {
         if let Some(entry) = &self.entry {
-            entry.stop_waiting_for_body(self.now_s());
+            entry.stop_waiting_for_body(&self.clock);
         }
     }
 
@@ -362,7 +357,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::conn_table::ConnTable;
+    use crate::conn_table::{ConnTable, sweep_s};
     use lighty_core::status_board::ConnState;
 
     #[tokio::test]
@@ -371,13 +366,13 @@ mod tests {
         let stream = Rc::new(Stream::from_unix(ours));
         let clock = Clock::manual(0);
         let mut input = Input::new(clock.clone());
-        let begun_s = input.now_s();
+        let begun_s = sweep_s(&clock);
         let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
         input.attach(&stream, &entry, b"");
         let mut head = RequestHead::default();
         head.framing = BodyFraming::Length(5);
         input.begin_body(&head, 0);
-        entry.wait_for(ConnState::Handler, begun_s);
+        entry.wait_for(ConnState::Handler, &clock);
         // The handler first waits elsewhere, and only later reads the body.
         clock.advance(Duration::from_secs(100));
         let mut cx = Context::from_waker(Waker::noop());

@@ -130,6 +130,7 @@ impl<'c> H1Conn<'c> {
         loop {
             self.h1.io.head.begin();
             self.h1.exchange.pin(&self.conn.worker().generation());
+            self.conn.begin_stages(&mut self.h1.exchange.stages);
             match std::future::poll_fn(|cx| self.poll_head(cx)).await {
                 Read::Request => {}
                 Read::Nothing => return After::Idle,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
+use lighty_core::stage::Stage;
 use lighty_core::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
 use lighty_io::send::SendState;
@@ -45,13 +46,11 @@ impl H1Io {
         if !self.append_small(ex, inline_max)
             && let Some(source) = self.enqueue(ex)
         {
-            conn.entry.wait_for(ConnState::Write, conn.worker().now_s());
             return Ok(Rest::Stream(source));
         }
         if !throttled && self.send_out(conn, ex)? && self.send_now(conn, ex)? {
             return Ok(Rest::Nothing);
         }
-        conn.entry.wait_for(ConnState::Write, conn.worker().now_s());
         Ok(if throttled { Rest::Throttled } else { Rest::Queue })
     }
 
@@ -144,7 +143,7 @@ impl H1Io {
         if !self.send_out(conn, ex)? {
             self.send_queue(conn, ex).await?;
         }
-        conn.entry.wait_for(ConnState::Handler, conn.worker().now_s());
+        conn.wait_for(ConnState::Handler);
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
             sent = tunnel.run(Rc::clone(&conn.stream) as _, early) => ex.state.bytes_sent += sent?,
@@ -203,7 +202,7 @@ impl H1Io {
         }
         while !self.queue.is_empty() {
             // Time spent throttled does not count against the client.
-            conn.entry.wait_for(ConnState::Write, worker.now_s());
+            conn.wait_for(ConnState::Write);
             match throttle.take(self.queue.len_bytes(), clock.mono_ms()) {
                 Err(wait_ms) => {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -227,7 +226,6 @@ impl H1Io {
         ex: &mut Exchange,
         mut source: Box<dyn BodyStream>,
     ) -> io::Result<()> {
-        let worker = conn.worker();
         let throttled = is_throttled(ex);
         let input = Rc::clone(&self.input);
         if !self.send_out(conn, ex)? {
@@ -237,11 +235,14 @@ impl H1Io {
         let mut produced = 0u64;
         let announced = source.known_length();
         loop {
-            conn.entry.wait_for(ConnState::Handler, worker.now_s());
+            conn.wait_for(ConnState::Handler);
             let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-            conn.entry.wait_for(ConnState::Write, worker.now_s());
+            conn.wait_for(ConnState::Write);
             let chunk = match next {
-                None => break,
+                None => {
+                    ex.enter(Stage::BodyBack);
+                    break;
+                }
                 Some(Ok(chunk)) => chunk,
                 Some(Err(report)) => return Err(io::Error::other(report)),
             };

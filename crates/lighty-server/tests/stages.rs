@@ -1,0 +1,307 @@
+//! The stamps of a request's stages, as a module finds them when the request is over.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::log::{Level, Log};
+use lighty_core::module::{Hooks, Module, ModuleList};
+use lighty_core::permits::Permits;
+use lighty_core::phase::Phase;
+use lighty_core::stage::Stage;
+use lighty_core::status_board::StatusBoard;
+use lighty_core::{Exchange, Generation, Machine, Settings};
+use lighty_io::clock::Clock;
+use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::pool::ThreadPool;
+use lighty_io::send::{SendOptions, Sender};
+use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_modules::accesslog::Sinks;
+use lighty_modules::auth::CredentialCache;
+use lighty_modules::dirlisting::Listings;
+use lighty_modules::uploadprogress::Uploads;
+use lighty_modules::webdav::Stores;
+use lighty_proxy::proxy::WorkerProxy;
+use lighty_proxy::registry::Registry;
+use lighty_server::live_listeners::LiveListeners;
+use lighty_server::modules::{self, Shared};
+use lighty_server::worker::{ListenerInfo, Worker};
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
+
+/// How long clients, backends and programs wait between two steps.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// What must have passed at least: the server's clock is that of a turn of its loop.
+const PASSED_US: u32 = 40_000;
+
+type Stamps = Vec<(Stage, u32)>;
+
+/// Passes on the stamps of each request.
+struct Recorder(mpsc::Sender<Stamps>);
+
+impl Module for Recorder {
+    fn name(&self) -> &'static str {
+        "mod_recorder"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { done: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<lighty_config::Directive<Settings>> {
+        Vec::new()
+    }
+
+    fn done(&self, ex: &Exchange) {
+        // The test may be over.
+        let _ = self.0.send(ex.stages.met().collect());
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    recorded: mpsc::Receiver<Stamps>,
+}
+
+impl Server {
+    /// A worker that ends with the process.
+    fn start(root: &Path, settings: &str) -> Self {
+        let (address, known) = mpsc::channel();
+        let (record, recorded) = mpsc::channel();
+        let text = format!("server.document-root = \"{}\"\n{settings}\n", root.display());
+        std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().on_thread_unpark(Clock::refresh_current);
+            let runtime = runtime.build().expect("a runtime");
+            tokio::task::LocalSet::new().block_on(&runtime, async {
+                let (worker, socket) = worker(&text, Recorder(record));
+                let BindSpec::Inet(bound) = socket.address().clone() else { panic!("no address") };
+                let listener = socket.into_listener().expect("a listener");
+                let info = ListenerInfo {
+                    name: "test".into(),
+                    port: bound.port(),
+                    scheme: "http",
+                    raw: None,
+                };
+                address.send(bound).expect("the test waits");
+                worker.accept(listener, Rc::new(info), LiveListeners::default().guard()).await;
+            });
+        });
+        Self { address: known.recv().expect("an address"), recorded }
+    }
+
+    fn client(&self) -> Client {
+        Client::tcp(self.address)
+    }
+
+    /// The stamps of the next request; each is no earlier than the one before.
+    fn stamps(&self) -> Stamps {
+        let stamps = self.recorded.recv().expect("a request is over");
+        assert!(stamps.is_sorted_by_key(|(_, at_us)| *at_us), "{stamps:?}");
+        stamps
+    }
+}
+
+fn generation(text: &str, engine: &FileEngine, recorder: Recorder) -> Rc<Generation> {
+    let table: Table<Settings> = Table::new().rows(modules::directives());
+    let main = Main::Text { name: "test", text: text.as_bytes() };
+    let (config, ..) = load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
+    let config: Arc<Config<Settings>> = Arc::new(config.expect("a good configuration"));
+    let clock = Clock::start();
+    clock.install();
+    let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
+    let stderr = LogWriter::open(LogTarget::stderr()).expect("stderr");
+    let log = Log::new(stderr.handle(), Level::Error, false);
+    let upstreams = Arc::new(Registry::default());
+    let shared = Shared {
+        board: StatusBoard::default(),
+        started_s: clock.unix_s(),
+        access_logs: Sinks::none(),
+        uploads: Uploads::default(),
+        stores: Stores::new(|_| ()),
+        permits: Permits::default(),
+        page_permits: Permits::default(),
+        naming: upstreams.name(&[]).expect("no upstream"),
+        keeper: CredentialCache::start(1).expect("a thread"),
+        listings: Listings::default(),
+        memory_share: None,
+    };
+    let built_in = modules::instances(&config, &shared, &WorkerProxy::new(upstreams));
+    let mut all: Vec<Rc<dyn Module>> = built_in.iter().cloned().collect();
+    all.push(Rc::new(recorder));
+    let machine = Rc::new(Machine::new(clock, engine.clone(), cache, log));
+    Rc::new(Generation::new(machine, config, ModuleList::new(all)))
+}
+
+fn worker(text: &str, recorder: Recorder) -> (Rc<Worker>, BoundSocket) {
+    let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
+    let generation = generation(text, &engine, recorder);
+    let sender = Sender::start(engine, ThreadPool::global().clone(), SendOptions::default())
+        .expect("a sender");
+    let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
+    let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
+    (Rc::new(Worker::new(generation, sender, 100)), socket)
+}
+
+fn stages(stamps: &Stamps) -> Vec<Stage> {
+    stamps.iter().map(|(stage, _)| *stage).collect()
+}
+
+/// The time between two stages.
+fn between(stamps: &Stamps, from: Stage, to: Stage) -> u32 {
+    let at = |wanted| {
+        let found = stamps.iter().find(|(stage, _)| *stage == wanted);
+        found.unwrap_or_else(|| panic!("{wanted:?} in {stamps:?}")).1
+    };
+    at(to) - at(from)
+}
+
+fn get(client: &mut Client, path: &str) -> Vec<u8> {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+    let response = client.response();
+    assert_eq!(response.status, 200, "{path}");
+    response.body
+}
+
+#[test]
+fn a_file_is_looked_up_on_disk_and_then_known() {
+    use Phase as P;
+    use Stage as S;
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::write(root.path().join("a.txt"), "a").expect("written");
+    let server = Server::start(root.path(), "");
+    let mut client = server.client();
+    // The head comes in two pieces.
+    client.send("GET /a.txt HTTP/1.1\r\n");
+    std::thread::sleep(PAUSE);
+    client.send("Host: h\r\n\r\n");
+    assert_eq!(client.response().body, b"a");
+    let first = server.stamps();
+    let connection = [S::Accepted, S::FirstByte, S::Head, S::Settings];
+    let looked_up = [S::Phase(P::Physical), S::LookUp, S::Open, S::Phase(P::Found)];
+    let sent = [S::Phase(P::Handle), S::FirstByteOut, S::LastByteOut, S::Phase(P::Done)];
+    assert_eq!(stages(&first), [connection, looked_up, sent].concat());
+    assert!(between(&first, S::FirstByte, S::Head) >= PASSED_US, "{first:?}");
+    assert!(between(&first, S::LookUp, S::Open) > 0, "the disk was asked: {first:?}");
+
+    assert_eq!(get(&mut client, "/a.txt"), b"a");
+    let second = server.stamps();
+    let known = [S::FirstByte, S::Head, S::Settings, S::LookUp, S::Open];
+    assert_eq!(stages(&second), [&known[..], &sent].concat());
+    assert_eq!(between(&second, S::Head, S::LastByteOut), 0, "all in one turn of the loop");
+}
+
+#[test]
+fn a_proxied_request_waits_for_its_backend() {
+    use Phase as P;
+    use Stage as S;
+    let body = "b".repeat(100_000);
+    let response = answer("200 OK", "", &body);
+    let backend = Backend::start(move |peer| {
+        while peer.request().is_some() {
+            std::thread::sleep(PAUSE);
+            let (front, back) = response.split_at(50_000);
+            if !peer.send(front) {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+            peer.send(back);
+        }
+    });
+    let address = backend.address();
+    let root = tempfile::tempdir().expect("a directory");
+    let settings = format!(
+        "server.modules = ( \"mod_proxy\" )\n\
+         proxy.server = ( \"/\" => (( \"host\" => \"{}\", \"port\" => {} )) )",
+        address.ip(),
+        address.port()
+    );
+    let server = Server::start(root.path(), &settings);
+    let mut client = server.client();
+    let stamped = [
+        S::FirstByte,
+        S::Head,
+        S::Settings,
+        S::Phase(P::Physical),
+        S::Phase(P::Remote),
+        S::BackendQueue,
+        S::Connect,
+        S::Connected,
+        S::RequestSent,
+        S::HeadBack,
+        S::FirstByteOut,
+        S::BodyBack,
+        S::LastByteOut,
+        S::Phase(P::Done),
+    ];
+    for is_first in [true, false] {
+        assert_eq!(get(&mut client, "/x"), body.as_bytes());
+        let stamps = server.stamps();
+        let accepted: &[Stage] = if is_first { &[S::Accepted] } else { &[] };
+        assert_eq!(stages(&stamps), [accepted, &stamped].concat());
+        assert!(between(&stamps, S::RequestSent, S::HeadBack) >= PASSED_US, "{stamps:?}");
+        assert!(between(&stamps, S::HeadBack, S::BodyBack) >= PASSED_US, "{stamps:?}");
+    }
+}
+
+#[test]
+fn a_program_is_started_and_heard() {
+    use Phase as P;
+    use Stage as S;
+    let root = tempfile::tempdir().expect("a directory");
+    let program = "sleep 0.06; printf 'Content-Type: text/plain\\r\\n\\r\\n'; sleep 0.06; echo end";
+    std::fs::write(root.path().join("a.sh"), program).expect("written");
+    let settings = "server.modules = ( \"mod_cgi\" )\ncgi.assign = ( \".sh\" => \"/bin/sh\" )";
+    let server = Server::start(root.path(), settings);
+    assert_eq!(get(&mut server.client(), "/a.sh"), b"end\n");
+    let stamps = server.stamps();
+    let stamped = [
+        S::Accepted,
+        S::FirstByte,
+        S::Head,
+        S::Settings,
+        S::Phase(P::Physical),
+        S::LookUp,
+        S::Open,
+        S::Phase(P::Found),
+        S::Phase(P::Handle),
+        S::Connect,
+        S::Connected,
+        S::RequestSent,
+        S::HeadBack,
+        S::FirstByteOut,
+        S::BodyBack,
+        S::LastByteOut,
+        S::Phase(P::Done),
+    ];
+    assert_eq!(stages(&stamps), stamped);
+    assert!(between(&stamps, S::Connect, S::HeadBack) >= PASSED_US, "{stamps:?}");
+    assert!(between(&stamps, S::HeadBack, S::BodyBack) >= PASSED_US, "{stamps:?}");
+}
+
+#[test]
+fn filters_have_a_stage_of_their_own() {
+    use Phase as P;
+    use Stage as S;
+    let root = tempfile::tempdir().expect("a directory");
+    std::fs::write(root.path().join("a.txt"), "a".repeat(4000)).expect("written");
+    let settings = "server.modules = ( \"mod_deflate\", \"mod_setenv\" )\n\
+                    mimetype.assign = ( \".txt\" => \"text/plain\" )\n\
+                    setenv.set-response-header = ( \"X-A\" => \"a\" )\n\
+                    deflate.mimetypes = ( \"text/\" )\n\
+                    deflate.allowed-encodings = ( \"gzip\" )";
+    let server = Server::start(root.path(), settings);
+    let mut client = server.client();
+    client.send("GET /a.txt HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert_eq!(client.response().field("content-encoding"), Some("gzip"));
+    let stamps = stages(&server.stamps());
+    let from = stamps.iter().position(|stage| *stage == S::Phase(P::Handle)).expect("handled");
+    let head = [S::Phase(P::ResponseHead), S::Phase(P::Filter), S::FirstByteOut];
+    assert_eq!(stamps[from + 1..from + 4], head, "{stamps:?}");
+}

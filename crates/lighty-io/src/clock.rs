@@ -53,6 +53,28 @@ impl Source {
     }
 }
 
+/// The wall clock now, since 1970, to compare with what a file system says. 0 where the machine has
+/// no clock and tells a time before 1970.
+pub(crate) fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Measures a wait to the microsecond, which a clock that stands still during a turn cannot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Microseconds since the start.
+    pub(crate) fn us(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(0)
+    }
+}
+
 /// A monotonic time of 0 would look like "never" in a stamp.
 const MONO_START_MS: u64 = 1_000;
 
@@ -145,9 +167,7 @@ impl Clock {
             }
             Source::Manual => return,
         };
-        // A time before 1970 means that the machine has no clock.
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        times.started_unix.set(unix.saturating_sub(started.elapsed()));
+        times.started_unix.set(unix_now().saturating_sub(started.elapsed()));
     }
 
     /// Advances a manual clock. Ignored by a real one.

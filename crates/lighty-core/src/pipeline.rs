@@ -82,7 +82,7 @@ pub async fn respond(ex: &mut Exchange) {
     keep_error_status(ex);
     if ex.response.status.code() >= 400 {
         complete(ex).await;
-    } else {
+    } else if !is_complete(ex) {
         complete_head(ex).await;
     }
     restore_method(ex);
@@ -126,6 +126,15 @@ pub async fn complete(ex: &mut Exchange) {
         fill_error_page(ex).await;
     }
     complete_head(ex).await;
+}
+
+/// True if the response goes out as it is, as most files do: no hook, no filter, nothing to remove.
+#[inline]
+fn is_complete(ex: &Exchange) -> bool {
+    ex.response.unfiltered
+        && ex.state.asked_settings.is_none()
+        && ex.response.status != Status::NOT_MODIFIED
+        && !ex.generation.modules.change_heads(&ex.settings)
 }
 
 /// Runs the head hooks and applies filters.

@@ -108,8 +108,9 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
         return false;
     }
-    let now_us = ex.machine.clock.mono_us();
-    ex.stages.enter_all([Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)], now_us);
+    // Nothing has waited since the head.
+    let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
+    ex.stages.enter_with(Stage::Head, met);
     if !matches!(sender.handle(ex), Step::Answered) {
         return false;
     }
@@ -256,11 +257,14 @@ async fn pass(ex: &mut Exchange) -> Pass {
 /// Finds out what is at the physical path, and whether it may be accessed.
 async fn find(ex: &mut Exchange) -> Option<Pass> {
     ex.enter(Stage::LookUp);
-    if !is_known(ex)
-        && let Err(fault) = look_up(ex).await
-    {
-        ex.fail(fault);
-        return Some(Pass::Answered);
+    if !is_known(ex) {
+        let looked_up = look_up(ex).await;
+        // A thread that has looked may wake the loop within the same turn.
+        ex.machine.clock.refresh();
+        if let Err(fault) = looked_up {
+            ex.fail(fault);
+            return Some(Pass::Answered);
+        }
     }
     ex.enter(Stage::Open);
     if settle(ex)

@@ -381,7 +381,7 @@ impl Auth {
         match self.in_turn(ex, own, check).await {
             Ok(true) => Verdict::Known { name, scheme: "Basic" },
             Ok(false) => Verdict::Wrong { name },
-            Err(verdict) => verdict,
+            Err(report) => report.into(),
         }
     }
 
@@ -426,7 +426,7 @@ impl Auth {
         };
         let name = match self.real_name(ex, own, rule, &users, &answer).await {
             Ok(name) => name,
-            Err(verdict) => return verdict,
+            Err(report) => return report.into(),
         };
         // An unknown user takes as long as a known one.
         let known = users.table.ha1(&name, &rule.realm, answer.algorithm);

@@ -3,12 +3,10 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use lighty_core::status_board::{
-    ConnState, Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX,
-};
+use lighty_core::status_board::{Connection, Pace, Report, Statistics, TOLD_CONNECTIONS_MAX};
 use lighty_io::panics;
 
-use crate::conn_table::ConnEntry;
+use crate::conn_table::{ConnEntry, Doing};
 use crate::worker::Worker;
 
 /// Seconds over which rates are measured (lighttpd's Traffic5s).
@@ -66,26 +64,26 @@ pub(crate) fn report(index: usize, worker: &Worker) -> Report {
     };
     let now_s = worker.now_s();
     worker.conns.for_each(|entry| {
-        let state = entry.state();
-        report.doing[state.place()] += 1;
+        let doing = entry.doing();
+        report.doing[doing.state.place()] += 1;
         if report.connections.len() < TOLD_CONNECTIONS_MAX {
-            report.connections.push(connection(entry, state, now_s));
+            report.connections.push(connection(entry, doing, now_s));
         }
     });
     report
 }
 
-fn connection(entry: &ConnEntry, state: ConnState, now_s: u32) -> Connection {
+fn connection(entry: &ConnEntry, doing: Doing, now_s: u32) -> Connection {
     let asked = entry.asked();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Connection {
-        doing: state,
-        for_s: now_s.saturating_sub(entry.since_s()),
+        doing: doing.state,
+        for_s: now_s.saturating_sub(doing.since_s),
         client: entry.client().into(),
         method: asked.as_ref().map_or("", |asked| asked.method),
         host: asked.as_ref().map_or_else(String::new, |asked| text(&asked.host)),
         target: asked.as_ref().map_or_else(String::new, |asked| text(&asked.target)),
-        bytes: entry.progress.get(),
+        bytes: doing.bytes,
     }
 }
 

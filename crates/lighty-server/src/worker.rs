@@ -346,7 +346,7 @@ impl Worker {
             syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
-            self.conns.sweep(self.now_s(), |_, fault| {
+            self.conns.sweep(self.now_s(), |fault| {
                 if fault != Fault::ClientGone {
                     self.machine.counters.timed_out.add(1);
                 }

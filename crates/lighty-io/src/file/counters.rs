@@ -1,8 +1,7 @@
 //! What the engine of one worker has done.
 
 use std::cell::Cell;
-
-use crate::clock::Stopwatch;
+use std::time::Instant;
 
 /// Counts since start, and gauges. Times are summed in microseconds, over operations that had to
 /// wait; what was answered from the kernel's caches costs no time.
@@ -38,18 +37,18 @@ pub(super) fn add(counter: &Cell<u64>, n: u64) {
 
 /// Adds the time from its making to its end to a counter, also when the wait is given up.
 pub(super) struct Wait<'a> {
-    since: Stopwatch,
+    since: Instant,
     counter: &'a Cell<u64>,
 }
 
 impl<'a> Wait<'a> {
     pub(super) fn start(counter: &'a Cell<u64>) -> Wait<'a> {
-        Wait { since: Stopwatch::start(), counter }
+        Wait { since: Instant::now(), counter }
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        add(self.counter, self.since.us());
+        add(self.counter, u64::try_from(self.since.elapsed().as_micros()).unwrap_or(0));
     }
 }

@@ -1,7 +1,6 @@
 use super::*;
 use std::io::Read;
 use std::path::Path;
-use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,8 +1,7 @@
 //! A sender's counters.
 
 use std::cell::Cell;
-
-use crate::clock::Stopwatch;
+use std::time::Instant;
 
 /// Counts since the start of the worker.
 #[derive(Debug, Default)]
@@ -38,18 +37,19 @@ impl SendCounters {
 
     /// Counts the time until the guard is dropped as waiting.
     pub(super) fn waiting(&self) -> Waiting<'_> {
-        Waiting { since: Stopwatch::start(), counters: self }
+        Waiting { since: Instant::now(), counters: self }
     }
 }
 
 pub(super) struct Waiting<'a> {
-    since: Stopwatch,
+    since: Instant,
     counters: &'a SendCounters,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        add(&self.counters.read_wait_us, self.since.us());
+        let us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(0);
+        add(&self.counters.read_wait_us, us);
     }
 }
 

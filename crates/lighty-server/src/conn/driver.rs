@@ -7,75 +7,75 @@ use lighty_core::settings::CoreSettings;
 use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Fate, Fault, FaultReport, pipeline};
 
-use super::Conn;
 use super::sink::{Rest, Sink};
-use crate::conn_table::{ConnEntry, Limits};
+use super::stream::RequestStream;
+use crate::conn_table::{ConnLimits, StreamLimits};
 
 /// Serves the exchange whose head `sink` has received. Returns whether the whole response was sent.
 /// Afterwards the exchange is clear.
-pub(super) async fn drive(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) -> bool {
-    begin(conn, ex, &mut sink);
+pub(super) async fn drive(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>) -> bool {
+    begin(on, ex, &mut sink);
     pipeline::respond(ex).await;
-    let sent = match sink.try_send(conn, ex) {
+    let sent = match sink.try_send(on, ex) {
         Ok(Rest::Nothing) => {
             let now_us = ex.machine.clock.mono_us();
             ex.stages.enter_all([Stage::FirstByteOut, Stage::LastByteOut], now_us);
             Ok(())
         }
-        Ok(rest) => Box::pin(send_rest(rest, conn, ex, &mut sink)).await,
+        Ok(rest) => Box::pin(send_rest(rest, on, ex, &mut sink)).await,
         Err(error) => Err(error),
     };
-    finish(conn, ex, &mut sink, sent)
+    finish(on, ex, &mut sink, sent)
 }
 
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
 /// one, and finishes the exchange.
-pub(super) async fn send_last(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>) {
+pub(super) async fn send_last(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>) {
     ex.state.keeps_connection = false;
     pipeline::complete(ex).await;
-    let sent = match sink.try_send(conn, ex) {
-        Ok(rest) => send_rest(rest, conn, ex, &mut sink).await,
+    let sent = match sink.try_send(on, ex) {
+        Ok(rest) => send_rest(rest, on, ex, &mut sink).await,
         Err(error) => Err(error),
     };
     ex.state.completed = sent.is_ok();
-    conclude(conn, ex, &mut sink);
+    conclude(on, ex, &mut sink);
 }
 
 /// Sends what the first attempt left over, while the client takes its time.
 async fn send_rest(
     rest: Rest,
-    conn: &Conn,
+    on: RequestStream<'_>,
     ex: &mut Exchange,
     sink: &mut Sink<'_>,
 ) -> io::Result<()> {
-    conn.enter(Stage::FirstByteOut, &mut ex.stages);
-    sink.send_rest(rest, conn, ex).await?;
+    on.enter(Stage::FirstByteOut, &mut ex.stages);
+    sink.send_rest(rest, on, ex).await?;
     ex.enter(Stage::LastByteOut);
     Ok(())
 }
 
 /// Responds to an exchange whose handling panicked before its response had begun.
-pub(super) async fn fail(conn: &Conn, ex: &mut Exchange, sink: Sink<'_>, why: &str) {
+pub(super) async fn fail(on: RequestStream<'_>, ex: &mut Exchange, sink: Sink<'_>, why: &str) {
     ex.fail_saying(Fault::Internal, why);
-    send_last(conn, ex, sink).await;
+    send_last(on, ex, sink).await;
 }
 
 /// Ends an exchange whose handling panicked after its response had begun.
-pub(super) fn abandon(conn: &Conn, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
+pub(super) fn abandon(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
     if let Some(client) = &ex.client {
         client.borrow_mut().cancel();
     }
-    conn.worker().machine.counters.cut.add(1);
+    on.conn.worker().machine.counters.cut.add(1);
     ex.state.fault = Some(Fault::Internal);
     ex.log_fault(Fault::Internal, why);
-    conclude(conn, ex, &mut sink);
+    conclude(on, ex, &mut sink);
 }
 
 /// Makes the received head a request with settings and limits.
 #[inline]
-fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
-    conn.enter(Stage::Head, &mut ex.stages);
-    conn.entry.mark_request_received();
+fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
+    on.enter(Stage::Head, &mut ex.stages);
+    let conn = on.conn;
     conn.describe(&mut ex.request);
     sink.take_head(ex);
     if ex.generation.needs.targets {
@@ -89,12 +89,12 @@ fn begin(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
         take_certificate(ex, name);
     }
     ex.resolve_settings();
-    ex.stages.enter_with(Stage::Head, [Stage::Settings]);
+    ex.enter(Stage::Settings);
     let core = &ex.settings.core;
     ex.state.keeps_connection =
         ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();
-    if conn.entry.is_new_to(ex.settings.variant.number()) {
-        limit(&conn.entry, core);
+    if on.entry.is_new_to(ex.settings.variant.number()) {
+        limit(on, core);
     }
     if let Some(body) = sink.take_body(core.max_request_bytes) {
         ex.body = body;
@@ -115,40 +115,48 @@ fn take_certificate(ex: &mut Exchange, name: &[u8]) {
 }
 
 /// Applies the limits from the request's settings.
-fn limit(entry: &ConnEntry, core: &CoreSettings) {
-    entry.limit(Limits {
+fn limit(on: RequestStream<'_>, core: &CoreSettings) {
+    on.conn.entry.limit(ConnLimits {
         idle_s: core.max_keep_alive_idle_s,
         log_idle: core.log_timeouts,
+        ..on.conn.entry.limits()
+    });
+    on.entry.limit(StreamLimits {
         read_idle_s: core.max_read_idle_s,
         write_idle_s: core.max_write_idle_s,
         half_closed_idle_s: core.max_half_closed_idle_s,
         min_read_rate: core.min_read_rate,
         min_write_rate: core.min_write_rate,
-        ..entry.limits()
     });
 }
 
 /// Counts, logs and clears an exchange whose response was sent or cut short.
 #[inline]
-fn finish(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>, sent: io::Result<()>) -> bool {
+fn finish(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    sink: &mut Sink<'_>,
+    sent: io::Result<()>,
+) -> bool {
     let is_whole = sent.is_ok();
     ex.state.completed = is_whole;
     if let Err(error) = &sent {
-        note_cut(conn, ex, error);
+        note_cut(on, ex, error);
     }
-    conclude(conn, ex, sink);
+    conclude(on, ex, sink);
     is_whole
 }
 
 /// Records why the response could not be completed.
 #[cold]
-fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
-    conn.worker().machine.counters.cut.add(1);
+fn note_cut(on: RequestStream<'_>, ex: &mut Exchange, error: &io::Error) {
+    on.conn.worker().machine.counters.cut.add(1);
     let report = error.get_ref().and_then(|inner| inner.downcast_ref::<FaultReport>());
     let known = report
         .map(|report| report.fault)
         .or(ex.state.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
-    let fault = conn.entry.kicked().or(known).unwrap_or_else(|| match error.kind() {
+    let ended = on.entry.cut().or(on.conn.entry.kicked());
+    let fault = ended.or(known).unwrap_or_else(|| match error.kind() {
         io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset
@@ -162,12 +170,13 @@ fn note_cut(conn: &Conn, ex: &mut Exchange, error: &io::Error) {
 
 /// Counts and logs a finished exchange, and clears it.
 #[inline]
-fn conclude(conn: &Conn, ex: &mut Exchange, sink: &mut Sink<'_>) {
-    let counters = &conn.worker().machine.counters;
+fn conclude(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
+    let counters = &on.conn.worker().machine.counters;
     counters.requests.add(1);
     counters.bytes_out.add(ex.state.bytes_sent);
     counters.bytes_in.add(sink.take_received());
     pipeline::finish(ex);
     ex.clear();
     sink.clear();
+    on.entry.rest();
 }

@@ -8,6 +8,7 @@ pub(crate) mod driver;
 pub(crate) mod h1;
 mod proxy_header;
 pub(crate) mod sink;
+mod stream;
 mod throttle;
 
 use std::cell::Cell;
@@ -16,14 +17,13 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use lighty_core::log::About;
-use lighty_core::stage::{Stage, Stages};
-use lighty_core::status_board::ConnState;
+use lighty_core::stage::Stages;
 use lighty_core::{Fault, Level, Request};
 use lighty_io::panics;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_proxy::raw::{Caller, carry};
 
-use crate::conn_table::{Limits, Presence};
+use crate::conn_table::{ConnLimits, Presence};
 use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
 /// One accepted connection.
@@ -118,18 +118,6 @@ impl Conn {
         self.entry.worker()
     }
 
-    /// The connection's exchange comes to a stage.
-    #[inline]
-    fn enter(&self, stage: Stage, stages: &mut Stages) {
-        self.entry.enter(stage, stages, &self.worker().machine.clock);
-    }
-
-    /// Records what the connection waits for within a stage, or without a request.
-    #[inline]
-    fn wait_for(&self, state: ConnState) {
-        self.entry.wait_for(state, &self.worker().machine.clock);
-    }
-
     /// `http` or `https`, as the client sees it.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { self.listener.scheme }
@@ -161,7 +149,7 @@ impl Conn {
             let global = worker.global();
             let core = &global.core;
             let (idle_s, log_idle) = (core.max_connection_idle_s, core.log_timeouts);
-            self.entry.limit(Limits { idle_s, log_idle, ..self.entry.limits() });
+            self.entry.limit(ConnLimits { idle_s, log_idle, ..self.entry.limits() });
         }
         worker.idle(&self.entry);
         if self.entry.is_closing() {
@@ -195,7 +183,7 @@ impl Conn {
 
     /// Copies bytes between the client and the listener's backend.
     async fn relay(&self, raw: &TcpProxy) {
-        self.wait_for(ConnState::Handler);
+        self.entry.begin_request();
         panics::point("raw tunnel");
         let local = match self.stream.local() {
             Ok(Peer::Inet(address)) => Some(address),
@@ -224,11 +212,8 @@ impl Conn {
     /// Begins the stages of a request whose first byte has arrived.
     #[inline]
     fn begin_stages(&self, stages: &mut Stages) {
-        let now_us = self.worker().machine.clock.mono_us();
-        match self.requests.get() {
-            0 => stages.begin_first(self.accepted_us, now_us),
-            _ => stages.begin(now_us),
-        }
+        let accepted_us = (self.requests.get() == 0).then_some(self.accepted_us);
+        stages.begin(accepted_us, self.worker().machine.clock.mono_us());
     }
 
     /// Sets what the connection knows of a request.

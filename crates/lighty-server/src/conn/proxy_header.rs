@@ -3,14 +3,13 @@
 use std::rc::Rc;
 
 use lighty_core::log::About;
-use lighty_core::status_board::ConnState;
 use lighty_core::{Exchange, Settings};
 use lighty_io::transport::Peer;
 use lighty_modules::extforward::ExtforwardSettings;
 use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX};
 
 use super::{ClientTls, Conn};
-use crate::conn_table::Limits;
+use crate::conn_table::ConnLimits;
 
 /// Bytes read at a time; a header without extensions fits. The parser refuses one that is longer than
 /// [`V2_BYTES_MAX`].
@@ -30,8 +29,8 @@ pub(super) async fn read(conn: &mut Conn) -> bool {
         return false;
     }
     let head_s = conn.worker().global().server.max_head_time_s;
-    conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
-    conn.wait_for(ConnState::Head);
+    conn.entry.limit(ConnLimits { head_s, ..conn.entry.limits() });
+    conn.entry.wait_for_head(&conn.worker().machine.clock);
     let taken = wait(conn, own.takes_certificates()).await;
     if let Err(why) = &taken {
         let late = conn.entry.kicked().map(|_| "server.max-head-time ran out");

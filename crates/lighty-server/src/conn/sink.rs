@@ -4,8 +4,8 @@ use std::io;
 
 use lighty_core::{BodyStream, Exchange, RequestBody, Tunnel};
 
-use super::Conn;
 use super::h1::H1Io;
+use super::stream::RequestStream;
 
 /// A protocol's end of an exchange: the request comes from it, the response goes to it. A single
 /// enum, matched where something is done, so that the common case stays in line.
@@ -45,9 +45,13 @@ impl Sink<'_> {
 
     /// Frames the response and sends as much as possible without waiting.
     #[inline]
-    pub(super) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
+    pub(super) fn try_send(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> io::Result<Rest> {
         match self {
-            Sink::H1(io) => io.try_send(conn, ex),
+            Sink::H1(io) => io.try_send(on, ex),
         }
     }
 
@@ -55,11 +59,11 @@ impl Sink<'_> {
     pub(super) async fn send_rest(
         &mut self,
         rest: Rest,
-        conn: &Conn,
+        on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> io::Result<()> {
         match self {
-            Sink::H1(io) => io.send_rest(rest, conn, ex).await,
+            Sink::H1(io) => io.send_rest(rest, on, ex).await,
         }
     }
 

@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lighty_core::stage::{Stage, Stages};
-use lighty_core::status_board::ConnState;
 use lighty_core::{Exchange, Fault, Request, RequestBody, limits};
-use lighty_http::{Fields, Known, Method, host};
+use lighty_http::{Known, Method, host};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
 
-use super::{Conn, H1Conn, H1Io};
-use crate::conn_table::Limits;
+use super::{H1Conn, H1Io};
+use crate::conn::stream::RequestStream;
+use crate::conn_table::ConnLimits;
 
 /// Outcome of waiting for a request head.
 pub(super) enum Read {
@@ -25,7 +25,7 @@ pub(super) enum Read {
 
 impl H1Conn<'_> {
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Read> {
-        let conn = self.conn;
+        let on = self.on();
         let io = &mut self.h1.io;
         loop {
             let mut input = io.input.borrow_mut();
@@ -41,14 +41,14 @@ impl H1Conn<'_> {
                     Ok(Head::Partial) => {}
                     Err(fault) => return Poll::Ready(Read::Refused(fault)),
                 }
-                wait_for_head(conn, &mut self.h1.exchange.stages);
+                wait_for_head(on, &mut self.h1.exchange.stages);
             }
             match input.poll_fill(cx, limits::HEAD_BYTES_MAX + 1) {
                 // Nothing is pending, and an idle wait needs no buffer.
                 Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) if conn.entry.kicked() == Some(Fault::HeadTimeout) => {
+                Poll::Ready(Ok(0)) if on.conn.entry.kicked() == Some(Fault::HeadTimeout) => {
                     return Poll::Ready(Read::TimedOut);
                 }
                 Poll::Ready(_) => return Poll::Ready(Read::Gone),
@@ -58,11 +58,12 @@ impl H1Conn<'_> {
 }
 
 /// Starts the head timeout once part of a head has arrived.
-fn wait_for_head(conn: &Conn, stages: &mut Stages) {
-    if conn.entry.state() != ConnState::Head {
-        let head_s = conn.worker().global().server.max_head_time_s;
-        conn.entry.limit(Limits { head_s, ..conn.entry.limits() });
-        conn.enter(Stage::FirstByte, stages);
+fn wait_for_head(on: RequestStream<'_>, stages: &mut Stages) {
+    let entry = &on.conn.entry;
+    if !entry.is_in_head() {
+        let head_s = on.conn.worker().global().server.max_head_time_s;
+        entry.limit(ConnLimits { head_s, ..entry.limits() });
+        on.enter(Stage::FirstByte, stages);
     }
 }
 
@@ -98,7 +99,7 @@ impl H1Io {
         request.path_end = head.path().len();
         std::mem::swap(&mut request.fields, &mut head.fields);
         std::mem::swap(&mut request.target, &mut head.target);
-        take_host(request, head.authority(), head.is_host_as_sent());
+        take_host(request, head.authority());
         request.upgrade = head.upgrade;
     }
 
@@ -118,20 +119,11 @@ impl H1Io {
     }
 }
 
-/// Normalises the host for conditions, logs and backends, as lighttpd does. `is_as_sent`: the
-/// `Host` field is the authority.
-#[inline]
-fn take_host(request: &mut Request, named: &[u8], is_as_sent: bool) {
-    let authority = host::without_default_port(named, request.scheme);
+/// Normalises the host for conditions, logs and backends, as lighttpd does.
+fn take_host(request: &mut Request, authority: &[u8]) {
+    let authority = host::without_default_port(authority, request.scheme);
     request.authority.extend_from_slice(authority);
-    if !is_as_sent || authority.len() != named.len() {
-        change_host(&mut request.fields, authority);
-    }
-}
-
-#[cold]
-fn change_host(fields: &mut Fields, authority: &[u8]) {
-    if fields.contains(Known::Host) {
-        fields.set(Known::Host, authority);
+    if request.fields.get(Known::Host).is_some_and(|sent| sent != authority) {
+        request.fields.set(Known::Host, authority);
     }
 }

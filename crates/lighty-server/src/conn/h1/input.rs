@@ -16,7 +16,7 @@ use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::response::encode_head;
 use lighty_wire::http1::{BodyFraming, RequestHead};
 
-use crate::conn_table::ConnEntry;
+use crate::conn_table::StreamEntry;
 
 /// Initial buffer size; a typical request fits.
 const BUFFER_BYTES: usize = 4096;
@@ -28,7 +28,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(super) struct Input {
     clock: Clock,
     stream: Option<Rc<Stream>>,
-    entry: Option<Rc<ConnEntry>>,
+    entry: Option<Rc<StreamEntry>>,
     buffer: ReadBuf,
     body: BodyState,
     continue_owed: bool,
@@ -73,7 +73,7 @@ impl Input {
     }
 
     /// Attaches to a connection that has become readable. `early` has been read from it already.
-    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>, early: &[u8]) {
+    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<StreamEntry>, early: &[u8]) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
         self.body = BodyState::None;
@@ -187,7 +187,7 @@ impl Input {
         if count > 0 {
             return Poll::Ready(Ok(()));
         }
-        let fault = match self.entry.as_ref().and_then(|s| s.kicked()) {
+        let fault = match self.entry.as_ref().and_then(|entry| entry.cut()) {
             Some(Fault::ReadTimeout) => BodyFault::ReadTimeout,
             Some(Fault::ReadRate) => BodyFault::ReadRate,
             _ => BodyFault::Disconnected,
@@ -367,7 +367,8 @@ mod tests {
         let clock = Clock::manual(0);
         let mut input = Input::new(clock.clone());
         let begun_s = sweep_s(&clock);
-        let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
+        let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
+        let entry = conn.open_stream(stream.kick_handle());
         input.attach(&stream, &entry, b"");
         let mut head = RequestHead::default();
         head.framing = BodyFraming::Length(5);

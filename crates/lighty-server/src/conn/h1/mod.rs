@@ -28,7 +28,9 @@ use self::head::Read;
 use self::input::Input;
 use super::driver;
 use super::sink::Sink;
+use super::stream::RequestStream;
 use super::{After, Conn, End};
+use crate::conn_table::StreamEntry;
 
 /// An exchange with the buffers that HTTP/1 needs for it. Pooled per worker: an idle connection
 /// holds none of it.
@@ -81,17 +83,19 @@ impl H1Exchange {
 /// A connection that has bytes to serve, and the buffers it serves them with.
 struct H1Conn<'c> {
     conn: &'c Conn,
+    entry: &'c Rc<StreamEntry>,
     h1: Box<H1Exchange>,
 }
 
 /// Serves a connection's requests until it ends.
 pub(super) async fn serve(conn: &mut Conn) -> End {
+    let entry = conn.entry.open_stream(conn.stream.kick_handle());
     loop {
         // Bytes that followed a PROXY header have arrived already.
         if conn.early.is_empty() && !conn.wait_for_bytes().await {
             return End::Close;
         }
-        let mut serving = H1Conn::acquire(conn);
+        let mut serving = H1Conn::acquire(conn, &entry);
         match panics::catch(serving.serve_pipelined()).await {
             Ok(after) => {
                 serving.release();
@@ -111,17 +115,22 @@ pub(super) async fn serve(conn: &mut Conn) -> End {
 
 impl<'c> H1Conn<'c> {
     /// Takes buffers for a connection that has become readable.
-    fn acquire(conn: &'c mut Conn) -> Self {
+    fn acquire(conn: &'c mut Conn, entry: &'c Rc<StreamEntry>) -> Self {
         let early = std::mem::take(&mut conn.early);
         let h1 = conn.worker().acquire();
-        h1.io.input.borrow_mut().attach(&conn.stream, &conn.entry, &early);
-        Self { conn, h1 }
+        h1.io.input.borrow_mut().attach(&conn.stream, entry, &early);
+        Self { conn, entry, h1 }
     }
 
     /// Returns the buffers, for other connections.
     fn release(self) {
         self.h1.io.input.borrow_mut().detach();
         self.conn.worker().give_back(self.h1);
+    }
+
+    /// The one stream of the connection.
+    fn on(&self) -> RequestStream<'c> {
+        RequestStream { conn: self.conn, entry: self.entry }
     }
 
     /// Serves requests until none is pending.
@@ -139,8 +148,8 @@ impl<'c> H1Conn<'c> {
                 Read::TimedOut => return Box::pin(self.time_out()).await,
             }
             in_a_row += 1;
-            let h1 = &mut *self.h1;
-            let is_whole = driver::drive(self.conn, &mut h1.exchange, Sink::H1(&mut h1.io)).await;
+            let (on, h1) = (self.on(), &mut *self.h1);
+            let is_whole = driver::drive(on, &mut h1.exchange, Sink::H1(&mut h1.io)).await;
             let mut after = self.after(is_whole);
             if is_whole && self.h1.io.is_body_unread() {
                 after = Box::pin(self.drain()).await;
@@ -194,20 +203,20 @@ impl<'c> H1Conn<'c> {
     /// response had begun. The exchange may be in any state, so it is not reused.
     #[cold]
     async fn recover(mut self, panicked: Panicked) {
-        let conn = self.conn;
+        let on = self.on();
         let H1Exchange { exchange, io } = &mut *self.h1;
-        let has_begun = exchange.state.bytes_sent > 0 || conn.entry.is_writing();
+        let has_begun = exchange.state.bytes_sent > 0 || on.entry.is_writing();
         let recovering = panics::catch(async {
             io.queue.clear();
             exchange.response.tunnel = None;
             if has_begun {
-                driver::abandon(conn, exchange, Sink::H1(io), &panicked.0);
+                driver::abandon(on, exchange, Sink::H1(io), &panicked.0);
             } else {
-                driver::fail(conn, exchange, Sink::H1(io), &panicked.0).await;
+                driver::fail(on, exchange, Sink::H1(io), &panicked.0).await;
             }
         });
         if recovering.await.is_err() {
-            conn.stream.reset_on_close();
+            on.conn.stream.reset_on_close();
         }
         self.h1.io.input.borrow_mut().detach();
     }

@@ -14,10 +14,11 @@ use lighty_core::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
 use lighty_io::send::SendState;
 
+use super::H1Io;
 use super::framing::{Framing, last_chunk};
 use super::meanwhile::meanwhile;
-use super::{Conn, H1Io};
 use crate::conn::sink::Rest;
+use crate::conn::stream::RequestStream;
 use crate::conn::throttle::{Throttle, is_throttled};
 
 /// Bodies up to this size are copied after the head and sent with it in one call.
@@ -30,10 +31,14 @@ impl H1Io {
     /// Frames the response and sends as much as possible without waiting. On error the caller must
     /// cut the connection.
     #[inline]
-    pub(in crate::conn) fn try_send(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<Rest> {
+    pub(in crate::conn) fn try_send(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> io::Result<Rest> {
         self.keeps_open &=
-            ex.state.keeps_connection && !conn.entry.is_closing() && !self.has_too_much_unread();
-        self.encode_head(conn, ex);
+            ex.state.keeps_connection && !on.conn.entry.is_closing() && !self.has_too_much_unread();
+        self.encode_head(on.conn, ex);
         ex.state.keeps_connection = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
             return Ok(Rest::Tunnel(tunnel));
@@ -48,7 +53,7 @@ impl H1Io {
         {
             return Ok(Rest::Stream(source));
         }
-        if !throttled && self.send_out(conn, ex)? && self.send_now(conn, ex)? {
+        if !throttled && self.send_out(on, ex)? && self.send_now(on, ex)? {
             return Ok(Rest::Nothing);
         }
         Ok(if throttled { Rest::Throttled } else { Rest::Queue })
@@ -58,17 +63,17 @@ impl H1Io {
     pub(in crate::conn) async fn send_rest(
         &mut self,
         rest: Rest,
-        conn: &Conn,
+        on: RequestStream<'_>,
         ex: &mut Exchange,
     ) -> io::Result<()> {
         let input = Rc::clone(&self.input);
         match rest {
             Rest::Nothing => Ok(()),
-            Rest::Queue => meanwhile(None, input, self.send_queue(conn, ex)).await,
-            Rest::Throttled => meanwhile(None, input, self.send_throttled(conn, ex)).await,
-            Rest::Tunnel(tunnel) => self.hand_over(conn, ex, tunnel).await,
+            Rest::Queue => meanwhile(None, input, self.send_queue(on, ex)).await,
+            Rest::Throttled => meanwhile(None, input, self.send_throttled(on, ex)).await,
+            Rest::Tunnel(tunnel) => self.hand_over(on, ex, tunnel).await,
             Rest::Stream(source) => {
-                let sent = self.send_stream(conn, ex, source).await;
+                let sent = self.send_stream(on, ex, source).await;
                 if sent.is_err() && self.framing == Framing::Close {
                     self.input.borrow_mut().cancel();
                 }
@@ -134,28 +139,28 @@ impl H1Io {
     /// Sends a 101 and hands the connection to the tunnel, after which it closes.
     async fn hand_over(
         &mut self,
-        conn: &Conn,
+        on: RequestStream<'_>,
         ex: &mut Exchange,
         tunnel: Box<dyn Tunnel>,
     ) -> io::Result<()> {
         self.keeps_open = false;
         ex.state.keeps_connection = false;
-        if !self.send_out(conn, ex)? {
-            self.send_queue(conn, ex).await?;
+        if !self.send_out(on, ex)? {
+            self.send_queue(on, ex).await?;
         }
-        conn.wait_for(ConnState::Handler);
+        on.wait_for(ConnState::Handler);
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
-            sent = tunnel.run(Rc::clone(&conn.stream) as _, early) => ex.state.bytes_sent += sent?,
-            () = conn.worker().ends_tunnels() => {}
+            sent = tunnel.run(Rc::clone(&on.conn.stream) as _, early) => ex.state.bytes_sent += sent?,
+            () = on.conn.worker().ends_tunnels() => {}
         }
         Ok(())
     }
 
     /// Writes the head. Returns `false` on a partial write and puts the remainder at the front of
     /// the queue.
-    fn send_out(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<bool> {
-        let sent = match conn.stream.try_write(&self.out) {
+    fn send_out(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
+        let sent = match on.conn.stream.try_write(&self.out) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
@@ -170,20 +175,20 @@ impl H1Io {
     }
 
     /// Sends as much as possible without blocking. Returns `true` when nothing is left.
-    fn send_now(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<bool> {
+    fn send_now(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
         if self.queue.is_empty() {
             return Ok(true);
         }
-        let sent = conn.worker().sender.try_send(&conn.stream, &mut self.queue, UNLIMITED)?;
+        let sent = on.conn.worker().sender.try_send(&on.conn.stream, &mut self.queue, UNLIMITED)?;
         ex.state.bytes_sent += sent.bytes;
         Ok(sent.state == SendState::Done)
     }
 
-    async fn send_queue(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<()> {
+    async fn send_queue(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<()> {
         let received = self.input.borrow().received;
-        let progress = &conn.entry.progress;
-        let sender = &conn.worker().sender;
-        let result = sender.send(&conn.stream, &mut self.queue, UNLIMITED, progress).await;
+        let progress = &on.entry.progress;
+        let sender = &on.conn.worker().sender;
+        let result = sender.send(&on.conn.stream, &mut self.queue, UNLIMITED, progress).await;
         ex.state.bytes_sent += result.as_ref().map_or_else(
             // `progress` also counts bytes received in the meantime.
             |_| progress.get().saturating_sub(self.input.borrow().received - received),
@@ -193,24 +198,25 @@ impl H1Io {
     }
 
     /// Sends as fast as the bandwidth limits allow.
-    async fn send_throttled(&mut self, conn: &Conn, ex: &mut Exchange) -> io::Result<()> {
-        let worker = conn.worker();
+    async fn send_throttled(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<()> {
+        let worker = on.conn.worker();
         let (clock, sender) = (&worker.machine.clock, &worker.sender);
-        let throttle = Throttle::of(ex, &conn.entry);
-        if !self.send_out(conn, ex)? {
-            conn.stream.writable().await?;
+        let throttle = Throttle::of(ex, &on.conn.entry);
+        if !self.send_out(on, ex)? {
+            on.conn.stream.writable().await?;
         }
         while !self.queue.is_empty() {
             // Time spent throttled does not count against the client.
-            conn.wait_for(ConnState::Write);
+            on.wait_for(ConnState::Write);
             match throttle.take(self.queue.len_bytes(), clock.mono_ms()) {
                 Err(wait_ms) => {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                     clock.refresh();
                 }
                 Ok(budget) => {
-                    let progress = &conn.entry.progress;
-                    let sent = sender.send(&conn.stream, &mut self.queue, budget, progress).await?;
+                    let progress = &on.entry.progress;
+                    let sent =
+                        sender.send(&on.conn.stream, &mut self.queue, budget, progress).await?;
                     ex.state.bytes_sent += sent;
                     throttle.give_back(budget - sent.min(budget));
                 }
@@ -222,22 +228,22 @@ impl H1Io {
     /// Streams a body one piece at a time.
     async fn send_stream(
         &mut self,
-        conn: &Conn,
+        on: RequestStream<'_>,
         ex: &mut Exchange,
         mut source: Box<dyn BodyStream>,
     ) -> io::Result<()> {
         let throttled = is_throttled(ex);
         let input = Rc::clone(&self.input);
-        if !self.send_out(conn, ex)? {
-            let sending = self.send_queue(conn, ex);
+        if !self.send_out(on, ex)? {
+            let sending = self.send_queue(on, ex);
             meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
         }
         let mut produced = 0u64;
         let announced = source.known_length();
         loop {
-            conn.wait_for(ConnState::Handler);
+            on.wait_for(ConnState::Handler);
             let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-            conn.wait_for(ConnState::Write);
+            on.wait_for(ConnState::Write);
             let chunk = match next {
                 None => {
                     ex.enter(Stage::BodyBack);
@@ -249,10 +255,10 @@ impl H1Io {
             produced += self.push_framed(chunk);
             self.out.clear();
             if throttled {
-                let sending = Box::pin(self.send_throttled(conn, ex));
+                let sending = Box::pin(self.send_throttled(on, ex));
                 meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
-            } else if !self.send_now(conn, ex)? {
-                let sending = self.send_queue(conn, ex);
+            } else if !self.send_now(on, ex)? {
+                let sending = self.send_queue(on, ex);
                 meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
             }
         }
@@ -261,8 +267,8 @@ impl H1Io {
         }
         if self.framing == Framing::Chunked {
             self.queue.push_bytes(last_chunk(ex, &*source));
-            if !self.send_now(conn, ex)? {
-                self.send_queue(conn, ex).await?;
+            if !self.send_now(on, ex)? {
+                self.send_queue(on, ex).await?;
             }
         }
         Ok(())

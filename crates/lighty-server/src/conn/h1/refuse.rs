@@ -14,7 +14,7 @@ use crate::worker::Worker;
 impl H1Conn<'_> {
     /// Rejects an unacceptable head and closes: the bytes after it cannot be trusted.
     pub(super) async fn refuse(&mut self, fault: RequestFault) -> After {
-        let (conn, worker) = (self.conn, self.conn.worker());
+        let (on, conn, worker) = (self.on(), self.conn, self.conn.worker());
         worker.machine.counters.refused.add(1);
         let super::H1Exchange { exchange: ex, io } = &mut *self.h1;
         conn.describe(&mut ex.request);
@@ -31,19 +31,19 @@ impl H1Conn<'_> {
             trace::refused_head(ex, pending);
         }
         ex.fail_status(fault.status());
-        driver::send_last(conn, ex, Sink::H1(io)).await;
+        driver::send_last(on, ex, Sink::H1(io)).await;
         After::End(End::Linger)
     }
 
     /// Handles a head that timed out.
     pub(super) async fn time_out(&mut self) -> After {
-        let conn = self.conn;
+        let (on, conn) = (self.on(), self.conn);
         let super::H1Exchange { exchange: ex, io } = &mut *self.h1;
         ex.settings = Rc::clone(&ex.generation.global);
         conn.describe(&mut ex.request);
         note_received(&mut ex.request, io.input.borrow().pending());
         ex.fail(Fault::HeadTimeout);
-        driver::send_last(conn, ex, Sink::H1(io)).await;
+        driver::send_last(on, ex, Sink::H1(io)).await;
         After::End(End::Close)
     }
 }

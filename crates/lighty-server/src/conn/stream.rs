@@ -1,0 +1,40 @@
+//! One stream of requests on a connection.
+
+use lighty_core::stage::{Stage, Stages};
+use lighty_core::status_board::ConnState;
+
+use super::Conn;
+use crate::conn_table::StreamEntry;
+
+/// Where an exchange takes place. HTTP/1 has one stream, which carries one request at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestStream<'c> {
+    pub conn: &'c Conn,
+    /// What the sweep judges of it.
+    pub entry: &'c StreamEntry,
+}
+
+impl RequestStream<'_> {
+    /// The stream's exchange comes to a stage: sets what the sweep judges, the letter on the status
+    /// page, and the stamp.
+    #[inline]
+    pub(super) fn enter(self, stage: Stage, stages: &mut Stages) {
+        let clock = &self.conn.worker().machine.clock;
+        stages.enter(stage, clock.mono_us());
+        match stage {
+            Stage::FirstByte => self.conn.entry.wait_for_head(clock),
+            Stage::Head => {
+                self.conn.entry.begin_request();
+                self.entry.wait_for(ConnState::Handler, clock);
+            }
+            Stage::FirstByteOut => self.entry.wait_for(ConnState::Write, clock),
+            _ => {}
+        }
+    }
+
+    /// Records what the exchange waits for within a stage.
+    #[inline]
+    pub(super) fn wait_for(self, state: ConnState) {
+        self.entry.wait_for(state, &self.conn.worker().machine.clock);
+    }
+}

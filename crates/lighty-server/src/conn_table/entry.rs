@@ -1,0 +1,310 @@
+//! One connection, as the sweep and the limits see it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use lighty_core::Fault;
+use lighty_core::status_board::ConnState;
+use lighty_core::throttle::Bucket;
+use lighty_io::clock::Clock;
+use lighty_io::transport::{Kick, KickHow};
+
+use super::stream::StreamEntry;
+use super::sweep_s;
+
+/// Limits of a connection between requests: seconds, 0 = none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ConnLimits {
+    pub idle_s: u32,
+    pub head_s: u32,
+    /// Log the end of an idle connection (`debug.log-timeouts`).
+    pub log_idle: bool,
+}
+
+/// Grace period during a stop for a connection without a request, in seconds rounded up.
+const LAST_CHANCE_S: u32 = 2;
+
+/// Time during which a new connection is reaped last, in seconds rounded up.
+const NEWCOMER_S: u32 = 2;
+
+/// Time during which a partial head is not reaped, in seconds rounded up.
+const HALF_HEAD_S: u32 = 2;
+
+/// What a connection itself waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// A request.
+    Request,
+    /// The rest of a head.
+    Head,
+    /// Its streams, which are judged one by one.
+    Streams,
+}
+
+/// How far a connection's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// No request has arrived yet.
+    New,
+    /// A request has arrived.
+    Known,
+    /// No request has arrived yet, and one at most is awaited.
+    LastChance,
+    /// It closes once idle.
+    Closing,
+}
+
+/// One connection's entry.
+pub struct ConnEntry {
+    kick: Kick,
+    wait: Cell<Wait>,
+    since_s: Cell<u32>,
+    limits: Cell<ConnLimits>,
+    life: Cell<Life>,
+    kicked: Cell<Option<Fault>>,
+    /// The streams that are open on it, in the order in which they were opened.
+    streams: RefCell<Vec<Weak<StreamEntry>>>,
+    /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
+    bucket: RefCell<Option<Arc<Bucket>>>,
+    /// Position in the order in which connections became idle.
+    pub(super) idle_order: Cell<u64>,
+    pub(super) index: Cell<usize>,
+    client: Rc<str>,
+    asked: RefCell<Option<Box<Asked>>>,
+}
+
+/// A connection's latest request, for the status page.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    pub method: &'static str,
+    pub host: Vec<u8>,
+    /// As received.
+    pub target: Vec<u8>,
+}
+
+/// What a connection does, for the status page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doing {
+    pub state: ConnState,
+    /// Since when, in sweep seconds.
+    pub since_s: u32,
+    /// Bytes moved since then.
+    pub bytes: u64,
+}
+
+impl ConnEntry {
+    /// A connection that was just accepted.
+    pub(super) fn new(kick: Kick, client: Rc<str>, idle_order: u64, now_s: u32) -> Self {
+        Self {
+            kick,
+            wait: Cell::new(Wait::Request),
+            since_s: Cell::new(now_s),
+            limits: Cell::new(ConnLimits::default()),
+            life: Cell::new(Life::New),
+            kicked: Cell::new(None),
+            streams: RefCell::default(),
+            bucket: RefCell::default(),
+            idle_order: Cell::new(idle_order),
+            index: Cell::new(0),
+            client,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// Opens a stream whose waits `kick` ends. It is closed by dropping it.
+    pub fn open_stream(&self, kick: Kick) -> Rc<StreamEntry> {
+        let stream = Rc::new(StreamEntry::new(kick));
+        let mut streams = self.streams.borrow_mut();
+        streams.retain(|known| known.strong_count() > 0);
+        streams.reserve_exact(1);
+        streams.push(Rc::downgrade(&stream));
+        stream
+    }
+
+    /// Records a wait for a request.
+    #[inline]
+    pub(super) fn wait_for_request(&self, now_s: u32) {
+        self.wait.set(Wait::Request);
+        self.since_s.set(now_s);
+    }
+
+    /// Records a wait for the rest of a head.
+    pub fn wait_for_head(&self, clock: &Clock) {
+        self.wait_for_head_from(sweep_s(clock));
+    }
+
+    pub(super) fn wait_for_head_from(&self, now_s: u32) {
+        self.wait.set(Wait::Head);
+        self.since_s.set(now_s);
+    }
+
+    /// Records that a request has arrived. Until the next wait of the connection itself, its streams
+    /// are judged.
+    #[inline]
+    pub fn begin_request(&self) {
+        self.wait.set(Wait::Streams);
+        self.life.set(match self.life.get() {
+            Life::New | Life::Known => Life::Known,
+            Life::LastChance | Life::Closing => Life::Closing,
+        });
+    }
+
+    /// Sets the limits in force from now on.
+    pub fn limit(&self, limits: ConnLimits) {
+        self.limits.set(limits);
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> ConnLimits {
+        self.limits.get()
+    }
+
+    /// The connection's bucket for a rate in KB per second; shared by its requests.
+    pub fn bucket(&self, kbytes: u64, now_ms: u64) -> Arc<Bucket> {
+        let mut bucket = self.bucket.borrow_mut();
+        match &*bucket {
+            Some(known) if known.kbytes_per_second() == kbytes => Arc::clone(known),
+            _ => Arc::clone(bucket.insert(Arc::new(Bucket::per_second(kbytes, now_ms)))),
+        }
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Records a request.
+    pub fn note(&self, method: &'static str, host: &[u8], target: &[u8]) {
+        let mut asked = self.asked.borrow_mut();
+        let asked = asked.get_or_insert_default();
+        asked.method = method;
+        asked.host.clear();
+        asked.host.extend_from_slice(host);
+        asked.target.clear();
+        asked.target.extend_from_slice(target);
+    }
+
+    /// The latest recorded request.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked.borrow().as_deref().cloned()
+    }
+
+    /// What the connection does: of several streams, what the oldest with a request does.
+    pub fn doing(&self) -> Doing {
+        let own = |state| Doing { state, since_s: self.since_s.get(), bytes: 0 };
+        match self.wait.get() {
+            Wait::Request => own(ConnState::Idle),
+            Wait::Head => own(ConnState::Head),
+            Wait::Streams => {
+                let streams = self.streams.borrow();
+                let mut open = streams.iter().filter_map(Weak::upgrade);
+                open.find(|stream| stream.state() != ConnState::Idle).map_or_else(
+                    || own(ConnState::Handler),
+                    |stream| Doing {
+                        state: stream.state(),
+                        since_s: stream.since_s(),
+                        bytes: stream.progress.get(),
+                    },
+                )
+            }
+        }
+    }
+
+    /// Why the sweep ended the connection's own wait, if it did.
+    pub fn kicked(&self) -> Option<Fault> {
+        self.kicked.get()
+    }
+
+    /// Makes the current request, if any, the last one before a stop. A connection without one gets
+    /// a short grace period, because its client is about to send a request.
+    pub fn close_soon(&self, now_s: u32) {
+        let is_new = matches!(self.life.get(), Life::New | Life::LastChance);
+        self.life.set(if is_new { Life::LastChance } else { Life::Closing });
+        if self.wait.get() != Wait::Request {
+            return;
+        }
+        if is_new {
+            // The grace period starts now, whatever the connection's age.
+            self.since_s.set(now_s);
+            self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
+        } else {
+            // Bytes already received are still read and answered.
+            self.kick.kick(KickHow::Read);
+        }
+    }
+
+    /// Closes an idle connection, to make room.
+    pub(super) fn reap(&self) {
+        self.life.set(Life::Closing);
+        self.kick.kick(KickHow::Both);
+    }
+
+    /// True if the connection must close once idle (stop, reaping).
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        matches!(self.life.get(), Life::LastChance | Life::Closing)
+    }
+
+    /// True if the connection waits for a request.
+    pub fn is_idle(&self) -> bool {
+        self.wait.get() == Wait::Request
+    }
+
+    /// True if part of a head has arrived.
+    pub fn is_in_head(&self) -> bool {
+        self.wait.get() == Wait::Head
+    }
+
+    /// When the connection's own wait began, in sweep seconds.
+    pub(super) fn since_s(&self) -> u32 {
+        self.since_s.get()
+    }
+
+    /// True if the connection was just accepted and has sent no request yet.
+    pub(super) fn is_newcomer(&self, now_s: u32) -> bool {
+        matches!(self.life.get(), Life::New | Life::LastChance)
+            && now_s.saturating_sub(self.since_s.get()) < NEWCOMER_S
+    }
+
+    /// True if the rest of the head is overdue enough to make room for others.
+    pub(super) fn is_slow(&self, now_s: u32) -> bool {
+        self.wait.get() == Wait::Head
+            && self.kicked.get().is_none()
+            && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
+    }
+
+    /// The limit that the connection itself has exceeded at `now_s`, if any.
+    pub(super) fn overdue(&self, now_s: u32) -> Option<Fault> {
+        let limits = self.limits.get();
+        let waited = now_s.saturating_sub(self.since_s.get());
+        let over = |limit: u32| limit > 0 && waited >= limit;
+        match self.wait.get() {
+            Wait::Request => over(limits.idle_s).then_some(Fault::ClientGone),
+            Wait::Head => over(limits.head_s).then_some(Fault::HeadTimeout),
+            Wait::Streams => None,
+        }
+    }
+
+    /// Ends the connection, or those of its streams, whose wait exceeds its limit. Calls `report` for
+    /// each.
+    pub(super) fn sweep(&self, now_s: u32, report: &mut impl FnMut(Fault)) {
+        if let Some(fault) = self.overdue(now_s) {
+            report(fault);
+            self.kick_out(fault);
+        }
+        for stream in self.streams.borrow().iter().filter_map(Weak::upgrade) {
+            if let Some(fault) = stream.overdue(now_s) {
+                report(fault);
+                stream.end(fault);
+            }
+        }
+    }
+
+    /// Ends the connection's wait. A client whose head is overdue is still told so.
+    pub(super) fn kick_out(&self, fault: Fault) {
+        let is_first = self.kicked.replace(Some(fault)).is_none();
+        let can_respond = is_first && fault == Fault::HeadTimeout;
+        self.kick.kick(if can_respond { KickHow::Read } else { KickHow::Both });
+    }
+}

@@ -1,0 +1,178 @@
+//! One stream of requests, as the sweep judges it.
+
+use std::cell::Cell;
+
+use lighty_core::Fault;
+use lighty_core::status_board::ConnState;
+use lighty_io::clock::Clock;
+use lighty_io::transport::{Kick, KickHow};
+
+use super::sweep_s;
+
+/// Limits while a request is served: seconds or bytes per second, 0 = none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamLimits {
+    pub read_idle_s: u32,
+    pub write_idle_s: u32,
+    pub half_closed_idle_s: u32,
+    pub min_read_rate: u32,
+    pub min_write_rate: u32,
+}
+
+/// Seconds before a minimum rate is enforced, since a stream may start slowly.
+pub(super) const RATE_GRACE_S: u32 = 10;
+
+/// A stream's entry: what it waits for, since when, and how far that has come. HTTP/1, which serves
+/// one request after the other, has one stream for all of a connection's requests.
+pub struct StreamEntry {
+    /// Ends this stream's waits alone, where the protocol has more than one.
+    kick: Kick,
+    state: Cell<ConnState>,
+    since_s: Cell<u32>,
+    limits: Cell<StreamLimits>,
+    /// Settings variant that the limits come from.
+    variant: Cell<Option<u64>>,
+    /// Bytes moved since the current wait began; updated by the connection and by senders.
+    pub progress: Cell<u64>,
+    seen_progress: Cell<u64>,
+    seen_s: Cell<u32>,
+    cut: Cell<Option<Fault>>,
+}
+
+impl StreamEntry {
+    /// A stream without a request, whose waits `kick` ends.
+    pub(super) fn new(kick: Kick) -> Self {
+        Self {
+            kick,
+            state: Cell::new(ConnState::Idle),
+            since_s: Cell::new(0),
+            limits: Cell::new(StreamLimits::default()),
+            variant: Cell::new(None),
+            progress: Cell::new(0),
+            seen_progress: Cell::new(0),
+            seen_s: Cell::new(0),
+            cut: Cell::new(None),
+        }
+    }
+
+    /// Records what the request waits for from now on.
+    #[inline]
+    pub fn wait_for(&self, state: ConnState, clock: &Clock) {
+        self.wait_from(state, sweep_s(clock));
+    }
+
+    #[inline]
+    pub(super) fn wait_from(&self, state: ConnState, now_s: u32) {
+        self.state.set(state);
+        self.since_s.set(now_s);
+        self.progress.set(0);
+        self.seen_progress.set(0);
+        self.seen_s.set(now_s);
+    }
+
+    /// Records that no request is being served.
+    #[inline]
+    pub fn rest(&self) {
+        self.state.set(ConnState::Idle);
+    }
+
+    /// Records a wait for more of the request body.
+    pub fn wait_for_body(&self, clock: &Clock) {
+        match self.state.get() {
+            ConnState::Body | ConnState::Duplex => {}
+            // Progress in either direction counts for both.
+            ConnState::Write => self.state.set(ConnState::Duplex),
+            ConnState::Idle | ConnState::Head | ConnState::Handler => {
+                self.wait_for(ConnState::Body, clock);
+            }
+        }
+    }
+
+    /// Ends the wait for the request body.
+    pub fn stop_waiting_for_body(&self, clock: &Clock) {
+        match self.state.get() {
+            ConnState::Body => self.wait_for(ConnState::Handler, clock),
+            ConnState::Duplex => self.state.set(ConnState::Write),
+            ConnState::Idle | ConnState::Head | ConnState::Handler | ConnState::Write => {}
+        }
+    }
+
+    /// True if the response has begun.
+    pub fn is_writing(&self) -> bool {
+        matches!(self.state.get(), ConnState::Write | ConnState::Duplex)
+    }
+
+    /// Sets the limits in force from now on.
+    pub fn limit(&self, limits: StreamLimits) {
+        self.limits.set(limits);
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> StreamLimits {
+        self.limits.get()
+    }
+
+    /// True if the limits came from another settings variant; records `variant`.
+    #[inline]
+    pub fn is_new_to(&self, variant: u64) -> bool {
+        self.variant.replace(Some(variant)) != Some(variant)
+    }
+
+    /// What the request waits for; [`ConnState::Idle`] without one.
+    pub fn state(&self) -> ConnState {
+        self.state.get()
+    }
+
+    /// When the current wait began, in sweep seconds.
+    pub fn since_s(&self) -> u32 {
+        self.since_s.get()
+    }
+
+    /// Why the sweep ended the stream's waits, if it did.
+    pub fn cut(&self) -> Option<Fault> {
+        self.cut.get()
+    }
+
+    /// The limit exceeded at `now_s`, if any.
+    pub(super) fn overdue(&self, now_s: u32) -> Option<Fault> {
+        let limits = self.limits.get();
+        let reads = || self.too_slow(now_s, limits.min_read_rate, Fault::ReadRate);
+        let writes = || self.too_slow(now_s, limits.min_write_rate, Fault::WriteRate);
+        match self.state.get() {
+            ConnState::Idle | ConnState::Head | ConnState::Handler => None,
+            ConnState::Body => {
+                self.stalled(now_s, limits.read_idle_s, Fault::ReadTimeout).or_else(reads)
+            }
+            ConnState::Write => {
+                self.stalled(now_s, limits.write_idle_s, Fault::WriteTimeout).or_else(writes)
+            }
+            ConnState::Duplex => self
+                .stalled(now_s, limits.write_idle_s, Fault::WriteTimeout)
+                .or_else(reads)
+                .or_else(writes),
+        }
+    }
+
+    fn stalled(&self, now_s: u32, limit_s: u32, fault: Fault) -> Option<Fault> {
+        if self.progress.get() != self.seen_progress.get() {
+            self.seen_progress.set(self.progress.get());
+            self.seen_s.set(now_s);
+            return None;
+        }
+        (limit_s > 0 && now_s.saturating_sub(self.seen_s.get()) >= limit_s).then_some(fault)
+    }
+
+    fn too_slow(&self, now_s: u32, rate: u32, fault: Fault) -> Option<Fault> {
+        let waited_s = now_s.saturating_sub(self.since_s.get());
+        let wanted = u64::from(rate) * u64::from(waited_s);
+        (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
+    }
+
+    /// Ends the stream's wait. Reads return the end of the stream; for a write fault, or if that was
+    /// not enough, writes fail.
+    pub(super) fn end(&self, fault: Fault) {
+        let is_first = self.cut.replace(Some(fault)).is_none();
+        let is_read = matches!(fault, Fault::ReadTimeout | Fault::ReadRate);
+        self.kick.kick(if is_first && is_read { KickHow::Read } else { KickHow::Both });
+    }
+}

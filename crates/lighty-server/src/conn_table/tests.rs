@@ -1,0 +1,169 @@
+use std::io::Read;
+
+use lighty_core::status_board::ConnState;
+use lighty_io::transport::Stream;
+use tokio::net::UnixStream;
+
+use super::stream::RATE_GRACE_S;
+use super::*;
+
+#[test]
+fn who_has_not_asked_yet_has_a_whole_second_from_the_stop_on() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.expect("a runtime").block_on(async {
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let conns = ConnTable::default();
+        let silent = conns.enter(Stream::from(one).kick_handle(), "".into(), 10);
+        conns.close_when_idle(15);
+        assert_eq!(silent.overdue(16), None);
+        assert_eq!(silent.overdue(17), Some(Fault::ClientGone));
+    });
+}
+
+#[test]
+fn half_heads_make_room_where_nobody_is_idle_but_not_at_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.expect("a runtime").block_on(async {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (one, other) = (Stream::from(one), Stream::from(other));
+        let conns = ConnTable::default();
+        let first = conns.enter(one.kick_handle(), "".into(), 10);
+        let second = conns.enter(other.kick_handle(), "".into(), 10);
+        second.wait_for_head_from(11);
+        first.wait_for_head_from(10);
+        assert_eq!(conns.reap(2, 11), 0, "both may still be on their way");
+        assert_eq!(conns.reap(2, 12), 1);
+        assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
+        first.wait_for_request(12);
+        assert_eq!(conns.reap(2, 20), 1, "an idle one goes before");
+        assert_eq!(second.kicked(), None);
+        assert_eq!(conns.reap(2, 20), 1);
+        assert_eq!(second.kicked(), Some(Fault::HeadTimeout));
+    });
+}
+
+#[test]
+fn the_longest_idle_make_room_first_and_newcomers_last() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.expect("a runtime").block_on(async {
+        for (now_s, newcomer_stays) in [(11, true), (12, false)] {
+            let (one, other) = UnixStream::pair().expect("a pair");
+            let (one, other) = (Stream::from(one), Stream::from(other));
+            let conns = ConnTable::default();
+            let newcomer = conns.enter(one.kick_handle(), "".into(), 10);
+            let asked = conns.enter(other.kick_handle(), "".into(), 10);
+            asked.begin_request();
+            conns.wait_idle(&asked, 10);
+            assert_eq!(conns.reap(1, now_s), 1);
+            assert_eq!(asked.is_closing(), newcomer_stays);
+            assert_eq!(newcomer.is_closing(), !newcomer_stays);
+            assert_eq!(conns.reap(2, now_s), 1, "the other one, where nothing else is left");
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
+    let (one, _other) = UnixStream::pair().expect("a pair");
+    let entry = StreamEntry::new(Stream::from(one).kick_handle());
+    entry.limit(StreamLimits { write_idle_s: 5, min_read_rate: 100, ..StreamLimits::default() });
+    let clock = Clock::manual(0);
+    let overdue_after = |seconds: u32, bytes_each: u64| {
+        entry.wait_from(ConnState::Write, 0);
+        entry.wait_for_body(&clock);
+        (1..=seconds).find_map(|now_s| {
+            entry.progress.set(entry.progress.get() + bytes_each);
+            entry.overdue(now_s).map(|fault| (now_s, fault))
+        })
+    };
+    assert_eq!(overdue_after(60, 0), Some((5, Fault::WriteTimeout)));
+    assert_eq!(overdue_after(60, 99), Some((RATE_GRACE_S, Fault::ReadRate)));
+    assert_eq!(overdue_after(60, 100), None);
+    entry.stop_waiting_for_body(&clock);
+    assert_eq!(entry.state(), ConnState::Write, "the limits of writing go on");
+}
+
+/// A connection with two streams that write, and the clients' ends of the streams.
+struct Siblings {
+    conns: ConnTable,
+    entry: Rc<ConnEntry>,
+    streams: [Rc<StreamEntry>; 2],
+    _carriers: [Stream; 3],
+    clients: [std::os::unix::net::UnixStream; 3],
+}
+
+fn siblings() -> Siblings {
+    let pairs = [(); 3].map(|()| UnixStream::pair().expect("a pair"));
+    let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let ours = ours.into_iter().map(Stream::from).collect::<Vec<_>>();
+    let carriers: [Stream; 3] = ours.try_into().expect("three");
+    let theirs = theirs.into_iter().map(|end| end.into_std().expect("a socket"));
+    let conns = ConnTable::default();
+    let entry = conns.enter(carriers[0].kick_handle(), "".into(), 0);
+    entry.limit(ConnLimits { idle_s: 5, head_s: 5, ..ConnLimits::default() });
+    entry.begin_request();
+    let streams = [1, 2].map(|at: usize| entry.open_stream(carriers[at].kick_handle()));
+    for stream in &streams {
+        stream.limit(StreamLimits { write_idle_s: 5, ..StreamLimits::default() });
+        stream.wait_from(ConnState::Write, 0);
+    }
+    let clients = theirs.collect::<Vec<_>>().try_into().expect("three");
+    Siblings { conns, entry, streams, _carriers: carriers, clients }
+}
+
+impl Siblings {
+    /// The faults that the sweep reports in each of the seconds, while `moves` moves bytes.
+    fn sweep(&self, seconds: u32, moves: &[&StreamEntry]) -> Vec<(u32, Fault)> {
+        let mut faults = Vec::new();
+        for now_s in 1..=seconds {
+            moves.iter().for_each(|stream| stream.progress.set(stream.progress.get() + 1));
+            self.conns.sweep(now_s, |fault| faults.push((now_s, fault)));
+        }
+        faults
+    }
+
+    /// Which of the connection and its streams the clients see the end of.
+    fn ended(&mut self) -> [bool; 3] {
+        self.clients.each_mut().map(|client| matches!(client.read(&mut [0]), Ok(0)))
+    }
+}
+
+#[tokio::test]
+async fn a_slow_stream_is_cut_without_its_sibling_and_its_connection() {
+    let mut both = siblings();
+    let faults = both.sweep(5, &[&both.streams[1]]);
+    assert_eq!(faults, [(5, Fault::WriteTimeout)]);
+    assert_eq!((both.streams[0].cut(), both.streams[1].cut()), (Some(Fault::WriteTimeout), None));
+    assert_eq!(both.entry.kicked(), None);
+    assert_eq!(both.ended(), [false, true, false]);
+}
+
+#[tokio::test]
+async fn each_stream_has_the_limits_of_its_own_request() {
+    let both = siblings();
+    let slower = StreamLimits { min_write_rate: 2, ..StreamLimits::default() };
+    both.streams[1].limit(slower);
+    let faults = both.sweep(RATE_GRACE_S, &[&both.streams[0], &both.streams[1]]);
+    assert_eq!(faults, [(RATE_GRACE_S, Fault::WriteRate)]);
+    assert_eq!((both.streams[0].cut(), both.streams[1].cut()), (None, Some(Fault::WriteRate)));
+}
+
+#[tokio::test]
+async fn a_connection_is_idle_only_without_streams_and_a_closed_stream_is_not_judged() {
+    let mut both = siblings();
+    both.streams.iter().for_each(|stream| stream.wait_from(ConnState::Handler, 0));
+    assert_eq!(both.sweep(60, &[]), [], "what the server itself waits for has other limits");
+    assert_eq!(both.entry.doing().state, ConnState::Handler);
+    let Siblings { streams, entry, conns, .. } = &mut both;
+    streams[0].wait_from(ConnState::Write, 60);
+    let survivor = Rc::clone(&streams[1]);
+    let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
+    // The slow one is closed, and another opened.
+    streams[0] = entry.open_stream(carrier.kick_handle());
+    conns.sweep(70, |fault| panic!("{fault:?}"));
+    assert_eq!((entry.doing().state, survivor.cut()), (ConnState::Handler, None));
+    conns.wait_idle(entry, 70);
+    let mut faults = Vec::new();
+    conns.sweep(75, |fault| faults.push(fault));
+    assert_eq!((faults, entry.kicked()), (vec![Fault::ClientGone], Some(Fault::ClientGone)));
+}

@@ -15,7 +15,7 @@ pub struct ProgramRate(Arc<Second>);
 
 #[derive(Debug)]
 struct Second {
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     /// The current second and the bytes counted in it. Two workers that start a second at once may
     /// miss a line, which no limit is too tight for.
     second: AtomicI64,
@@ -25,9 +25,14 @@ struct Second {
 impl ProgramRate {
     /// A rate in KB per second; 0 = none.
     pub fn per_second(kbytes: u64) -> Self {
-        let bytes_max = if kbytes == 0 { u64::MAX } else { kbytes.saturating_mul(1024) };
+        let bytes_max = AtomicU64::new(bytes_of(kbytes));
         let (second, bytes) = (AtomicI64::new(i64::MIN), AtomicU64::new(0));
         Self(Arc::new(Second { bytes_max, second, bytes }))
+    }
+
+    /// Changes the rate, for all clones.
+    pub(crate) fn change(&self, kbytes: u64) {
+        self.0.bytes_max.store(bytes_of(kbytes), Ordering::Relaxed);
     }
 
     /// Counts a line, unless it exceeds the limit for this second.
@@ -36,9 +41,15 @@ impl ProgramRate {
         if second.swap(now_s, Ordering::Relaxed) != now_s {
             counted.store(0, Ordering::Relaxed);
         }
-        let more = |sum: u64| sum.checked_add(bytes).filter(|sum| sum <= bytes_max);
+        let more = |sum: u64| {
+            sum.checked_add(bytes).filter(|sum| *sum <= bytes_max.load(Ordering::Relaxed))
+        };
         counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
+}
+
+fn bytes_of(kbytes: u64) -> u64 {
+    if kbytes == 0 { u64::MAX } else { kbytes.saturating_mul(1024) }
 }
 
 impl Default for ProgramRate {
@@ -142,7 +153,7 @@ impl ErrorOutput {
         let limit = match limit {
             Limit::Share => format!("server.errorlog-max-per-program = {}", self.bytes_max / 1024),
             Limit::Rate => {
-                let rate = self.log.program_rate().0.bytes_max / 1024;
+                let rate = self.log.program_rate().0.bytes_max.load(Ordering::Relaxed) / 1024;
                 format!("server.errorlog-program-rate = {rate}")
             }
         };

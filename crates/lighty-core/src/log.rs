@@ -2,6 +2,8 @@
 //! `lighty_io::log_writer`.
 
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use lighty_io::log_writer::LogHandle;
 
@@ -52,15 +54,28 @@ pub struct About<'a> {
 #[derive(Clone)]
 pub struct Log {
     sink: LogHandle,
-    level: Level,
-    json: bool,
+    form: Arc<Form>,
     programs: ProgramRate,
+}
+
+/// What is written, and how: clones share it, and a reload may change it.
+struct Form {
+    level: AtomicU8,
+    json: AtomicBool,
 }
 
 impl Log {
     /// Writes lines of at least `level` to `sink`.
     pub fn new(sink: LogHandle, level: Level, json: bool) -> Self {
-        Self { sink, level, json, programs: ProgramRate::default() }
+        let form = Form { level: AtomicU8::new(level as u8), json: AtomicBool::new(json) };
+        Self { sink, form: Arc::new(form), programs: ProgramRate::default() }
+    }
+
+    /// Changes level, form and the limit on what programs log, for all clones.
+    pub fn change(&self, level: Level, json: bool, program_kbytes_per_second: u64) {
+        self.form.level.store(level as u8, Ordering::Relaxed);
+        self.form.json.store(json, Ordering::Relaxed);
+        self.programs.change(program_kbytes_per_second);
     }
 
     /// Shares a limit on what programs log.
@@ -75,7 +90,7 @@ impl Log {
 
     /// True if lines of this level are written.
     pub fn wants(&self, level: Level) -> bool {
-        level >= self.level
+        level as u8 >= self.form.level.load(Ordering::Relaxed)
     }
 
     /// Writes a line. `now_s` is the wall clock in seconds.
@@ -93,7 +108,7 @@ impl Log {
         message: &str,
         about: About<'_>,
     ) -> String {
-        match self.json {
+        match self.form.json.load(Ordering::Relaxed) {
             true => json_line(level, now_s, message, about),
             false => text_line(level, now_s, message, about),
         }

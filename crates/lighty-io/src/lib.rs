@@ -24,6 +24,7 @@ pub mod blocking_actor;
 pub mod cache_file;
 pub mod clock;
 pub mod connect;
+pub mod control;
 pub mod entropy;
 pub mod file;
 pub mod listen;

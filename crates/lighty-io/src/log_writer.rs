@@ -56,6 +56,12 @@ struct Buffer {
     dropped_lines: u64,
 }
 
+impl Buffer {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.dropped_lines == 0
+    }
+}
+
 struct Shared {
     name: String,
     buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
@@ -141,8 +147,12 @@ impl LogWriter {
 
     /// A handle for one worker.
     pub fn handle(&self) -> LogHandle {
-        let buffer = Arc::default();
-        lock(&self.shared.buffers).push(Arc::clone(&buffer));
+        let buffer: Arc<Mutex<Buffer>> = Arc::default();
+        let mut buffers = lock(&self.shared.buffers);
+        // Those of workers' earlier generations, once they are empty.
+        buffers.retain(|known| Arc::strong_count(known) > 1 || !lock(known).is_empty());
+        buffers.push(Arc::clone(&buffer));
+        drop(buffers);
         LogHandle { buffer, shared: Arc::clone(&self.shared) }
     }
 

@@ -15,6 +15,7 @@ use lighty_core::settings::ServerSettings;
 use lighty_core::status_board::StatusBoard;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
+use lighty_io::control::{self, Caller, ControlSocket};
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::memory;
 use lighty_io::panics;
@@ -35,6 +36,7 @@ use crate::counts;
 use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
 use crate::modules::Shared;
+use crate::reload::{self, Plan, Reloader};
 use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::upstreams::UpstreamFigures;
@@ -66,11 +68,18 @@ const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 /// to be restarted.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often the main thread looks whether an old configuration can be dropped.
+const FORGET_LOOK: Duration = Duration::from_secs(1);
+
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs the server until a signal ends it or no working listener is left.
-pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
+/// Runs the server until a signal ends it or no working listener is left. `loader` reads the
+/// configuration again, where it came from a file.
+pub fn run(
+    config: Arc<Config<Settings>>,
+    loader: Option<&reload::Loader<'_>>,
+) -> Result<(), BootError> {
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
@@ -87,8 +96,10 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         }
         None => None,
     };
+    let control = open_control(&ears, &server);
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
+    let was_root = privileges::is_root();
     give_up_rights(&server)?;
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
@@ -123,19 +134,47 @@ pub fn run(config: Arc<Config<Settings>>) -> Result<(), BootError> {
         listings: Listings::default(),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
     };
-    let worker_setup =
-        WorkerSetup { workers, fds, log: log.clone(), shared, upstreams: Arc::clone(&upstreams) };
-    let running = launch(&config, &server, bound, worker_setup, &say);
+    let plan = Plan {
+        number: 0,
+        config: Arc::clone(&config),
+        shared,
+        connections_max: reload::connections(&server, fds, workers),
+    };
+    let (plans, plan) = watch::channel(Arc::new(plan));
+    let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
+    let worker_setup = WorkerSetup {
+        workers,
+        fds,
+        log: log.clone(),
+        plan,
+        swaps,
+        upstreams: Arc::clone(&upstreams),
+    };
+    let running = launch(&server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
-    let reopen = || {
-        logs.errors.reopen();
-        logs.access.reopen();
+    let mut reloader = Reloader {
+        // Inside, the configuration and what it names are out of sight.
+        loader: loader.filter(|_| server.chroot.is_none() || !was_root),
+        plans,
+        swapped,
+        workers,
+        fds,
+        upstreams: Arc::clone(&upstreams),
+        log: log.clone(),
+        old: Vec::new(),
     };
     let report = || {
         counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
         counts::panics().iter().for_each(|line| say(Level::Error, line));
     };
-    let ended = wait_for_end(ears, &mut running, &server, &say, reopen, report);
+    if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
+        say(Level::Warning, &format!("{why}: a reload is by signal only"));
+    }
+    let main =
+        Main { control: control.as_ref().ok(), reloader: &mut reloader, errors: &logs.errors };
+    let ended = wait_for_end(ears, &mut running, main, &server, &say, report);
+    let logs = Logs { access: reloader.access_logs(), ..logs };
+    drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(running.files);
@@ -276,7 +315,8 @@ struct WorkerSetup {
     /// The process's descriptor limit.
     fds: u64,
     log: Log,
-    shared: Shared,
+    plan: watch::Receiver<Arc<Plan>>,
+    swaps: tokio::sync::mpsc::UnboundedSender<u64>,
     upstreams: Arc<Registry>,
 }
 
@@ -290,17 +330,12 @@ struct Workers {
 }
 
 fn launch(
-    config: &Arc<Config<Settings>>,
     server: &ServerSettings,
     bound: Vec<Bound>,
     worker_setup: WorkerSetup,
     say: &dyn Fn(Level, &str),
 ) -> Result<Workers, BootError> {
-    let WorkerSetup { workers, fds, log, shared, upstreams } = worker_setup;
-    let connections = match server.max_connections {
-        0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
-        limit => limit as usize,
-    };
+    let WorkerSetup { workers, fds, log, plan, swaps, upstreams } = worker_setup;
     let live_listeners = LiveListeners::default();
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
@@ -317,13 +352,12 @@ fn launch(
     for (index, sockets) in doors.into_iter().enumerate() {
         let setup = Setup {
             index,
-            config: Arc::clone(config),
+            plans: plan.clone(),
+            swapped: swaps.clone(),
             sockets,
-            connections_max: connections.div_ceil(workers),
             stat_entries_max: stat_entries(server, fds, workers),
             roots_max: document_roots(fds, workers),
             log: log.clone(),
-            shared: shared.clone(),
             upstreams: Arc::clone(&upstreams),
             live_listeners: live_listeners.clone(),
             order: order.clone(),
@@ -404,13 +438,46 @@ fn document_roots(fds: u64, workers: usize) -> usize {
     share.clamp(1, limits::ROOTS_MAX)
 }
 
-/// The main thread's signal loop.
+/// The control socket beside the pid file, if there is one and its directory allows it.
+fn open_control(ears: &Ears, server: &ServerSettings) -> Result<ControlSocket, String> {
+    let pid_file = server.pid_file.as_deref().ok_or("server.pid-file is not set")?;
+    let _inside = ears.runtime.enter();
+    let path = control::path_beside(pid_file.as_ref());
+    ControlSocket::bind(&path).map_err(|error| error.to_string())
+}
+
+/// What the main thread serves besides signals.
+struct Main<'a, 'b> {
+    control: Option<&'a ControlSocket>,
+    reloader: &'a mut Reloader<'b>,
+    errors: &'a LogWriter,
+}
+
+impl Main<'_, '_> {
+    /// The next caller of the control socket, or nothing for ever.
+    async fn caller(&self) -> Caller {
+        match self.control {
+            Some(control) => control.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until it is to be looked whether an old configuration can be dropped.
+    async fn looks_back(&self) {
+        match self.reloader.old.is_empty() {
+            true => std::future::pending().await,
+            false => tokio::time::sleep(FORGET_LOOK).await,
+        }
+    }
+}
+
+/// The main thread's loop.
 fn wait_for_end(
     ears: Ears,
     running: &mut Workers,
+    main: Main<'_, '_>,
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
-    reopen: impl Fn(),
     report: impl Fn(),
 ) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
@@ -423,6 +490,14 @@ fn wait_for_end(
         loop {
             let signal = tokio::select! {
                 signal = signals.next() => signal,
+                caller = main.caller() => {
+                    main.reloader.answer(caller).await;
+                    continue;
+                }
+                () = main.looks_back() => {
+                    main.reloader.forget();
+                    continue;
+                }
                 worker = live_listeners.loses() => {
                     let why = format!("worker {worker} has ended by a panic");
                     return give_up(running, patience, &mut signals, say, why).await;
@@ -443,7 +518,8 @@ fn wait_for_end(
                     return Ok(());
                 }
                 Signal::ReopenLogs => {
-                    reopen();
+                    main.errors.reopen();
+                    main.reloader.access_logs().reopen();
                     running.orders.send_modify(|order| order.reopened += 1);
                     say(Level::Notice, "logs were opened again");
                 }
@@ -452,7 +528,8 @@ fn wait_for_end(
                     running.orders.send_modify(|order| order.reported += 1);
                 }
                 Signal::Reload => {
-                    say(Level::Warning, "USR1: reloading the configuration needs a restart");
+                    // Who sent the signal reads the error log.
+                    let _ = main.reloader.reload().await;
                 }
             }
         }

@@ -20,6 +20,7 @@ pub mod manual;
 pub mod modules;
 pub mod passwords;
 pub mod rehearse;
+pub mod reload;
 mod report;
 mod thread;
 mod upstreams;

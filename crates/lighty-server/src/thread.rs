@@ -1,9 +1,10 @@
 //! A worker's thread: its runtime, its parts and its shutdown.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
-use lighty_config::{Active, Config};
+use lighty_config::Active;
 use lighty_core::log::{Level, Log};
 use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
@@ -24,7 +25,8 @@ use tokio::sync::watch;
 use crate::counts;
 use crate::listeners;
 use crate::live_listeners::LiveListeners;
-use crate::modules;
+use crate::modules::{self, Shared};
+use crate::reload::Plan;
 use crate::report;
 use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
@@ -52,13 +54,14 @@ pub(crate) struct Order {
 /// Everything a worker starts with.
 pub(crate) struct Setup {
     pub index: usize,
-    pub config: Arc<Config<Settings>>,
+    /// What generations are made from; the first one is there.
+    pub plans: watch::Receiver<Arc<Plan>>,
+    /// Tells the number of the generation that requests begin under.
+    pub swapped: tokio::sync::mpsc::UnboundedSender<u64>,
     pub sockets: Vec<(String, BoundSocket)>,
-    pub connections_max: usize,
     pub stat_entries_max: usize,
     pub roots_max: usize,
     pub log: Log,
-    pub shared: modules::Shared,
     pub upstreams: Arc<Registry>,
     pub live_listeners: LiveListeners,
     pub order: watch::Receiver<Order>,
@@ -112,23 +115,26 @@ fn main(setup: Setup) {
 }
 
 async fn serve(mut setup: Setup) {
-    let (worker, accepting) = match start(&mut setup) {
+    let started = match start(&mut setup) {
         Ok(started) => started,
         Err(why) => {
             let _ = setup.ready.send(Ready::Failed(why));
             return;
         }
     };
+    let worker = &started.worker;
     let report = worker.machine.engine.report();
     let engine = format!("{} ({})", report.name, report.why);
     let (_, unwatched) = worker.machine.stat_cache.engine();
     let _ = setup.ready.send(Ready::Serving { engine, unwatched });
-    obey(&mut setup, &worker, accepting).await;
+    let worker = Rc::clone(worker);
+    obey(&mut setup, started).await;
     worker.log(Level::Info, &counts::line(setup.index, &worker));
 }
 
 /// Follows the main thread's orders until one ends the worker.
-async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
+async fn obey(setup: &mut Setup, started: Started) {
+    let worker = &started.worker;
     let mut reopened = 0;
     let mut reported = 0;
     loop {
@@ -151,15 +157,39 @@ async fn obey(setup: &mut Setup, worker: &Rc<Worker>, accepting: Accepting) {
             Command::Drain => {
                 worker.stop();
                 tokio::select! {
-                    () = drain(worker, accepting) => return,
+                    () = drain(worker, started.accepting) => return,
                     _ = setup.order.wait_for(|order| order.command == Command::Stop) => return,
                 }
             }
         }
-        if setup.order.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = setup.order.changed() => if changed.is_err() { return },
+            Ok(()) = setup.plans.changed() => swap(setup, &started),
         }
     }
+}
+
+/// Has requests begin under the newest generation from now on.
+fn swap(setup: &mut Setup, started: &Started) {
+    let plan = Arc::clone(&setup.plans.borrow_and_update());
+    let Started { worker, proxy, listeners, .. } = started;
+    let generation = generation(&plan, &worker.machine, proxy);
+    for listener in listeners {
+        *listener.raw.borrow_mut() = tcp_proxy(&plan, worker, proxy, &listener.name);
+    }
+    worker.swap(generation, plan.connections_max);
+    let _ = setup.swapped.send(plan.number);
+}
+
+fn generation(plan: &Plan, machine: &Rc<Machine>, proxy: &Rc<WorkerProxy>) -> Rc<Generation> {
+    let modules = modules::instances(&plan.config, &plan.shared, proxy);
+    Rc::new(Generation::new(Rc::clone(machine), Arc::clone(&plan.config), modules))
+}
+
+/// What carries a listener's connections that have no HTTP in them, if it is such a listener.
+fn tcp_proxy(plan: &Plan, worker: &Worker, proxy: &WorkerProxy, name: &str) -> Option<TcpProxy> {
+    let route = raw::route(&listeners::settings_at(&plan.config, name))?;
+    Some(TcpProxy { local: Rc::clone(proxy.local(&worker.machine)), route })
 }
 
 /// Resolves when the listen backlogs are empty and all connections have closed.
@@ -172,9 +202,18 @@ async fn drain(worker: &Worker, accepting: Accepting) {
 
 type Accepting = Vec<tokio::task::JoinHandle<()>>;
 
-fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
-    let global = setup.config.settings(&Active::default());
-    let machine = Rc::new(machine(setup, &global)?);
+/// A worker at work.
+struct Started {
+    worker: Rc<Worker>,
+    proxy: Rc<WorkerProxy>,
+    listeners: Vec<Rc<ListenerInfo>>,
+    accepting: Accepting,
+}
+
+fn start(setup: &mut Setup) -> Result<Started, String> {
+    let plan = Arc::clone(&setup.plans.borrow_and_update());
+    let global = plan.config.settings(&Active::default());
+    let machine = Rc::new(machine(setup, &plan.shared, &global)?);
     let server = &global.server;
     let backend = server.network_backend;
     let options = SendOptions {
@@ -187,9 +226,9 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let sender = Sender::start(machine.engine.clone(), pool, options)
         .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
     let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
-    let modules = modules::instances(&setup.config, &setup.shared, &proxy);
-    let generation = Rc::new(Generation::new(machine, Arc::clone(&setup.config), modules));
-    let worker = Rc::new(Worker::new(generation, sender, setup.connections_max));
+    let generation = generation(&plan, &machine, &proxy);
+    let worker = Rc::new(Worker::new(generation, sender, plan.connections_max));
+    let mut listeners = Vec::new();
     let mut tasks = Vec::new();
     for (name, socket) in std::mem::take(&mut setup.sockets) {
         let port = match socket.address() {
@@ -197,10 +236,9 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
             BindSpec::Unix(_) => 0,
         };
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
-        let route = raw::route(&listeners::settings_at(&setup.config, &name));
-        let raw =
-            route.map(|route| TcpProxy { local: Rc::clone(proxy.local(&worker.machine)), route });
+        let raw = RefCell::new(tcp_proxy(&plan, &worker, &proxy, &name));
         let listener_info = Rc::new(ListenerInfo { name: name.into(), port, scheme: "http", raw });
+        listeners.push(Rc::clone(&listener_info));
         let guard = setup.live_listeners.guard();
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
             listener,
@@ -211,12 +249,12 @@ fn start(setup: &mut Setup) -> Result<(Rc<Worker>, Accepting), String> {
     let swept = Rc::clone(&worker);
     panics::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
-    let responder = setup.shared.board.join();
+    let responder = plan.shared.board.join();
     tokio::task::spawn_local(responder.answer(move || report::report(index, &told)));
-    Ok((worker, tasks))
+    Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 
-fn machine(setup: &Setup, global: &Settings) -> Result<Machine, String> {
+fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine, String> {
     let server = &global.server;
     let clock = Clock::start();
     clock.install();
@@ -242,7 +280,7 @@ fn machine(setup: &Setup, global: &Settings) -> Result<Machine, String> {
     let cache_limits = CacheLimits {
         entries_max: setup.stat_entries_max,
         small_file_bytes_max: server.stat_cache_small_file_bytes,
-        small_total_bytes_max: setup.shared.memory_share.map_or(
+        small_total_bytes_max: shared.memory_share.map_or(
             server.stat_cache_small_total_bytes,
             // In a tight control group most memory is for requests.
             |share| server.stat_cache_small_total_bytes.min(share / 8),

@@ -43,10 +43,11 @@ pub struct ListenerInfo {
     /// `http` or `https`.
     pub scheme: &'static str,
     /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
-    pub raw: Option<TcpProxy>,
+    pub raw: RefCell<Option<TcpProxy>>,
 }
 
 /// Forwards a listener's raw connections to a backend.
+#[derive(Clone)]
 pub struct TcpProxy {
     pub local: Rc<Local>,
     pub route: Arc<Route>,
@@ -61,7 +62,7 @@ pub struct Worker {
     pub conns: ConnTable,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
-    connections_max: usize,
+    connections_max: Cell<usize>,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
     room: Notify,
@@ -89,7 +90,7 @@ impl Worker {
             sender,
             conns: ConnTable::default(),
             idle_exchanges: RefCell::default(),
-            connections_max: connections_max.max(1),
+            connections_max: Cell::new(connections_max.max(1)),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
             crowding: Cell::new(0),
@@ -113,12 +114,15 @@ impl Worker {
         Rc::clone(&self.generation.borrow().global)
     }
 
-    /// Lets new requests begin under another configuration; those under way end under theirs.
-    pub fn swap(&self, generation: Rc<Generation>) {
-        // Pooled exchanges would keep the old one.
-        self.idle_exchanges.borrow_mut().clear();
+    /// Has requests begin under another configuration from now on; those under way end under
+    /// theirs. `connections_max` is as in [`new`](Self::new).
+    pub fn swap(&self, generation: Rc<Generation>, connections_max: usize) {
+        self.connections_max.set(connections_max.max(1));
         let old = self.generation.replace(generation);
-        drop(old);
+        // Pooled exchanges would keep the old one.
+        let pooled = std::mem::take(&mut *self.idle_exchanges.borrow_mut());
+        drop((old, pooled));
+        self.room.notify_waiters();
     }
 
     /// Monotonic seconds for the sweep.
@@ -286,10 +290,10 @@ impl Worker {
     /// and later ones wait in the listen backlog.
     async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
-        while self.conns.open() >= self.connections_max + reaped && !self.stopping.get() {
+        while self.conns.open() >= self.connections_max.get() + reaped && !self.stopping.get() {
             // New connections look idle until they have had a chance to read.
             tokio::task::yield_now().await;
-            if self.conns.open() < self.connections_max + reaped {
+            if self.conns.open() < self.connections_max.get() + reaped {
                 break;
             }
             let closed = self.room.notified();
@@ -310,7 +314,7 @@ impl Worker {
     }
 
     fn reap(&self) -> usize {
-        let reaped = self.conns.reap(self.connections_max / 32 + 1, self.now_s());
+        let reaped = self.conns.reap(self.connections_max.get() / 32 + 1, self.now_s());
         self.machine.counters.reaped.add(reaped as u64);
         reaped
     }

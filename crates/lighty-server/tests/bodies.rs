@@ -79,7 +79,7 @@ fn start(settings: &str) -> SocketAddr {
                 name: "test".into(),
                 port: bound.port(),
                 scheme: "http",
-                raw: None,
+                raw: None.into(),
             });
             tokio::task::spawn_local(Rc::clone(&worker).sweep());
             address.send(bound).expect("the test waits");

@@ -129,8 +129,12 @@ fn start(log: PathBuf) -> Bombed {
             let (worker, socket) = worker(&log);
             let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
             let listener = socket.into_listener().expect("a listener");
-            let listener_info =
-                ListenerInfo { name: "test".into(), port: bound.port(), scheme: "http", raw: None };
+            let listener_info = ListenerInfo {
+                name: "test".into(),
+                port: bound.port(),
+                scheme: "http",
+                raw: None.into(),
+            };
             let guard = LiveListeners::default().guard();
             let accepting = tokio::task::spawn_local(Rc::clone(&worker).accept(
                 listener,

@@ -12,7 +12,8 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
     after_help = "Exit status: 0 success; 1 the configuration has errors, the server cannot start, \
                   or nobody can connect to it any more; 2 the command line is wrong.\n\
                   Signals: INT finishes the answers under way and stops, a second INT or TERM \
-                  stops at once, HUP opens the log files again, USR2 writes the counters to the \
+                  stops at once, HUP opens the log files again, USR1 reads the configuration again \
+                  (lighty reload does, and tells how it went), USR2 writes the counters to the \
                   error log."
 )]
 pub(crate) struct Cli {
@@ -106,6 +107,12 @@ pub(crate) enum Command {
         /// Listener that the request comes in by, as written in $SERVER["socket"]
         #[arg(long, value_name = "SOCKET")]
         socket: Option<String>,
+    },
+    /// Have a running server read its configuration again, and wait until it has, or says why not
+    Reload {
+        /// The running server's pid file, as server.pid-file names it; else that of -f FILE
+        #[arg(long, value_name = "FILE")]
+        pid_file: Option<PathBuf>,
     },
     /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`
     HashPassword {

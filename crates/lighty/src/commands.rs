@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::{Settings, directives};
-use lighty_server::{boot, check, modules, passwords};
+use lighty_server::{boot, check, modules, passwords, reload};
 
 use crate::cli::{Cli, Command, Document, Format};
 use crate::{explain, man, report, site};
@@ -39,6 +39,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
                 explain::print(config, &sources, &request, cli.format)
             })
         }
+        Some(Command::Reload { pid_file }) => reload(&cli, pid_file.as_deref()),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
@@ -113,13 +114,47 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
 fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<(), Failure> {
     let config = Arc::new(config);
     let rights = check::Rights::now();
-    boot::run(Arc::clone(&config)).map_err(|error| {
+    let again = || load_again(cli);
+    let loader: Option<&reload::Loader<'_>> = match (&cli.command, cli.config.as_deref()) {
+        (None, Some(path)) if path != Path::new("-") => Some(&again),
+        _ => None,
+    };
+    boot::run(Arc::clone(&config), loader).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
         findings.sort();
         report_diagnostics(cli, &findings, &sources);
         Failure::Says(error.to_string())
     })
+}
+
+/// Reads the configuration of the running server again. Everything that is to be said about it is
+/// for who asked.
+fn load_again(cli: &Cli) -> Result<reload::Loaded, String> {
+    let path = cli.config.as_deref().unwrap_or(Path::new("-"));
+    let (config, diagnostics, sources) = read(cli, &Main::File(path));
+    let said = diagnostics.render(&sources, Style { color: false });
+    match config {
+        Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, said }),
+        _ => Err(said.trim_end().to_owned()),
+    }
+}
+
+/// Asks a running server to reload, and prints what it says.
+fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
+    let path = match pid_file {
+        Some(path) => path.to_owned(),
+        None => {
+            let config = load(cli)?;
+            let named = config.global().server.pid_file.as_deref().map(PathBuf::from);
+            named.ok_or_else(|| {
+                Failure::Says("the configuration names no server.pid-file: use --pid-file".into())
+            })?
+        }
+    };
+    let said = reload::ask(&path).map_err(Failure::Says)?;
+    writeln!(std::io::stdout(), "{said}")?;
+    Ok(())
 }
 
 fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
@@ -161,6 +196,15 @@ fn load_text(cli: &Cli, name: &str, text: &str) -> Result<(Config<Settings>, Sou
 const STRICT: [&str; 4] = ["unknown-directive", "not-yet", "gone", "machine"];
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
+    let (config, diagnostics, sources) = read(cli, main);
+    report_diagnostics(cli, &diagnostics, &sources);
+    match config {
+        Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
+        _ => Err(Failure::Reported),
+    }
+}
+
+fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, Sources) {
     // What strictness makes an error of keeps nothing else from being looked at.
     let options = LoadOptions { strict: false };
     let (mut config, mut diagnostics, sources) =
@@ -176,11 +220,7 @@ fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), 
     }
     diagnostics.sort();
     let diagnostics = check::name_foreign(diagnostics, &sources);
-    report_diagnostics(cli, &diagnostics, &sources);
-    match config {
-        Some(config) if !diagnostics.has_errors() => Ok((config, sources)),
-        _ => Err(Failure::Reported),
-    }
+    (config, diagnostics, sources)
 }
 
 /// Whether what the configuration names is to be opened too.

@@ -10,6 +10,7 @@ use lighty_config::{Active, Config};
 use lighty_core::Settings;
 use lighty_io::local_time::LocalTime;
 use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter};
+use lighty_io::threads;
 
 use super::settings::AccessSettings;
 
@@ -21,34 +22,67 @@ const SYSLOG_NAME: &str = "lighty";
 pub struct Sinks(Arc<Logs>);
 
 struct Logs {
-    files: Vec<(Arc<str>, LogWriter)>,
+    files: Vec<(Arc<str>, Arc<Writer>)>,
     /// One per level.
-    syslog: Vec<(&'static str, LogWriter)>,
+    syslog: Vec<(&'static str, Arc<Writer>)>,
+}
+
+/// A log that no generation names any more is flushed and closed on a thread of its own: the last
+/// to let go of it may be a worker.
+struct Writer(Option<LogWriter>);
+
+impl Writer {
+    fn open(target: LogTarget) -> io::Result<Arc<Self>> {
+        LogWriter::open(target).map(|writer| Arc::new(Self(Some(writer))))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let writer = self.0.take();
+        // Without a thread it is closed here.
+        let _ = threads::start("log end", None, move || drop(writer));
+    }
 }
 
 impl Sinks {
     /// Opens every file and starts every command that `accesslog.filename` names anywhere in the
-    /// configuration, and syslog where it is used. Called once, before privileges are dropped and
-    /// before `chroot`.
+    /// configuration, and syslog where it is used. Called before privileges are dropped and before
+    /// `chroot`.
     ///
     /// # Errors
     /// What the system says, with the name of the log.
     pub fn open(config: &Config<Settings>) -> io::Result<Sinks> {
         // The time zone's rules are read now, while the file is within reach.
         LocalTime::at(0);
+        Self::none().open_next(config)
+    }
+
+    /// The logs of another configuration: those that it names too stay open.
+    ///
+    /// # Errors
+    /// What the system says, with the name of the log.
+    pub fn open_next(&self, config: &Config<Settings>) -> io::Result<Sinks> {
         let mut logs = Logs { files: Vec::new(), syslog: Vec::new() };
         let wanted = wanted(config);
         for name in wanted.files {
-            let opened = LogWriter::open(LogTarget::parse(&name));
-            let writer = opened
-                .map_err(|error| io::Error::new(error.kind(), format!("\"{name}\": {error}")))?;
+            let known = self.0.files.iter().find(|(known, _)| *known == name);
+            let writer = match known {
+                Some((_, writer)) => Arc::clone(writer),
+                None => Writer::open(LogTarget::parse(&name)).map_err(|error| {
+                    io::Error::new(error.kind(), format!("\"{name}\": {error}"))
+                })?,
+            };
             logs.files.push((name, writer));
         }
         let facility = config.settings(&Active::default()).server.syslog_facility;
         for level in wanted.levels {
-            let target = LogTarget::syslog(&facility, level, SYSLOG_NAME);
-            let writer = LogWriter::open(target)
-                .map_err(|error| io::Error::new(error.kind(), format!("syslog: {error}")))?;
+            let known = self.0.syslog.iter().find(|(known, _)| *known == level);
+            let writer = match known {
+                Some((_, writer)) => Arc::clone(writer),
+                None => Writer::open(LogTarget::syslog(&facility, level, SYSLOG_NAME))
+                    .map_err(|error| io::Error::new(error.kind(), format!("syslog: {error}")))?,
+            };
             logs.syslog.push((level, writer));
         }
         Ok(Sinks(Arc::new(logs)))
@@ -83,24 +117,28 @@ impl Sinks {
 
     fn writers(&self) -> impl Iterator<Item = &LogWriter> {
         let files = self.0.files.iter().map(|(_, writer)| writer);
-        files.chain(self.0.syslog.iter().map(|(_, writer)| writer))
+        let all = files.chain(self.0.syslog.iter().map(|(_, writer)| writer));
+        all.filter_map(|writer| writer.0.as_ref())
     }
 
     /// Handles for one worker.
     pub(super) fn handles(&self) -> Handles {
-        let file = |(name, writer): &(Arc<str>, LogWriter)| (Arc::clone(name), writer.handle());
-        let level = |(level, writer): &(&'static str, LogWriter)| (*level, writer.handle());
+        let handle = |writer: &Arc<Writer>| writer.0.as_ref().map(LogWriter::handle);
+        let files = self.0.files.iter();
+        let levels = self.0.syslog.iter();
         Handles {
-            files: self.0.files.iter().map(file).collect(),
-            syslog: self.0.syslog.iter().map(level).collect(),
+            files: files.filter_map(|(name, w)| Some((Arc::clone(name), handle(w)?))).collect(),
+            syslog: levels.filter_map(|(level, w)| Some((*level, handle(w)?))).collect(),
+            _open: self.clone(),
         }
     }
 }
 
-/// A worker's ends of the logs.
+/// A worker's ends of the logs, which stay open as long.
 pub(super) struct Handles {
     files: HashMap<Arc<str>, LogHandle, RandomState>,
     syslog: Vec<(&'static str, LogHandle)>,
+    _open: Sinks,
 }
 
 impl Handles {

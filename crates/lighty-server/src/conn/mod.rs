@@ -13,7 +13,6 @@ mod throttle;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use lighty_core::log::About;
@@ -100,7 +99,8 @@ impl Conn {
     )]
     pub(crate) fn serve(mut self) -> impl Future<Output = ()> {
         async move {
-            if let Some(raw) = &self.listener.raw {
+            let raw = self.listener.raw.borrow().clone();
+            if let Some(raw) = raw {
                 return Box::pin(self.relay(raw)).await;
             }
             if self.worker().generation().needs.proxy_header && !self.take_proxy_header().await {
@@ -182,7 +182,7 @@ impl Conn {
     }
 
     /// Copies bytes between the client and the listener's backend.
-    async fn relay(&self, raw: &TcpProxy) {
+    async fn relay(&self, raw: TcpProxy) {
         self.entry.begin_request();
         panics::point("raw tunnel");
         let local = match self.stream.local() {
@@ -192,7 +192,7 @@ impl Conn {
         let caller = Caller { stream: Rc::clone(&self.stream) as _, peer: self.peer, local };
         let worker = self.worker();
         tokio::select! {
-            bytes = carry(Rc::clone(&raw.local), Arc::clone(&raw.route), caller) => {
+            bytes = carry(raw.local, raw.route, caller) => {
                 worker.machine.counters.bytes_out.add(bytes);
             }
             () = worker.ends_tunnels() => {}

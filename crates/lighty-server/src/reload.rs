@@ -1,0 +1,281 @@
+//! Reload: another configuration takes the place of the present one, in the running process. All
+//! of it does, or nothing: what can fail happens before anything that is in use changes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lighty_config::{Active, Config};
+use lighty_core::Settings;
+use lighty_core::log::{About, Level, Log};
+use lighty_core::settings::ServerSettings;
+use lighty_io::clock::Clock;
+use lighty_io::control::{self, Caller};
+use lighty_io::panics;
+use lighty_modules::accesslog::Sinks;
+use lighty_modules::webdav;
+use lighty_proxy::configured;
+use lighty_proxy::proxy::WorkerProxy;
+use lighty_proxy::registry::Registry;
+use tokio::sync::{mpsc, watch};
+
+use crate::listeners;
+use crate::modules::{self, Shared};
+
+/// A configuration that was read, and what is to be said about it.
+pub struct Loaded {
+    pub config: Config<Settings>,
+    /// Warnings, as they are printed.
+    pub said: String,
+}
+
+/// Reads the configuration again; an error is everything that is wrong with it, as it is printed.
+pub type Loader<'a> = dyn Fn() -> Result<Loaded, String> + 'a;
+
+/// What a caller says to have the configuration read again.
+const REQUEST: &str = "reload";
+/// First lines of replies.
+const DONE: &str = "ok";
+const REFUSED: &str = "refused";
+
+/// How long workers may take to begin with a generation before it is said that they have not.
+const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a caller waits for the outcome of a reload.
+pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What workers make a generation from.
+pub(crate) struct Plan {
+    /// 0 for the first configuration.
+    pub number: u64,
+    pub config: Arc<Config<Settings>>,
+    pub shared: Shared,
+    /// Each worker's share of `server.max-connections`.
+    pub connections_max: usize,
+}
+
+/// The main thread's part in reloads.
+pub(crate) struct Reloader<'a> {
+    pub loader: Option<&'a Loader<'a>>,
+    pub plans: watch::Sender<Arc<Plan>>,
+    /// Each worker tells here which generation it has begun with.
+    pub swapped: mpsc::UnboundedReceiver<u64>,
+    pub workers: usize,
+    /// The process's descriptor limit.
+    pub fds: u64,
+    pub upstreams: Arc<Registry>,
+    pub log: Log,
+    /// Configurations whose last requests may still be under way; the first one stays in any case.
+    pub old: Vec<Arc<Config<Settings>>>,
+}
+
+impl Reloader<'_> {
+    /// Reads the configuration and, if nothing is wrong with it, has all workers begin with it.
+    /// `Ok` and `Err` are what to tell who asked.
+    pub(crate) async fn reload(&mut self) -> Result<String, String> {
+        self.forget();
+        let done = match self.prepare() {
+            Ok((plan, said)) => Ok(self.commit(plan, said).await),
+            Err(why) => Err(why),
+        };
+        let (level, text) = match &done {
+            Ok(text) => (Level::Notice, text),
+            Err(why) => (Level::Error, why),
+        };
+        if done.is_err() {
+            self.say(level, "reload refused, the configuration stays as it was:");
+        }
+        text.lines().filter(|line| !line.trim().is_empty()).for_each(|line| self.say(level, line));
+        done
+    }
+
+    /// The logs of the present configuration.
+    pub(crate) fn access_logs(&self) -> Sinks {
+        self.plans.borrow().shared.access_logs.clone()
+    }
+
+    /// Answers a caller of the control socket.
+    pub(crate) async fn answer(&mut self, caller: Caller) {
+        let reply = match &*caller.request {
+            REQUEST => match self.reload().await {
+                Ok(said) => format!("{DONE}\n{said}\n"),
+                Err(why) => format!("{REFUSED}\n{why}\n"),
+            },
+            other => format!("{REFUSED}\nunknown request: {}\n", other.escape_debug()),
+        };
+        caller.reply(&reply).await;
+    }
+
+    /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
+    fn prepare(&self) -> Result<(Plan, String), String> {
+        let Some(loader) = self.loader else {
+            return Err("the configuration did not come from a file: start the server anew".into());
+        };
+        let Loaded { config, said } = loader()?;
+        let present = Arc::clone(&self.plans.borrow());
+        let needs_restart = needs_restart(&present.config, &config)?;
+        if !needs_restart.is_empty() {
+            let names = needs_restart.join(", ");
+            return Err(format!("{said}changed, but needs a restart: {names}"));
+        }
+        let refused = |what: &str, why: String| format!("{said}{what}: {why}");
+        let config = Arc::new(config);
+        let logs = present.shared.access_logs.open_next(&config);
+        let logs = logs.map_err(|error| refused("accesslog.filename", error.to_string()))?;
+        logs.start().map_err(|error| refused("accesslog.filename", error.to_string()))?;
+        let naming = self.upstreams.name(&configured::upstreams(&config));
+        let naming = naming.map_err(|why| format!("{said}{why}"))?;
+        let shared = Shared { access_logs: logs, naming, ..present.shared.clone() };
+        // What would fail in a worker fails here first.
+        panics::caught_in(|| {
+            modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
+        })
+        .map_err(|panicked| refused("building the modules", panicked.0))?;
+        let connections_max = connections(&config.global().server, self.fds, self.workers);
+        let number = present.number + 1;
+        Ok((Plan { number, config, shared, connections_max }, said))
+    }
+
+    /// Cannot fail.
+    async fn commit(&mut self, plan: Plan, said: String) -> String {
+        let server = &plan.config.global().server;
+        let (level, rate) = (server.errorlog_level, server.program_log_kbytes_per_second);
+        self.log.change(level, server.errorlog_json, rate);
+        webdav::databases(&plan.config)
+            .for_each(|(path, _)| plan.shared.stores.expect(path.as_ref()));
+        self.upstreams.commit(&plan.shared.naming);
+        let number = plan.number;
+        let old = self.plans.send_replace(Arc::new(plan));
+        if old.number > 0 {
+            self.old.push(Arc::clone(&old.config));
+        }
+        drop(old);
+        let late = self.await_workers(number).await;
+        self.forget();
+        match late {
+            0 => format!("{said}reloaded: generation {number}"),
+            late => format!(
+                "{said}reloaded: generation {number}; {late} workers have not begun with it yet"
+            ),
+        }
+    }
+
+    /// Waits until all workers have begun with a generation; the number of those that have not.
+    async fn await_workers(&mut self, number: u64) -> usize {
+        let mut left = self.workers;
+        let all = async {
+            while left > 0 {
+                match self.swapped.recv().await {
+                    Some(swapped) if swapped == number => left -= 1,
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(WORKERS_PATIENCE, all).await;
+        left
+    }
+
+    /// Drops configurations under which no request is left, here and not in a worker: a large one
+    /// takes its time.
+    pub(crate) fn forget(&mut self) {
+        self.old.retain(|config| Arc::strong_count(config) > 1);
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        self.log.line(level, Clock::start().unix_s(), text, About::default());
+    }
+}
+
+/// A worker's share of `server.max-connections`.
+pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> usize {
+    let all = match server.max_connections {
+        0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),
+        limit => limit as usize,
+    };
+    all.div_ceil(workers)
+}
+
+type Told = fn(&ServerSettings) -> String;
+
+/// Directives of the process: what they set is made at the start, or needs rights that are gone.
+const FIXED: &[(&str, Told)] = &[
+    ("server.chroot", |s| format!("{:?}", s.chroot)),
+    ("server.username", |s| format!("{:?}", s.username)),
+    ("server.groupname", |s| format!("{:?}", s.groupname)),
+    ("server.pid-file", |s| format!("{:?}", s.pid_file)),
+    ("server.max-worker", |s| format!("{:?}", s.max_worker)),
+    ("server.max-fds", |s| s.max_fds.to_string()),
+    ("server.core-files", |s| s.core_files.to_string()),
+    ("server.network-backend", |s| s.network_backend.to_string()),
+    ("server.io-engine", |s| s.io_engine.to_string()),
+    ("server.max-stat-threads", |s| s.max_stat_threads.to_string()),
+    ("server.max-read-threads", |s| s.max_read_threads.to_string()),
+    ("server.read-chunk", |s| s.read_chunk_bytes.to_string()),
+    ("server.stat-cache-engine", |s| s.stat_cache_engine.to_string()),
+    ("server.stat-cache-entries", |s| s.stat_cache_entries_max.to_string()),
+    ("server.stat-cache-file-size", |s| s.stat_cache_small_file_bytes.to_string()),
+    ("server.stat-cache-memory", |s| s.stat_cache_small_total_bytes.to_string()),
+    ("server.systemd-socket-activation", |s| s.systemd_socket_activation.to_string()),
+    ("server.errorlog", |s| format!("{:?}", s.errorlog)),
+    ("server.errorlog-use-syslog", |s| s.errorlog_use_syslog.to_string()),
+    ("server.syslog-facility", |s| s.syslog_facility.to_string()),
+];
+
+/// Directives of a listener.
+const OF_LISTENERS: &[(&str, Told)] = &[
+    ("server.listen-backlog", |s| s.listen_backlog.to_string()),
+    ("server.set-v6only", |s| s.v6only.to_string()),
+    ("server.defer-accept", |s| s.defer_accept.to_string()),
+    ("server.socket-perms", |s| format!("{:?}", s.socket_perms)),
+];
+
+/// What differs that a running process cannot change, by the names of the directives.
+fn needs_restart(
+    present: &Config<Settings>,
+    next: &Config<Settings>,
+) -> Result<Vec<String>, String> {
+    let (before, after) = (&present.global().server, &next.global().server);
+    let changed =
+        |rows: &[(&'static str, Told)], before: &ServerSettings, after: &ServerSettings| {
+            let differ = rows.iter().filter(|(_, told)| told(before) != told(after));
+            differ.map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()
+        };
+    let mut names = changed(FIXED, before, after);
+    let resolver = |c: &Config<Settings>| {
+        format!("{:?}", configured::resolve_options(&c.settings(&Active::default())))
+    };
+    if resolver(present) != resolver(next) {
+        names.push("proxy-core.resolver".to_owned());
+    }
+    let (old, new) = (listeners::wanted(present, before)?, listeners::wanted(next, after)?);
+    if old.first() != new.first() {
+        names.push("server.bind or server.port".to_owned());
+    }
+    let (old, new) = (old.get(1..).unwrap_or_default(), new.get(1..).unwrap_or_default());
+    let gone = old.iter().filter(|listener| !new.contains(listener));
+    let added = new.iter().filter(|listener| !old.contains(listener));
+    names.extend(gone.chain(added).map(|l| format!("$SERVER[\"socket\"] == \"{}\"", l.name)));
+    let kept = listeners::wanted(next, after)?;
+    for listener in kept.iter().take(1).chain(new.iter().filter(|listener| old.contains(listener)))
+    {
+        let at = |config| listeners::settings_at(config, &listener.name).server;
+        names.extend(changed(OF_LISTENERS, &at(present), &at(next)));
+    }
+    names.dedup();
+    Ok(names)
+}
+
+/// Has the server with this pid file read its configuration again, and waits for the outcome.
+/// `Ok` is what it says of it, `Err` why nothing has changed.
+///
+/// # Errors
+/// The reload was refused, or no server is there.
+pub fn ask(pid_file: &Path) -> Result<String, String> {
+    let path = control::path_beside(pid_file);
+    let reply = control::ask(&path, REQUEST, CALLER_PATIENCE)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let (first, rest) = reply.split_once('\n').unwrap_or((&reply, ""));
+    let text = rest.trim_end().to_owned();
+    if first == DONE { Ok(text) } else { Err(text) }
+}

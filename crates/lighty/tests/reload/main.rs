@@ -1,0 +1,5 @@
+//! A reload: another configuration in the running process, all of it or nothing.
+
+mod load;
+mod outcome;
+mod site;

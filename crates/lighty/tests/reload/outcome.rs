@@ -1,0 +1,194 @@
+//! What a reload changes, what it keeps, and how a refusal is told.
+
+use std::time::Duration;
+
+use lighty_testkit::wait_until;
+use rustix::process::Signal;
+
+use crate::site::{Echo, Site};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(lines: &str) -> Site {
+    Site::start(1, lines, &[("a", b"static"), ("b/a", b"other")])
+}
+
+fn proxied(echo: &Echo, weight: u32) -> String {
+    format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{0}\" )\n\
+         proxy-core.weights = ( \"{0}\" => {weight} )\n",
+        echo.address
+    )
+}
+
+#[test]
+fn a_keep_alive_connection_goes_on_under_the_new_configuration() {
+    let site = start("server.tag = \"one\"");
+    let mut client = site.server.connect();
+    let mut ask = || {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = client.response();
+        assert!(response.status == 200 && !response.says_close(), "{response:?}");
+        (response.field("Server").unwrap_or_default().to_owned(), response.text().to_owned())
+    };
+    assert_eq!(ask(), ("one".into(), "static".into()));
+    site.change("server.tag = \"two\"\nserver.document-root := \"@DIR@/root/b\"");
+    assert_eq!(ask(), ("two".into(), "other".into()));
+    site.change("server.tag = \"three\"\n$HTTP[\"host\"] == \"a\" { server.tag = \"four\" }");
+    assert_eq!(ask(), ("four".into(), "static".into()));
+}
+
+#[test]
+fn a_signal_reloads_as_well() {
+    let site = start("server.tag = \"one\"");
+    site.write("server.tag = \"two\"");
+    site.server.signal(Signal::USR1);
+    site.server.await_log("reloaded: generation 1");
+    assert_eq!(site.tag(), "two");
+    site.write("server.tag = ");
+    site.server.signal(Signal::USR1);
+    site.server.await_log("reload refused, the configuration stays as it was:");
+    site.server.await_log("lighty.conf:");
+    assert_eq!(site.tag(), "two");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_changes_nothing() {
+    let site = start("server.tag = \"one\"\naccesslog.filename = \"@DIR@/one.log\"");
+    let lines = "server.tag = \"two\"\nserver.no-such = 1\n$HTTP[\"host\"] == \"a\" {\n";
+    let said = site.refuse(lines);
+    assert!(said.contains("lighty.conf:"), "{said}");
+    assert_eq!(site.tag(), "one");
+    let said = site.refuse("server.tag = \"two\"\naccesslog.filename = \"@DIR@/none/b.log\"");
+    assert!(said.contains("accesslog.filename") && said.contains("none/b.log"), "{said}");
+    assert_eq!(site.tag(), "one");
+    std::fs::remove_file(site.server.directory().join("lighty.conf")).expect("removed");
+    let said = site.refused();
+    assert!(said.contains("lighty.conf"), "{said}");
+    assert_eq!(site.tag(), "one");
+}
+
+#[test]
+fn what_needs_a_restart_is_named() {
+    let site = start("server.tag = \"one\"");
+    for (lines, name) in [
+        ("server.max-worker := 3", "server.max-worker"),
+        ("server.username = \"nobody\"", "server.username"),
+        ("server.groupname = \"nogroup\"", "server.groupname"),
+        ("server.chroot = \"@DIR@\"", "server.chroot"),
+        ("server.io-engine = \"threads\"", "server.io-engine"),
+        ("server.network-backend = \"write\"", "server.network-backend"),
+        ("server.port := 1", "server.bind or server.port"),
+        ("server.listen-backlog = 7", "server.listen-backlog"),
+        ("$SERVER[\"socket\"] == \"127.0.0.1:1\" { }", "$SERVER[\"socket\"] == \"127.0.0.1:1\""),
+        ("server.errorlog = \"@DIR@/e.log\"", "server.errorlog"),
+        ("server.pid-file := \"@DIR@/other.pid\"", "server.pid-file"),
+    ] {
+        let said = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
+        let want = format!("changed, but needs a restart: {name}");
+        assert!(said.contains(&want), "{lines}: {said}");
+        assert_eq!(site.tag(), "one", "{lines}");
+    }
+}
+
+#[test]
+fn a_request_under_way_ends_under_the_configuration_it_began_with() {
+    let echo = Echo::start();
+    let lines = |tag: &str| format!("server.tag = \"{tag}\"\n{}", proxied(&echo, 1));
+    let site = start(&lines("one"));
+    let mut client = site.server.connect();
+    client.send("POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+    assert_eq!(client.interim(), 100);
+    site.change("server.tag = \"two\"");
+    assert_eq!(site.tag(), "two");
+    client.send("\r\n\r\n");
+    let response = client.response();
+    assert_eq!((response.status, response.text()), (200, "proxied"));
+    client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let response = client.response();
+    assert_eq!((response.text(), response.field("Server")), ("static", Some("two")));
+}
+
+#[test]
+fn a_backend_keeps_connections_and_counters_when_its_weight_changes() {
+    let echo = Echo::start();
+    let site = start(&proxied(&echo, 1));
+    assert_eq!(site.server.get("/x").text(), "proxied");
+    assert_eq!(site.server.get("/x").text(), "proxied");
+    for weight in [5, 7, 7] {
+        site.change(&proxied(&echo, weight));
+        assert_eq!(site.server.get("/x").text(), "proxied");
+    }
+    assert_eq!(echo.opened(), 1, "the pool was kept");
+    site.server.signal(Signal::USR2);
+    site.server.await_log(&format!("proxy-core.0.backends.\"{}\".requests: 5", echo.address));
+    site.server.await_log(&format!("proxy-core.0.backends.\"{}\".weight: 7", echo.address));
+    let log = site.server.log();
+    assert!(!log.contains("proxy-core.1."), "nothing of older generations is left: {log}");
+}
+
+#[test]
+fn a_backend_that_is_down_stays_down() {
+    let port = lighty_testkit::backend::Port::reserve();
+    let lines = |weight: u32| {
+        format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{0}\" )\n\
+             proxy-core.weights = ( \"{0}\" => {weight} )\nproxy-core.disable-time = 3000\n\
+             proxy-core.hold-time = 0\n",
+            port.address()
+        )
+    };
+    let site = start(&lines(1));
+    assert_eq!(site.server.get("/x").status, 503);
+    site.change(&lines(2));
+    assert_eq!(site.server.get("/x").status, 503);
+    site.server.signal(Signal::USR2);
+    let front = format!("proxy-core.0.backends.\"{}\"", port.address());
+    site.server.await_log(&format!("{front}.state: down"));
+    site.server.await_log(&format!("{front}.requests: 1"));
+}
+
+#[test]
+fn access_logs_are_opened_and_closed() {
+    let log = |name: &str| format!("accesslog.filename = \"@DIR@/{name}.log\"");
+    let site = start(&log("one"));
+    let lines = |name: &str| {
+        let path = site.server.directory().join(format!("{name}.log"));
+        std::fs::read_to_string(path).unwrap_or_default().lines().count()
+    };
+    assert_eq!(site.tag().is_empty(), false);
+    assert!(wait_until(PATIENCE, || lines("one") == 1));
+    let before = site.server.descriptors();
+    for _ in 0..3 {
+        site.change(&log("two"));
+        site.change(&log("one"));
+    }
+    site.change(&log("two"));
+    let _ = site.tag();
+    assert!(wait_until(PATIENCE, || lines("two") == 1), "{}", lines("two"));
+    assert_eq!(lines("one"), 1);
+    assert!(wait_until(PATIENCE, || site.server.descriptors() <= before));
+}
+
+#[test]
+fn a_server_without_a_configuration_file_says_so() {
+    let site = lighty_testkit::lighty!()
+        .without_listener()
+        .file("a", "x")
+        .config("server.bind = \"127.0.0.1\"\nserver.port = 0");
+    let text = std::fs::read(site.write_config()).expect("written");
+    let file = tempfile::tempfile().expect("a file");
+    std::io::Write::write_all(&mut &file, &text).expect("written");
+    std::io::Seek::rewind(&mut &file).expect("rewound");
+    let server = site.stdin(file).spawn(&["-D", "-f", "-"]);
+    assert!(wait_until(PATIENCE, || !server.listening().is_empty()), "{}", server.log());
+    server.signal(Signal::USR1);
+    server.await_log("the configuration did not come from a file");
+}
+
+#[test]
+fn without_a_server_there_is_nothing_to_reload() {
+    let site = lighty_testkit::lighty!();
+    let (status, out, err) = site.run(&["reload", "--pid-file", "/nonexistent/lighty.pid"]);
+    assert!(status == 1 && out.is_empty() && err.contains("/nonexistent/lighty.pid.ctl"), "{err}");
+}

@@ -90,50 +90,16 @@ pub fn run(
     let ears = listen_to_signals()?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
-    let pid_file = match &server.pid_file {
-        Some(path) => {
-            Some(PidFile::create(path.as_ref().as_ref()).map_err(failed("server.pid-file"))?)
-        }
-        None => None,
-    };
+    let pid_file = server.pid_file.as_deref().map(|path| PidFile::create(path.as_ref()));
+    let pid_file = pid_file.transpose().map_err(failed("server.pid-file"))?;
     let control = open_control(&ears, &server);
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     let was_root = privileges::is_root();
     give_up_rights(&server)?;
-    let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
-        .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
+    let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-    let panicking = log.clone();
-    panics::report_to(move |text| {
-        panicking.line(Level::Error, wall_s(), text, About::default());
-    });
-    start_threads(&logs)?;
-    let trouble = log.clone();
-    log_writer::report_trouble_to(move |text| {
-        trouble.line(Level::Error, wall_s(), text, About::default());
-    });
-
-    upstreams.start(log.clone());
-    let naming = upstreams.name(&configured::upstreams(&config));
-    let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE)).map_err(BootError)?;
-    upstreams.commit(&naming);
-    let board = StatusBoard::default();
-    board.add(Arc::new(UpstreamFigures(Arc::clone(&upstreams))));
-    board.add(Arc::new(Panics));
-    let shared = Shared {
-        board,
-        started_s: wall_s(),
-        access_logs: logs.access.clone(),
-        uploads: Uploads::default(),
-        stores: known_databases(&config, &log),
-        permits: Permits::default(),
-        page_permits: Permits::default(),
-        naming,
-        keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
-        listings: Listings::default(),
-        memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
-    };
+    let shared = shared(&config, &logs, &log, &upstreams, workers)?;
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -153,8 +119,10 @@ pub fn run(
     let running = launch(&server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let mut reloader = Reloader {
-        // Inside, the configuration and what it names are out of sight.
-        loader: loader.filter(|_| server.chroot.is_none() || !was_root),
+        loader: match &server.chroot {
+            Some(_) if was_root => Err("server.chroot hides the configuration"),
+            _ => loader.ok_or("the configuration did not come from a file"),
+        },
         plans,
         swapped,
         workers,
@@ -163,16 +131,12 @@ pub fn run(
         log: log.clone(),
         old: Vec::new(),
     };
-    let report = || {
-        counts::upstreams(&upstreams).iter().for_each(|line| say(Level::Notice, line));
-        counts::panics().iter().for_each(|line| say(Level::Error, line));
-    };
     if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
         say(Level::Warning, &format!("{why}: a reload is by signal only"));
     }
     let main =
         Main { control: control.as_ref().ok(), reloader: &mut reloader, errors: &logs.errors };
-    let ended = wait_for_end(ears, &mut running, main, &server, &say, report);
+    let ended = wait_for_end(ears, &mut running, main, &server, &say);
     let logs = Logs { access: reloader.access_logs(), ..logs };
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
@@ -181,6 +145,52 @@ pub fn run(
     counts::panics().iter().for_each(|line| say(Level::Error, line));
     end_logs(&logs, &say);
     ended
+}
+
+/// The error log, which hears of panics and of trouble with other logs from now on.
+fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
+    let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
+        .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
+    let panicking = log.clone();
+    panics::report_to(move |text| {
+        panicking.line(Level::Error, wall_s(), text, About::default());
+    });
+    start_threads(logs)?;
+    let trouble = log.clone();
+    log_writer::report_trouble_to(move |text| {
+        trouble.line(Level::Error, wall_s(), text, About::default());
+    });
+    Ok(log)
+}
+
+/// What workers share under the first configuration. Starts its backends' programs.
+fn shared(
+    config: &Config<Settings>,
+    logs: &Logs,
+    log: &Log,
+    upstreams: &Arc<Registry>,
+    workers: usize,
+) -> Result<Shared, BootError> {
+    upstreams.start(log.clone());
+    let naming = upstreams.name(&configured::upstreams(config));
+    let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE)).map_err(BootError)?;
+    upstreams.commit(&naming);
+    let board = StatusBoard::default();
+    board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
+    board.add(Arc::new(Panics));
+    Ok(Shared {
+        board,
+        started_s: wall_s(),
+        access_logs: logs.access.clone(),
+        uploads: Uploads::default(),
+        stores: known_databases(config, log),
+        permits: Permits::default(),
+        page_permits: Permits::default(),
+        naming,
+        keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
+        listings: Listings::default(),
+        memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
+    })
 }
 
 /// Writes the last log lines. Lines that cannot be written (full disk, hanging command) are lost
@@ -446,6 +456,12 @@ fn open_control(ears: &Ears, server: &ServerSettings) -> Result<ControlSocket, S
     ControlSocket::bind(&path).map_err(|error| error.to_string())
 }
 
+/// Writes the process's counters to the error log.
+fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
+    counts::upstreams(upstreams).iter().for_each(|line| say(Level::Notice, line));
+    counts::panics().iter().for_each(|line| say(Level::Error, line));
+}
+
 /// What the main thread serves besides signals.
 struct Main<'a, 'b> {
     control: Option<&'a ControlSocket>,
@@ -478,7 +494,6 @@ fn wait_for_end(
     main: Main<'_, '_>,
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
-    report: impl Fn(),
 ) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
     let live_listeners = running.live_listeners.clone();
@@ -524,7 +539,7 @@ fn wait_for_end(
                     say(Level::Notice, "logs were opened again");
                 }
                 Signal::Report => {
-                    report();
+                    report(&main.reloader.upstreams, say);
                     running.orders.send_modify(|order| order.reported += 1);
                 }
                 Signal::Reload => {

@@ -56,7 +56,8 @@ pub(crate) struct Plan {
 
 /// The main thread's part in reloads.
 pub(crate) struct Reloader<'a> {
-    pub loader: Option<&'a Loader<'a>>,
+    /// Or why the configuration cannot be read again.
+    pub loader: Result<&'a Loader<'a>, &'static str>,
     pub plans: watch::Sender<Arc<Plan>>,
     /// Each worker tells here which generation it has begun with.
     pub swapped: mpsc::UnboundedReceiver<u64>,
@@ -108,9 +109,7 @@ impl Reloader<'_> {
 
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
     fn prepare(&self) -> Result<(Plan, String), String> {
-        let Some(loader) = self.loader else {
-            return Err("the configuration did not come from a file: start the server anew".into());
-        };
+        let loader = self.loader.map_err(|why| format!("{why}: start the server anew"))?;
         let Loaded { config, said } = loader()?;
         let present = Arc::clone(&self.plans.borrow());
         let needs_restart = needs_restart(&present.config, &config)?;

@@ -87,7 +87,7 @@ impl Server {
                     name: "test".into(),
                     port: bound.port(),
                     scheme: "http",
-                    raw: None,
+                    raw: None.into(),
                 };
                 address.send(bound).expect("the test waits");
                 worker.accept(listener, Rc::new(info), LiveListeners::default().guard()).await;

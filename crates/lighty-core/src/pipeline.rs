@@ -177,7 +177,7 @@ pub fn finish(ex: &mut Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
-    if ex.state.asked_settings.is_none() {
+    if ex.state.keeps_settings && ex.state.asked_settings.is_none() {
         ex.state.asked_settings = Some(Rc::clone(&ex.settings));
     }
     let is_last = ex.response.is_last;

@@ -56,8 +56,10 @@ pub struct RequestState {
     pub completed: bool,
     /// How the target was rewritten.
     pub rewriting: Rewriting,
-    /// Settings of the URL originally requested, if the request was restarted. Their modules take
-    /// part in the response's head as well.
+    /// The settings under which the request is restarted decide about the response's head: its own
+    /// fields were changed under them.
+    pub keeps_settings: bool,
+    /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
     /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,

@@ -77,6 +77,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     part.stages = parent.stages;
     part.ordinal = parent.ordinal;
     part.inherit(parent);
+    part.state.keeps_settings = parent.state.keeps_settings;
     part.share_id(parent);
     part.state.key_bucket.clone_from(&parent.state.key_bucket);
     part

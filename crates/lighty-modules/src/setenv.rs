@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Extension, Settings, extension_slot, module_settings, pipeline};
+use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::Fields;
 
 /// What is added to what is there, and what replaces it.
@@ -98,7 +98,7 @@ impl Module for Setenv {
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A restarted request would get everything twice.
-        if std::mem::replace(&mut ex.ext_mut::<FieldsChanged>().0, true) {
+        if std::mem::replace(&mut ex.state.keeps_settings, true) {
             return Step::Next;
         }
         let settings = Rc::clone(&ex.settings);
@@ -125,28 +125,13 @@ impl Module for Setenv {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // The settings that have changed the request's fields decide about the response's.
-        let is_changed = ex.ext::<FieldsChanged>().is_some_and(|changed| changed.0);
-        let asked = ex.state.asked_settings.as_ref().filter(|_| is_changed);
-        let settings = Rc::clone(asked.unwrap_or(&ex.settings));
+        let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
             ex.response.fields.push(name.as_bytes(), value.as_bytes());
         }
         set_fields(&mut ex.response.fields, &own.set_response);
         Step::Next
-    }
-}
-
-/// The request's fields were changed as configured, which happens only once.
-#[derive(Clone, Copy, Default)]
-struct FieldsChanged(bool);
-
-impl Extension for FieldsChanged {
-    extension_slot!();
-
-    fn inherited(&self) -> Option<Self> {
-        Some(*self)
     }
 }
 

@@ -11,9 +11,9 @@ use lighty_buf::ReadBuf;
 use lighty_core::{BodyFault, BodySource, Client, Fault, limits};
 use lighty_http::{Fields, Status, Version};
 use lighty_io::clock::Clock;
-use lighty_io::transport::{KickHow, Peer, PeerClose, Stream};
+use lighty_io::transport::{Peer, PeerClose, Stream};
 use lighty_wire::http1::chunked::ChunkedDecoder;
-use lighty_wire::http1::response::encode_head;
+use lighty_wire::http1::response::{CONTINUE, encode_head};
 use lighty_wire::http1::{BodyFraming, RequestHead};
 
 use crate::conn_table::StreamEntry;
@@ -34,6 +34,8 @@ pub(super) struct Input {
     continue_owed: bool,
     /// The client understands interim responses.
     takes_interim: bool,
+    /// Bytes of interim responses that the socket did not accept; they precede the response.
+    unsent: Vec<u8>,
     limit_bytes: u64,
     taken_bytes: u64,
     /// Bytes read since the connection became busy; for counters.
@@ -64,6 +66,7 @@ impl Input {
             body: BodyState::None,
             continue_owed: false,
             takes_interim: false,
+            unsent: Vec::new(),
             limit_bytes: 0,
             taken_bytes: 0,
             received: 0,
@@ -87,6 +90,7 @@ impl Input {
     /// Detaches from the connection and frees oversized buffers.
     pub(super) fn detach(&mut self) {
         self.gone = None;
+        self.unsent.clear();
         self.stream = None;
         self.entry = None;
         self.buffer.recycle(limits::KEPT_BUFFER_BYTES_MAX);
@@ -132,6 +136,18 @@ impl Input {
         self.taken_bytes = 0;
     }
 
+    /// True if part of an interim response is still to be sent.
+    #[inline]
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Puts what is left of interim responses before `out`.
+    #[cold]
+    pub(super) fn prepend_unsent(&mut self, out: &mut Vec<u8>) {
+        out.splice(..0, self.unsent.drain(..));
+    }
+
     /// True if part of the body has not been read yet.
     pub(super) fn is_body_unread(&self) -> bool {
         !matches!(self.body, BodyState::None | BodyState::Length(0))
@@ -167,8 +183,7 @@ impl Input {
             && self.buffer.is_empty()
             && let Some(stream) = &self.stream
         {
-            // If these 25 bytes do not fit, the client sends its body after a delay anyway.
-            let _ = stream.try_write(lighty_wire::http1::response::CONTINUE);
+            send_interim(stream, &mut self.unsent, CONTINUE);
         }
     }
 
@@ -250,6 +265,21 @@ impl Input {
     }
 }
 
+/// Bytes of interim responses that may wait for the socket. Further ones are dropped.
+const UNSENT_BYTES_MAX: usize = 16 * 1024;
+
+/// Sends an interim response. What the socket does not accept of it is kept: part of a response
+/// would corrupt the next one.
+fn send_interim(stream: &Stream, unsent: &mut Vec<u8>, head: &[u8]) {
+    if unsent.len() + head.len() > UNSENT_BYTES_MAX {
+        return;
+    }
+    unsent.extend_from_slice(head);
+    // An error is met again by the response.
+    let sent = stream.try_write(unsent).unwrap_or(0);
+    unsent.drain(..sent);
+}
+
 /// Whether the client has gone, once known.
 enum Gone {
     Awaited(Pin<Box<dyn Future<Output = Fault>>>),
@@ -280,10 +310,7 @@ impl Client for Input {
         if encode_head(Version::Http11, status, fields, None, &mut head).is_err() {
             return;
         }
-        // A partial interim response would corrupt the final one, so the connection is cut.
-        if stream.try_write(&head).is_ok_and(|sent| sent < head.len()) {
-            stream.kick_handle().kick(KickHow::Both);
-        }
+        send_interim(stream, &mut self.unsent, &head);
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
@@ -359,6 +386,7 @@ mod tests {
     use super::*;
     use crate::conn_table::{ConnTable, sweep_s};
     use lighty_core::status_board::ConnState;
+    use lighty_io::transport::memory;
 
     #[tokio::test]
     async fn a_body_is_waited_for_from_the_moment_it_is_asked_for() {
@@ -379,5 +407,30 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(input.poll_piece(&mut cx).is_pending());
         assert_eq!((entry.state(), entry.since_s()), (ConnState::Body, begun_s + 100));
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_of_an_interim_response_goes_before_the_next() {
+        let (ours, theirs) =
+            memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
+        let stream = Rc::new(Stream::from_memory(ours));
+        let mut input = Input::new(Clock::manual(0));
+        let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), 0);
+        input.attach(&stream, &entry, b"");
+        let mut head = RequestHead::default();
+        (head.version, head.framing) = (Version::Http11, BodyFraming::None);
+        input.begin_body(&head, 0);
+        let mut fields = Fields::default();
+        fields.push(b"Link", b"</style.css>");
+        input.interim(Status::new(103).expect("a status"), &fields);
+        assert!(input.has_unsent());
+        let mut buffer = [0; 30];
+        assert_eq!(theirs.read(&mut buffer).await.expect("its beginning"), 30);
+        let mut out = b"HTTP/1.1 200 OK".to_vec();
+        input.prepend_unsent(&mut out);
+        let heard = [&buffer[..], &out].concat();
+        let wanted = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 200 OK";
+        assert_eq!(String::from_utf8_lossy(&heard), wanted);
+        assert!(!input.has_unsent());
     }
 }

@@ -39,6 +39,9 @@ impl H1Io {
         self.keeps_open &=
             ex.state.keeps_connection && !on.conn.entry.is_closing() && !self.has_too_much_unread();
         self.encode_head(on.conn, ex);
+        if self.input.borrow().has_unsent() {
+            self.input.borrow_mut().prepend_unsent(&mut self.out);
+        }
         ex.state.keeps_connection = self.keeps_open;
         if let Some(tunnel) = ex.response.tunnel.take() {
             return Ok(Rest::Tunnel(tunnel));
@@ -151,6 +154,7 @@ impl H1Io {
         on.wait_for(ConnState::Handler);
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
+            biased;
             sent = tunnel.run(Rc::clone(&on.conn.stream) as _, early) => ex.state.bytes_sent += sent?,
             () = on.conn.worker().ends_tunnels() => {}
         }

@@ -32,13 +32,14 @@ pub(super) async fn drive(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Si
 /// one, and finishes the exchange.
 pub(super) async fn send_last(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>) {
     ex.state.keeps_connection = false;
+    // What was refused before it had settings is under those of no condition.
+    limit(on, &ex.settings.core);
     pipeline::complete(ex).await;
     let sent = match sink.try_send(on, ex) {
         Ok(rest) => send_rest(rest, on, ex, &mut sink).await,
         Err(error) => Err(error),
     };
-    ex.state.completed = sent.is_ok();
-    conclude(on, ex, &mut sink);
+    finish(on, ex, &mut sink, sent);
 }
 
 /// Sends what the first attempt left over, while the client takes its time.

@@ -12,7 +12,7 @@ use crate::listen_queue::ListenQueue;
 use crate::spec::{HealthSpec, Protocol, ProxyProtocol};
 
 /// Unique within the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressId(u64);
 
 impl AddressId {

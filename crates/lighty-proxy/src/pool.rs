@@ -136,6 +136,11 @@ impl Connection {
     }
 }
 
+/// The order in which connections end at one time: the table of them has none.
+fn order(connection: &Connection) -> AddressId {
+    connection.permit.address.id
+}
+
 /// A worker's idle connections.
 pub struct Pool {
     worker: usize,
@@ -243,6 +248,7 @@ impl Pool {
         }
         idle.retain(|_, resting| !resting.is_empty());
         drop(idle);
+        ended.sort_by_key(order);
         // Dropped after the borrow: a freed permit may wake a request of this worker.
         drop(ended);
     }
@@ -259,6 +265,7 @@ impl Pool {
                 ended.push(resting.remove(0));
             }
         }
+        ended.sort_by_key(order);
         drop(ended);
     }
 
@@ -267,10 +274,12 @@ impl Pool {
     pub fn reclaim(&self, backlog: &Arc<Backlog>) {
         let mut idle = self.idle.borrow_mut();
         let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);
-        let found = idle.values_mut().find_map(|resting| {
+        let candidates = idle.values_mut().filter_map(|resting| {
             let at = resting.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
-            Some(resting.remove(at))
+            Some((resting, at))
         });
+        let first = candidates.min_by_key(|(resting, at)| order(&resting[*at]));
+        let found = first.map(|(resting, at)| resting.remove(at));
         drop(idle);
         drop(found);
     }

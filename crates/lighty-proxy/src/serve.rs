@@ -218,6 +218,7 @@ impl Serving<'_> {
             return Ok(checkout);
         }
         let waited = tokio::select! {
+            biased;
             waited = Box::pin(self.local.wait_for_checkout(&ask)) => waited,
             fault = self.client_gone() => {
                 return Err(FaultReport::new(fault, "while it waited in the backlog"));

@@ -147,6 +147,7 @@ impl Tunnel<'_> {
         let (near, far) = (self.near, self.far);
         meter.active_ms.set(clock.mono_ms());
         let was_idle = tokio::select! {
+            biased;
             _ = self.run(buffers, clock, &meter) => false,
             () = idle(&meter, clock, idle_ms) => true,
         };

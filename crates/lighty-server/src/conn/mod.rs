@@ -192,6 +192,7 @@ impl Conn {
         let caller = Caller { stream: Rc::clone(&self.stream) as _, peer: self.peer, local };
         let worker = self.worker();
         tokio::select! {
+            biased;
             bytes = carry(raw.local, raw.route, caller) => {
                 worker.machine.counters.bytes_out.add(bytes);
             }

@@ -1,6 +1,7 @@
 //! Faults by rule, so that tests need no broken disk.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::pending;
 use std::io;
 use std::rc::Rc;
@@ -56,13 +57,17 @@ impl FaultRule {
     }
 }
 
-/// Rules in order; the first that bites wins. Clones share their counts.
+/// Rules in order; the first that bites wins. Or faults that somebody draws, for every operation.
+/// Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan(Rc<Plan>);
 
-#[derive(Debug, Default)]
+type Draw = Box<dyn Fn() -> Option<Fault>>;
+
+#[derive(Default)]
 struct Plan {
     rules: RefCell<Vec<(FaultRule, Cell<u64>)>>,
+    draw: Option<Draw>,
     bitten: Cell<u64>,
 }
 
@@ -70,7 +75,13 @@ impl FaultPlan {
     /// A plan of these rules.
     pub fn new(rules: impl IntoIterator<Item = FaultRule>) -> FaultPlan {
         let rules = rules.into_iter().map(|rule| (rule, Cell::new(0))).collect();
-        FaultPlan(Rc::new(Plan { rules: RefCell::new(rules), bitten: Cell::new(0) }))
+        FaultPlan(Rc::new(Plan { rules: RefCell::new(rules), ..Plan::default() }))
+    }
+
+    /// A plan that asks `draw` at every operation. Nothing is taken from the kernel's caches, so
+    /// that the operations do not depend on what happens to be in them.
+    pub fn drawn(draw: impl Fn() -> Option<Fault> + 'static) -> FaultPlan {
+        FaultPlan(Rc::new(Plan { draw: Some(Box::new(draw)), ..Plan::default() }))
     }
 
     /// How many operations were made to fail, wait or fall short.
@@ -81,17 +92,24 @@ impl FaultPlan {
     /// Whether any rule is about this operation on this path, whatever its counts say.
     pub(super) fn concerns(&self, op: FaultOp, path: &[u8]) -> bool {
         let rules = self.0.rules.borrow();
-        rules.iter().any(|(rule, _)| rule.op == op && path.ends_with(&rule.path_suffix))
+        self.0.draw.is_some()
+            || rules.iter().any(|(rule, _)| rule.op == op && path.ends_with(&rule.path_suffix))
     }
 
     pub(super) fn concerns_reads_of(&self, file: &OpenFile) -> bool {
         let rules = self.0.rules.borrow();
-        rules.iter().any(|(rule, _)| {
-            rule.op == FaultOp::Read && rule.ino.is_none_or(|ino| ino == file.meta().ino)
-        })
+        self.0.draw.is_some()
+            || rules.iter().any(|(rule, _)| {
+                rule.op == FaultOp::Read && rule.ino.is_none_or(|ino| ino == file.meta().ino)
+            })
     }
 
     fn bite(&self, concerns: impl Fn(&FaultRule) -> bool) -> Option<Fault> {
+        if let Some(draw) = &self.0.draw {
+            let drawn = draw();
+            self.0.bitten.set(self.0.bitten.get() + u64::from(drawn.is_some()));
+            return drawn;
+        }
         for (rule, seen) in self.0.rules.borrow().iter() {
             if !concerns(rule) {
                 continue;
@@ -134,5 +152,11 @@ async fn suffer(fault: Option<Fault>) -> io::Result<Option<u64>> {
             Ok(None)
         }
         Some(Fault::Never) => pending().await,
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("rules", &self.rules).finish_non_exhaustive()
     }
 }

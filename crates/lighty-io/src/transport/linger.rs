@@ -43,7 +43,7 @@ impl Stream {
         // If the option cannot be set, the connection is already broken.
         let _ = each!(&self.socket,
             socket => rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)),
-            end => { end.reset_on_close(); Ok(()) });
+            end => { end.reset(); Ok(()) });
     }
 
     /// Closes the connection so that the response already sent is delivered.

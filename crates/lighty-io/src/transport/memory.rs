@@ -119,13 +119,8 @@ impl MemoryEnd {
         line.towards[self.side].is_ended || line.towards[self.side].is_reset
     }
 
-    /// Resets the connection.
-    pub fn reset(self) {
-        self.reset_on_close();
-    }
-
-    /// Makes the connection a reset one at once; closing it later changes nothing.
-    pub(super) fn reset_on_close(&self) {
+    /// Resets the connection at once; closing it later changes nothing.
+    pub fn reset(&self) {
         let woken = {
             let mut line = self.line.borrow_mut();
             line.reset_by(self.side);

@@ -4,7 +4,7 @@
 //! Read in this order: `boot` (startup), `worker` (one thread's loop), `listener_recovery` and
 //! `live_listeners` (failing listeners), `conn` (a connection's life), `conn_table` (timeouts and
 //! limits for all connections of a worker), `counts` and `report` (a worker's statistics),
-//! `modules` (THE list).
+//! `modules` (THE list), `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 
 pub mod boot;
@@ -22,6 +22,7 @@ pub mod passwords;
 pub mod rehearse;
 pub mod reload;
 mod report;
+pub mod simulated;
 mod thread;
 mod upstreams;
 pub mod worker;

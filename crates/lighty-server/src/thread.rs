@@ -203,14 +203,14 @@ async fn drain(worker: &Worker, accepting: Accepting) {
 type Accepting = Vec<tokio::task::JoinHandle<()>>;
 
 /// A worker at work.
-struct Started {
-    worker: Rc<Worker>,
-    proxy: Rc<WorkerProxy>,
+pub(crate) struct Started {
+    pub worker: Rc<Worker>,
+    pub proxy: Rc<WorkerProxy>,
     listeners: Vec<Rc<ListenerInfo>>,
     accepting: Accepting,
 }
 
-fn start(setup: &mut Setup) -> Result<Started, String> {
+pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
     let plan = Arc::clone(&setup.plans.borrow_and_update());
     let global = plan.config.settings(&Active::default());
     let machine = Rc::new(machine(setup, &plan.shared, &global)?);

@@ -270,7 +270,12 @@ impl Worker {
         }
     }
 
-    fn admit(self: &Rc<Self>, stream: Stream, peer: Peer, listener_info: &Rc<ListenerInfo>) {
+    pub(crate) fn admit(
+        self: &Rc<Self>,
+        stream: Stream,
+        peer: Peer,
+        listener_info: &Rc<ListenerInfo>,
+    ) {
         self.machine.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
@@ -288,7 +293,7 @@ impl Worker {
     /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle
     /// before others, then those slow to send a head. If there are none, the new connection waits,
     /// and later ones wait in the listen backlog.
-    async fn make_room(&self) {
+    pub(crate) async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
         while self.conns.open() >= self.connections_max.get() + reaped && !self.stopping.get() {
             // New connections look idle until they have had a chance to read.

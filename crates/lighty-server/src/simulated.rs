@@ -1,0 +1,140 @@
+//! A worker without listeners and other threads, for simulations: connections are handed to it.
+//!
+//! See [`lighty_io::simulated`] for what its thread has in place of a machine.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use lighty_config::Config;
+use lighty_core::log::Log;
+use lighty_core::permits::Permits;
+use lighty_core::status_board::StatusBoard;
+use lighty_core::{Generation, Module, ModuleList, Settings, limits};
+use lighty_io::transport::{Peer, Stream};
+use lighty_modules::accesslog::Sinks;
+use lighty_modules::auth::CredentialCache;
+use lighty_modules::dirlisting::Listings;
+use lighty_modules::uploadprogress::Uploads;
+use lighty_modules::webdav::Stores;
+use lighty_proxy::configured;
+use lighty_proxy::proxy::WorkerProxy;
+use lighty_proxy::registry::{Naming, Registry};
+use tokio::sync::watch;
+
+use crate::live_listeners::LiveListeners;
+use crate::modules::{self, Shared};
+use crate::reload::Plan;
+use crate::thread::{self, Order, Setup, Started};
+use crate::worker::{ListenerInfo, Worker};
+
+/// A worker, with what the process around it would hold.
+pub struct Simulated {
+    pub worker: Rc<Worker>,
+    pub upstreams: Arc<Registry>,
+    shared: Shared,
+    proxy: Rc<WorkerProxy>,
+    observers: Vec<Rc<dyn Module>>,
+    listener: Rc<ListenerInfo>,
+    connections_max: usize,
+    // Its end would be an order to stop.
+    _order: watch::Sender<Order>,
+}
+
+impl Simulated {
+    /// Starts a worker on a simulated thread. `observers` are called after all other modules.
+    ///
+    /// # Errors
+    /// Why it cannot start.
+    pub fn start(
+        config: &Arc<Config<Settings>>,
+        log: &Log,
+        connections_max: usize,
+        observers: Vec<Rc<dyn Module>>,
+    ) -> Result<Self, String> {
+        let upstreams = Arc::new(Registry::default());
+        upstreams.start(log.clone());
+        let naming = upstreams.name(&configured::upstreams(config))?;
+        upstreams.commit(&naming);
+        let shared = shared(naming)?;
+        let (order, orders) = watch::channel(Order::default());
+        let plan =
+            Plan { number: 0, config: Arc::clone(config), shared: shared.clone(), connections_max };
+        let mut setup = Setup {
+            index: 0,
+            plans: watch::channel(Arc::new(plan)).1,
+            swapped: tokio::sync::mpsc::unbounded_channel().0,
+            sockets: Vec::new(),
+            stat_entries_max: 64,
+            roots_max: limits::ROOTS_MAX,
+            log: log.clone(),
+            upstreams: Arc::clone(&upstreams),
+            live_listeners: LiveListeners::default(),
+            order: orders,
+            ready: mpsc::channel().0,
+            done: mpsc::channel().0,
+        };
+        let Started { worker, proxy, .. } = thread::start(&mut setup)?;
+        let raw = RefCell::default();
+        let listener = ListenerInfo { name: "10.0.0.1:80".into(), port: 80, scheme: "http", raw };
+        let listener = Rc::new(listener);
+        let started = Self {
+            worker,
+            upstreams,
+            shared,
+            proxy,
+            observers,
+            listener,
+            connections_max,
+            _order: order,
+        };
+        started.swap(config)?;
+        Ok(started)
+    }
+
+    /// Lets new requests begin under another configuration, as a reload does.
+    ///
+    /// # Errors
+    /// An upstream of it cannot be started.
+    pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), String> {
+        let naming = self.upstreams.name(&configured::upstreams(config))?;
+        let shared = Shared { naming: Arc::clone(&naming), ..self.shared.clone() };
+        let built_in = modules::instances(config, &shared, &self.proxy);
+        let all = built_in.iter().chain(&self.observers).map(Rc::clone).collect();
+        let machine = Rc::clone(&self.worker.machine);
+        let generation = Generation::new(machine, Arc::clone(config), ModuleList::new(all));
+        self.worker.swap(Rc::new(generation), self.connections_max);
+        self.upstreams.commit(&naming);
+        Ok(())
+    }
+
+    /// Accepts a connection, as a listener does.
+    pub async fn accept(&self, stream: Stream, peer: Peer) {
+        self.worker.make_room().await;
+        self.worker.admit(stream, peer, &self.listener);
+    }
+
+    /// Stops the worker; returns whether all its connections ended within `patience`.
+    pub async fn stop(&self, patience: Duration) -> bool {
+        self.worker.stop();
+        tokio::time::timeout(patience, self.worker.drain()).await.is_ok()
+    }
+}
+
+fn shared(naming: Arc<Naming>) -> Result<Shared, String> {
+    let keeper = CredentialCache::start(0).map_err(|error| error.to_string())?;
+    Ok(Shared {
+        access_logs: Sinks::none(),
+        board: StatusBoard::default(),
+        started_s: 0,
+        uploads: Uploads::default(),
+        permits: Permits::default(),
+        page_permits: Permits::default(),
+        naming,
+        keeper,
+        stores: Stores::new(|_| {}),
+        listings: Listings::default(),
+        memory_share: None,
+    })
+}

@@ -1,0 +1,89 @@
+//! What the simulated server serves: a configuration and files.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use lighty_config::{Config, FsLoader, LoadOptions, Main, Table, load};
+use lighty_core::{Settings, directives};
+use lighty_server::modules;
+
+use crate::rng::body_of;
+
+/// Lengths of the files `/s/0`, `/s/1` and so on.
+pub(crate) const FILES: &[u64] = &[0, 1, 44, 4_096, 33_000, 70_001, 300_000];
+
+/// The key of a file's bytes.
+pub(crate) fn key_of_file(index: usize) -> u64 {
+    0xF11E_0000 + index as u64
+}
+
+/// Backends that speak HTTP, and one that speaks FastCGI.
+pub(crate) const HTTP: [SocketAddr; 2] = [address(2, 8080), address(3, 8080)];
+pub(crate) const FASTCGI: SocketAddr = address(4, 9000);
+
+const fn address(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, host)), port)
+}
+
+/// Seconds after which the server gives up, as configured below; all waits are shorter than this
+/// together.
+pub(crate) const PATIENCE_S: u64 = 120;
+
+/// Seconds that a connection may be idle.
+pub(crate) const IDLE_S: u64 = 5;
+
+/// Writes the files.
+pub(crate) fn write(root: &Path) {
+    std::fs::create_dir_all(root.join("www/s")).expect("a directory");
+    std::fs::create_dir_all(root.join("spool")).expect("a directory");
+    for (index, length) in FILES.iter().enumerate() {
+        let bytes = body_of(key_of_file(index), 0, *length);
+        let path = root.join(format!("www/s/{index}"));
+        std::fs::write(&path, bytes).expect("a file");
+        // The same in every process, as its validators are.
+        let file = std::fs::File::options().write(true).open(path).expect("a file");
+        let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        file.set_modified(written).expect("a time");
+    }
+}
+
+/// The configuration; `variant` changes something in it.
+pub(crate) fn config(root: &Path, variant: u64) -> Arc<Config<Settings>> {
+    let root = root.display();
+    let text = format!(
+        r#"
+server.document-root = "{root}/www"
+server.port = 80
+server.modules = ( "mod_proxy_core" )
+server.io-engine = "threads"
+server.errorlog-level = "debug"
+server.upload-dirs = ( "{root}/spool" )
+server.max-keep-alive-idle = {IDLE_S}
+server.max-connection-idle = {IDLE_S}
+server.max-head-time = 4
+server.max-read-idle = 6
+server.max-write-idle = 6
+etag.use-inode = "disable"
+server.tag = "simulated/{variant}"
+proxy-core.connect-timeout = 2
+proxy-core.read-timeout = 4
+proxy-core.write-timeout = 4
+proxy-core.backlog-timeout = 5
+proxy-core.max-pool-size = 3
+proxy-core.max-disable-time = 2
+proxy-core.max-idle-time = 3
+proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
+                            ( "host" => "10.0.1.3", "port" => 8080 ) ) )
+fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
+                               "check-local" => "disable" ) ) )
+"#
+    );
+    let table: Table<Settings> = Table::new()
+        .rows(modules::directives())
+        .planned(directives::PLANNED.iter().copied())
+        .removed(directives::REMOVED.iter().copied());
+    let main = Main::Text { name: "simulation", text: text.as_bytes() };
+    let (config, findings, _) = load(&FsLoader, &main, &table, LoadOptions { strict: false });
+    Arc::new(config.unwrap_or_else(|| panic!("a bad configuration: {findings:?}")))
+}

@@ -12,23 +12,35 @@ mod site;
 mod verdict;
 mod world;
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Seeds that are tried if nobody says otherwise.
+const SEEDS: u64 = 2_000;
 
 /// The files of one process, on a file system in memory: no disk decides what is cached.
-struct Site(tempfile::TempDir);
+struct Site {
+    dir: tempfile::TempDir,
+    // Descriptors are counted, and some state belongs to the process: one run at a time.
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl Site {
     fn new() -> Site {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.expect("a directory");
         site::write(dir.path());
         // The first runtime of a process opens descriptors that stay.
         drop(tokio::runtime::Builder::new_current_thread().enable_all().build());
-        Site(dir)
+        Site { dir, _turn: turn }
     }
 
-    fn path(&self) -> PathBuf {
-        self.0.path().to_owned()
+    fn path(&self) -> &Path {
+        self.dir.path()
     }
 }
 
@@ -36,34 +48,74 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Runs seeds one after the other; says how the first failing one is replayed.
+/// Random runs, in one process for each core. `LIGHTY_SIM_SEED` is the first seed,
+/// `LIGHTY_SIM_SEEDS` their number, 1 if only a seed is given.
 #[test]
 fn seeds() {
-    let site = Site::new();
-    let from = number("LIGHTY_SIM_SEED").unwrap_or(1);
-    let count = number("LIGHTY_SIM_SEEDS").unwrap_or(50);
-    let begun = std::time::Instant::now();
-    let (mut requests, mut failed) = (0, Vec::new());
-    for seed in from..from + count {
-        let report = run::run(seed, &site.path());
-        requests += report.requests;
-        if !report.wrong.is_empty() {
-            println!("seed {seed}: {:#?}", report.wrong);
-            if failed.is_empty() {
-                println!("{}", report.log);
-            }
-            failed.push(seed);
-        }
+    let first = number("LIGHTY_SIM_SEED");
+    let count = number("LIGHTY_SIM_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let first = first.unwrap_or(1);
+    let begun = Instant::now();
+    let parts = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    if count < parts * 2 {
+        return run_seeds(first, count);
     }
-    println!("{count} seeds, {requests} requests in {:?}; failed: {failed:?}", begun.elapsed());
+    let step = count.div_ceil(parts);
+    let starts: Vec<u64> = (first..first + count).step_by(step as usize).collect();
+    let start = |from: &u64| {
+        Command::new(std::env::current_exe().expect("this test"))
+            .args(["part_of_the_seeds", "--exact", "--ignored", "--nocapture"])
+            .env("LIGHTY_SIM_SEED", from.to_string())
+            .env("LIGHTY_SIM_SEEDS", step.min(first + count - from).to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process")
+    };
+    let parts: Vec<_> = starts.iter().map(start).collect();
+    let ends: Vec<_> = parts.into_iter().map(|part| part.wait_with_output().expect("it")).collect();
+    ends.iter().for_each(|end| println!("{}", String::from_utf8_lossy(&end.stdout)));
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{count} seeds in {seconds:.1} s: {:.0} in a second", count as f64 / seconds);
+    assert!(ends.iter().all(|end| end.status.success()), "a seed failed, see above");
+}
+
+#[test]
+#[ignore = "what `seeds` runs in processes of its own"]
+fn part_of_the_seeds() {
+    let first = number("LIGHTY_SIM_SEED").expect("the first seed");
+    run_seeds(first, number("LIGHTY_SIM_SEEDS").expect("their number"));
+}
+
+/// Runs seeds one after the other; says how each that fails is replayed.
+fn run_seeds(first: u64, count: u64) {
+    let site = Site::new();
+    let mut failed = Vec::new();
+    let mut requests = 0;
+    for seed in first..first + count {
+        let report = run::run(seed, site.path());
+        requests += report.requests;
+        if report.wrong.is_empty() {
+            continue;
+        }
+        println!("seed {seed}: {:#?}", report.wrong);
+        println!(
+            "replay: LIGHTY_SIM_SEED={seed} LIGHTY_SIM_TRACE=1 cargo test -p lighty-server \
+             --test simulation -- seeds --exact --nocapture"
+        );
+        if failed.is_empty() {
+            println!("{}", report.log);
+        }
+        failed.push(seed);
+    }
+    println!("{requests} requests; failed seeds: {failed:?}");
     assert!(failed.is_empty());
 }
 
 #[test]
 fn a_seed_replays_exactly() {
     let site = Site::new();
-    for seed in 1..20 {
-        let (one, other) = (run::run(seed, &site.path()), run::run(seed, &site.path()));
+    for seed in 1..40 {
+        let (one, other) = (run::run(seed, site.path()), run::run(seed, site.path()));
         assert_eq!(one.trace_hash, other.trace_hash, "seed {seed}");
     }
 }

@@ -1,6 +1,5 @@
 //! What random runs have found, each told alone.
 
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ fn scenario(connections_max: usize, play: impl AsyncFnOnce(Rc<Simulated>)) {
     let sim = Sim::calm();
     in_paused_time(async {
         let _inside = simulated::enter(Machine::new(&sim));
-        let server = start(&sim, Path::new(&site.path()), &LogHandle::in_memory(), connections_max);
+        let server = start(&sim, site.path(), &LogHandle::in_memory(), connections_max);
         play(server).await;
     });
     assert_eq!(sim.take_wrong(), Vec::<String>::new());

@@ -415,7 +415,8 @@ mod tests {
             memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
         let stream = Rc::new(Stream::from_memory(ours));
         let mut input = Input::new(Clock::manual(0));
-        let entry = ConnTable::default().enter(stream.kick_handle(), "".into(), 0);
+        let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), 0);
+        let entry = conn.open_stream(stream.kick_handle());
         input.attach(&stream, &entry, b"");
         let mut head = RequestHead::default();
         (head.version, head.framing) = (Version::Http11, BodyFraming::None);

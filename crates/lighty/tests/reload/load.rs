@@ -1,5 +1,5 @@
 //! Reload after reload under load: nothing is lost, cut or closed, and nothing grows.
-//! `LIGHTY_RELOADS` sets how many (100).
+//! `LIGHTY_RELOADS` sets how many (1,000).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const PIECE: usize = 4 << 10;
 const GROWTH_KIB_MAX: u64 = 2048;
 
 fn reloads() -> usize {
-    std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
+    std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
 }
 
 /// The configuration of a turn: conditions, weights, modules, logs and limits change.

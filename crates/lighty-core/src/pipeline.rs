@@ -82,7 +82,7 @@ pub async fn respond(ex: &mut Exchange) {
     keep_error_status(ex);
     if ex.response.status.code() >= 400 {
         complete(ex).await;
-    } else {
+    } else if !is_complete(ex) {
         complete_head(ex).await;
     }
     restore_method(ex);
@@ -108,8 +108,9 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
         return false;
     }
-    let now_us = ex.machine.clock.mono_us();
-    ex.stages.enter_all([Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)], now_us);
+    // Nothing has waited since the head.
+    let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
+    ex.stages.enter_with(Stage::Head, met);
     if !matches!(sender.handle(ex), Step::Answered) {
         return false;
     }
@@ -126,6 +127,15 @@ pub async fn complete(ex: &mut Exchange) {
         fill_error_page(ex).await;
     }
     complete_head(ex).await;
+}
+
+/// True if the response goes out as it is, as most files do: no hook, no filter, nothing to remove.
+#[inline]
+fn is_complete(ex: &Exchange) -> bool {
+    ex.response.unfiltered
+        && ex.state.asked_settings.is_none()
+        && ex.response.status != Status::NOT_MODIFIED
+        && !ex.generation.modules.change_heads(&ex.settings)
 }
 
 /// Runs the head hooks and applies filters.
@@ -247,11 +257,14 @@ async fn pass(ex: &mut Exchange) -> Pass {
 /// Finds out what is at the physical path, and whether it may be accessed.
 async fn find(ex: &mut Exchange) -> Option<Pass> {
     ex.enter(Stage::LookUp);
-    if !is_known(ex)
-        && let Err(fault) = look_up(ex).await
-    {
-        ex.fail(fault);
-        return Some(Pass::Answered);
+    if !is_known(ex) {
+        let looked_up = look_up(ex).await;
+        // A thread that has looked may wake the loop within the same turn.
+        ex.machine.clock.refresh();
+        if let Err(fault) = looked_up {
+            ex.fail(fault);
+            return Some(Pass::Answered);
+        }
     }
     ex.enter(Stage::Open);
     if settle(ex)

@@ -96,15 +96,19 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Begins a request whose first byte has arrived. `accepted_us` is when its connection was
-    /// accepted, for the first request on it.
+    /// Begins a request whose first byte has arrived.
     #[inline]
-    pub fn begin(&mut self, accepted_us: Option<u64>, now_us: u64) {
-        self.start_us = accepted_us.unwrap_or(now_us);
+    pub fn begin(&mut self, now_us: u64) {
+        self.start_us = now_us;
+        self.met = 1 << Stage::FirstByte.number();
+        self.at_us[Stage::FirstByte.number()] = 0;
+    }
+
+    /// Like [`Stages::begin`], for the first request on a connection accepted at that time.
+    pub fn begin_first(&mut self, accepted_us: u64, now_us: u64) {
+        self.start_us = accepted_us;
         self.met = 0;
-        if accepted_us.is_some() {
-            self.enter(Stage::Accepted, self.start_us);
-        }
+        self.enter(Stage::Accepted, accepted_us);
         self.enter(Stage::FirstByte, now_us);
     }
 
@@ -121,6 +125,16 @@ impl Stages {
         let since_us = u32::try_from(since_us).unwrap_or(u32::MAX);
         for stage in stages {
             self.at_us[stage.number()] = since_us;
+            self.met |= 1 << stage.number();
+        }
+    }
+
+    /// The request comes to several stages in the same turn of the loop as to `known`.
+    #[inline]
+    pub fn enter_with<const N: usize>(&mut self, known: Stage, stages: [Stage; N]) {
+        let at_us = self.at_us[known.number()];
+        for stage in stages {
+            self.at_us[stage.number()] = at_us;
             self.met |= 1 << stage.number();
         }
     }
@@ -167,19 +181,21 @@ mod tests {
     #[test]
     fn stamps_count_from_the_start_and_end_at_the_most() {
         let mut stages = Stages::default();
-        stages.begin(Some(1_000), 1_500);
+        stages.begin_first(1_000, 1_500);
         stages.enter(Stage::Head, 2_000);
+        stages.enter_with(Stage::Head, [Stage::Settings]);
         stages.enter(Stage::LastByteOut, u64::MAX);
         let met = [
             (Stage::Accepted, 0),
             (Stage::FirstByte, 500),
             (Stage::Head, 1_000),
+            (Stage::Settings, 1_000),
             (Stage::LastByteOut, u32::MAX),
         ];
         assert_eq!(stages.met().collect::<Vec<_>>(), met);
         assert_eq!(stages.when_us(Stage::Head), Some(2_000));
-        assert_eq!(stages.when_us(Stage::Settings), None);
-        stages.begin(None, 5_000);
+        assert_eq!(stages.when_us(Stage::Open), None);
+        stages.begin(5_000);
         assert_eq!(stages.met().collect::<Vec<_>>(), [(Stage::FirstByte, 0)]);
     }
 }

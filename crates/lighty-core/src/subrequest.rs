@@ -9,6 +9,7 @@ use lighty_http::{Known, Method};
 
 use crate::exchange::Exchange;
 use crate::extensions::Extension;
+use crate::stage::Stage;
 use crate::{Fault, pipeline};
 
 /// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
@@ -75,6 +76,7 @@ fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
     part.environment = parent.environment.clone();
     part.client.clone_from(&parent.client);
     part.stages = parent.stages;
+    part.enter(Stage::Head);
     part.ordinal = parent.ordinal;
     part.inherit(parent);
     part.state.keeps_settings = parent.state.keeps_settings;

@@ -72,6 +72,7 @@ pub fn parts(authority: &[u8]) -> (&[u8], Option<u16>) {
 
 /// An authority without the port that its scheme has anyway (RFC 3986 section 6.2.3).
 #[must_use]
+#[inline]
 pub fn without_default_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
     let (default, last) = if scheme == "https" { (443, b'3') } else { (80, b'0') };
     // Few authorities have a port; the last digit tells most of them apart.

@@ -24,8 +24,8 @@ pub struct Clock(Rc<Times>);
 #[derive(Debug)]
 struct Times {
     source: Source,
-    /// The wall-clock time at that moment since 1970, as currently known.
-    started_unix: Cell<Duration>,
+    /// The wall-clock time at its start, in microseconds since 1970, as currently known.
+    started_unix_us: Cell<u64>,
     mono_ms: Cell<u64>,
     mono_us: Cell<u64>,
     unix_s: Cell<i64>,
@@ -35,7 +35,8 @@ struct Times {
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    Machine(Instant),
+    /// The machine's monotonic clock, since this reading of it in microseconds.
+    Machine(u64),
     /// The runtime's time, which a simulation pauses.
     Runtime(tokio::time::Instant),
     /// Only [`Clock::advance`] moves it.
@@ -44,20 +45,57 @@ enum Source {
 
 impl Source {
     #[inline]
-    fn elapsed(self) -> Option<Duration> {
+    fn elapsed_us(self) -> Option<u64> {
         match self {
-            Source::Machine(started) => Some(started.elapsed()),
-            Source::Runtime(started) => Some(started.elapsed()),
+            Source::Machine(started_us) => Some(machine_us().saturating_sub(started_us)),
+            Source::Runtime(started) => Some(whole_us(started.elapsed())),
             Source::Manual => None,
         }
     }
 }
 
+/// The machine's monotonic clock in microseconds. An `Instant` counts in nanoseconds and checks
+/// what cannot overflow here; this is read once in each turn of the loop.
+#[inline]
+fn machine_us() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec of ours, which the call fills in. It fails only for a clock that
+    // does not exist. (Another way to the vDSO would read what valgrind hides.)
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
+}
+
+fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 2)
+}
+
+/// The wall clock now, since 1970, to compare with what a file system says. 0 where the machine has
+/// no clock and tells a time before 1970.
+pub(crate) fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Measures a wait to the microsecond, which a clock that stands still during a turn cannot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Microseconds since the start.
+    pub(crate) fn us(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(0)
+    }
+}
+
 /// A monotonic time of 0 would look like "never" in a stamp.
-const MONO_START_MS: u64 = 1_000;
+const MONO_START_US: u64 = 1_000_000;
 
 /// Common origin of all workers' clocks, so that stamps are comparable between them.
-static PROCESS_STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+static PROCESS_STARTED_US: LazyLock<u64> = LazyLock::new(machine_us);
 
 thread_local! {
     static CURRENT: RefCell<Option<Clock>> = const { RefCell::new(None) };
@@ -68,7 +106,7 @@ impl Clock {
     pub fn start() -> Self {
         let source = match simulated::started() {
             Some(started) => Source::Runtime(started),
-            None => Source::Machine(*PROCESS_STARTED),
+            None => Source::Machine(*PROCESS_STARTED_US),
         };
         let clock = Clock::new(source, 0);
         clock.compare();
@@ -85,9 +123,9 @@ impl Clock {
     fn new(source: Source, unix_s: i64) -> Self {
         Clock(Rc::new(Times {
             source,
-            started_unix: Cell::default(),
-            mono_ms: Cell::new(MONO_START_MS),
-            mono_us: Cell::new(MONO_START_MS * 1000),
+            started_unix_us: Cell::default(),
+            mono_ms: Cell::new(MONO_START_US / 1000),
+            mono_us: Cell::new(MONO_START_US),
             unix_s: Cell::new(unix_s),
             unix_us: Cell::new(0),
         }))
@@ -106,8 +144,8 @@ impl Clock {
 
     /// The current monotonic time rather than that of this turn: asks the kernel.
     pub fn precise_us(&self) -> u64 {
-        match self.0.source.elapsed() {
-            Some(elapsed) => mono_us(elapsed),
+        match self.0.source.elapsed_us() {
+            Some(elapsed_us) => MONO_START_US + elapsed_us,
             None => self.mono_us(),
         }
     }
@@ -123,31 +161,29 @@ impl Clock {
     }
 
     /// Reads the monotonic clock. A manual clock does not change.
+    #[inline]
     pub fn refresh(&self) {
         let times = &*self.0;
-        let Some(elapsed) = times.source.elapsed() else { return };
-        let us = mono_us(elapsed);
+        let Some(elapsed_us) = times.source.elapsed_us() else { return };
+        let us = MONO_START_US + elapsed_us;
         times.mono_us.set(us);
         times.mono_ms.set(us / 1000);
-        let unix = times.started_unix.get().saturating_add(elapsed);
-        times.unix_s.set(unix.as_secs() as i64);
-        times.unix_us.set(unix.subsec_micros());
+        let unix_us = times.started_unix_us.get() + elapsed_us;
+        times.unix_s.set((unix_us / 1_000_000) as i64);
+        times.unix_us.set((unix_us % 1_000_000) as u32);
     }
 
     /// Compares with the wall clock, which may have been set. Ignored by a manual clock.
     fn compare(&self) {
         let times = &*self.0;
-        let started = match times.source {
-            Source::Machine(started) => started,
-            Source::Runtime(_) => {
-                let began_s = u64::try_from(simulated::STARTED_UNIX_S).unwrap_or_default();
-                return times.started_unix.set(Duration::from_secs(began_s));
+        let started_unix_us = match times.source {
+            Source::Machine(started_us) => {
+                whole_us(unix_now()).saturating_sub(machine_us().saturating_sub(started_us))
             }
+            Source::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
             Source::Manual => return,
         };
-        // A time before 1970 means that the machine has no clock.
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        times.started_unix.set(unix.saturating_sub(started.elapsed()));
+        times.started_unix_us.set(started_unix_us);
     }
 
     /// Advances a manual clock. Ignored by a real one.
@@ -201,10 +237,6 @@ impl Clock {
     }
 }
 
-fn mono_us(since_start: Duration) -> u64 {
-    MONO_START_MS * 1000 + u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX / 2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,7 +260,7 @@ mod tests {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
         assert!((clock.unix_s() - wall as i64).abs() <= 1);
         let before = clock.mono_ms();
-        assert!(before >= MONO_START_MS);
+        assert!(before >= MONO_START_US / 1000);
         clock.advance(Duration::from_secs(100));
         assert_eq!(clock.mono_ms(), before);
         while clock.precise_us() == clock.mono_us() {

@@ -8,23 +8,25 @@
 //! What it refuses to do: parse anything a client sent, decide who is to blame for an error,
 //! or hold a configuration. It returns `io::Error` and plain counters; meaning is given above.
 //!
-//! Everything but the thread pool, the clerks, the starter of processes and the log writers belongs to
-//! one worker and one thread: a tokio `LocalRuntime`, or a `current_thread` one with a `LocalSet`.
+//! Everything but the thread pool, the blocking actors, the starter of processes and the log writers
+//! belongs to one worker and one thread: a tokio `LocalRuntime`.
 //!
 //! Reading order: `clock` and `ticks` (time), `listen` and `transport` (sockets), `file` (the
 //! engines that open and read), `stat_cache` (what was opened before), `send` (the network
 //! backends, the only code that writes to a client), `resolve` and `connect` (the way to a
 //! backend), `spool` (bodies that wait on disk), `cache_file` (bodies that are kept), `pool` (where what
-//! may block waits), `blocking_actor` (databases), `spawn` (processes of ours), then `log_writer`, `local_time`,
-//! `pcre` (patterns that no linear engine can match), `signals`, `panics`, `slice`, `threads`, `memory`,
-//! `entropy`, `load`, `syscall_fallback` and `privileges`, which the
-//! process needs and a request does not, and `simulated`, a thread without any of it.
+//! may block waits), `small_file` (what is read there whole), `blocking_actor` (databases), `spawn`
+//! (processes of ours), then `log_writer`, `local_time`, `pcre` (patterns that no linear engine can
+//! match), `signals`, `deadline`, `panics`, `slice`, `threads`, `memory`, `entropy`, `load`,
+//! `syscall_fallback` and `privileges`, which the process needs and a request does not, and
+//! `simulated`, a thread without any of it.
 
 pub mod blocking_actor;
 pub mod cache_file;
 pub mod clock;
 pub mod connect;
 pub mod control;
+pub mod deadline;
 pub mod entropy;
 pub mod file;
 pub mod listen;
@@ -41,6 +43,7 @@ pub mod send;
 pub mod signals;
 pub mod simulated;
 pub mod slice;
+pub mod small_file;
 pub mod spawn;
 pub mod spool;
 pub mod stat_cache;

@@ -15,10 +15,11 @@ pub use target::LogTarget;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sink::Sink;
 
+use crate::deadline::Deadline;
 use crate::{panics, threads};
 
 /// Maximum bytes queued per handle; further lines are dropped and counted.
@@ -176,7 +177,7 @@ impl LogWriter {
 
     /// Waits up to `patience` until all earlier lines are written. Returns true if they are.
     pub fn flush(&self, patience: Duration) -> bool {
-        let end = Instant::now() + patience;
+        let deadline = Deadline::after(patience);
         let mut control = lock(&self.shared.control);
         if control.sink.is_some() && !control.lines {
             // No thread, hence no lines.
@@ -190,7 +191,7 @@ impl LogWriter {
         let wanted = control.flushes_wanted;
         self.shared.wake.notify_one();
         while control.flushes_done < wanted {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = deadline.left();
             if left.is_zero() {
                 return false;
             }

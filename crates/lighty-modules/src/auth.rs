@@ -381,7 +381,7 @@ impl Auth {
         match self.in_turn(ex, own, check).await {
             Ok(true) => Verdict::Known { name, scheme: "Basic" },
             Ok(false) => Verdict::Wrong { name },
-            Err(report) => report.into(),
+            Err(verdict) => verdict,
         }
     }
 
@@ -426,7 +426,7 @@ impl Auth {
         };
         let name = match self.real_name(ex, own, rule, &users, &answer).await {
             Ok(name) => name,
-            Err(report) => return report.into(),
+            Err(verdict) => return verdict,
         };
         // An unknown user takes as long as a known one.
         let known = users.table.ha1(&name, &rule.realm, answer.algorithm);

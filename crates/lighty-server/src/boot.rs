@@ -16,6 +16,7 @@ use lighty_core::status_board::StatusBoard;
 use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::control::{self, Caller, ControlSocket};
+use lighty_io::deadline::Deadline;
 use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::memory;
 use lighty_io::panics;
@@ -567,10 +568,9 @@ async fn give_up(
 
 fn stop(running: &Workers, command: Command) {
     running.orders.send_modify(|order| order.command = command);
-    let deadline = std::time::Instant::now() + STOP_PATIENCE;
+    let deadline = Deadline::after(STOP_PATIENCE);
     for _ in 0..running.workers {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        if running.done.recv_timeout(left).is_err() {
+        if running.done.recv_timeout(deadline.left()).is_err() {
             break;
         }
     }
@@ -581,13 +581,13 @@ async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signa
     // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
     running.orders.send_modify(|order| order.command = Command::Drain);
-    let started = std::time::Instant::now();
+    let deadline = Deadline::after(patience);
     let mut left = running.workers;
     loop {
         while running.done.try_recv().is_ok() {
             left -= 1;
         }
-        let late = started.elapsed() >= patience;
+        let late = deadline.is_over();
         if left == 0 {
             return;
         }
@@ -598,10 +598,9 @@ async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signa
         };
         if again || late {
             running.orders.send_modify(|order| order.command = Command::Stop);
-            let deadline = std::time::Instant::now() + STOP_PATIENCE;
-            while left > 0 && std::time::Instant::now() < deadline {
-                let wait = deadline.saturating_duration_since(std::time::Instant::now());
-                if running.done.recv_timeout(wait).is_ok() {
+            let deadline = Deadline::after(STOP_PATIENCE);
+            while left > 0 && !deadline.is_over() {
+                if running.done.recv_timeout(deadline.left()).is_ok() {
                     left -= 1;
                 }
             }

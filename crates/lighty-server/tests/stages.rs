@@ -35,10 +35,10 @@ use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 
 /// How long clients, backends and programs wait between two steps.
-const PAUSE: Duration = Duration::from_millis(60);
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// What must have passed at least: the server's clock is that of a turn of its loop.
-const PASSED_US: u32 = 40_000;
+const PASSED_US: u32 = 100_000;
 
 type Stamps = Vec<(Stage, u32)>;
 
@@ -255,7 +255,7 @@ fn a_program_is_started_and_heard() {
     use Phase as P;
     use Stage as S;
     let root = tempfile::tempdir().expect("a directory");
-    let program = "sleep 0.06; printf 'Content-Type: text/plain\\r\\n\\r\\n'; sleep 0.06; echo end";
+    let program = "sleep 0.3; printf 'Content-Type: text/plain\\r\\n\\r\\n'; sleep 0.3; echo end";
     std::fs::write(root.path().join("a.sh"), program).expect("written");
     let settings = "server.modules = ( \"mod_cgi\" )\ncgi.assign = ( \".sh\" => \"/bin/sh\" )";
     let server = Server::start(root.path(), settings);

@@ -195,6 +195,48 @@ fn the_lower_crates_do_no_io_and_read_no_clock() {
     }
 }
 
+/// Where the machine's clocks may be read: a worker's clock, the end of a wait of a thread without
+/// a loop, and timers of the runtime, whose time a simulation pauses.
+const CLOCK_READERS: &[&str] = &[
+    "lighty-io/src/clock.rs",
+    "lighty-io/src/deadline.rs",
+    "lighty-io/src/simulated.rs",
+    "lighty-io/src/ticks.rs",
+    "lighty-core/src/status_board.rs",
+];
+
+#[test]
+fn the_time_is_read_in_one_place() {
+    for (name, directory) in crates() {
+        for path in rust_files(&directory.join("src")) {
+            let allowed = CLOCK_READERS.iter().any(|reader| path.ends_with(reader));
+            if allowed || name == "lighty-testkit" || is_test_file(&path) {
+                continue;
+            }
+            for line in code_lines(&path) {
+                let reads = line.contains("Instant::now") || line.contains("SystemTime::now");
+                assert!(!reads, "{}: {line}: ask a Clock, or a Deadline", path.display());
+            }
+        }
+    }
+}
+
+/// Files are opened by the machine room, off the event loop.
+#[test]
+fn features_open_no_files() {
+    for name in ["lighty-core", "lighty-modules", "lighty-proxy"] {
+        for path in rust_files(&workspace().join("crates").join(name).join("src")) {
+            if is_test_file(&path) {
+                continue;
+            }
+            for line in code_lines(&path) {
+                let opens = line.contains("std::fs") || line.contains("fs::File");
+                assert!(!opens, "{}: {line}", path.display());
+            }
+        }
+    }
+}
+
 #[test]
 fn no_file_is_a_drawer_for_odds_and_ends() {
     for (_, directory) in crates() {

@@ -1,7 +1,8 @@
 //! What the engine of one worker has done.
 
 use std::cell::Cell;
-use std::time::Instant;
+
+use crate::clock::Stopwatch;
 
 /// Counts since start, and gauges. Times are summed in microseconds, over operations that had to
 /// wait; what was answered from the kernel's caches costs no time.
@@ -37,18 +38,18 @@ pub(super) fn add(counter: &Cell<u64>, n: u64) {
 
 /// Adds the time from its making to its end to a counter, also when the wait is given up.
 pub(super) struct Wait<'a> {
-    since: Instant,
+    since: Stopwatch,
     counter: &'a Cell<u64>,
 }
 
 impl<'a> Wait<'a> {
     pub(super) fn start(counter: &'a Cell<u64>) -> Wait<'a> {
-        Wait { since: Instant::now(), counter }
+        Wait { since: Stopwatch::start(), counter }
     }
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        add(self.counter, u64::try_from(self.since.elapsed().as_micros()).unwrap_or(0));
+        add(self.counter, self.since.us());
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use std::io::Read;
 use std::path::Path;
+use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

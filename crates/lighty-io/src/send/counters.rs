@@ -1,7 +1,8 @@
 //! A sender's counters.
 
 use std::cell::Cell;
-use std::time::Instant;
+
+use crate::clock::Stopwatch;
 
 /// Counts since the start of the worker.
 #[derive(Debug, Default)]
@@ -37,19 +38,18 @@ impl SendCounters {
 
     /// Counts the time until the guard is dropped as waiting.
     pub(super) fn waiting(&self) -> Waiting<'_> {
-        Waiting { since: Instant::now(), counters: self }
+        Waiting { since: Stopwatch::start(), counters: self }
     }
 }
 
 pub(super) struct Waiting<'a> {
-    since: Instant,
+    since: Stopwatch,
     counters: &'a SendCounters,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let us = u64::try_from(self.since.elapsed().as_micros()).unwrap_or(0);
-        add(&self.counters.read_wait_us, us);
+        add(&self.counters.read_wait_us, self.since.us());
     }
 }
 

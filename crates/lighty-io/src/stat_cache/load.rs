@@ -6,7 +6,6 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
@@ -15,6 +14,7 @@ use super::pending::{Join, Pending};
 use super::table::{AsAsked, Asked, Key, Slot};
 use super::watch::{Acquired, Hold};
 use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
+use crate::clock;
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
 use crate::panics;
 
@@ -371,7 +371,6 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 }
 
 fn is_racy(meta: &Meta) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let age_ns = now.as_nanos() as i128 - meta.changed_ns();
+    let age_ns = clock::unix_now().as_nanos() as i128 - meta.changed_ns();
     age_ns < RACY_NS
 }

@@ -44,7 +44,7 @@ fn finish(generation: &Rc<Generation>, host: &[u8]) {
     ex.request.target_raw = b"/a\"b".to_vec();
     ex.request.authority = host.to_vec();
     ex.request.peer_text = "192.0.2.1".into();
-    ex.stages.begin(None, generation.machine.clock.mono_us());
+    ex.stages.begin(generation.machine.clock.mono_us());
     ex.enter(Stage::Head);
     generation.machine.clock.advance(Duration::from_millis(1500));
     ex.response.status = Status::OK;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use lighty_config::{Active, Config};
 use lighty_core::Settings;
+use lighty_io::deadline::Deadline;
 use lighty_io::local_time::LocalTime;
 use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter};
 use lighty_io::threads;
@@ -109,9 +110,8 @@ impl Sinks {
     /// Waits until what was logged is written, at most `patience` for all logs together; gives
     /// back the names of those that are not.
     pub fn flush(&self, patience: Duration) -> Vec<&str> {
-        let end = Instant::now() + patience;
-        let is_late =
-            |writer: &&LogWriter| !writer.flush(end.saturating_duration_since(Instant::now()));
+        let deadline = Deadline::after(patience);
+        let is_late = |writer: &&LogWriter| !writer.flush(deadline.left());
         self.writers().filter(is_late).map(LogWriter::name).collect()
     }
 

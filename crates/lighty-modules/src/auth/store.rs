@@ -1,10 +1,10 @@
 //! A file that is reloaded when it changes, never on an event loop.
 
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_io::small_file::{SmallFile, Stamp};
 
 use super::users::{Parsed, sum};
 
@@ -37,15 +37,6 @@ struct State<T> {
     stamp: Option<Stamp>,
     sum: [u8; 16],
     loaded: Option<Arc<Loaded<T>>>,
-}
-
-/// Metadata that changes with the file.
-#[derive(PartialEq, Eq)]
-struct Stamp {
-    inode: (u64, u64),
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
 }
 
 /// The cached contents.
@@ -126,14 +117,8 @@ impl<T> Store<T> {
     }
 
     fn read(&self, now_s: i64) -> std::io::Result<Change<T>> {
-        let file = std::fs::File::open(Path::new(&*self.path))?;
-        let meta = file.metadata()?;
-        let stamp = Stamp {
-            inode: (meta.dev(), meta.ino()),
-            size: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        };
+        let file = SmallFile::open(Path::new(&*self.path))?;
+        let stamp = file.stamp();
         let known = {
             let state = unpoisoned(self.state.lock());
             state
@@ -144,13 +129,12 @@ impl<T> Store<T> {
         if let Some((loaded, _, true)) = &known {
             return Ok(Change::None(Arc::clone(loaded)));
         }
-        let mut text = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(std::io::Error::other("larger than 64 MiB"));
-        }
+        let text = file.read(FILE_BYTES_MAX).map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => std::io::Error::other("larger than 64 MiB"),
+            _ => error,
+        })?;
         // A file changed just now may change again with the same metadata.
-        let settled = now_s.saturating_sub(stamp.changed.0) > 2;
+        let settled = now_s.saturating_sub(stamp.changed_s()) > 2;
         let sum = sum(&text);
         let stamp = settled.then_some(stamp);
         let (loaded, complaints) = match known {

@@ -12,11 +12,12 @@ mod processes;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lighty_core::ErrorOutput;
 use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
+use lighty_io::deadline::Deadline;
 use lighty_io::panics;
 use lighty_io::resolve::Resolver;
 use lighty_io::threads;
@@ -91,9 +92,9 @@ impl Supervisor {
     /// Stops the processes and the thread, within `patience`.
     pub(crate) fn stop(self, patience: Duration) {
         let _ = self.orders.send(Order::Stop);
-        let until = Instant::now() + patience;
+        let deadline = Deadline::after(patience);
         let is_over = || self.thread.as_ref().map_or(true, JoinHandle::is_finished);
-        while !is_over() && Instant::now() < until {
+        while !is_over() && !deadline.is_over() {
             std::thread::sleep(Duration::from_millis(END_LOOK_MS));
         }
     }

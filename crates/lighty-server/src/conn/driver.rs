@@ -90,7 +90,7 @@ fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
         take_certificate(ex, name);
     }
     ex.resolve_settings();
-    ex.enter(Stage::Settings);
+    ex.stages.enter_with(Stage::Head, [Stage::Settings]);
     let core = &ex.settings.core;
     ex.state.keeps_connection =
         ex.ordinal < core.max_keep_alive_requests && !conn.entry.is_closing();

@@ -213,8 +213,11 @@ impl Conn {
     /// Begins the stages of a request whose first byte has arrived.
     #[inline]
     fn begin_stages(&self, stages: &mut Stages) {
-        let accepted_us = (self.requests.get() == 0).then_some(self.accepted_us);
-        stages.begin(accepted_us, self.worker().machine.clock.mono_us());
+        let now_us = self.worker().machine.clock.mono_us();
+        match self.requests.get() {
+            0 => stages.begin_first(self.accepted_us, now_us),
+            _ => stages.begin(now_us),
+        }
     }
 
     /// Sets what the connection knows of a request.

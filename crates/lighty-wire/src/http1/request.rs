@@ -169,6 +169,9 @@ impl RequestHead {
     #[must_use]
     pub fn path_and_query_raw(&self) -> &[u8] {
         let raw = self.target_raw();
+        if raw.first() == Some(&b'/') {
+            return raw;
+        }
         match split_target(raw, false) {
             Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
             Ok(Form::Absolute { .. }) if !self.target.is_empty() => &self.target,
@@ -180,6 +183,12 @@ impl RequestHead {
     #[must_use]
     pub fn authority(&self) -> &[u8] {
         if self.host.is_empty() { &[] } else { &self.last_host.authority }
+    }
+
+    /// Whether the `Host` field is the authority as it is, without a change by the rules for hosts.
+    #[must_use]
+    pub fn is_host_as_sent(&self) -> bool {
+        self.last_host.is_as_sent && !self.host.is_empty()
     }
 
     /// Whether the path stands for itself and need not be decoded.
@@ -417,6 +426,8 @@ struct LastHost {
     host: Vec<u8>,
     port: Option<u16>,
     authority: Vec<u8>,
+    /// `authority` is `raw`.
+    is_as_sent: bool,
 }
 
 impl LastHost {
@@ -433,6 +444,7 @@ impl LastHost {
                 lighty_http::decimal::push(u64::from(port), &mut self.authority);
             }
             self.raw.extend_from_slice(raw);
+            self.is_as_sent = self.raw == self.authority;
             self.opts_seen = opts_seen;
         }
         Ok(())

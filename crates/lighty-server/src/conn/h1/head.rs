@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use lighty_core::stage::{Stage, Stages};
 use lighty_core::{Exchange, Fault, Request, RequestBody, limits};
-use lighty_http::{Known, Method, host};
+use lighty_http::{Fields, Known, Method, host};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
 
 use super::{H1Conn, H1Io};
@@ -99,7 +99,7 @@ impl H1Io {
         request.path_end = head.path().len();
         std::mem::swap(&mut request.fields, &mut head.fields);
         std::mem::swap(&mut request.target, &mut head.target);
-        take_host(request, head.authority());
+        take_host(request, head.authority(), head.is_host_as_sent());
         request.upgrade = head.upgrade;
     }
 
@@ -119,11 +119,20 @@ impl H1Io {
     }
 }
 
-/// Normalises the host for conditions, logs and backends, as lighttpd does.
-fn take_host(request: &mut Request, authority: &[u8]) {
-    let authority = host::without_default_port(authority, request.scheme);
+/// Normalises the host for conditions, logs and backends, as lighttpd does. `is_as_sent`: the
+/// `Host` field is the authority.
+#[inline]
+fn take_host(request: &mut Request, named: &[u8], is_as_sent: bool) {
+    let authority = host::without_default_port(named, request.scheme);
     request.authority.extend_from_slice(authority);
-    if request.fields.get(Known::Host).is_some_and(|sent| sent != authority) {
-        request.fields.set(Known::Host, authority);
+    if !is_as_sent || authority.len() != named.len() {
+        change_host(&mut request.fields, authority);
+    }
+}
+
+#[cold]
+fn change_host(fields: &mut Fields, authority: &[u8]) {
+    if fields.contains(Known::Host) {
+        fields.set(Known::Host, authority);
     }
 }

@@ -1,0 +1,36 @@
+//! How long a thread without an event loop waits.
+
+use std::time::{Duration, Instant};
+
+/// The end of a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// A wait that begins now and lasts `patience` at most.
+    pub fn after(patience: Duration) -> Self {
+        Self(Instant::now() + patience)
+    }
+
+    /// The time left; zero once it is over.
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// True if no time is left.
+    pub fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_comes_to_its_end() {
+        assert!(Deadline::after(Duration::ZERO).is_over());
+        let long = Deadline::after(Duration::from_secs(60));
+        assert!(!long.is_over() && long.left() <= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,81 @@
+//! Small files that are read whole where blocking is allowed: tables of users, keys, certificates.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// An open file.
+pub struct SmallFile {
+    file: File,
+    stamp: Stamp,
+}
+
+/// What changes when the file is written or replaced. A file that changed within the last seconds
+/// may change again under the same stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    inode: (u64, u64),
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Wall-clock second of the last change.
+    pub fn changed_s(&self) -> i64 {
+        self.changed.0
+    }
+}
+
+impl SmallFile {
+    /// Opens a file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        let stamp = Stamp {
+            inode: (meta.dev(), meta.ino()),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        };
+        Ok(Self { file, stamp })
+    }
+
+    /// The stamp of what is about to be read.
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::FileTooLarge`] beyond `bytes_max`.
+    pub fn read(self, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > bytes_max {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("f");
+        std::fs::write(&path, "four").expect("written");
+        let open = || SmallFile::open(&path).expect("the file");
+        assert_eq!(open().read(4).expect("its bytes"), b"four");
+        assert_eq!(open().read(3).expect_err("a limit").kind(), io::ErrorKind::FileTooLarge);
+        let before = open().stamp();
+        assert_eq!(open().stamp(), before);
+        std::fs::write(&path, "longer").expect("written");
+        assert_ne!(open().stamp(), before);
+    }
+}

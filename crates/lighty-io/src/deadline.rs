@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// The end of a wait.
+/// The end of a wait; `None` if it is too far away to be told.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline(Instant);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
     /// A wait that begins now and lasts `patience` at most.
     pub fn after(patience: Duration) -> Self {
-        Self(Instant::now() + patience)
+        Self(Instant::now().checked_add(patience))
     }
 
     /// The time left; zero once it is over.
     pub fn left(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        self.0.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }
 
     /// True if no time is left.
@@ -32,5 +32,6 @@ mod tests {
         assert!(Deadline::after(Duration::ZERO).is_over());
         let long = Deadline::after(Duration::from_secs(60));
         assert!(!long.is_over() && long.left() <= Duration::from_secs(60));
+        assert!(!Deadline::after(Duration::MAX).is_over(), "one without a limit");
     }
 }

@@ -1,5 +1,6 @@
 //! A reload: another configuration in the running process, all of it or nothing.
 
+mod backends;
 mod load;
 mod outcome;
 mod site;

@@ -21,15 +21,25 @@ pub(crate) struct ReplayableBody {
     kept_bytes: usize,
     /// Number of kept pieces handed out since the last rewind.
     at: usize,
-    /// The whole body, if it was received first.
-    stored: Option<Rc<RefCell<StoredBody>>>,
+    replay: Replay,
     ended: bool,
-    forgotten: bool,
     /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
     trailers: Option<Fields>,
     /// The rest of a piece that was too long for the protocol; sent next.
     rest: Bytes,
+}
+
+/// What sends the body again.
+#[derive(Default)]
+enum Replay {
+    /// The kept pieces: all that were handed out.
+    #[default]
+    Kept,
+    /// The whole body, which was received first.
+    Stored(Rc<RefCell<StoredBody>>),
+    /// Nothing: too much of it was handed out, or a response has begun.
+    Lost,
 }
 
 impl ReplayableBody {
@@ -43,7 +53,8 @@ impl ReplayableBody {
     /// section 7.1.2).
     pub(crate) fn stored(body: StoredBody) -> Self {
         let stored = Rc::new(RefCell::new(body));
-        Self { body: StoredBody::as_body(&stored), stored: Some(stored), ..Self::default() }
+        let body = StoredBody::as_body(&stored);
+        Self { body, replay: Replay::Stored(stored), ..Self::default() }
     }
 
     /// Takes the client's body, to store it.
@@ -53,7 +64,7 @@ impl ReplayableBody {
 
     /// True if the client has sent all of it.
     pub(crate) fn is_received(&self) -> bool {
-        self.stored.is_some() || self.is_over()
+        matches!(self.replay, Replay::Stored(_)) || self.is_over()
     }
 
     /// A body that is not sent.
@@ -78,13 +89,19 @@ impl ReplayableBody {
 
     /// True if it can be resent from its beginning.
     pub(crate) fn can_rewind(&self) -> bool {
-        !self.forgotten
+        !matches!(self.replay, Replay::Lost)
     }
 
     /// True if it can be resent however much of it has been sent.
     pub(crate) fn is_sure_to_rewind(&self) -> bool {
-        let fits = || self.announced().is_some_and(|bytes| bytes <= KEPT_BYTES_MAX as u64);
-        self.can_rewind() && (self.is_none() || self.stored.is_some() || fits())
+        match self.replay {
+            Replay::Lost => false,
+            Replay::Stored(_) => true,
+            Replay::Kept => {
+                let fits = |bytes| bytes <= KEPT_BYTES_MAX as u64;
+                self.is_none() || self.announced().is_some_and(fits)
+            }
+        }
     }
 
     /// The trailers, once the body is over.
@@ -97,7 +114,7 @@ impl ReplayableBody {
         debug_assert!(self.can_rewind());
         self.at = 0;
         self.rest = Bytes::new();
-        if let Some(stored) = &self.stored {
+        if let Replay::Stored(stored) = &self.replay {
             stored.borrow_mut().rewind();
             self.body = StoredBody::as_body(stored);
             self.ended = false;
@@ -116,9 +133,11 @@ impl ReplayableBody {
 
     /// A response has begun: drops what was kept for a resend.
     pub(crate) fn forget(&mut self) {
-        self.kept.drain(..self.at);
-        self.at = 0;
-        self.forgotten = true;
+        if let Replay::Kept = self.replay {
+            self.kept.drain(..self.at);
+            self.at = 0;
+            self.replay = Replay::Lost;
+        }
     }
 
     /// The next piece, no longer than `most` bytes; `None` at the end.
@@ -158,12 +177,12 @@ impl ReplayableBody {
     }
 
     fn keep(&mut self, piece: &Bytes) {
-        if self.forgotten || self.stored.is_some() {
+        if !matches!(self.replay, Replay::Kept) {
             return;
         }
         self.kept_bytes += piece.len();
         if self.kept_bytes > KEPT_BYTES_MAX {
-            self.forgotten = true;
+            self.replay = Replay::Lost;
             self.kept = Vec::new();
             self.at = 0;
             return;

@@ -60,7 +60,7 @@ impl UpstreamBody {
     pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, client: ClientHandle) -> Self {
         // The head's timeout ends here.
         transfer.call.moved();
-        transfer.call.in_body = true;
+        transfer.call.begin_body();
         let early = transfer.call.session.take_early_body();
         let spec = std::sync::Arc::clone(&transfer.connection.permit.upstream.spec);
         let input = transfer.call.take_pending();
@@ -298,7 +298,9 @@ impl Ahead for UpstreamBody {
 
     fn takes_request(&self) -> bool {
         self.transfer.as_ref().is_some_and(|transfer| {
-            !transfer.upload.is_received() && !transfer.call.deaf && self.body_fault.is_none()
+            !transfer.upload.is_received()
+                && transfer.call.takes_body()
+                && self.body_fault.is_none()
         })
     }
 

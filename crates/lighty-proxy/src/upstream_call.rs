@@ -67,12 +67,27 @@ pub(crate) struct UpstreamCall {
     alarm: Alarm,
     waits: Waits,
     limit: Limit,
-    /// The backend accepts no more of the request; its response may still arrive.
-    pub deaf: bool,
-    /// The response head is complete and its body follows.
-    pub in_body: bool,
-    /// The client has shut down its sending side; nothing more can be learned from it.
-    only_listens: bool,
+    backend: Backend,
+    watch: Watch,
+}
+
+/// What the backend does with the rest of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backend {
+    Reads,
+    /// Accepts no more of it; its response may still arrive.
+    OnlyResponds,
+}
+
+/// What would end the call from the client's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Before the response: that it is gone, or was half-closed for too long.
+    GoneOrHalfClosed,
+    /// While the response is sent: that it is gone.
+    Gone,
+    /// It has shut down its sending side: nothing more can be learned from it.
+    Nothing,
 }
 
 /// What the current timeout is for.
@@ -94,13 +109,13 @@ enum Ending {
     Reset,
 }
 
-/// The current timeout.
-#[derive(Clone, Copy, Debug, Default)]
-struct Limit {
-    /// Length in milliseconds, at least [`PATIENCE_MS`] unless `is_last`.
-    whole_ms: u64,
-    /// The alarm is set to the end of the timeout.
-    is_last: bool,
+/// What the alarm is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// The end of [`PATIENCE_MS`]; the client is watched for the rest.
+    Patience { rest_ms: u64 },
+    /// The end of the timeout.
+    Timeout,
 }
 
 /// Why a request got no response.
@@ -134,10 +149,9 @@ impl UpstreamCall {
             inbox: ReadBuf::default(),
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
-            limit: Limit::default(),
-            deaf: false,
-            in_body: false,
-            only_listens: false,
+            limit: Limit::Timeout,
+            backend: Backend::Reads,
+            watch: Watch::GoneOrHalfClosed,
         }
     }
 
@@ -157,9 +171,8 @@ impl UpstreamCall {
         }
         self.inbox.recycle(KEPT_BYTES_MAX);
         self.waits = Waits::Client;
-        self.deaf = false;
-        self.in_body = false;
-        self.only_listens = false;
+        self.backend = Backend::Reads;
+        self.watch = Watch::GoneOrHalfClosed;
         self.alarm.rest();
     }
 
@@ -181,7 +194,17 @@ impl UpstreamCall {
 
     /// True if everything was sent; only then is the connection reusable.
     pub(crate) fn has_sent_all(&self) -> bool {
-        !self.deaf && self.sent == self.out.len()
+        self.takes_body() && self.sent == self.out.len()
+    }
+
+    /// True if the backend accepts the rest of the request.
+    pub(crate) fn takes_body(&self) -> bool {
+        self.backend == Backend::Reads
+    }
+
+    /// The response head is complete and its body follows.
+    pub(crate) fn begin_body(&mut self) {
+        self.watch = Watch::Gone;
     }
 
     /// True if bytes of the request wait to be written.
@@ -206,7 +229,7 @@ impl UpstreamCall {
     ///
     /// # Errors
     /// The request body cannot be read. A backend that accepts no more only becomes
-    /// [`deaf`](Self::deaf).
+    /// one that [only responds](Backend::OnlyResponds).
     pub(crate) fn push(
         &mut self,
         stream: &Stream,
@@ -215,7 +238,7 @@ impl UpstreamCall {
         cx: &mut Context<'_>,
     ) -> Result<bool, BodyFault> {
         let mut moved = 0;
-        while !self.deaf {
+        while self.takes_body() {
             if self.sent < self.out.len() {
                 match stream.try_write(&self.out[self.sent..]) {
                     Ok(count) => {
@@ -237,7 +260,7 @@ impl UpstreamCall {
                         }
                     }
                     Err(error) => {
-                        self.deaf = true;
+                        self.backend = Backend::OnlyResponds;
                         self.saw_ending(Some(&error));
                     }
                 }
@@ -386,25 +409,25 @@ impl UpstreamCall {
     /// client.
     fn poll_limit(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Poll<Trouble> {
         loop {
-            if self.limit.is_last
+            if self.limit == Limit::Timeout
                 && let Some(fault) = self.client_gone(client, cx)
             {
                 return Poll::Ready(Trouble::Gone(fault));
             }
             ready!(self.alarm.poll(cx));
-            if self.limit.is_last {
+            let Limit::Patience { rest_ms } = self.limit else {
                 return Poll::Ready(self.too_late());
-            }
-            self.limit.is_last = true;
-            self.alarm.set(self.limit.whole_ms - PATIENCE_MS);
+            };
+            self.limit = Limit::Timeout;
+            self.alarm.set(rest_ms);
         }
     }
 
     /// Starts the timeout for the current wait, if that changed.
     fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
-        let waits = if self.sent < self.out.len() && !self.deaf {
+        let waits = if self.is_sending() && self.takes_body() {
             Waits::Write
-        } else if upload.is_over() || self.deaf || self.session.takes() == 0 {
+        } else if upload.is_over() || !self.takes_body() || self.session.takes() == 0 {
             Waits::Read
         } else {
             Waits::Client
@@ -426,7 +449,10 @@ impl UpstreamCall {
     fn limit_to(&mut self, waits: Waits, whole_ms: u64) {
         self.waits = waits;
         let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
-        self.limit = Limit { whole_ms, is_last: whole_ms <= PATIENCE_MS };
+        self.limit = match whole_ms.saturating_sub(PATIENCE_MS) {
+            0 => Limit::Timeout,
+            rest_ms => Limit::Patience { rest_ms },
+        };
         self.alarm.set(whole_ms.min(PATIENCE_MS));
     }
 
@@ -452,13 +478,13 @@ impl UpstreamCall {
     /// The fault, if the client has gone. Once a response is being sent, a failing write reveals
     /// that, so a half-closed client then has no time limit.
     fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
-        if self.only_listens {
+        if self.watch == Watch::Nothing {
             return None;
         }
         match client.as_ref()?.borrow_mut().poll_gone(cx) {
             Poll::Pending => None,
-            Poll::Ready(Fault::HalfClosed) if self.in_body => {
-                self.only_listens = true;
+            Poll::Ready(Fault::HalfClosed) if self.watch == Watch::Gone => {
+                self.watch = Watch::Nothing;
                 None
             }
             Poll::Ready(fault) => Some(fault),

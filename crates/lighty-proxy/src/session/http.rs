@@ -21,10 +21,18 @@ pub(super) struct HttpSession {
     limits: AnswerLimits,
     /// We did not send Connection: close.
     keeps_alive: bool,
-    chunked_request: bool,
-    request_ended: bool,
+    request: Request,
     body: Body,
     decoder: ChunkedDecoder,
+}
+
+/// The rest of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Bytes of the announced length.
+    Length,
+    Chunked,
+    Ended,
 }
 
 /// The rest of the response body.
@@ -43,8 +51,7 @@ impl Default for HttpSession {
             asked_upgrade: false,
             limits: AnswerLimits::default(),
             keeps_alive: false,
-            chunked_request: false,
-            request_ended: true,
+            request: Request::Ended,
             body: Body::Length(0),
             decoder: ChunkedDecoder::of_answer(),
         }
@@ -68,8 +75,11 @@ impl Session for HttpSession {
         self.asked_upgrade = upstream_request.upgrade;
         self.limits.strict_lines = upstream_request.strict_lines;
         self.keeps_alive = upstream_request.keep_alive;
-        self.chunked_request = upstream_request.framing == BodyFraming::Chunked;
-        self.request_ended = upstream_request.framing == BodyFraming::None;
+        self.request = match upstream_request.framing {
+            BodyFraming::None => Request::Ended,
+            BodyFraming::Length(_) => Request::Length,
+            BodyFraming::Chunked => Request::Chunked,
+        };
         let line = RequestLine {
             method: request.method.map_or("GET", Method::as_str).as_bytes(),
             target: &upstream_request.words.target,
@@ -89,7 +99,7 @@ impl Session for HttpSession {
         if piece.is_empty() {
             return;
         }
-        if !self.chunked_request {
+        if self.request != Request::Chunked {
             out.extend_from_slice(piece);
             return;
         }
@@ -99,8 +109,7 @@ impl Session for HttpSession {
     }
 
     fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>) {
-        self.request_ended = true;
-        if !self.chunked_request {
+        if std::mem::replace(&mut self.request, Request::Ended) != Request::Chunked {
             return;
         }
         let with = trailers.filter(|fields| !fields.is_empty());
@@ -165,7 +174,7 @@ impl Session for HttpSession {
     fn is_reusable(&self) -> bool {
         self.keeps_alive
             && self.head.keep_alive
-            && self.request_ended
+            && self.request == Request::Ended
             && self.body == Body::Length(0)
     }
 }

@@ -61,6 +61,7 @@ async fn live(sim: &Rc<Sim>, root: &Path, log: &LogHandle) {
     let server = start(sim, root, log, if sim.is_crowded { 4 } else { 100 });
     server.worker.machine.engine.set_faults(Some(disk_faults(sim)));
     let clients = start_clients(sim, &server);
+    start_reloads(sim, &server, root);
     for client in clients {
         let life = Duration::from_secs(PATIENCE_S * 10);
         match timeout(life, client).await {
@@ -102,6 +103,22 @@ fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::Join
         })
     };
     (0..count).map(start).collect()
+}
+
+/// Swaps generations while clients are served.
+fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>, root: &Path) {
+    let (rng, sim, server) = (sim.rng.fork(), Rc::clone(sim), Rc::clone(server));
+    let root = root.to_owned();
+    let count = if rng.once_in(3) { rng.between(1, 4) } else { 0 };
+    tokio::task::spawn_local(async move {
+        for number in 1..=count {
+            sleep(rng.ms(0, 2_500)).await;
+            sim.event(format_args!("generation {number}"));
+            if let Err(why) = server.swap(&site::config(&root, rng.below(3))) {
+                sim.wrong(format_args!("no swap: {why}"));
+            }
+        }
+    });
 }
 
 /// Faults of the disk: random ones, or none, but always asked for, so that no look-up depends on

@@ -48,9 +48,11 @@ pub(crate) fn write(root: &Path) {
     }
 }
 
-/// The configuration; `variant` changes something in it.
+/// The configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(root: &Path, variant: u64) -> Arc<Config<Settings>> {
     let root = root.display();
+    let pool = 3 + variant;
+    let second = if variant == 1 { 2 } else { 3 };
     let text = format!(
         r#"
 server.document-root = "{root}/www"
@@ -70,11 +72,11 @@ proxy-core.connect-timeout = 2
 proxy-core.read-timeout = 4
 proxy-core.write-timeout = 4
 proxy-core.backlog-timeout = 5
-proxy-core.max-pool-size = 3
+proxy-core.max-pool-size = {pool}
 proxy-core.max-disable-time = 2
 proxy-core.max-idle-time = 3
 proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
-                            ( "host" => "10.0.1.3", "port" => 8080 ) ) )
+                            ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
 "#

@@ -37,7 +37,9 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
             End::Whole => judge_whole(sim, one, answer).unwrap_or_else(&wrong),
             End::Malformed => wrong(format!("{}: malformed: {}", one.number, answer.head)),
             End::Closed | End::Reset if is_left => {}
-            End::Closed | End::Reset => judge_cut(sim, one, answer).unwrap_or_else(&wrong),
+            End::Closed | End::Reset => {
+                judge_cut(sim, one, &asked[index..], answer).unwrap_or_else(&wrong);
+            }
         }
         is_closed = answer.closes() || answer.ends_with_connection;
         is_over = is_closed || one.may_be_last || answer.end != End::Whole;
@@ -51,24 +53,30 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
     // A connection may be closed while it waits for a request, or for the rest of a head whose
     // client has ended its stream.
     if one.sent < one.head_bytes {
-        return match (sim.ending(one.number), sim.is_calm && one.sent > 0) {
+        let must_be_answered = sim.is_calm && !sim.is_crowded && one.sent > 0;
+        return match (sim.ending(one.number), must_be_answered) {
             (None, false) => Ok(()),
             (ending, _) => Err(format!("{} was not sent whole: {ending:?}", one.number)),
         };
     }
-    let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
     match sim.ending(one.number) {
-        // A reset, of this request or of a later one, destroys what the client has not read.
-        Some(_) if !sim.is_calm && rest.iter().any(is_cut) => Ok(()),
+        Some(_) if is_cut_in(sim, rest) => Ok(()),
         // It was on its way when its idle connection was closed for another.
         None if sim.is_crowded => Ok(()),
         ending => Err(format!("{} got no answer: {ending:?}", one.number)),
     }
 }
 
+/// True if the answer to one of these was cut. A reset then destroys what the client has not read.
+fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
+    let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
+    !sim.is_calm && asked.iter().any(is_cut)
+}
+
 /// An answer that ended early.
-fn judge_cut(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
+fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], answer: &Answer) -> Judged {
     match sim.ending(one.number) {
+        Some(_) if answer.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
         // What is no request has no number; the observer has looked for the fault.
         None if one.want == Want::Garbage => Ok(()),
         Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),

@@ -41,6 +41,7 @@ pub const STARTED_UNIX_S: i64 = 1_800_000_000;
 
 thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     static WORLD: RefCell<Option<(Rc<dyn World>, tokio::time::Instant)>> =
         const { RefCell::new(None) };
 }
@@ -68,6 +69,48 @@ impl Drop for Inside {
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.get()
+}
+
+/// A bug that a test of the simulation plants, to see it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A finished operation on a file wakes nobody.
+    LostWakeup,
+    /// A connection to a backend keeps its permit when it is closed.
+    PermitLeak,
+    /// A piece of a body has bytes of the piece before it, whosever that was.
+    MixedBodies,
+    /// The sweep judges no request.
+    MissingTimeout,
+    /// A response is sent twice.
+    TwoResponses,
+    /// A response is cut, and nobody is blamed.
+    CutWithoutFault,
+    /// A body that breaks off looks whole.
+    SilentTruncation,
+}
+
+impl Bug {
+    pub const ALL: [Bug; 7] = [
+        Bug::LostWakeup,
+        Bug::PermitLeak,
+        Bug::MixedBodies,
+        Bug::MissingTimeout,
+        Bug::TwoResponses,
+        Bug::CutWithoutFault,
+        Bug::SilentTruncation,
+    ];
+}
+
+/// Plants a bug in the simulations of this thread, or removes it. Only debug builds have any.
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// True where a test has planted this bug.
+#[inline]
+pub fn has_bug(bug: Bug) -> bool {
+    cfg!(debug_assertions) && is_on() && PLANTED.get() == Some(bug)
 }
 
 /// The thread's world.

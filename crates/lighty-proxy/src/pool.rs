@@ -9,6 +9,7 @@ use std::sync::Arc;
 use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::clock::Clock;
 use lighty_io::panics;
+use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::transport::Stream;
 
 use crate::address::{Address, AddressId};
@@ -66,6 +67,9 @@ impl Drop for ConnPermit {
     fn drop(&mut self) {
         if self.resting {
             self.wake();
+        }
+        if has_bug(Bug::PermitLeak) {
+            return;
         }
         self.address.closed();
         self.upstream.backlog.call();

@@ -21,6 +21,7 @@ use super::open_file::OpenFile;
 use super::resolve::{How, Opened};
 use super::root::RootDir;
 use crate::pool::Ticket;
+use crate::simulated::{Bug, has_bug};
 
 /// The operation to perform.
 pub(super) enum Job {
@@ -150,7 +151,9 @@ impl Flight {
             slot.state = State::Done(result);
             slot.waker.take()
         };
-        if let Some(waker) = waker {
+        if let Some(waker) = waker
+            && !has_bug(Bug::LostWakeup)
+        {
             waker.wake();
         }
     }

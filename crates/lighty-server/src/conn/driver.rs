@@ -6,6 +6,7 @@ use std::io;
 use lighty_core::settings::CoreSettings;
 use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Fate, Fault, FaultReport, pipeline};
+use lighty_io::simulated::{Bug, has_bug};
 
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
@@ -165,6 +166,10 @@ fn note_cut(on: RequestStream<'_>, ex: &mut Exchange, error: &io::Error) {
         | io::ErrorKind::NotConnected => Fault::ClientGone,
         _ => Fault::DiskError,
     });
+    if has_bug(Bug::CutWithoutFault) {
+        ex.state.fault = None;
+        return;
+    }
     ex.state.fault = Some(fault);
     ex.log_fault(fault, &error.to_string());
 }

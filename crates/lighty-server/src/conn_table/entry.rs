@@ -8,6 +8,7 @@ use lighty_core::Fault;
 use lighty_core::status_board::ConnState;
 use lighty_core::throttle::Bucket;
 use lighty_io::clock::Clock;
+use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::transport::{Kick, KickHow};
 
 use super::stream::StreamEntry;
@@ -292,6 +293,9 @@ impl ConnEntry {
         if let Some(fault) = self.overdue(now_s) {
             report(fault);
             self.kick_out(fault);
+        }
+        if has_bug(Bug::MissingTimeout) {
+            return;
         }
         for stream in self.streams.borrow().iter().filter_map(Weak::upgrade) {
             if let Some(fault) = stream.overdue(now_s) {

@@ -3,6 +3,8 @@
 mod backend;
 mod client;
 mod fastcgi;
+#[cfg(debug_assertions)]
+mod mutations;
 mod reader;
 mod rng;
 mod run;

@@ -56,6 +56,7 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
         let must_be_answered = sim.is_calm && !sim.is_crowded && one.sent > 0;
         return match (sim.ending(one.number), must_be_answered) {
             (None, false) => Ok(()),
+            (Some(done), _) if !done.is_complete && !sim.is_calm => Ok(()),
             (ending, _) => Err(format!("{} was not sent whole: {ending:?}", one.number)),
         };
     }

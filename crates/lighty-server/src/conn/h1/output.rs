@@ -3,6 +3,7 @@
 //! The head and a small body leave in one `send`; a file goes straight to the network backend. Only
 //! what the socket did not accept takes the slow path, which is boxed.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,9 @@ use lighty_buf::{Chunk, FileRange};
 use lighty_core::stage::Stage;
 use lighty_core::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
+use lighty_io::file::OpenFile;
 use lighty_io::send::SendState;
+use lighty_io::simulated::{Bug, has_bug};
 
 use super::H1Io;
 use super::framing::{Framing, last_chunk};
@@ -164,6 +167,9 @@ impl H1Io {
     /// Writes the head. Returns `false` on a partial write and puts the remainder at the front of
     /// the queue.
     fn send_out(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
+        if has_bug(Bug::TwoResponses) {
+            self.out.extend_from_within(..);
+        }
         let sent = match on.conn.stream.try_write(&self.out) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -254,8 +260,10 @@ impl H1Io {
                     break;
                 }
                 Some(Ok(chunk)) => chunk,
+                Some(Err(_)) if has_bug(Bug::SilentTruncation) => break,
                 Some(Err(report)) => return Err(io::Error::other(report)),
             };
+            let chunk = if has_bug(Bug::MixedBodies) { mixed(chunk) } else { chunk };
             produced += self.push_framed(chunk);
             self.out.clear();
             if throttled {
@@ -277,4 +285,16 @@ impl H1Io {
         }
         Ok(())
     }
+}
+
+/// A planted bug: the piece begins with the bytes of the piece before it.
+#[cold]
+fn mixed(chunk: Chunk<Rc<OpenFile>>) -> Chunk<Rc<OpenFile>> {
+    thread_local! {
+        static LAST: RefCell<Bytes> = const { RefCell::new(Bytes::new()) };
+    }
+    let Chunk::Memory(bytes) = &chunk else { return chunk };
+    let last = LAST.replace(bytes.clone());
+    let length = last.len().min(bytes.len());
+    Chunk::Memory([&last[..length], &bytes[length..]].concat().into())
 }

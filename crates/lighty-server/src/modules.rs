@@ -1,7 +1,7 @@
-//! THE list of modules, in call order.
+//! The registry of modules, in call order.
 //!
-//! To add one: a file in `lighty-modules` and a line in each list here. The manual, `-t`, `-p` and
-//! the scope check follow.
+//! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and the
+//! scope check follow.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,37 +41,92 @@ use lighty_modules::{
 use lighty_proxy::proxy::{ProxyCore, WorkerProxy};
 use lighty_proxy::registry::Naming;
 
-/// Modules in this build, whatever `server.modules` names.
-pub const BUILT_IN: &[&str] = &[
-    "mod_extforward",
-    "mod_evasive",
-    "mod_rewrite",
-    "mod_redirect",
-    "mod_access",
-    "mod_auth",
-    "mod_setenv",
-    "mod_status",
-    "mod_uploadprogress",
-    "mod_simple_vhost",
-    "mod_evhost",
-    "mod_alias",
-    "mod_userdir",
-    "mod_secdownload",
-    "mod_webdav",
-    "mod_indexfile",
-    "mod_proxy_core",
-    "mod_cgi",
-    "mod_ssi",
-    "mod_flv_streaming",
-    "mod_staticfile",
-    "mod_dirlisting",
-    "mod_expire",
-    "mod_usertrack",
-    "mod_deflate",
-    "mod_compress",
-    "mod_chunked",
-    "mod_accesslog",
-];
+/// A line of the registry. A module that acts at two places of the order has two.
+pub struct Entry {
+    /// Its name in `server.modules`.
+    pub name: &'static str,
+    included: Included,
+    directives: fn() -> Vec<Directive<Settings>>,
+    create: fn(&Making<'_>) -> Rc<dyn Module>,
+}
+
+/// When a worker has an instance of a module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Included {
+    Always,
+    /// `server.modules` names it, or one of its directives is set.
+    Named,
+    /// One of its directives is set. It would otherwise inspect every request for nothing.
+    Set,
+}
+
+/// What modules are made from.
+struct Making<'a> {
+    shared: &'a Shared,
+    proxy: &'a Rc<WorkerProxy>,
+}
+
+/// Each line: name, type, when it is included, how it is made.
+macro_rules! modules {
+    ($($name:literal, $module:ty, $included:ident, |$with:pat_param| $create:expr;)*) => {
+        /// Every module in this build, in call order.
+        pub const REGISTRY: &[Entry] = &[$(Entry {
+            name: $name,
+            included: Included::$included,
+            directives: <$module>::directives,
+            create: |$with| Rc::new($create),
+        },)*];
+    };
+}
+
+modules! {
+    // Before any module that uses the client's address.
+    "mod_extforward", Extforward, Set, |_| Extforward;
+    "mod_evasive", Evasive, Set, |_| Evasive;
+    "mod_rewrite", Rewrite, Named, |_| Rewrite;
+    "mod_redirect", Redirect, Named, |_| Redirect;
+    "mod_access", Access, Named, |_| Access;
+    "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
+    "mod_evasive", EvasiveUser, Set, |_| EvasiveUser;
+    // Before any module that responds: conditions may see its changes and reject the request.
+    "mod_setenv", Setenv, Set, |_| Setenv;
+    "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);
+    "mod_uploadprogress", UploadProgress, Named, |with| UploadProgress::new(&with.shared.uploads);
+    "mod_simple_vhost", SimpleVhost, Named, |_| SimpleVhost;
+    "mod_evhost", Evhost, Named, |_| Evhost;
+    "mod_alias", Alias, Named, |_| Alias;
+    "mod_userdir", Userdir, Named, |_| Userdir::default();
+    "mod_secdownload", Secdownload, Named, |_| Secdownload;
+    // After modules that change the physical path, but before URLs without a file are rewritten: the
+    // file may not exist yet.
+    "mod_webdav", Webdav, Set, |with| Webdav::new(&with.shared.stores);
+    // After modules that change the physical path.
+    "mod_rewrite", RewriteIfNotFile, Named, |_| RewriteIfNotFile;
+    "mod_indexfile", IndexFile, Named, |_| IndexFile;
+    "mod_proxy_core", ProxyCore, Named, |with| ProxyCore::new(with.proxy, &with.shared.naming);
+    "mod_cgi", Cgi, Named, |with| Cgi::new(&with.shared.permits);
+    "mod_ssi", Ssi, Set, |with| Ssi::new(&with.shared.page_permits);
+    "mod_flv_streaming", FlvStreaming, Named, |_| FlvStreaming;
+    "mod_staticfile", StaticFile, Always, |_| StaticFile;
+    "mod_dirlisting", DirListing, Always, |with| DirListing::new(&with.shared.listings);
+    "mod_expire", Expire, Named, |_| Expire;
+    "mod_usertrack", Usertrack, Named, |_| Usertrack;
+    // Filters: each one filters the output of those before it.
+    "mod_deflate", Deflate, Named, |with| Deflate::new(with.shared.memory_share);
+    "mod_chunked", Chunked, Named, |_| Chunked;
+    "mod_accesslog", AccessLog, Named, |with| AccessLog::new(&with.shared.access_logs);
+}
+
+/// Names of the modules in this build, whatever `server.modules` names.
+pub fn names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for entry in REGISTRY {
+        if !names.contains(&entry.name) {
+            names.push(entry.name);
+        }
+    }
+    names
+}
 
 /// State shared by a module's instances in all workers.
 #[derive(Clone)]
@@ -97,108 +152,58 @@ pub struct Shared {
 
 /// Every directive in this build.
 pub fn directives() -> Vec<Directive<Settings>> {
-    let mut rows = directives::all();
-    rows.extend(Extforward::directives());
-    rows.extend(Evasive::directives());
-    rows.extend(Rewrite::directives());
-    rows.extend(RewriteIfNotFile::directives());
-    rows.extend(Redirect::directives());
-    rows.extend(Access::directives());
-    rows.extend(Auth::directives());
-    rows.extend(Setenv::directives());
-    rows.extend(Status::directives());
-    rows.extend(UploadProgress::directives());
-    rows.extend(SimpleVhost::directives());
-    rows.extend(Evhost::directives());
-    rows.extend(Alias::directives());
-    rows.extend(Userdir::directives());
-    rows.extend(Secdownload::directives());
-    rows.extend(Webdav::directives());
-    rows.extend(IndexFile::directives());
-    rows.extend(Cgi::directives());
-    rows.extend(Ssi::directives());
-    rows.extend(FlvStreaming::directives());
-    rows.extend(StaticFile::directives());
-    rows.extend(DirListing::directives());
-    rows.extend(Expire::directives());
-    rows.extend(Usertrack::directives());
-    rows.extend(Deflate::directives());
-    rows.extend(Chunked::directives());
-    rows.extend(AccessLog::directives());
-    rows.extend(ProxyCore::directives());
-    rows
+    let of_modules = REGISTRY.iter().flat_map(|entry| (entry.directives)());
+    directives::all().into_iter().chain(of_modules).collect()
 }
 
-/// A worker's modules for a configuration, in order. Modules that do nothing unless configured are included only if one
-/// of their directives is set or `server.modules` names them.
+/// A worker's modules for a configuration, in order.
 pub fn instances(
     config: &Config<Settings>,
     shared: &Shared,
     proxy: &Rc<WorkerProxy>,
 ) -> ModuleList {
-    let asked = Asked(config);
-    let all = [
-        // Before any module that uses the client's address.
-        asked.if_set(Extforward),
-        asked.if_set(Evasive),
-        asked.for_one(Rewrite),
-        asked.for_one(Redirect),
-        asked.for_one(Access),
-        asked.for_one(Auth::new(Arc::clone(&shared.keeper))),
-        asked.if_set(EvasiveUser),
-        // Before any module that responds: conditions may see its changes and reject the request.
-        asked.if_set(Setenv),
-        asked.if_set(Status::new(&shared.board, shared.started_s)),
-        asked.for_one(UploadProgress::new(&shared.uploads)),
-        asked.for_one(SimpleVhost),
-        asked.for_one(Evhost),
-        asked.for_one(Alias),
-        asked.for_one(Userdir::default()),
-        asked.for_one(Secdownload),
-        // After modules that change the physical path, but before URLs without a file are
-        // rewritten: the file may not exist yet.
-        asked.if_set(Webdav::new(&shared.stores)),
-        // After modules that change the physical path.
-        asked.for_one(RewriteIfNotFile),
-        asked.for_one(IndexFile),
-        asked.for_one(ProxyCore::new(proxy, &shared.naming)),
-        asked.for_one(Cgi::new(&shared.permits)),
-        asked.if_set(Ssi::new(&shared.page_permits)),
-        asked.for_one(FlvStreaming),
-        always(StaticFile),
-        always(DirListing::new(&shared.listings)),
-        asked.for_one(Expire),
-        asked.for_one(Usertrack),
-        // Filters: each one filters the output of those before it.
-        asked.for_one(Deflate::new(shared.memory_share)),
-        asked.for_one(Chunked),
-        asked.for_one(AccessLog::new(&shared.access_logs)),
-    ];
-    ModuleList::new(all.into_iter().flatten().collect())
+    let making = Making { shared, proxy };
+    let included = REGISTRY.iter().filter(|entry| entry.is_included(config));
+    ModuleList::new(included.map(|entry| (entry.create)(&making)).collect())
 }
 
-fn always(module: impl Module + 'static) -> Option<Rc<dyn Module>> {
-    Some(Rc::new(module))
-}
-
-/// What the configuration uses.
-struct Asked<'a>(&'a Config<Settings>);
-
-impl Asked<'_> {
-    fn for_one<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
-        let named = &self.0.global().server.modules;
-        match named.iter().any(|name| **name == *module.name()) {
-            true => always(module),
-            false => self.if_set(module),
+impl Entry {
+    fn is_included(&self, config: &Config<Settings>) -> bool {
+        let named = &config.global().server.modules;
+        match self.included {
+            Included::Always => true,
+            Included::Named if named.iter().any(|name| **name == *self.name) => true,
+            Included::Named | Included::Set => self.is_set(config),
         }
     }
 
-    /// Includes a module only if one of its directives is set, even if it is named. It would
-    /// otherwise inspect every request for nothing.
-    fn if_set<M: Module + 'static>(&self, module: M) -> Option<Rc<dyn Module>> {
-        let rows = M::directives();
-        let mut written = self.0.blocks().iter().flat_map(|block| &block.settings);
-        let is_set = written.any(|setting| rows.iter().any(|row| row.name == setting.name));
-        is_set.then(|| Rc::new(module) as Rc<dyn Module>)
+    /// True if one of its directives is set anywhere.
+    fn is_set(&self, config: &Config<Settings>) -> bool {
+        let rows = (self.directives)();
+        let mut written = config.blocks().iter().flat_map(|block| &block.settings);
+        written.any(|setting| rows.iter().any(|row| row.name == setting.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_module_is_one_file_and_the_lines_under_its_name() {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../lighty-modules/src");
+        let files: BTreeSet<String> = std::fs::read_dir(sources)
+            .expect("the modules")
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+            .filter(|name| name != "lib")
+            .collect();
+        let registered: BTreeSet<String> = names()
+            .into_iter()
+            .filter(|name| *name != "mod_proxy_core")
+            .map(|name| name.trim_start_matches("mod_").to_owned())
+            .collect();
+        assert_eq!(files, registered);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn build_info() -> String {
         let _ = writeln!(text, "\t+ {feature}");
     }
     text.push_str("\nModules:\n");
-    for module in lighty_server::modules::BUILT_IN {
+    for module in lighty_server::modules::names() {
         let _ = writeln!(text, "\t+ {module}");
     }
     text.push_str("\nLibraries:\n");

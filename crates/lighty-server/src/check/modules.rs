@@ -3,12 +3,13 @@
 use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
 use lighty_core::{Settings, directives};
 
-use crate::modules::{BUILT_IN, directives as rows};
+use crate::modules::{self, directives as rows};
 
-/// lighttpd modules replaced by one of [`BUILT_IN`] or by the core.
+/// lighttpd modules replaced by one of ours or by the core.
 const COVERED: &[&str] = &[
     "mod_ajp13",
     "mod_authn_file",
+    "mod_compress",
     "mod_fastcgi",
     "mod_proxy",
     "mod_proxy_backend_ajp13",
@@ -67,9 +68,10 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
         Some(items) => items.iter().map(|(_, item)| (&item.value, item.span)).collect(),
         None => vec![(&list.value, list.span)],
     };
+    let ours = modules::names();
     let find = |(value, span): (&Value, Span)| {
         let name = value.as_str()?;
-        if BUILT_IN.contains(&name) || COVERED.contains(&name) {
+        if ours.contains(&name) || COVERED.contains(&name) {
             return None;
         }
         let is_gone = directives::GONE_MODULES.contains(&name);
@@ -86,7 +88,7 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
             let found = Diagnostic::new(Level::Warning, code, span, text);
             return Some(found.maybe_help(help));
         }
-        let known = BUILT_IN.iter().chain(COVERED).chain(LACKING).copied();
+        let known = ours.iter().chain(COVERED).chain(LACKING).copied();
         let near = Reject::new("").did_you_mean(name, known);
         let text = format!("server.modules has \"{name}\", which is not a known module");
         let found = Diagnostic::new(Level::Warning, "unknown-directive", span, text);

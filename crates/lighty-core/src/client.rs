@@ -1,14 +1,9 @@
 //! What a handler can do with its client besides responding.
 
-use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use lighty_http::{Fields, Status};
-use lighty_io::transport::ByteStream;
 
 use crate::fault::Fault;
 
@@ -31,16 +26,4 @@ pub trait Client {
 
     /// Ends the exchange in such a way that the client cannot take its response for complete.
     fn cancel(&mut self);
-}
-
-/// Takes over from the response after a 101. From then on the bytes are not HTTP (RFC 9110 section
-/// 7.8).
-pub trait Tunnel {
-    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
-    /// sent to the client. `early` holds the bytes that followed the request.
-    fn run(
-        self: Box<Self>,
-        client: Rc<dyn ByteStream>,
-        early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 }

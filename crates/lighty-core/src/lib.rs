@@ -7,7 +7,7 @@
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
 //! Read in this order: `exchange`, `request_state`, `stage`, `extensions`, `request`, `response`,
-//! `body`, `client`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`,
+//! `body`, `client`, `tunnel`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`,
 //! `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`,
 //! `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`, `cidr`,
 //! `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`, `permits`,
@@ -56,13 +56,14 @@ pub mod strftime;
 pub mod subrequest;
 pub mod throttle;
 pub mod trace;
+pub mod tunnel;
 pub mod upstream_trace;
 pub mod variables;
 
 pub use body::{
     Body, BodyChunk, BodyFault, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength,
 };
-pub use client::{Client, Tunnel};
+pub use client::Client;
 pub use complaint::Complaint;
 pub use counters::Counters;
 pub use environment::Environment;
@@ -79,3 +80,4 @@ pub use physical::Physical;
 pub use request::Request;
 pub use response::Response;
 pub use settings::{ModuleSettings, Settings};
+pub use tunnel::{FarEnd, Relay, Tunnel};

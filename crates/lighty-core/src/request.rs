@@ -35,7 +35,7 @@ pub struct Request {
     pub local_port: u16,
     /// The client's address as text, kept for conditions and logs.
     pub peer_text: std::rc::Rc<str>,
-    /// True if the client requests a protocol upgrade (`Connection: upgrade` and `Upgrade`).
+    /// True if the client asks to go on in another protocol, which the field `Upgrade` names.
     pub upgrade: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,

@@ -3,7 +3,7 @@
 use lighty_http::{Fields, Known, Status};
 
 use crate::body::Body;
-use crate::client::Tunnel;
+use crate::tunnel::Tunnel;
 
 /// One response, reusable. A handler sets the status, its own fields and the body; the fields that
 /// frame them belong to the protocol. A handler that reuses its fields may keep Content-Length among

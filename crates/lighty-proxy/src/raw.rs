@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_core::log::Level;
-use lighty_core::{Fault, FaultReport, Tunnel};
+use lighty_core::{Fault, FaultReport};
 use lighty_io::connect::connect;
 use lighty_io::transport::{ByteStream, Peer};
 
@@ -18,7 +18,7 @@ use crate::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
 use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
 use crate::proxy_header;
-use crate::reply::Joined;
+use crate::reply;
 use crate::settings::{ProxySettings, Route};
 use crate::spec::{Protocol, ProxyProtocol};
 use crate::upstream::Upstream;
@@ -49,8 +49,8 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
     match reach(&local, &route, &upstream, &caller.peer).await {
         Ok(connection) => {
             let greeting = upstream.spec.proxy_protocol.map(|version| greet(version, &caller));
-            let joined = Box::new(Joined::new(connection, Bytes::new(), &local));
-            joined.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
+            let tunnel = reply::tunnel(connection, Bytes::new(), &local);
+            tunnel.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
         }
         Err(report) => {
             let what = report.fault.verdict().words;

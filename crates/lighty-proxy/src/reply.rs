@@ -1,17 +1,13 @@
 //! Turns a backend's response head into the client's.
 
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_config::Undecided;
 use lighty_core::pipeline::keep_owed;
-use lighty_core::{Exchange, Response, Step, Tunnel, sendfile};
+use lighty_core::{Exchange, FarEnd, Relay, Response, Step, Tunnel, sendfile};
 use lighty_http::hop_by_hop::{append_end_to_end, end_to_end};
 use lighty_http::{Fields, Known, Status};
-use lighty_io::clock::Clock;
 use lighty_io::transport::ByteStream;
 
 use crate::local::Local;
@@ -109,44 +105,20 @@ pub(crate) fn hand_over(
         response.fields.push_known(Known::Upgrade, protocol);
     }
     let early = call.take_pending();
-    response.tunnel = Some(Box::new(Joined::new(connection, early, local)));
+    response.tunnel = Some(tunnel(connection, early, local));
     response.answered = true;
     Step::Answered
 }
 
-/// A tunnel between a client and a backend.
-pub(crate) struct Joined {
-    connection: Connection,
-    /// Bytes that followed the backend's 101.
-    early: Bytes,
-    idle_ms: u64,
-    clock: Clock,
-    local: Rc<Local>,
+/// A tunnel between a client and a backend; `early` are the bytes that the backend has already sent.
+pub(crate) fn tunnel(connection: Connection, early: Bytes, local: &Local) -> Box<dyn Tunnel> {
+    let idle_ms = connection.permit.upstream.spec.timeouts.tunnel_ms;
+    let (clock, buffers) = (local.clock.clone(), local.pieces.clone());
+    Box::new(Relay { far: connection, early, idle_ms, clock, buffers })
 }
 
-impl Joined {
-    /// Creates a tunnel; `early` are the bytes already received.
-    pub(crate) fn new(connection: Connection, early: Bytes, local: &Rc<Local>) -> Self {
-        let idle_ms = connection.permit.upstream.spec.timeouts.tunnel_ms;
-        Self { connection, early, idle_ms, clock: local.clock.clone(), local: Rc::clone(local) }
-    }
-}
-
-impl Tunnel for Joined {
-    fn run(
-        self: Box<Self>,
-        client: Rc<dyn ByteStream>,
-        early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
-        Box::pin(async move {
-            let ends = lighty_io::transport::Tunnel {
-                near: &*client,
-                far: &*self.connection.stream,
-                early_near: early,
-                early_far: self.early,
-            };
-            let end = ends.run_while_active(&self.local.pieces, &self.clock, self.idle_ms).await;
-            Ok(end.to_near_bytes)
-        })
+impl FarEnd for Connection {
+    fn bytes(&self) -> &dyn ByteStream {
+        &*self.stream
     }
 }

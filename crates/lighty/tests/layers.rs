@@ -132,6 +132,7 @@ const SEAMS: &[&str] = &[
     "lighty-core/src/pipeline.rs",
     "lighty-core/src/request_state.rs",
     "lighty-core/src/response.rs",
+    "lighty-core/src/tunnel.rs",
     "lighty-server/src/conn/driver.rs",
     "lighty-server/src/conn/sink.rs",
     "lighty-server/src/conn/stream.rs",

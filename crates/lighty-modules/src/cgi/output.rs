@@ -1,17 +1,12 @@
 //! The output of a program, sent to the client.
 
 use std::borrow::Cow;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use lighty_buf::{BufPool, Chunk};
+use lighty_buf::Chunk;
 use lighty_core::read_ahead::Ahead;
-use lighty_core::{BodyChunk, BodyStream, Fault, FaultReport, Tunnel};
-use lighty_io::clock::Clock;
+use lighty_core::{BodyChunk, BodyStream, FarEnd, Fault, FaultReport};
 use lighty_io::transport::{ByteStream, Stream};
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
@@ -132,50 +127,18 @@ impl BodyStream for Output {
     }
 }
 
-/// A tunnel between a client and a program.
-pub(super) struct Joined {
-    program: Stream,
-    early: Bytes,
-    keeper: ChildGuard,
-    idle_ms: u64,
-    clock: Clock,
+/// A program at the far end of a tunnel.
+pub(super) struct TunnelledProgram {
+    pub(super) stream: Stream,
+    pub(super) keeper: ChildGuard,
 }
 
-/// Size in bytes and number of a tunnel's buffers: one for each direction.
-const TUNNEL_BUFFER_BYTES: usize = 16 * 1024;
-const TUNNEL_BUFFERS: usize = 2;
-
-impl Joined {
-    pub(super) fn new(
-        program: Stream,
-        early: Bytes,
-        keeper: ChildGuard,
-        idle_ms: u64,
-        clock: Clock,
-    ) -> Self {
-        Self { program, early, keeper, idle_ms, clock }
+impl FarEnd for TunnelledProgram {
+    fn bytes(&self) -> &dyn ByteStream {
+        &self.stream
     }
-}
 
-impl Tunnel for Joined {
-    fn run(
-        self: Box<Self>,
-        client: Rc<dyn ByteStream>,
-        early: Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
-        Box::pin(async move {
-            let buffers = BufPool::new(TUNNEL_BUFFER_BYTES, TUNNEL_BUFFERS);
-            let ends = lighty_io::transport::Tunnel {
-                near: &*client,
-                far: &self.program,
-                early_near: early,
-                early_far: self.early,
-            };
-            let end = ends.run_while_active(&buffers, &self.clock, self.idle_ms).await;
-            if !end.was_idle {
-                self.keeper.release();
-            }
-            Ok(end.to_near_bytes)
-        })
+    fn complete(self) {
+        self.keeper.release();
     }
 }

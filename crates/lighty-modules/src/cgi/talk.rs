@@ -10,18 +10,22 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, Client, Exchange, Fault, RequestBody};
+use lighty_buf::{BufPool, ReadBuf};
+use lighty_core::{BodyFault, Client, Exchange, Fault, Relay, RequestBody};
 use lighty_io::clock::Clock;
 use lighty_io::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
 use super::keeper::ChildGuard;
-use super::output::Joined;
+use super::output::TunnelledProgram;
 use super::settings::Limits;
 
 /// Read size in bytes: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
+
+/// Size in bytes and number of a tunnel's buffers: one for each direction.
+const TUNNEL_BUFFER_BYTES: usize = 16 * 1024;
+const TUNNEL_BUFFERS: usize = 2;
 
 /// Maximum bytes read and not consumed: more than the longest head that is accepted.
 const READ_BYTES_MAX: usize = 256 * 1024;
@@ -354,14 +358,16 @@ impl Talk {
     }
 
     /// Turns the transfer into a tunnel; `None` if pipes connect the program.
-    pub(super) fn into_tunnel(mut self) -> Option<Joined> {
+    pub(super) fn into_tunnel(mut self) -> Option<Relay<TunnelledProgram>> {
         let early = self.take_pending();
         let keeper = self.keeper.take()?;
-        match self.channel {
-            Channel::Socket(program) => {
-                Some(Joined::new(program, early, keeper, self.limits.upgrade_ms, self.clock))
-            }
-            Channel::Pipes { .. } => None,
-        }
+        let Channel::Socket(stream) = self.channel else { return None };
+        Some(Relay {
+            far: TunnelledProgram { stream, keeper },
+            early,
+            idle_ms: self.limits.upgrade_ms,
+            clock: self.clock,
+            buffers: BufPool::new(TUNNEL_BUFFER_BYTES, TUNNEL_BUFFERS),
+        })
     }
 }

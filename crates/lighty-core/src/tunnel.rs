@@ -1,0 +1,68 @@
+//! What takes over from a response after a 101.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lighty_buf::BufPool;
+use lighty_io::clock::Clock;
+use lighty_io::transport::{self, ByteStream};
+
+/// Takes over from the response after a 101. From then on the bytes are not HTTP (RFC 9110 section
+/// 7.8).
+pub trait Tunnel {
+    /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
+    /// sent to the client. `early` holds the bytes that followed the request.
+    fn run(
+        self: Box<Self>,
+        client: Rc<dyn ByteStream>,
+        early: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
+}
+
+/// The far end of a tunnel, kept for as long as the tunnel lasts.
+pub trait FarEnd {
+    /// Its bytes.
+    fn bytes(&self) -> &dyn ByteStream;
+
+    /// The tunnel has ended, and not because nothing moved.
+    fn complete(self)
+    where
+        Self: Sized,
+    {
+    }
+}
+
+/// A tunnel to a far end.
+pub struct Relay<F> {
+    pub far: F,
+    /// Bytes already received from the far end.
+    pub early: Bytes,
+    /// Milliseconds without a byte after which the tunnel ends; 0: no limit.
+    pub idle_ms: u64,
+    pub clock: Clock,
+    pub buffers: BufPool,
+}
+
+impl<F: FarEnd + 'static> Tunnel for Relay<F> {
+    fn run(
+        self: Box<Self>,
+        client: Rc<dyn ByteStream>,
+        early: Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>> {
+        Box::pin(async move {
+            let ends = transport::Tunnel {
+                near: &*client,
+                far: self.far.bytes(),
+                early_near: early,
+                early_far: self.early,
+            };
+            let end = ends.run_while_active(&self.buffers, &self.clock, self.idle_ms).await;
+            if !end.was_idle {
+                self.far.complete();
+            }
+            Ok(end.to_near_bytes)
+        })
+    }
+}

@@ -3,6 +3,7 @@
 //! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and the
 //! scope check follow.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -153,7 +154,11 @@ pub struct Shared {
 /// Every directive in this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let of_modules = REGISTRY.iter().flat_map(|entry| (entry.directives)());
-    directives::all().into_iter().chain(of_modules).collect()
+    let mut rows: Vec<Directive<Settings>> = directives::all();
+    // Two lines of one module may have the same rows.
+    let mut known: HashSet<&str> = rows.iter().map(|row| row.name).collect();
+    rows.extend(of_modules.filter(|row| known.insert(row.name)));
+    rows
 }
 
 /// A worker's modules for a configuration, in order.
@@ -205,5 +210,14 @@ mod tests {
             .map(|name| name.trim_start_matches("mod_").to_owned())
             .collect();
         assert_eq!(files, registered);
+    }
+
+    #[test]
+    fn no_directive_is_registered_twice() {
+        let mut names: Vec<_> = directives().iter().map(|row| row.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 }

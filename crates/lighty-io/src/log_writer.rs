@@ -64,7 +64,7 @@ impl Buffer {
 }
 
 struct Shared {
-    name: String,
+    name: Mutex<String>,
     buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
     control: Mutex<Control>,
     /// Signals the thread that `control` has changed.
@@ -79,6 +79,8 @@ struct Shared {
 struct Control {
     /// The log's sink, until the thread takes it.
     sink: Option<Sink>,
+    /// Takes the sink's place when the log is next reopened.
+    next: Option<Sink>,
     lines: bool,
     reopen: bool,
     stop: bool,
@@ -92,6 +94,12 @@ struct Order {
     stop: bool,
     /// Reopen the log once its pending lines are written or have failed.
     reopen: bool,
+}
+
+/// Another destination of a log, open already.
+pub struct Prepared {
+    name: String,
+    sink: Sink,
 }
 
 type Report = Box<dyn Fn(&str) + Send + Sync>;
@@ -123,7 +131,7 @@ impl LogWriter {
         let name = target.to_string();
         let sink = Sink::open(target)?;
         let shared = Arc::new(Shared {
-            name,
+            name: Mutex::new(name),
             buffers: Mutex::default(),
             control: Mutex::new(Control { sink: Some(sink), ..Control::default() }),
             wake: Condvar::new(),
@@ -134,8 +142,31 @@ impl LogWriter {
     }
 
     /// Its destination, for messages.
-    pub fn name(&self) -> &str {
-        &self.shared.name
+    pub fn name(&self) -> String {
+        self.shared.name()
+    }
+
+    /// Opens another destination for a log, without effect until [`switch`](Self::switch).
+    ///
+    /// # Errors
+    /// The system's error about the file, the command or the syslog socket.
+    pub fn prepare(target: LogTarget) -> io::Result<Prepared> {
+        Ok(Prepared { name: target.to_string(), sink: Sink::open(target)? })
+    }
+
+    /// Writes to another destination from now on. Earlier lines still go to the present one.
+    pub fn switch(&self, next: Prepared) {
+        *lock(&self.shared.name) = next.name;
+        let mut control = lock(&self.shared.control);
+        match &mut control.sink {
+            // No thread yet, hence no lines.
+            Some(sink) => *sink = next.sink,
+            None => {
+                control.next = Some(next.sink);
+                control.reopen = true;
+                self.shared.wake.notify_one();
+            }
+        }
     }
 
     /// Starts the log's thread early, so that a failure shows before the first line.
@@ -171,7 +202,7 @@ impl LogWriter {
         // The report may be a line in this same log.
         drop(control);
         if let Err(error) = reopened {
-            report(&format!("log {}: cannot open it again: {error}", self.shared.name));
+            report(&format!("log {}: cannot open it again: {error}", self.shared.name()));
         }
     }
 
@@ -235,7 +266,7 @@ impl LogHandle {
     /// A handle whose lines nobody writes: they wait for [`take_lines`](Self::take_lines).
     pub fn in_memory() -> Self {
         let shared = Shared {
-            name: "memory".to_owned(),
+            name: Mutex::new("memory".to_owned()),
             buffers: Mutex::default(),
             control: Mutex::default(),
             wake: Condvar::new(),
@@ -258,6 +289,10 @@ impl LogHandle {
 }
 
 impl Shared {
+    fn name(&self) -> String {
+        lock(&self.name).clone()
+    }
+
     fn tell(&self, what: impl FnOnce(&mut Control)) {
         what(&mut lock(&self.control));
         self.wake.notify_one();
@@ -332,10 +367,14 @@ impl Shared {
 
     /// Reopens the log by name, if that is still pending.
     fn reopen_as_told(&self, sink: &mut Sink, order: &mut Order) {
-        if std::mem::take(&mut order.reopen)
-            && let Err(error) = sink.reopen()
-        {
-            report(&format!("log {}: cannot open it again: {error}", self.name));
+        if !std::mem::take(&mut order.reopen) {
+            return;
+        }
+        let next = lock(&self.control).next.take();
+        if let Some(next) = next {
+            *sink = next;
+        } else if let Err(error) = sink.reopen() {
+            report(&format!("log {}: cannot open it again: {error}", self.name()));
         }
     }
 
@@ -377,7 +416,7 @@ impl Shared {
             all &= lost == 0;
             if dropped + lost > 0 {
                 let lines = dropped + lost;
-                report(&format!("log {}: {lines} lines were lost", self.name));
+                report(&format!("log {}: {lines} lines were lost", self.name()));
             }
             if bytes.capacity() > KEEP_BYTES {
                 *bytes = Vec::new();
@@ -405,7 +444,7 @@ impl Shared {
             };
             if !told {
                 told = true;
-                report(&format!("log {}: cannot write: {error}", self.name));
+                report(&format!("log {}: cannot write: {error}", self.name()));
             }
             if order.stop || self.wait_for_retry(order) {
                 return rest.iter().filter(|byte| **byte == b'\n').count() as u64;

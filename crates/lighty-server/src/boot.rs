@@ -100,7 +100,7 @@ pub fn run(
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-    let shared = shared(&config, &logs, &log, &upstreams, workers)?;
+    let shared = shared(&config, logs.access, &log, &upstreams, workers)?;
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -120,9 +120,9 @@ pub fn run(
     let running = launch(&server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let mut reloader = Reloader {
-        loader: match &server.chroot {
-            Some(_) if was_root => Err("server.chroot hides the configuration"),
-            _ => loader.ok_or("the configuration did not come from a file"),
+        loader: match server.chroot.is_some() && was_root {
+            true => Err("server.chroot hides the configuration"),
+            false => loader.ok_or("the configuration did not come from a file"),
         },
         plans,
         swapped,
@@ -130,21 +130,21 @@ pub fn run(
         fds,
         upstreams: Arc::clone(&upstreams),
         log: log.clone(),
+        errors: &logs.errors,
         old: Vec::new(),
     };
     if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
         say(Level::Warning, &format!("{why}: a reload is by signal only"));
     }
-    let main =
-        Main { control: control.as_ref().ok(), reloader: &mut reloader, errors: &logs.errors };
+    let main = Main { control: control.as_ref().ok(), reloader: &mut reloader };
     let ended = wait_for_end(ears, &mut running, main, &server, &say);
-    let logs = Logs { access: reloader.access_logs(), ..logs };
+    let access = reloader.access_logs();
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(running.files);
     counts::panics().iter().for_each(|line| say(Level::Error, line));
-    end_logs(&logs, &say);
+    end_logs(&logs.errors, &access, &say);
     ended
 }
 
@@ -167,7 +167,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
 /// What workers share under the first configuration. Starts its backends' programs.
 fn shared(
     config: &Config<Settings>,
-    logs: &Logs,
+    access_logs: accesslog::Sinks,
     log: &Log,
     upstreams: &Arc<Registry>,
     workers: usize,
@@ -182,7 +182,7 @@ fn shared(
     Ok(Shared {
         board,
         started_s: wall_s(),
-        access_logs: logs.access.clone(),
+        access_logs,
         uploads: Uploads::default(),
         stores: known_databases(config, log),
         permits: Permits::default(),
@@ -196,13 +196,13 @@ fn shared(
 
 /// Writes the last log lines. Lines that cannot be written (full disk, hanging command) are lost
 /// and can only be reported on standard error.
-fn end_logs(logs: &Logs, say: &dyn Fn(Level, &str)) {
+fn end_logs(errors: &LogWriter, access: &accesslog::Sinks, say: &dyn Fn(Level, &str)) {
     // The workers' lines precede the final one.
-    let written = logs.errors.flush(FLUSH_PATIENCE);
+    let written = errors.flush(FLUSH_PATIENCE);
     say(Level::Notice, "stopped");
-    let mut late = logs.access.flush(FLUSH_PATIENCE);
-    if !logs.errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO }) {
-        late.push(logs.errors.name());
+    let mut late = access.flush(FLUSH_PATIENCE);
+    if !errors.flush(if written { FLUSH_PATIENCE } else { Duration::ZERO }) {
+        late.push(errors.name());
     }
     for name in late {
         let _ = writeln!(std::io::stderr(), "lighty: log {name}: its last lines are lost");
@@ -300,12 +300,16 @@ fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs,
 }
 
 fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
-    let target = match (&server.errorlog, server.errorlog_use_syslog) {
+    LogWriter::open(error_log_target(server)).map_err(failed("server.errorlog"))
+}
+
+/// Where the error log goes.
+pub(crate) fn error_log_target(server: &ServerSettings) -> LogTarget {
+    match (&server.errorlog, server.errorlog_use_syslog) {
         (_, true) => LogTarget::syslog(&server.syslog_facility, "notice", "lighty"),
         (Some(text), false) => LogTarget::parse(text),
         (None, false) => LogTarget::stderr(),
-    };
-    LogWriter::open(target).map_err(failed("server.errorlog"))
+    }
 }
 
 fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
@@ -467,7 +471,6 @@ fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
 struct Main<'a, 'b> {
     control: Option<&'a ControlSocket>,
     reloader: &'a mut Reloader<'b>,
-    errors: &'a LogWriter,
 }
 
 impl Main<'_, '_> {
@@ -534,7 +537,7 @@ fn wait_for_end(
                     return Ok(());
                 }
                 Signal::ReopenLogs => {
-                    main.errors.reopen();
+                    main.reloader.errors.reopen();
                     main.reloader.access_logs().reopen();
                     running.orders.send_modify(|order| order.reopened += 1);
                     say(Level::Notice, "logs were opened again");

@@ -1,6 +1,7 @@
 //! Reload: another configuration takes the place of the present one, in the running process. All
 //! of it does, or nothing: what can fail happens before anything that is in use changes.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
 use lighty_io::control::{self, Caller};
+use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::panics;
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
@@ -19,6 +21,7 @@ use lighty_proxy::proxy::WorkerProxy;
 use lighty_proxy::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
+use crate::boot;
 use crate::listeners;
 use crate::modules::{self, Shared};
 
@@ -66,6 +69,8 @@ pub(crate) struct Reloader<'a> {
     pub fds: u64,
     pub upstreams: Arc<Registry>,
     pub log: Log,
+    /// What writes the error log.
+    pub errors: &'a LogWriter,
     /// Configurations whose last requests may still be under way; the first one stays in any case.
     pub old: Vec<Arc<Config<Settings>>>,
 }
@@ -76,7 +81,7 @@ impl Reloader<'_> {
     pub(crate) async fn reload(&mut self) -> Result<String, String> {
         self.forget();
         let done = match self.prepare() {
-            Ok((plan, said)) => Ok(self.commit(plan, said).await),
+            Ok(prepared) => Ok(self.commit(prepared).await),
             Err(why) => Err(why),
         };
         let (level, text) = match &done {
@@ -108,7 +113,7 @@ impl Reloader<'_> {
     }
 
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
-    fn prepare(&self) -> Result<(Plan, String), String> {
+    fn prepare(&self) -> Result<Prepared, String> {
         let loader = self.loader.map_err(|why| format!("{why}: start the server anew"))?;
         let Loaded { config, said } = loader()?;
         let present = Arc::clone(&self.plans.borrow());
@@ -122,6 +127,8 @@ impl Reloader<'_> {
         let logs = present.shared.access_logs.open_next(&config);
         let logs = logs.map_err(|error| refused("accesslog.filename", error.to_string()))?;
         logs.start().map_err(|error| refused("accesslog.filename", error.to_string()))?;
+        let errors = next_error_log(&present.config.global().server, &config.global().server);
+        let errors = errors.map_err(|error| refused("server.errorlog", error.to_string()))?;
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|why| format!("{said}{why}"))?;
         let shared = Shared { access_logs: logs, naming, ..present.shared.clone() };
@@ -132,11 +139,16 @@ impl Reloader<'_> {
         .map_err(|panicked| refused("building the modules", panicked.0))?;
         let connections_max = connections(&config.global().server, self.fds, self.workers);
         let number = present.number + 1;
-        Ok((Plan { number, config, shared, connections_max }, said))
+        let plan = Plan { number, config, shared, connections_max };
+        Ok(Prepared { plan, errors, said })
     }
 
     /// Cannot fail.
-    async fn commit(&mut self, plan: Plan, said: String) -> String {
+    async fn commit(&mut self, prepared: Prepared) -> String {
+        let Prepared { plan, errors, said } = prepared;
+        if let Some(errors) = errors {
+            self.errors.switch(errors);
+        }
         let server = &plan.config.global().server;
         let (level, rate) = (server.errorlog_level, server.program_log_kbytes_per_second);
         self.log.change(level, server.errorlog_json, rate);
@@ -186,6 +198,26 @@ impl Reloader<'_> {
     }
 }
 
+/// A configuration that is ready to take the place of the present one.
+struct Prepared {
+    plan: Plan,
+    /// Where the error log goes, if it goes elsewhere.
+    errors: Option<log_writer::Prepared>,
+    /// Warnings, as they are printed.
+    said: String,
+}
+
+fn next_error_log(
+    present: &ServerSettings,
+    next: &ServerSettings,
+) -> io::Result<Option<log_writer::Prepared>> {
+    let target = boot::error_log_target(next);
+    match target == boot::error_log_target(present) {
+        true => Ok(None),
+        false => LogWriter::prepare(target).map(Some),
+    }
+}
+
 /// A worker's share of `server.max-connections`.
 pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> usize {
     let all = match server.max_connections {
@@ -216,8 +248,6 @@ const FIXED: &[(&str, Told)] = &[
     ("server.stat-cache-file-size", |s| s.stat_cache_small_file_bytes.to_string()),
     ("server.stat-cache-memory", |s| s.stat_cache_small_total_bytes.to_string()),
     ("server.systemd-socket-activation", |s| s.systemd_socket_activation.to_string()),
-    ("server.errorlog", |s| format!("{:?}", s.errorlog)),
-    ("server.errorlog-use-syslog", |s| s.errorlog_use_syslog.to_string()),
     ("server.syslog-facility", |s| s.syslog_facility.to_string()),
 ];
 

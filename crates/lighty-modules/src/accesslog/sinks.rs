@@ -109,7 +109,7 @@ impl Sinks {
 
     /// Waits until what was logged is written, at most `patience` for all logs together; gives
     /// back the names of those that are not.
-    pub fn flush(&self, patience: Duration) -> Vec<&str> {
+    pub fn flush(&self, patience: Duration) -> Vec<String> {
         let deadline = Deadline::after(patience);
         let is_late = |writer: &&LogWriter| !writer.flush(deadline.left());
         self.writers().filter(is_late).map(LogWriter::name).collect()

@@ -81,7 +81,7 @@ fn what_needs_a_restart_is_named() {
         ("server.port := 1", "server.bind or server.port"),
         ("server.listen-backlog = 7", "server.listen-backlog"),
         ("$SERVER[\"socket\"] == \"127.0.0.1:1\" { }", "$SERVER[\"socket\"] == \"127.0.0.1:1\""),
-        ("server.errorlog = \"@DIR@/e.log\"", "server.errorlog"),
+        ("server.syslog-facility = \"local1\"", "server.syslog-facility"),
         ("server.pid-file := \"@DIR@/other.pid\"", "server.pid-file"),
     ] {
         let said = site.refuse(&format!("server.tag = \"two\"\n{lines}"));
@@ -156,9 +156,13 @@ fn access_logs_are_opened_and_closed() {
         let path = site.server.directory().join(format!("{name}.log"));
         std::fs::read_to_string(path).unwrap_or_default().lines().count()
     };
-    assert_eq!(site.tag().is_empty(), false);
+    assert!(!site.tag().is_empty());
     assert!(wait_until(PATIENCE, || lines("one") == 1));
-    let before = site.server.descriptors();
+    let opens = |name: &str| {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", site.server.pid())).expect("/proc");
+        let paths = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        paths.filter(|path| path.ends_with(name)).count()
+    };
     for _ in 0..3 {
         site.change(&log("two"));
         site.change(&log("one"));
@@ -167,7 +171,24 @@ fn access_logs_are_opened_and_closed() {
     let _ = site.tag();
     assert!(wait_until(PATIENCE, || lines("two") == 1), "{}", lines("two"));
     assert_eq!(lines("one"), 1);
-    assert!(wait_until(PATIENCE, || site.server.descriptors() <= before));
+    assert!(wait_until(PATIENCE, || (opens("one.log"), opens("two.log")) == (0, 1)));
+}
+
+#[test]
+fn the_error_log_moves() {
+    let site = start("server.errorlog = \"@DIR@/one.log\"");
+    let log = |name: &str| {
+        std::fs::read_to_string(site.server.directory().join(name)).unwrap_or_default()
+    };
+    site.change("server.errorlog = \"@DIR@/two.log\"");
+    let moved = || log("two.log").contains("reloaded: generation 1");
+    assert!(wait_until(PATIENCE, moved), "{}", log("two.log"));
+    assert!(log("one.log").contains("is serving"), "{}", log("one.log"));
+    let said = site.refuse("server.errorlog = \"@DIR@/none/three.log\"");
+    assert!(said.contains("server.errorlog") && said.contains("No such file"), "{said}");
+    assert!(wait_until(PATIENCE, || log("two.log").contains("reload refused")));
+    site.change("server.errorlog = \"@DIR@/two.log\"\nserver.errorlog-format = \"json\"");
+    assert!(wait_until(PATIENCE, || log("two.log").contains("{\"time\":")), "{}", log("two.log"));
 }
 
 #[test]

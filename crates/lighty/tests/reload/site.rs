@@ -59,7 +59,8 @@ impl Site {
         self.write(lines);
         let (status, out, err) = self.reload();
         assert_eq!(status, 0, "{out}{err}\n{}", self.server.log());
-        assert!(out.contains("reloaded: generation "), "{out}");
+        assert!(out.starts_with("reloaded: generation ") && out.lines().count() == 1, "{out}");
+        assert!(!out.contains("not begun"), "{out}");
     }
 
     /// Writes a configuration that is refused; what is said.

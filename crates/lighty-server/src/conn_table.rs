@@ -18,43 +18,9 @@ use lighty_io::transport::Kick;
 pub(crate) use entry::{ConnEntry, ConnLimits, Doing};
 pub(crate) use stream::{StreamEntry, StreamLimits};
 
-use crate::worker::Worker;
-
 /// The seconds that the sweep counts in.
 pub(crate) fn sweep_s(clock: &Clock) -> u32 {
     (clock.mono_ms() / 1000) as u32
-}
-
-/// A connection's place in its worker's table, released on drop however the connection ends.
-pub(crate) struct Presence {
-    entry: Rc<ConnEntry>,
-    worker: Rc<Worker>,
-}
-
-impl Presence {
-    /// Wraps an entry just added to the table.
-    pub(crate) fn new(entry: Rc<ConnEntry>, worker: &Rc<Worker>) -> Self {
-        Self { entry, worker: Rc::clone(worker) }
-    }
-
-    /// The worker whose table it is.
-    pub(crate) fn worker(&self) -> &Rc<Worker> {
-        &self.worker
-    }
-}
-
-impl std::ops::Deref for Presence {
-    type Target = Rc<ConnEntry>;
-
-    fn deref(&self) -> &Rc<ConnEntry> {
-        &self.entry
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.worker.leave(&self.entry);
-    }
 }
 
 /// The table of a worker's connections.

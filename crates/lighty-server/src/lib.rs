@@ -1,12 +1,14 @@
 //! Assembly: workers, their connections, the list of modules, and the way from a configuration file
 //! to a running server.
 //!
-//! Read in this order: `boot` (startup), `worker` (one thread's loop), `listener_recovery` and
-//! `live_listeners` (failing listeners), `conn` (a connection's life), `conn_table` (timeouts and
-//! limits for all connections of a worker), `counts` and `report` (a worker's statistics),
+//! Read in this order: `boot` (startup), `worker` (one thread's state), `accept` (connections come
+//! in), `listener_recovery` and `live_listeners` (failing listeners), `conn` (a connection's life),
+//! `conn_table` (timeouts and limits for all connections of a worker), `counts`, `paces` and
+//! `report` (a worker's statistics),
 //! `modules` (THE list), `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod boot;
 pub mod check;
 mod clear_text;
@@ -18,6 +20,7 @@ pub mod listeners;
 pub mod live_listeners;
 pub mod manual;
 pub mod modules;
+mod paces;
 pub mod passwords;
 pub mod rehearse;
 pub mod reload;

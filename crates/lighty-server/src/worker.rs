@@ -1,38 +1,25 @@
-//! A worker: a thread, its event loop, its listeners and the state shared by its connections.
+//! A worker: the state shared by the connections of one thread, and what is done once a second.
 
 use std::cell::{Cell, Ref, RefCell};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
 use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings, limits};
-use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
 use lighty_io::memory;
 use lighty_io::panics;
 use lighty_io::send::Sender;
 use lighty_io::syscall_fallback;
 use lighty_io::ticks::Ticks;
-use lighty_io::transport::{Peer, Stream};
 use lighty_proxy::local::Local;
 use lighty_proxy::settings::Route;
 use tokio::sync::Notify;
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 
-use crate::conn::Conn;
 use crate::conn::h1::H1Exchange;
-use crate::conn_table::{ConnEntry, ConnTable, Presence, sweep_s};
-use crate::listener_recovery::ListenerRecovery;
-use crate::live_listeners::ListenerGuard;
-use crate::report::Paces;
-
-/// Retry interval for making room while no connection can be closed.
-const ROOM_LOOK: Duration = Duration::from_millis(250);
-
-/// Consecutive panics in `accept` before a listener is given up, so that a process that accepts no
-/// connections does not look alive.
-const ACCEPT_PANICS_MAX: u32 = 5;
+use crate::conn_table::{ConnEntry, ConnTable, sweep_s};
+use crate::paces::Paces;
 
 /// What a connection needs to know about its listener.
 pub struct ListenerInfo {
@@ -62,19 +49,19 @@ pub struct Worker {
     pub conns: ConnTable,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
-    connections_max: Cell<usize>,
+    pub(crate) connections_max: Cell<usize>,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
-    room: Notify,
+    pub(crate) room: Notify,
     /// Number of listeners that wait for room.
-    crowding: Cell<u32>,
+    pub(crate) crowding: Cell<u32>,
     /// Rate-limits the log: the connection limit is reached, descriptors are exhausted.
-    crowded: Complaint,
-    short_of_descriptors: Complaint,
+    pub(crate) crowded: Complaint,
+    pub(crate) short_of_descriptors: Complaint,
     /// Rate-limits the log: clients speak TLS or HTTP/2 to a clear-text HTTP/1 port.
     pub tls_clients: Complaint,
     pub http2_clients: Complaint,
-    stopping: Cell<bool>,
+    pub(crate) stopping: Cell<bool>,
     /// Notified when `stopping` is set.
     stop: Notify,
     /// Request and byte counts of the last seconds.
@@ -175,85 +162,6 @@ impl Worker {
         self.room.notify_waiters();
     }
 
-    /// Accepts connections until the worker stops, then drains the listen backlog. `guard` counts
-    /// the listener for as long as it listens.
-    pub async fn accept(
-        self: Rc<Self>,
-        listener: Listener,
-        listener_info: Rc<ListenerInfo>,
-        guard: ListenerGuard,
-    ) {
-        let (mut listener, mut in_vain) = (Some(listener), 0);
-        loop {
-            let accepting = self.accept_until_the_end(&mut listener, &listener_info, &mut in_vain);
-            let Err(panicked) = panics::catch(accepting).await else { break };
-            in_vain += 1;
-            if listener.is_none() || in_vain >= ACCEPT_PANICS_MAX {
-                let words = &panicked.0;
-                let text = format!("giving up on listener {}: {words}", listener_info.name);
-                self.log(Level::Error, &text);
-                break;
-            }
-            panics::rest("accept", &panicked).await;
-        }
-        drop(guard);
-    }
-
-    /// Resets `in_vain` for each connection admitted.
-    async fn accept_until_the_end(
-        self: &Rc<Self>,
-        listening: &mut Option<Listener>,
-        listener_info: &Rc<ListenerInfo>,
-        in_vain: &mut u32,
-    ) {
-        let mut end = None;
-        let mut recovery = ListenerRecovery::default();
-        while let Some(listener) = listening {
-            let Some(accepted) = self.next_connection(listener, &mut end).await else { break };
-            match accepted {
-                Ok((stream, peer)) => {
-                    recovery.start_anew();
-                    self.make_room().await;
-                    panics::point("accept");
-                    self.admit(stream, peer, listener_info);
-                    *in_vain = 0;
-                }
-                Err(AcceptError::OutOfResources(error)) => self.pause_accepting(&error).await,
-                Err(AcceptError::Broken(_)) if self.stopping.get() => break,
-                Err(AcceptError::Broken(error)) => {
-                    if let Some(broken) = listening.take() {
-                        *listening = recovery.mend(self, &listener_info.name, broken, &error).await;
-                    }
-                }
-            }
-        }
-    }
-
-    /// The next connection. `None` once the worker stops and the listen backlog is empty.
-    async fn next_connection(
-        &self,
-        listener: &mut Listener,
-        end: &mut Option<Pin<Box<Sleep>>>,
-    ) -> Option<Result<(Stream, Peer), AcceptError>> {
-        if end.is_none() {
-            tokio::select! {
-                biased;
-                () = self.stops() => {}
-                accepted = listener.accept() => return Some(accepted),
-            }
-            listener.refuse_new();
-        }
-        let end = end.get_or_insert_with(|| Box::pin(sleep(CLOSING_TIME)));
-        tokio::select! {
-            biased;
-            accepted = listener.accept() => {
-                // Without resources for the rest of the backlog, do not wait forever.
-                Some(accepted).filter(|accepted| accepted.is_ok() || !end.is_elapsed())
-            }
-            () = end.as_mut() => None,
-        }
-    }
-
     /// Resolves when the worker stops.
     pub(crate) async fn stops(&self) {
         while !self.stopping.get() {
@@ -267,74 +175,6 @@ impl Worker {
         match self.global().server.tunnel_stop_timeout_s {
             0 => std::future::pending().await,
             limit_s => sleep(Duration::from_secs(limit_s.into())).await,
-        }
-    }
-
-    pub(crate) fn admit(
-        self: &Rc<Self>,
-        stream: Stream,
-        peer: Peer,
-        listener_info: &Rc<ListenerInfo>,
-    ) {
-        self.machine.counters.connections.add(1);
-        let peer_text: Rc<str> = match peer {
-            Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
-            Peer::Unix => "".into(),
-        };
-        let entry = self.conns.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
-        let entry = Presence::new(entry, self);
-        if self.stopping.get() {
-            entry.close_soon(self.now_s());
-        }
-        let conn = Conn::new(stream, peer, peer_text, listener_info, entry);
-        tokio::task::spawn_local(conn.serve());
-    }
-
-    /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle
-    /// before others, then those slow to send a head. If there are none, the new connection waits,
-    /// and later ones wait in the listen backlog.
-    pub(crate) async fn make_room(&self) {
-        let (mut reaped, mut told) = (0, false);
-        while self.conns.open() >= self.connections_max.get() + reaped && !self.stopping.get() {
-            // New connections look idle until they have had a chance to read.
-            tokio::task::yield_now().await;
-            if self.conns.open() < self.connections_max.get() + reaped {
-                break;
-            }
-            let closed = self.room.notified();
-            reaped = self.reap();
-            if reaped == 0 {
-                if !std::mem::replace(&mut told, true) {
-                    self.machine.counters.accept_pauses.add(1);
-                    if self.crowded.is_due(self.now_s()) {
-                        self.log(Level::Warning, "server.max-connections reached and none is idle");
-                    }
-                }
-                self.crowding.set(self.crowding.get() + 1);
-                // Partial heads become eligible over time.
-                let _ = tokio::time::timeout(ROOM_LOOK, closed).await;
-                self.crowding.set(self.crowding.get() - 1);
-            }
-        }
-    }
-
-    fn reap(&self) -> usize {
-        let reaped = self.conns.reap(self.connections_max.get() / 32 + 1, self.now_s());
-        self.machine.counters.reaped.add(reaped as u64);
-        reaped
-    }
-
-    /// Pauses accepting after descriptors ran out, until a connection closes. If none does, idle
-    /// connections are closed. The pause also gives new connections time to send a request.
-    async fn pause_accepting(&self, error: &std::io::Error) {
-        self.machine.counters.accept_pauses.add(1);
-        if self.short_of_descriptors.is_due(self.now_s()) {
-            self.log(Level::Error, &format!("accepting pauses: {error} (server.max-fds)"));
-        }
-        let closed = self.room.notified();
-        self.machine.shed();
-        if tokio::time::timeout(ACCEPT_PAUSE, closed).await.is_err() {
-            self.reap();
         }
     }
 

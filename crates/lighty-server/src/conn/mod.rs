@@ -6,6 +6,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod h1;
+pub(crate) mod presence;
 mod proxy_header;
 pub(crate) mod sink;
 mod stream;
@@ -22,7 +23,8 @@ use lighty_io::panics;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_proxy::raw::{Caller, carry};
 
-use crate::conn_table::{ConnLimits, Presence};
+use self::presence::Presence;
+use crate::conn_table::ConnLimits;
 use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
 /// One accepted connection.

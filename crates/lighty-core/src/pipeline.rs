@@ -41,13 +41,48 @@ pub(crate) enum Pass {
     SendParts(Vec<FilePart>),
 }
 
+/// How far [`try_respond`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Nothing has happened yet.
+    Begin,
+    /// A handler has responded; the rest may have to wait.
+    Answered,
+    /// The response is complete except for its framing.
+    Done,
+}
+
+/// Responds to the request in `ex`, whose settings are resolved, if nothing has to wait: to most
+/// requests for files. [`respond_from`] does the rest.
+#[inline]
+pub fn try_respond(ex: &mut Exchange) -> Attempt {
+    trace::request(ex);
+    if !answer_known_file(ex) {
+        return Attempt::Begin;
+    }
+    let is_plain = ex.carried.is_empty() && ex.state.error_status.is_none();
+    if !is_plain || ex.response.status.code() >= 400 || !is_complete(ex) {
+        return Attempt::Answered;
+    }
+    trace::pass(ex);
+    trace::response(ex);
+    Attempt::Done
+}
+
 /// Responds to the request in `ex`, whose settings are resolved. Afterwards `ex.response` is
 /// complete except for its framing.
 pub async fn respond(ex: &mut Exchange) {
-    trace::request(ex);
-    let mut begins = true;
+    let attempt = try_respond(ex);
+    if attempt != Attempt::Done {
+        respond_from(ex, attempt).await;
+    }
+}
+
+/// What is left of [`respond`] after [`try_respond`].
+pub async fn respond_from(ex: &mut Exchange, attempt: Attempt) {
+    let mut is_answered = attempt == Attempt::Answered;
     loop {
-        let passed = if std::mem::take(&mut begins) && answer_known_file(ex) {
+        let passed = if std::mem::take(&mut is_answered) {
             Pass::Answered
         } else {
             match pass(ex).await {

@@ -3,7 +3,6 @@
 //! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and the
 //! scope check follow.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -151,13 +150,17 @@ pub struct Shared {
     pub memory_share: Option<u64>,
 }
 
-/// Every directive in this build.
+/// Every directive in this build. A module that acts at two places may have the same ones at both.
 pub fn directives() -> Vec<Directive<Settings>> {
-    let of_modules = REGISTRY.iter().flat_map(|entry| (entry.directives)());
-    let mut rows: Vec<Directive<Settings>> = directives::all();
-    // Two lines of one module may have the same rows.
-    let mut known: HashSet<&str> = rows.iter().map(|row| row.name).collect();
-    rows.extend(of_modules.filter(|row| known.insert(row.name)));
+    let mut rows = directives::all();
+    for (at, entry) in REGISTRY.iter().enumerate() {
+        let mut own = (entry.directives)();
+        for earlier in REGISTRY[..at].iter().filter(|earlier| earlier.name == entry.name) {
+            let known = (earlier.directives)();
+            own.retain(|row| known.iter().all(|known| known.name != row.name));
+        }
+        rows.extend(own);
+    }
     rows
 }
 

@@ -3,30 +3,72 @@
 
 use std::io;
 
+use lighty_core::pipeline::{self, Attempt};
 use lighty_core::settings::CoreSettings;
 use lighty_core::stage::Stage;
-use lighty_core::{Exchange, Fate, Fault, FaultReport, pipeline};
+use lighty_core::{Exchange, Fate, Fault, FaultReport};
 use lighty_io::simulated::{Bug, has_bug};
 
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
 use crate::conn_table::{ConnLimits, StreamLimits};
 
-/// Serves the exchange whose head `sink` has received. Returns whether the whole response was sent.
-/// Afterwards the exchange is clear.
-pub(super) async fn drive(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>) -> bool {
-    begin(on, ex, &mut sink);
-    pipeline::respond(ex).await;
+/// How far [`try_drive`] came with an exchange.
+pub(super) enum Driven {
+    /// Its response was sent, as a whole or not, and it is clear.
+    Finished { is_whole: bool },
+    /// Something has to wait: [`drive_on`].
+    Response(Attempt),
+    /// The client has no room.
+    Rest(Rest),
+}
+
+/// Serves the exchange whose head `sink` has received, as far as nothing has to wait.
+#[inline]
+pub(super) fn try_drive(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
+    begin(on, ex, sink);
+    match pipeline::try_respond(ex) {
+        Attempt::Done => try_send(on, ex, sink),
+        attempt => Driven::Response(attempt),
+    }
+}
+
+/// Sends the response, as far as the client has room.
+#[inline]
+fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
     let sent = match sink.try_send(on, ex) {
         Ok(Rest::Nothing) => {
             let now_us = ex.machine.clock.mono_us();
             ex.stages.enter_all([Stage::FirstByteOut, Stage::LastByteOut], now_us);
             Ok(())
         }
-        Ok(rest) => Box::pin(send_rest(rest, on, ex, &mut sink)).await,
+        Ok(rest) => return Driven::Rest(rest),
         Err(error) => Err(error),
     };
-    finish(on, ex, &mut sink, sent)
+    Driven::Finished { is_whole: finish(on, ex, sink, sent) }
+}
+
+/// Goes on where [`try_drive`] had to wait. Returns whether the whole response was sent; the
+/// exchange is clear then.
+pub(super) async fn drive_on(
+    mut driven: Driven,
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    mut sink: Sink<'_>,
+) -> bool {
+    loop {
+        driven = match driven {
+            Driven::Finished { is_whole } => return is_whole,
+            Driven::Response(attempt) => {
+                pipeline::respond_from(ex, attempt).await;
+                try_send(on, ex, &mut sink)
+            }
+            Driven::Rest(rest) => {
+                let sent = Box::pin(send_rest(rest, on, ex, &mut sink)).await;
+                Driven::Finished { is_whole: finish(on, ex, &mut sink, sent) }
+            }
+        };
+    }
 }
 
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last

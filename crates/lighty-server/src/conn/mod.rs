@@ -223,6 +223,7 @@ impl Conn {
     }
 
     /// Sets what the connection knows of a request.
+    #[inline]
     fn describe(&self, request: &mut Request) {
         request.peer = self.peer;
         request.peer_text = Rc::clone(&self.peer_text);

@@ -75,19 +75,24 @@ impl Input {
         }
     }
 
-    /// Attaches to a connection that has become readable. `early` has been read from it already.
-    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<StreamEntry>, early: &[u8]) {
+    /// Attaches to a connection that has become readable.
+    #[inline]
+    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<StreamEntry>) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
         self.body = BodyState::None;
         self.buffer.clear();
-        if !early.is_empty() {
-            self.buffer.push(early, BUFFER_BYTES);
-        }
-        self.received = early.len() as u64;
+        self.received = 0;
+    }
+
+    /// Takes bytes that have been read from the connection already.
+    pub(super) fn take_early(&mut self, early: &[u8]) {
+        self.buffer.push(early, BUFFER_BYTES);
+        self.received += early.len() as u64;
     }
 
     /// Detaches from the connection and frees oversized buffers.
+    #[inline]
     pub(super) fn detach(&mut self) {
         self.gone = None;
         self.unsent.clear();
@@ -397,7 +402,7 @@ mod tests {
         let begun_s = sweep_s(&clock);
         let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
         let entry = conn.open_stream(stream.kick_handle());
-        input.attach(&stream, &entry, b"");
+        input.attach(&stream, &entry);
         let mut head = RequestHead::default();
         head.framing = BodyFraming::Length(5);
         input.begin_body(&head, 0);
@@ -417,7 +422,7 @@ mod tests {
         let mut input = Input::new(Clock::manual(0));
         let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), 0);
         let entry = conn.open_stream(stream.kick_handle());
-        input.attach(&stream, &entry, b"");
+        input.attach(&stream, &entry);
         let mut head = RequestHead::default();
         (head.version, head.framing) = (Version::Http11, BodyFraming::None);
         input.begin_body(&head, 0);

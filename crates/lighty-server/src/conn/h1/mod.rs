@@ -26,7 +26,7 @@ use lighty_wire::http1::RequestHead;
 use self::framing::Framing;
 use self::head::Read;
 use self::input::Input;
-use super::driver;
+use super::driver::{self, Driven};
 use super::sink::Sink;
 use super::stream::RequestStream;
 use super::{After, Conn, End};
@@ -116,9 +116,11 @@ pub(super) async fn serve(conn: &mut Conn) -> End {
 impl<'c> H1Conn<'c> {
     /// Takes buffers for a connection that has become readable.
     fn acquire(conn: &'c mut Conn, entry: &'c Rc<StreamEntry>) -> Self {
-        let early = std::mem::take(&mut conn.early);
         let h1 = conn.worker().acquire();
-        h1.io.input.borrow_mut().attach(&conn.stream, entry, &early);
+        h1.io.input.borrow_mut().attach(&conn.stream, entry);
+        if !conn.early.is_empty() {
+            h1.io.input.borrow_mut().take_early(&std::mem::take(&mut conn.early));
+        }
         Self { conn, entry, h1 }
     }
 
@@ -149,7 +151,11 @@ impl<'c> H1Conn<'c> {
             }
             in_a_row += 1;
             let (on, h1) = (self.on(), &mut *self.h1);
-            let is_whole = driver::drive(on, &mut h1.exchange, Sink::H1(&mut h1.io)).await;
+            let mut sink = Sink::H1(&mut h1.io);
+            let is_whole = match driver::try_drive(on, &mut h1.exchange, &mut sink) {
+                Driven::Finished { is_whole } => is_whole,
+                driven => driver::drive_on(driven, on, &mut h1.exchange, sink).await,
+            };
             let mut after = self.after(is_whole);
             if is_whole && self.h1.io.is_body_unread() {
                 after = Box::pin(self.drain()).await;

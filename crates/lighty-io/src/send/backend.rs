@@ -1,4 +1,4 @@
-//! The network backends, and which of them this machine can run.
+//! The registry of network backends, and which of them this machine can run.
 
 use std::fmt;
 use std::io;
@@ -6,71 +6,119 @@ use std::str::FromStr;
 
 use super::{linux_aio, posix_aio};
 
-/// How file data reaches a client (`server.network-backend`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum NetworkBackend {
+/// How a backend sends file data without waiting for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Warm {
+    /// sendfile, whatever it costs the loop.
+    Sendfile,
+    /// Read in the loop, then written.
+    Copy,
+    /// sendfile of a chunk that is in the page cache.
+    ResidentChunk,
+    /// sendfile of a short rest that is in the page cache.
+    ResidentRest,
+    /// Not at all.
+    Never,
+}
+
+/// How a backend gets what is left to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cold {
+    /// Into the page cache or, if that does not help, into a buffer.
+    PageCache,
+    Buffer,
+    /// A thread calls sendfile.
+    ThreadSendfile,
+    /// Into pages of a memory file.
+    Pages,
+}
+
+/// What fills a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    Engine,
+    Threads,
+    PosixAio,
+}
+
+/// What sets a backend apart.
+pub(super) struct Ways {
+    pub warm: Warm,
+    pub cold: Cold,
+    pub fill: Fill,
+    /// Checks that this machine can run it.
+    probe: fn() -> io::Result<()>,
+}
+
+/// Each line: documentation, variant, name, and the [`Ways`].
+macro_rules! registry {
+    ($($(#[$about:meta])* $variant:ident $name:literal: $warm:ident $cold:ident $fill:ident $probe:expr;)*) => {
+        /// How file data reaches a client (`server.network-backend`).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub enum NetworkBackend {
+            $($(#[$about])* $variant,)*
+        }
+
+        impl NetworkBackend {
+            /// All backends, the default first.
+            pub const ALL: [NetworkBackend; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The configuration name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            #[inline]
+            pub(super) fn ways(self) -> &'static Ways {
+                const WAYS: [Ways; NetworkBackend::ALL.len()] = [$(Ways {
+                    warm: Warm::$warm,
+                    cold: Cold::$cold,
+                    fill: Fill::$fill,
+                    probe: $probe,
+                }),*];
+                &WAYS[self as usize]
+            }
+        }
+    };
+}
+
+registry! {
     /// Resident data is sent with sendfile immediately; cold data is first loaded by the file
     /// engine.
     #[default]
-    Auto,
-    /// Read in the loop, then one writev for memory and file together. Blocks.
-    Writev,
-    /// Read in the loop, then one write for each piece. Blocks.
-    Write,
+    Auto "auto": ResidentChunk PageCache Engine always;
+    /// All reads through the file engine (io_uring if available, else threads, as its report says),
+    /// into buffers.
+    IoUring "io-uring": Never Buffer Engine always;
     /// sendfile in the loop. Blocks on cold files.
-    LinuxSendfile,
+    LinuxSendfile "linux-sendfile": Sendfile PageCache Engine always;
     /// Kernel AIO with O_DIRECT into pages of a memory file, then sendfile from that.
-    LinuxAioSendfile,
+    LinuxAioSendfile "linux-aio-sendfile": ResidentRest Pages Engine linux_aio::probe;
     /// POSIX AIO of the C library, into buffers.
-    PosixAio,
+    PosixAio "posix-aio": ResidentRest Buffer PosixAio posix_aio::probe;
     /// pread in the thread pool into buffers.
-    GthreadAio,
+    GthreadAio "gthread-aio": ResidentRest Buffer Threads always;
     /// The sendfile call itself in the thread pool.
-    GthreadSendfile,
-    /// All reads through the file engine (io_uring if available), into buffers.
-    IoUring,
+    GthreadSendfile "gthread-sendfile": ResidentRest ThreadSendfile Engine always;
+    /// Read in the loop, then one writev for memory and file together. Blocks.
+    Writev "writev": Copy PageCache Engine always;
+    /// Read in the loop, then one write for each piece. Blocks.
+    Write "write": Copy PageCache Engine always;
+}
+
+fn always() -> io::Result<()> {
+    Ok(())
 }
 
 impl NetworkBackend {
-    /// All backends, the default first.
-    pub const ALL: [NetworkBackend; 9] = [
-        NetworkBackend::Auto,
-        NetworkBackend::IoUring,
-        NetworkBackend::LinuxSendfile,
-        NetworkBackend::LinuxAioSendfile,
-        NetworkBackend::PosixAio,
-        NetworkBackend::GthreadAio,
-        NetworkBackend::GthreadSendfile,
-        NetworkBackend::Writev,
-        NetworkBackend::Write,
-    ];
-
-    /// The configuration name.
-    pub fn name(self) -> &'static str {
-        match self {
-            NetworkBackend::Auto => "auto",
-            NetworkBackend::Writev => "writev",
-            NetworkBackend::Write => "write",
-            NetworkBackend::LinuxSendfile => "linux-sendfile",
-            NetworkBackend::LinuxAioSendfile => "linux-aio-sendfile",
-            NetworkBackend::PosixAio => "posix-aio",
-            NetworkBackend::GthreadAio => "gthread-aio",
-            NetworkBackend::GthreadSendfile => "gthread-sendfile",
-            NetworkBackend::IoUring => "io-uring",
-        }
-    }
-
-    /// Checks that this machine can run the backend. `io-uring` always can: it reads through the
-    /// file engine, which falls back to threads and says so in its report.
+    /// Checks that this machine can run the backend.
     ///
     /// # Errors
     /// Why it cannot run.
     pub fn available(self) -> io::Result<()> {
-        match self {
-            NetworkBackend::LinuxAioSendfile => linux_aio::probe(),
-            NetworkBackend::PosixAio => posix_aio::probe(),
-            _ => Ok(()),
-        }
+        (self.ways().probe)()
     }
 }
 
@@ -119,6 +167,21 @@ mod tests {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         assert_eq!("sendfile".parse(), Ok(NetworkBackend::LinuxSendfile));
+    }
+
+    #[test]
+    fn each_line_is_at_its_place_and_has_its_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/send/");
+        let essay = include_str!("mod.rs");
+        let rows: Vec<&str> = essay.lines().filter(|line| line.starts_with("//! | `")).collect();
+        for (at, backend) in NetworkBackend::ALL.into_iter().enumerate() {
+            assert_eq!(backend as usize, at);
+            let named = format!("`{backend}`");
+            let row = rows.iter().find(|row| row.contains(&named)).expect("a row of the table");
+            let file = row.split('|').nth(2).and_then(|cell| cell.split('`').nth(1));
+            let file = format!("{folder}{}.rs", file.expect("a file"));
+            assert!(std::path::Path::new(&file).exists(), "{file}");
+        }
     }
 
     #[test]

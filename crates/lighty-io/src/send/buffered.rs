@@ -7,9 +7,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
+use super::backend::Fill;
 use super::disk::{Disk, ReadResult};
 use super::socket::shrank;
-use super::{File, NetworkBackend, Sender};
+use super::{File, Sender};
 use crate::file::{OwnedBuf, Resident};
 
 /// Bytes that a connection reads at a time when all pooled buffers are taken. Small enough for each
@@ -97,10 +98,10 @@ impl Sender {
     }
 
     async fn read_into(self, file: File, offset: u64, buf: OwnedBuf) -> ReadResult {
-        match self.0.backend {
-            NetworkBackend::GthreadAio => self.read_in_pool(&file, offset, buf).await,
-            NetworkBackend::PosixAio => super::posix_aio::read(&file, offset, buf).await,
-            _ => self.0.engine.read(&file, offset, buf).await,
+        match self.0.backend.ways().fill {
+            Fill::Threads => self.read_in_pool(&file, offset, buf).await,
+            Fill::PosixAio => super::posix_aio::read(&file, offset, buf).await,
+            Fill::Engine => self.0.engine.read(&file, offset, buf).await,
         }
     }
 }

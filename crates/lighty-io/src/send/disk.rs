@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
+use super::backend::Cold;
 use super::linux_aio::{DirectFile, Segment};
 use super::{File, NetworkBackend, Sender};
 use crate::file::OwnedBuf;
@@ -93,12 +94,12 @@ impl Sender {
     ) -> io::Result<u64> {
         let Some(range) = front_file(queue) else { return Ok(0) };
         disk.turn_to(&range.file);
-        match self.0.backend {
-            NetworkBackend::IoUring | NetworkBackend::PosixAio | NetworkBackend::GthreadAio => {
+        match self.0.backend.ways().cold {
+            Cold::Buffer => {
                 self.fill_buffer(disk, queue, range, left).await?;
                 Ok(0)
             }
-            NetworkBackend::GthreadSendfile => {
+            Cold::ThreadSendfile => {
                 let Some(socket) = Sender::lend(stream) else {
                     self.fill_buffer(disk, queue, range, left).await?;
                     return Ok(0);
@@ -107,20 +108,11 @@ impl Sender {
                 self.note_sent(queue, sent, progress);
                 Ok(sent)
             }
-            NetworkBackend::LinuxAioSendfile => {
-                match self.next_segment(disk, &range, left).await? {
-                    Some(segment) => {
-                        self.send_segment(disk, stream, queue, &segment, progress).await
-                    }
-                    None => self.bring_in(disk, stream, queue, range, left, progress).await,
-                }
-            }
-            NetworkBackend::Auto
-            | NetworkBackend::LinuxSendfile
-            | NetworkBackend::Writev
-            | NetworkBackend::Write => {
-                self.bring_in(disk, stream, queue, range, left, progress).await
-            }
+            Cold::Pages => match self.next_segment(disk, &range, left).await? {
+                Some(segment) => self.send_segment(disk, stream, queue, &segment, progress).await,
+                None => self.bring_in(disk, stream, queue, range, left, progress).await,
+            },
+            Cold::PageCache => self.bring_in(disk, stream, queue, range, left, progress).await,
         }
     }
 

@@ -44,6 +44,7 @@ use crate::file::{FileEngine, OpenFile, Resident};
 use crate::pool::ThreadPool;
 use crate::syscall_fallback::Syscall;
 use crate::transport::Stream;
+use backend::Warm;
 use buffers::ReadBuffers;
 use disk::Disk;
 use linux_aio::AioContext;
@@ -278,18 +279,15 @@ impl Sender {
 
     fn plan(&self, range: &FileRange<File>, left: u64) -> Plan {
         let want = range.length.min(left);
-        match self.0.backend {
-            NetworkBackend::LinuxSendfile => Plan::Sendfile(want),
-            NetworkBackend::Writev | NetworkBackend::Write => Plan::Copy(want),
-            NetworkBackend::IoUring => Plan::Disk,
-            NetworkBackend::Auto => {
+        match self.0.backend.ways().warm {
+            Warm::Sendfile => Plan::Sendfile(want),
+            Warm::Copy => Plan::Copy(want),
+            Warm::Never => Plan::Disk,
+            Warm::ResidentChunk => {
                 let want = want.min(self.window_rest(range.offset));
                 if self.ready_for_sendfile(range, want) { Plan::Sendfile(want) } else { Plan::Disk }
             }
-            NetworkBackend::LinuxAioSendfile
-            | NetworkBackend::PosixAio
-            | NetworkBackend::GthreadAio
-            | NetworkBackend::GthreadSendfile => {
+            Warm::ResidentRest => {
                 let small = range.length <= HANDOVER_BYTES_MIN;
                 if small && self.ready_for_sendfile(range, want) {
                     Plan::Sendfile(want)

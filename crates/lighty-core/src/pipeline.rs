@@ -56,16 +56,17 @@ pub enum Attempt {
 /// requests for files. [`respond_from`] does the rest.
 #[inline]
 pub fn try_respond(ex: &mut Exchange) -> Attempt {
-    trace::request(ex);
+    let is_traced = trace::is_on(ex);
+    if is_traced {
+        trace::request(ex);
+    }
     if !answer_known_file(ex) {
         return Attempt::Begin;
     }
     let is_plain = ex.carried.is_empty() && ex.state.error_status.is_none();
-    if !is_plain || ex.response.status.code() >= 400 || !is_complete(ex) {
+    if is_traced || !is_plain || ex.response.status.code() >= 400 || !is_complete(ex) {
         return Attempt::Answered;
     }
-    trace::pass(ex);
-    trace::response(ex);
     Attempt::Done
 }
 

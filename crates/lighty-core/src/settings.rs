@@ -85,12 +85,15 @@ impl Debug for Settings {
 impl Settings {
     /// A module's settings.
     pub fn module<T: ModuleSettings>(&self) -> &T {
+        self.module_if_set().unwrap_or_else(|| T::defaults())
+    }
+
+    /// A module's settings, if one of its directives is set.
+    #[inline]
+    pub fn module_if_set<T: ModuleSettings>(&self) -> Option<&T> {
         let wanted = TypeId::of::<T>();
-        self.modules
-            .iter()
-            .find(|(id, _)| *id == wanted)
-            .and_then(|(_, slot)| (&**slot as &dyn Any).downcast_ref())
-            .unwrap_or_else(|| T::defaults())
+        let (_, slot) = self.modules.iter().find(|(id, _)| *id == wanted)?;
+        (&**slot as &dyn Any).downcast_ref()
     }
 
     /// A module's settings, for a directive to change.

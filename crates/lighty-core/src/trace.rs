@@ -13,6 +13,13 @@ use crate::log::Level;
 /// Maximum bytes of an unparsable head shown in a line.
 const RAW_BYTES_MAX: usize = 1024;
 
+/// True if any switch is on for a request that succeeds.
+#[inline]
+pub fn is_on(ex: &Exchange) -> bool {
+    let core = &ex.settings.core;
+    core.log_request_header | core.log_condition_handling | core.log_request_handling
+}
+
 /// The head of a request has arrived: `debug.log-request-header`.
 pub fn request(ex: &Exchange) {
     if ex.settings.core.log_request_header {

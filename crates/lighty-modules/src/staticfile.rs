@@ -138,14 +138,7 @@ async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) ->
 }
 
 /// Rejects a file that the settings withhold, for internal redirects too.
-#[inline]
 fn is_withheld(ex: &mut Exchange) -> bool {
-    let settings = ex.settings.module::<StaticSettings>();
-    let may_be = settings.disable_pathinfo || !settings.exclude_extensions.is_empty();
-    may_be && withhold(ex)
-}
-
-fn withhold(ex: &mut Exchange) -> bool {
     let settings = ex.settings.module::<StaticSettings>();
     if settings.disable_pathinfo && !ex.physical.path_info.is_empty() {
         ex.fail_saying(Fault::Forbidden, "static-file.disable-pathinfo");
@@ -161,7 +154,7 @@ fn withhold(ex: &mut Exchange) -> bool {
 
 /// Rejects a request for a withheld file or with an unsupported method; OPTIONS is answered here.
 fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
-    if is_withheld(ex) {
+    if ex.settings.module_if_set::<StaticSettings>().is_some() && is_withheld(ex) {
         return Some(Step::Answered);
     }
     match ex.request.method {

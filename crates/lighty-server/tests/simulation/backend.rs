@@ -92,7 +92,9 @@ impl Backend {
             _ => (format!("Content-Length: {length}\r\n"), true),
         };
         let is_chunked = framing.starts_with('T');
-        let head = format!("HTTP/1.1 200 OK\r\nX-Id: {number}\r\n{framing}\r\n");
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n"
+        );
         if errand.deed == Deed::DieInHead {
             let cut = self.rng.between(1, head.len() as u64 - 1) as usize;
             self.write(&head.as_bytes()[..cut]).await?;

@@ -13,6 +13,9 @@ use crate::sim::{Deed, Errand, Sim};
 use crate::site::{FILES, IDLE_S, PATIENCE_S};
 use crate::verdict;
 
+/// Lengths of bodies.
+const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
@@ -22,6 +25,8 @@ pub(crate) enum Want {
     },
     Missing,
     Backend,
+    /// Puts a file of its own.
+    Put,
     /// No request at all.
     Garbage,
 }
@@ -33,9 +38,13 @@ pub(crate) struct Asked {
     pub(crate) want: Want,
     pub(crate) is_head: bool,
     pub(crate) is_http10: bool,
+    /// It says that nothing follows it; a server may believe that.
+    pub(crate) closes: bool,
     pub(crate) bytes: Vec<u8>,
     /// Where the head ends in `bytes`.
     pub(crate) head_bytes: usize,
+    /// Length of its body, without framing.
+    pub(crate) body_bytes: u64,
     /// How much of it was sent.
     pub(crate) sent: usize,
     /// Its body has no length, and is too long for a server to read it for nothing: an early answer
@@ -270,30 +279,19 @@ impl Client {
         let want = match rng.below(20) {
             0 if !self.sim.is_calm => Want::Garbage,
             1 => Want::Missing,
-            2..8 => self.some_file(),
+            2 => Want::Put,
+            3..8 => self.some_file(),
             _ => Want::Backend,
         };
-        let is_post = want == Want::Backend && rng.once_in(2);
+        let is_post = want == Want::Put || (want == Want::Backend && rng.once_in(2));
         let is_head = !is_post && want != Want::Garbage && rng.once_in(8);
-        let (mut path, mut range) = (String::new(), String::new());
-        let mut body = Vec::new();
-        match want {
-            Want::File { index, range: asked } => {
-                path = format!("/s/{index}");
-                if let Some((first, last)) = asked {
-                    range = format!("Range: bytes={first}-{last}\r\n");
-                }
-            }
-            Want::Missing => path = "/s/missing".to_owned(),
-            Want::Backend => {
-                let errand = self.errand(is_post);
-                path = rng.pick(&["/h/x", "/h/x", "/f/x"]).to_owned();
-                body = body_of(!number, 0, errand.upload_bytes);
-                self.sim.errands.borrow_mut().insert(number, errand);
-            }
-            Want::Garbage => {}
+        let (path, mut fields, body) = self.contents(want, number, is_post);
+        if is_post && !is_http10 && rng.once_in(6) {
+            fields.push_str("Expect: 100-continue\r\n");
         }
-        let method = if is_post {
+        let method = if want == Want::Put {
+            "PUT"
+        } else if is_post {
             "POST"
         } else if is_head {
             "HEAD"
@@ -304,9 +302,10 @@ impl Client {
         let close = if closes { "Connection: close\r\n" } else { "" };
         let keep = if is_http10 && !closes { "Connection: keep-alive\r\n" } else { "" };
         let head = format!(
-            "{method} {path}?id={number} HTTP/{version}\r\nHost: simulated\r\n{range}{close}{keep}"
+            "{method} {path}?id={number} HTTP/{version}\r\nHost: simulated\r\n{fields}{close}{keep}"
         );
-        let is_long = body.len() as u64 > limits::DRAIN_BYTES_MAX;
+        let body_bytes = body.len() as u64;
+        let is_long = body_bytes > limits::DRAIN_BYTES_MAX;
         let (head, body) = self.frame(head, body, is_post, is_http10);
         let may_be_last = is_long && head.contains("chunked");
         let mut bytes = head.into_bytes();
@@ -315,7 +314,49 @@ impl Client {
         }
         let head_bytes = bytes.len();
         bytes.extend(body);
-        Asked { number, want, is_head, is_http10, bytes, head_bytes, sent: 0, may_be_last }
+        Asked {
+            number,
+            want,
+            is_head,
+            is_http10,
+            closes,
+            bytes,
+            head_bytes,
+            body_bytes,
+            sent: 0,
+            may_be_last,
+        }
+    }
+
+    /// The path, fields and body of a request.
+    fn contents(&self, want: Want, number: u64, is_post: bool) -> (String, String, Vec<u8>) {
+        let rng = &self.rng;
+        let (mut path, mut fields) = (String::new(), String::new());
+        let mut body = Vec::new();
+        match want {
+            Want::File { index, range: asked } => {
+                path = format!("/s/{index}");
+                if let Some((first, last)) = asked {
+                    fields = format!("Range: bytes={first}-{last}\r\n");
+                }
+            }
+            Want::Missing => path = "/s/missing".to_owned(),
+            Want::Backend => {
+                let errand = self.errand(is_post);
+                path = rng.pick(&["/h/x", "/h/x", "/f/x", "/h/slow"]).to_owned();
+                if rng.once_in(4) {
+                    fields = "Accept-Encoding: gzip\r\n".to_owned();
+                }
+                body = body_of(!number, 0, errand.upload_bytes);
+                self.sim.errands.borrow_mut().insert(number, errand);
+            }
+            Want::Put => {
+                path = format!("/d/{number}");
+                body = body_of(!number, 0, rng.pick(UPLOADS));
+            }
+            Want::Garbage => {}
+        }
+        (path, fields, body)
     }
 
     fn some_file(&self) -> Want {
@@ -347,9 +388,8 @@ impl Client {
             3 => AnswerEarly,
             _ => Answer,
         };
-        let sizes = [0, 1, 100, 8_000, 66_000, 200_000];
-        let upload_bytes = if is_post { rng.pick(&sizes) } else { 0 };
-        Errand { is_post, upload_bytes, answer_bytes: rng.pick(&sizes[1..]), deed }
+        let upload_bytes = if is_post { rng.pick(UPLOADS) } else { 0 };
+        Errand { is_post, upload_bytes, answer_bytes: rng.pick(&UPLOADS[1..]), deed }
     }
 
     /// Ends the head with what frames the body.

@@ -76,7 +76,8 @@ async fn answer(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> {
     let length = errand.answer_bytes;
     let framing =
         if it.rng.once_in(2) { format!("Content-Length: {length}\r\n") } else { String::new() };
-    let head = format!("Status: 200 OK\r\nX-Id: {number}\r\n{framing}\r\n");
+    let head =
+        format!("Status: 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n");
     let head = pack(STDOUT, head.as_bytes(), it.rng.below(8) as u8);
     if errand.deed == Deed::DieInHead {
         let cut = it.rng.between(1, head.len() as u64 - 1) as usize;

@@ -29,8 +29,9 @@ pub(crate) struct Report {
 
 /// Runs a seed to its end.
 pub(crate) fn run(seed: u64, root: &Path) -> Report {
+    site::clean(root);
     let fds = open_fds();
-    let sim = Sim::new(seed);
+    let sim = Sim::new(seed, root);
     let log = LogHandle::in_memory();
     in_paused_time(live(&sim, root, &log));
     let left = open_fds();

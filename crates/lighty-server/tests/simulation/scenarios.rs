@@ -18,7 +18,7 @@ use crate::world::Machine;
 /// Runs a scenario with a server that takes `connections_max` connections.
 fn scenario(connections_max: usize, play: impl AsyncFnOnce(Rc<Simulated>)) {
     let site = Site::new();
-    let sim = Sim::calm();
+    let sim = Sim::calm(site.path());
     in_paused_time(async {
         let _inside = simulated::enter(Machine::new(&sim));
         let server = start(&sim, site.path(), &LogHandle::in_memory(), connections_max);

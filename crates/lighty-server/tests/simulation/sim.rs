@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use lighty_core::{Exchange, Fault, Hooks, Module};
@@ -49,6 +50,8 @@ pub(crate) struct Sim {
     /// There are fewer connections than clients, so idle ones are closed for new ones.
     pub(crate) is_crowded: bool,
     pub(crate) rng: Rng,
+    /// Where the files are.
+    pub(crate) root: PathBuf,
     /// By the request's number.
     pub(crate) errands: RefCell<BTreeMap<u64, Errand>>,
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
@@ -61,19 +64,20 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    pub(crate) fn new(seed: u64) -> Rc<Sim> {
+    pub(crate) fn new(seed: u64, root: &Path) -> Rc<Sim> {
         let rng = Rng::new(seed);
         let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
-        Rc::new(Sim { is_calm, is_crowded, ..Self::empty(rng) })
+        Rc::new(Sim { is_calm, is_crowded, ..Self::empty(rng, root) })
     }
 
     /// A run in which nothing goes wrong by chance.
-    pub(crate) fn calm() -> Rc<Sim> {
-        Rc::new(Self::empty(Rng::new(0)))
+    pub(crate) fn calm(root: &Path) -> Rc<Sim> {
+        Rc::new(Self::empty(Rng::new(0), root))
     }
 
-    fn empty(rng: Rng) -> Sim {
+    fn empty(rng: Rng, root: &Path) -> Sim {
         Sim {
+            root: root.to_owned(),
             is_calm: true,
             is_crowded: false,
             rng,

@@ -36,6 +36,7 @@ pub(crate) const IDLE_S: u64 = 5;
 /// Writes the files.
 pub(crate) fn write(root: &Path) {
     std::fs::create_dir_all(root.join("www/s")).expect("a directory");
+    std::fs::create_dir_all(root.join("www/d")).expect("a directory");
     std::fs::create_dir_all(root.join("spool")).expect("a directory");
     for (index, length) in FILES.iter().enumerate() {
         let bytes = body_of(key_of_file(index), 0, *length);
@@ -48,6 +49,18 @@ pub(crate) fn write(root: &Path) {
     }
 }
 
+/// Where a `PUT` of this number goes.
+pub(crate) fn upload(root: &Path, number: u64) -> std::path::PathBuf {
+    root.join(format!("www/d/{number}"))
+}
+
+/// Removes what clients have put there.
+pub(crate) fn clean(root: &Path) {
+    for entry in std::fs::read_dir(root.join("www/d")).expect("a directory") {
+        std::fs::remove_file(entry.expect("an entry").path()).expect("a file");
+    }
+}
+
 /// The configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(root: &Path, variant: u64) -> Arc<Config<Settings>> {
     let root = root.display();
@@ -57,7 +70,9 @@ pub(crate) fn config(root: &Path, variant: u64) -> Arc<Config<Settings>> {
         r#"
 server.document-root = "{root}/www"
 server.port = 80
-server.modules = ( "mod_proxy_core" )
+server.modules = ( "mod_proxy_core", "mod_deflate", "mod_webdav" )
+deflate.mimetypes = ( "text/" )
+deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
 server.errorlog-level = "debug"
 server.upload-dirs = ( "{root}/spool" )
@@ -67,6 +82,7 @@ server.max-head-time = 4
 server.max-read-idle = 6
 server.max-write-idle = 6
 etag.use-inode = "disable"
+etag.use-mtime = "disable"
 server.tag = "simulated/{variant}"
 proxy-core.connect-timeout = 2
 proxy-core.read-timeout = 4
@@ -79,6 +95,12 @@ proxy.server = ( "/h/" => ( ( "host" => "10.0.1.2", "port" => 8080 ),
                             ( "host" => "10.0.1.{second}", "port" => 8080 ) ) )
 fastcgi.server = ( "/f/" => ( ( "host" => "10.0.1.4", "port" => 9000,
                                "check-local" => "disable" ) ) )
+$HTTP["url"] =~ "^/d/" {{
+    webdav.activate = "enable"
+}}
+$HTTP["url"] =~ "^/h/slow" {{
+    connection.kbytes-per-second = 64
+}}
 "#
     );
     let table: Table<Settings> = Table::new()

@@ -1,12 +1,14 @@
 //! Judges what a client got: every request is answered once and rightly, or cut with a fault.
 
+use std::io::Read;
+
 use lighty_core::{Blame, Fault};
 
 use crate::client::{Asked, Want};
 use crate::reader::{Answer, End, Reader};
 use crate::rng::body_of;
 use crate::sim::Sim;
-use crate::site::{FILES, key_of_file};
+use crate::site::{FILES, key_of_file, upload};
 
 /// Judges a connection. `is_left`: the client went away by itself.
 pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>, is_left: bool) {
@@ -48,6 +50,16 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
 
 type Judged = Result<(), String>;
 
+/// What was put is there, whole; or nothing of it, if that failed.
+fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
+    let number = one.number;
+    let found = std::fs::read(upload(&sim.root, number));
+    match found {
+        Ok(bytes) if bytes == body_of(!number, 0, one.body_bytes) => Ok(()),
+        other => Err(format!("{number}: put, but: {:?}", other.map(|bytes| bytes.len()))),
+    }
+}
+
 /// A request without an answer, on a connection that the server ended.
 fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
     // A connection may be closed while it waits for a request, or for the rest of a head whose
@@ -62,6 +74,8 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
     }
     match sim.ending(one.number) {
         Some(_) if is_cut_in(sim, rest) => Ok(()),
+        // More followed where nothing was to follow.
+        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
         // It was on its way when its idle connection was closed for another.
         None if sim.is_crowded => Ok(()),
         ending => Err(format!("{} got no answer: {ending:?}", one.number)),
@@ -78,6 +92,8 @@ fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
 fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], answer: &Answer) -> Judged {
     match sim.ending(one.number) {
         Some(_) if answer.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
+        // More followed where nothing was to follow.
+        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
         // What is no request has no number; the observer has looked for the fault.
         None if one.want == Want::Garbage => Ok(()),
         Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),
@@ -90,6 +106,7 @@ fn judge_whole(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
     match (answer.status, one.want) {
         (200, Want::Backend) => judge_backend(sim, one, answer),
         (200 | 206, Want::File { index, range }) => judge_file(one, answer, index, range),
+        (201, Want::Put) => judge_upload(sim, one),
         (404, Want::Missing) | (400, Want::Garbage) => Ok(()),
         (400.., _) => judge_failure(sim, one, answer),
         (status, want) => Err(format!("{}: {status} for {want:?}", one.number)),
@@ -114,6 +131,9 @@ fn judge_failure(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
         return Err(format!("{number}: {status} by {fault:?}"));
     }
     let is_clients = verdict.blame == Blame::Client;
+    if one.want == Want::Put && upload(&sim.root, number).exists() {
+        return Err(format!("{number}: {status}, but the file is there"));
+    }
     let is_whole = one.sent == one.bytes.len();
     let may_be_clients = matches!(fault, Fault::NotFound | Fault::ReadTimeout | Fault::HalfClosed);
     if verdict.blame == Blame::Us || (is_clients && is_whole && !may_be_clients) {
@@ -129,7 +149,16 @@ fn judge_backend(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
     }
     let errand = sim.errands.borrow()[&number];
     let length = if one.is_head { 0 } else { errand.answer_bytes };
-    compare(number, answer, &body_of(number, 0, length))
+    let expected = body_of(number, 0, length);
+    if answer.field("content-encoding") != Some("gzip") || one.is_head {
+        return compare(number, answer, &expected);
+    }
+    let mut plain = Vec::new();
+    let read = flate2::read::GzDecoder::new(&answer.body[..]).read_to_end(&mut plain);
+    match read {
+        Ok(_) if plain == expected => Ok(()),
+        other => Err(format!("{number}: compressed, of {}: {other:?}", expected.len())),
+    }
 }
 
 fn judge_file(one: &Asked, answer: &Answer, index: usize, range: Option<(u64, u64)>) -> Judged {

@@ -81,7 +81,7 @@ pub(crate) fn start(
     log: &LogHandle,
     connections_max: usize,
 ) -> Rc<Simulated> {
-    let config = site::config(root, 0);
+    let config = site::config(root, sim.network_backend, 0);
     let log = Log::new(log.clone(), Level::Debug, false);
     let observers = vec![Rc::new(Observer(Rc::clone(sim))) as _];
     let server = Simulated::start(&config, &log, connections_max, observers);
@@ -115,7 +115,7 @@ fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>, root: &Path) {
         for number in 1..=count {
             sleep(rng.ms(0, 2_500)).await;
             sim.event(format_args!("generation {number}"));
-            if let Err(why) = server.swap(&site::config(&root, rng.below(3))) {
+            if let Err(why) = server.swap(&site::config(&root, sim.network_backend, rng.below(3))) {
                 sim.wrong(format_args!("no swap: {why}"));
             }
         }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use lighty_core::{Exchange, Fault, Hooks, Module};
 
 use crate::rng::Rng;
+use crate::site::NETWORK_BACKENDS;
 
 /// How one backend treats one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub(crate) struct Sim {
     /// There are fewer connections than clients, so idle ones are closed for new ones.
     pub(crate) is_crowded: bool,
     pub(crate) rng: Rng,
+    /// `server.network-backend`.
+    pub(crate) network_backend: &'static str,
     /// Where the files are.
     pub(crate) root: PathBuf,
     /// By the request's number.
@@ -67,7 +70,8 @@ impl Sim {
     pub(crate) fn new(seed: u64, root: &Path) -> Rc<Sim> {
         let rng = Rng::new(seed);
         let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
-        Rc::new(Sim { is_calm, is_crowded, ..Self::empty(rng, root) })
+        let network_backend = rng.pick(NETWORK_BACKENDS);
+        Rc::new(Sim { is_calm, is_crowded, network_backend, ..Self::empty(rng, root) })
     }
 
     /// A run in which nothing goes wrong by chance.
@@ -78,6 +82,7 @@ impl Sim {
     fn empty(rng: Rng, root: &Path) -> Sim {
         Sim {
             root: root.to_owned(),
+            network_backend: "auto",
             is_calm: true,
             is_crowded: false,
             rng,

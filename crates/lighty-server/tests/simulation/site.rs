@@ -61,8 +61,20 @@ pub(crate) fn clean(root: &Path) {
     }
 }
 
+/// Network backends that need neither a ring nor threads of the C library.
+pub(crate) const NETWORK_BACKENDS: &[&str] = &[
+    "auto",
+    "auto",
+    "writev",
+    "write",
+    "linux-sendfile",
+    "io-uring",
+    "gthread-aio",
+    "gthread-sendfile",
+];
+
 /// The configuration. Variants differ in a header, in limits and in a backend.
-pub(crate) fn config(root: &Path, variant: u64) -> Arc<Config<Settings>> {
+pub(crate) fn config(root: &Path, backend: &str, variant: u64) -> Arc<Config<Settings>> {
     let root = root.display();
     let pool = 3 + variant;
     let second = if variant == 1 { 2 } else { 3 };
@@ -74,6 +86,7 @@ server.modules = ( "mod_proxy_core", "mod_deflate", "mod_webdav" )
 deflate.mimetypes = ( "text/" )
 deflate.allowed-encodings = ( "gzip" )
 server.io-engine = "threads"
+server.network-backend = "{backend}"
 server.errorlog-level = "debug"
 server.upload-dirs = ( "{root}/spool" )
 server.max-keep-alive-idle = {IDLE_S}

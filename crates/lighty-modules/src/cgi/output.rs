@@ -19,16 +19,24 @@ pub(super) struct Output {
     talk: Talk,
     left: Left,
     length: Option<u64>,
-    /// End of the output.
-    closed: bool,
-    ended: bool,
+    program: Program,
+}
+
+/// What is expected next of the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Writes,
+    /// Its output is at its end: its exit.
+    Exits,
+    /// Nothing: the response is complete or broken.
+    Done,
 }
 
 impl Output {
     pub(super) fn new(mut talk: Talk, head: &CgiHead) -> Self {
         talk.begin_body();
         let (left, length) = (Left::of(head), head.content_length);
-        Self { talk, left, length, closed: false, ended: false }
+        Self { talk, left, length, program: Program::Writes }
     }
 
     /// Takes what was read, up to the announced length; output beyond it is dropped.
@@ -47,12 +55,12 @@ impl Output {
     }
 
     fn end(&mut self) {
-        self.ended = true;
+        self.program = Program::Done;
         self.talk.complete();
     }
 
     fn broke(&mut self, trouble: &Trouble) -> FaultReport {
-        self.ended = true;
+        self.program = Program::Done;
         FaultReport::new(trouble.fault(), trouble.to_string())
     }
 
@@ -96,17 +104,14 @@ impl Ahead for Output {
                 Ok(None) => {}
                 Err(fault) => return Poll::Ready(Some(Err(self.cut(fault.words())))),
             }
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            if self.closed {
-                return self.poll_end(cx).map(|end| end.err().map(Err));
-            }
-            // Keep waiting for the rest of its output and its exit.
-            match ready!(self.talk.poll_more(cx)) {
-                Ok(0) => self.closed = true,
-                Ok(_) => {}
-                Err(trouble) => return Poll::Ready(Some(Err(self.broke(&trouble)))),
+            match self.program {
+                Program::Done => return Poll::Ready(None),
+                Program::Exits => return self.poll_end(cx).map(|end| end.err().map(Err)),
+                Program::Writes => match ready!(self.talk.poll_more(cx)) {
+                    Ok(0) => self.program = Program::Exits,
+                    Ok(_) => {}
+                    Err(trouble) => return Poll::Ready(Some(Err(self.broke(&trouble)))),
+                },
             }
         }
     }

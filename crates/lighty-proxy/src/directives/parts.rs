@@ -153,35 +153,39 @@ pub(super) struct Backend {
     pub(super) place: Place,
 }
 
-/// What `proxy-core.protocol` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speaks {
-    Http,
-    Fastcgi,
-    Scgi,
-    Uwsgi,
-    Ajp13,
+/// Each line: a protocol, its word, and the port of a backend that is written without one.
+macro_rules! protocols {
+    ($($variant:ident $word:literal $port:literal;)*) => {
+        /// What `proxy-core.protocol` says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Speaks {
+            $($variant,)*
+        }
+
+        impl Speaks {
+            pub(super) const WORDS: &'static [&'static str] = &[$($word),*];
+
+            /// By its place in [`Speaks::WORDS`].
+            pub(super) fn nth(index: usize) -> Speaks {
+                [$(Speaks::$variant),*][index]
+            }
+
+            /// The port of a backend that is written without one.
+            pub(super) fn port(self) -> u16 {
+                match self {
+                    $(Speaks::$variant => $port,)*
+                }
+            }
+        }
+    };
 }
 
-impl Speaks {
-    pub(super) const WORDS: &'static [&'static str] =
-        &["http", "fastcgi", "scgi", "uwsgi", "ajp13"];
-
-    /// By its place in [`Speaks::WORDS`].
-    pub(super) fn nth(index: usize) -> Speaks {
-        [Speaks::Http, Speaks::Fastcgi, Speaks::Scgi, Speaks::Uwsgi, Speaks::Ajp13][index]
-    }
-
-    /// The port of a backend that is written without one.
-    pub(super) fn port(self) -> u16 {
-        match self {
-            Speaks::Http => 80,
-            Speaks::Fastcgi => 9000,
-            Speaks::Scgi => 4000,
-            Speaks::Uwsgi => 3031,
-            Speaks::Ajp13 => 8009,
-        }
-    }
+protocols! {
+    Http "http" 80;
+    Fastcgi "fastcgi" 9000;
+    Scgi "scgi" 4000;
+    Uwsgi "uwsgi" 3031;
+    Ajp13 "ajp13" 8009;
 }
 
 /// What `proxy-core.*` says of every upstream, also those of 1.4's directives.

@@ -3,6 +3,7 @@
 //! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and the
 //! scope check follow.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -171,25 +172,26 @@ pub fn instances(
     proxy: &Rc<WorkerProxy>,
 ) -> ModuleList {
     let making = Making { shared, proxy };
-    let included = REGISTRY.iter().filter(|entry| entry.is_included(config));
+    // Looked at once, not once for each module: workers wait for this at a reload.
+    let written = config.blocks().iter().flat_map(|block| &block.settings);
+    let written: HashSet<&str> = written.map(|setting| setting.name).collect();
+    let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
     ModuleList::new(included.map(|entry| (entry.create)(&making)).collect())
 }
 
 impl Entry {
-    fn is_included(&self, config: &Config<Settings>) -> bool {
+    fn is_included(&self, config: &Config<Settings>, written: &HashSet<&str>) -> bool {
         let named = &config.global().server.modules;
         match self.included {
             Included::Always => true,
             Included::Named if named.iter().any(|name| **name == *self.name) => true,
-            Included::Named | Included::Set => self.is_set(config),
+            Included::Named | Included::Set => self.is_set(written),
         }
     }
 
     /// True if one of its directives is set anywhere.
-    fn is_set(&self, config: &Config<Settings>) -> bool {
-        let rows = (self.directives)();
-        let mut written = config.blocks().iter().flat_map(|block| &block.settings);
-        written.any(|setting| rows.iter().any(|row| row.name == setting.name))
+    fn is_set(&self, written: &HashSet<&str>) -> bool {
+        (self.directives)().iter().any(|row| written.contains(row.name))
     }
 }
 

@@ -41,7 +41,7 @@ impl WorkerProxy {
     }
 
     /// Requests begin under the generation that names these upstreams.
-    fn adopt(&self, naming: &Arc<Naming>) {
+    pub fn adopt(&self, naming: &Arc<Naming>) {
         if let Some(local) = self.local.get() {
             local.adopt(naming);
         }
@@ -64,9 +64,8 @@ pub(crate) struct Upstreams {
 }
 
 impl ProxyCore {
-    /// For requests that begin from now on.
+    /// For the requests of a generation that names these upstreams.
     pub fn new(worker: &Rc<WorkerProxy>, naming: &Arc<Naming>) -> Self {
-        worker.adopt(naming);
         Self { worker: Rc::clone(worker), naming: Arc::clone(naming) }
     }
 

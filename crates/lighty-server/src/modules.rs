@@ -171,6 +171,8 @@ pub fn instances(
     shared: &Shared,
     proxy: &Rc<WorkerProxy>,
 ) -> ModuleList {
+    // Also where no module proxies any more: the upstreams of before are let go.
+    proxy.adopt(&shared.naming);
     let making = Making { shared, proxy };
     // Looked at once, not once for each module: workers wait for this at a reload.
     let written = config.blocks().iter().flat_map(|block| &block.settings);

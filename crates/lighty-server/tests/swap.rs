@@ -116,6 +116,7 @@ impl Maker {
     fn make(&mut self, machine: &Rc<Machine>, number: usize) -> Rc<Generation> {
         let config = config(number, self.backend);
         let naming = self.registry.name(&configured::upstreams(&config)).expect("nothing starts");
+        self.proxy.adopt(&naming);
         let proxy: Rc<dyn Module> = Rc::new(ProxyCore::new(&self.proxy, &naming));
         let modules = ModuleList::new(vec![Rc::new(Teller) as Rc<dyn Module>, proxy]);
         self.registry.commit(&naming);

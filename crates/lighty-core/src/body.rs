@@ -13,7 +13,7 @@ use lighty_http::Fields;
 use lighty_io::file::OpenFile;
 use lighty_io::stat_cache::Entry;
 
-use crate::fault::FaultReport;
+use crate::fault::{BodyFault, FaultReport};
 
 /// A response body. It is a single enum, matched where it is sent, so a file range reaches the
 /// network backend without passing through any code that leaves it unchanged.
@@ -87,23 +87,6 @@ impl BodyStream for UnknownLength {
     fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
         false
     }
-}
-
-/// Why a request body could not be read completely.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyFault {
-    /// The client closed or reset the connection before the end of the body.
-    Disconnected,
-    /// The framing is wrong (RFC 9112 section 7.1); the connection is closed.
-    Malformed(&'static str),
-    /// `server.max-request-size` was exceeded.
-    TooLarge,
-    /// The stored body cannot be read back.
-    Lost,
-    /// `server.max-read-idle` expired.
-    ReadTimeout,
-    /// Slower than `server.min-read-rate`.
-    ReadRate,
 }
 
 /// Delivers a request's body from the connection's codec.

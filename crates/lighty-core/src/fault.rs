@@ -8,7 +8,6 @@ use std::{fmt, io};
 use lighty_config::Undecided;
 use lighty_http::Status;
 
-use crate::body::BodyFault;
 use crate::log::Level;
 
 /// Who is at fault.
@@ -49,6 +48,23 @@ pub struct Verdict {
     pub fate: Fate,
     /// Words for the log, naming the directive of the limit that was hit.
     pub words: &'static str,
+}
+
+/// Why a request body could not be read completely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyFault {
+    /// The client closed or reset the connection before the end of the body.
+    Disconnected,
+    /// The framing is wrong (RFC 9112 section 7.1); the connection is closed.
+    Malformed(&'static str),
+    /// `server.max-request-size` was exceeded.
+    TooLarge,
+    /// The stored body cannot be read back.
+    Lost,
+    /// `server.max-read-idle` expired.
+    ReadTimeout,
+    /// Slower than `server.min-read-rate`.
+    ReadRate,
 }
 
 /// A fault, with what the log says of it beyond its row in the table.

@@ -40,6 +40,7 @@ pub mod permits;
 pub mod phase;
 pub mod physical;
 pub mod pipeline;
+mod program_rate;
 pub mod protected_files;
 pub mod read_ahead;
 pub mod rehearsal;
@@ -60,23 +61,22 @@ pub mod tunnel;
 pub mod upstream_trace;
 pub mod variables;
 
-pub use body::{
-    Body, BodyChunk, BodyFault, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength,
-};
+pub use body::{Body, BodyChunk, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength};
 pub use client::Client;
 pub use complaint::Complaint;
 pub use counters::Counters;
 pub use environment::Environment;
-pub use error_output::{ErrorOutput, ProgramRate};
+pub use error_output::ErrorOutput;
 pub use exchange::Exchange;
 pub use extensions::{Extension, Extensions};
-pub use fault::{Blame, Fate, Fault, FaultReport};
+pub use fault::{Blame, BodyFault, Fate, Fault, FaultReport};
 pub use filter::{Filter, Source};
 pub use generation::Generation;
 pub use log::{Level, Log};
 pub use machine::Machine;
 pub use module::{Hooks, Module, ModuleList, Needs, Step};
 pub use physical::Physical;
+pub use program_rate::ProgramRate;
 pub use request::Request;
 pub use response::Response;
 pub use settings::{ModuleSettings, Settings};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use lighty_io::log_writer::LogHandle;
 
-use crate::error_output::ProgramRate;
+use crate::program_rate::ProgramRate;
 use crate::request_id::RequestId;
 
 /// A line's importance; `server.errorlog-level` is the lowest level written.

@@ -12,7 +12,7 @@ use crate::directives;
 use crate::local::Local;
 use crate::registry::{Naming, Registry};
 use crate::script::split;
-use crate::serve::serve;
+use crate::serve::{Upstreams, serve};
 use crate::settings::{ProxySettings, Route, Takes};
 
 /// A worker's side of the proxy, started at first use. It outlives generations.
@@ -54,13 +54,6 @@ pub struct ProxyCore {
     worker: Rc<WorkerProxy>,
     /// Keeps the upstreams that the generation names.
     naming: Arc<Naming>,
-}
-
-/// Where the upstreams of a request are: those of its generation, in its worker.
-#[derive(Clone)]
-pub(crate) struct Upstreams {
-    pub local: Rc<Local>,
-    pub naming: Arc<Naming>,
 }
 
 impl ProxyCore {

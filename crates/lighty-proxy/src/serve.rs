@@ -20,7 +20,7 @@ use crate::health::passive::State;
 use crate::internal_redirect::WantedBackend;
 use crate::local::Local;
 use crate::pool::{ConnPermit, Connection};
-use crate::proxy::Upstreams;
+use crate::registry::Naming;
 use crate::replayable_body::ReplayableBody;
 use crate::reply;
 use crate::session::Event;
@@ -51,6 +51,13 @@ struct Serving<'a> {
     /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
+}
+
+/// Where the upstreams of a request are: those of its generation, in its worker.
+#[derive(Clone)]
+pub(crate) struct Upstreams {
+    pub local: Rc<Local>,
+    pub naming: Arc<Naming>,
 }
 
 /// Answers a request through a route.

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use crate::balance::Algorithm;
+pub use crate::balance::{Algorithm, BalancerOptions, BalancerSpec, HashKey};
 
 /// A group of interchangeable backends, and how they are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,39 +66,6 @@ pub enum FastcgiRole {
     Responder,
     /// Answers 200 to let the request go on; its `Variable-*` fields join the environment.
     Authorizer,
-}
-
-/// How a backend is chosen.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BalancerSpec {
-    pub algorithm: Algorithm,
-    pub options: BalancerOptions,
-    /// The cookie that names a client's backend (`sticky`); the algorithm chooses for clients
-    /// without one.
-    pub cookie: Option<Arc<str>>,
-}
-
-/// Directives that a balancing algorithm may heed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BalancerOptions {
-    /// `proxy-core.hash-key`.
-    pub hash_key: HashKey,
-    /// `proxy-core.hash-load`, percent of the mean load.
-    pub load_percent: u32,
-}
-
-impl Default for BalancerOptions {
-    fn default() -> Self {
-        Self { hash_key: HashKey::Url, load_percent: 125 }
-    }
-}
-
-/// What a hash is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum HashKey {
-    #[default]
-    Url,
-    Client,
 }
 
 /// One backend as written.

@@ -17,7 +17,7 @@ use lighty_core::{ProgramRate, Settings, limits};
 use lighty_io::clock::Clock;
 use lighty_io::control::{self, Caller, ControlSocket};
 use lighty_io::deadline::Deadline;
-use lighty_io::log_writer::{self, LogTarget, LogWriter};
+use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::memory;
 use lighty_io::panics;
 use lighty_io::pool::{Lane, ThreadPool};
@@ -34,6 +34,7 @@ use lighty_proxy::settings::ProxySettings;
 use tokio::sync::watch;
 
 use crate::counts;
+use crate::error_log;
 use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
 use crate::modules::Shared;
@@ -300,16 +301,7 @@ fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs,
 }
 
 fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
-    LogWriter::open(error_log_target(server)).map_err(failed("server.errorlog"))
-}
-
-/// Where the error log goes.
-pub(crate) fn error_log_target(server: &ServerSettings) -> LogTarget {
-    match (&server.errorlog, server.errorlog_use_syslog) {
-        (_, true) => LogTarget::syslog(&server.syslog_facility, "notice", "lighty"),
-        (Some(text), false) => LogTarget::parse(text),
-        (None, false) => LogTarget::stderr(),
-    }
+    LogWriter::open(error_log::target(server)).map_err(failed("server.errorlog"))
 }
 
 fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {

@@ -15,6 +15,7 @@ mod clear_text;
 mod conn;
 mod conn_table;
 mod counts;
+mod error_log;
 mod listener_recovery;
 pub mod listeners;
 pub mod live_listeners;

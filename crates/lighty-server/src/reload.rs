@@ -21,7 +21,7 @@ use lighty_proxy::proxy::WorkerProxy;
 use lighty_proxy::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
-use crate::boot;
+use crate::error_log;
 use crate::listeners;
 use crate::modules::{self, Shared};
 
@@ -211,8 +211,8 @@ fn next_error_log(
     present: &ServerSettings,
     next: &ServerSettings,
 ) -> io::Result<Option<log_writer::Prepared>> {
-    let target = boot::error_log_target(next);
-    match target == boot::error_log_target(present) {
+    let target = error_log::target(next);
+    match target == error_log::target(present) {
         true => Ok(None),
         false => LogWriter::prepare(target).map(Some),
     }

@@ -12,6 +12,7 @@ use lighty_core::{Settings, directives};
 use lighty_server::{boot, check, modules, passwords, reload};
 
 use crate::cli::{Cli, Command, Document, Format};
+use crate::failure::Failure;
 use crate::{explain, man, report, site};
 
 /// Exit status of a configuration or start that failed.
@@ -68,20 +69,6 @@ fn misplaced(cli: &Cli) -> Option<&'static str> {
     }
     (cli.test > 0 || cli.print || cli.version || cli.build_info)
         .then_some("-t, -p, -v and -V have no place beside a command")
-}
-
-/// Why a command failed.
-pub(crate) enum Failure {
-    /// Printed already.
-    Reported,
-    /// To be printed.
-    Says(String),
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Failure::Says(error.to_string())
-    }
 }
 
 fn run_flags(cli: &Cli) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use lighty_http::{Fields, Known, uri};
 use lighty_server::{listeners, rehearse};
 
 use crate::cli::Format;
-use crate::commands::Failure;
+use crate::failure::Failure;
 
 /// The request as typed.
 pub(crate) struct Asked<'a> {

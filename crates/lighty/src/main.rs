@@ -6,6 +6,7 @@
 mod cli;
 mod commands;
 mod explain;
+mod failure;
 mod man;
 mod report;
 mod site;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::cli::Serve;
-use crate::commands::Failure;
+use crate::failure::Failure;
 
 /// What a terminal shows of each request.
 const TERMINAL_FORMAT: &str = r#"%{%H:%M:%S}t %h \"%r\" %>s %b %{ms}T ms"#;

@@ -1,9 +1,9 @@
 //! `bounded-hash`: like `carp`, but a backend above the mean load passes keys on.
 
+use super::HashKey;
 use super::hash::{client_hash, url_hash};
 use super::rendezvous::winner;
 use super::{Balancer, Choice, Entry, Key};
-use crate::spec::HashKey;
 
 pub(super) const ENTRY: Entry = Entry {
     words: &["bounded-hash"],

@@ -4,8 +4,7 @@
 //! or time. A new one is a file and a line in [`REGISTRY`].
 
 use std::net::IpAddr;
-
-use crate::spec::{BalancerOptions, BalancerSpec};
+use std::sync::Arc;
 
 mod bounded_hash;
 mod carp;
@@ -57,6 +56,39 @@ pub(crate) trait Balancer: Send + Sync {
     /// The index in `choices` of the address to use. `choices` is not empty and is in the order
     /// written; addresses that are down, full or were tried for this request are not in it.
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize;
+}
+
+/// How a backend is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BalancerSpec {
+    pub algorithm: Algorithm,
+    pub options: BalancerOptions,
+    /// The cookie that names a client's backend (`sticky`); the algorithm chooses for clients
+    /// without one.
+    pub cookie: Option<Arc<str>>,
+}
+
+/// Directives that a balancing algorithm may heed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BalancerOptions {
+    /// `proxy-core.hash-key`.
+    pub hash_key: HashKey,
+    /// `proxy-core.hash-load`, percent of the mean load.
+    pub load_percent: u32,
+}
+
+impl Default for BalancerOptions {
+    fn default() -> Self {
+        Self { hash_key: HashKey::Url, load_percent: 125 }
+    }
+}
+
+/// What a hash is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HashKey {
+    #[default]
+    Url,
+    Client,
 }
 
 /// A line of the registry.

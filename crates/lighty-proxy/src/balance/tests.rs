@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::HashKey;
 use super::*;
-use crate::spec::HashKey;
 
 mod simulation;
 

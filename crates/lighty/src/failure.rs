@@ -1,0 +1,15 @@
+//! How commands fail.
+
+/// Why a command failed.
+pub(crate) enum Failure {
+    /// Printed already.
+    Reported,
+    /// To be printed.
+    Says(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Says(error.to_string())
+    }
+}

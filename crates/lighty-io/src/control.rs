@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
 
 /// Longest request, and longest reply that a caller reads.
 const REQUEST_BYTES_MAX: u64 = 256;
@@ -27,12 +29,12 @@ pub fn path_beside(pid_file: &Path) -> PathBuf {
 /// The server's end. Its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
-    listener: UnixListener,
+    /// Hears callers, also while nobody waits for the next one.
+    hearing: JoinHandle<()>,
+    heard: Mutex<mpsc::Receiver<Caller>>,
     path: PathBuf,
     /// Device and inode: another server may have put its own socket there.
     identity: (u64, u64),
-    /// Who may call, besides root.
-    owner: u32,
 }
 
 /// A caller that waits for a reply.
@@ -67,39 +69,52 @@ impl ControlSocket {
         let meta = std::fs::symlink_metadata(path)?;
         let identity = (meta.dev(), meta.ino());
         let owner = rustix::process::geteuid().as_raw();
-        Ok(Self { listener, path: path.to_owned(), identity, owner })
+        let (tell, heard) = mpsc::channel(1);
+        let hearing = tokio::spawn(hear_all(listener, owner, tell));
+        Ok(Self { hearing, heard: Mutex::new(heard), path: path.to_owned(), identity })
     }
 
-    /// The next caller that may call and says what it wants.
+    /// The next caller that may call and says what it wants. No caller is lost if the future is
+    /// dropped before it is ready.
     pub async fn next(&self) -> Caller {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    if let Some(caller) = self.hear(stream).await {
-                        return caller;
-                    }
-                }
-                // Descriptors ran out: those that are served give some back.
-                Err(_) => tokio::time::sleep(CALLER_PATIENCE).await,
-            }
+        match self.heard.lock().await.recv().await {
+            Some(caller) => caller,
+            None => std::future::pending().await,
         }
     }
+}
 
-    async fn hear(&self, mut stream: UnixStream) -> Option<Caller> {
-        let caller = stream.peer_cred().ok()?.uid();
-        if caller != 0 && caller != self.owner {
-            return None;
+/// Hears one caller after the other; besides root only the owner may call.
+async fn hear_all(listener: UnixListener, owner: u32, tell: mpsc::Sender<Caller>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Descriptors ran out: those that are served give some back.
+            tokio::time::sleep(CALLER_PATIENCE).await;
+            continue;
+        };
+        if let Some(caller) = hear(stream, owner).await
+            && tell.send(caller).await.is_err()
+        {
+            return;
         }
-        let mut request = String::new();
-        let mut limited = (&mut stream).take(REQUEST_BYTES_MAX);
-        let reading = limited.read_to_string(&mut request);
-        tokio::time::timeout(CALLER_PATIENCE, reading).await.ok()?.ok()?;
-        Some(Caller { stream, request: request.trim().to_owned() })
     }
+}
+
+async fn hear(mut stream: UnixStream, owner: u32) -> Option<Caller> {
+    let caller = stream.peer_cred().ok()?.uid();
+    if caller != 0 && caller != owner {
+        return None;
+    }
+    let mut request = String::new();
+    let mut limited = (&mut stream).take(REQUEST_BYTES_MAX);
+    let reading = limited.read_to_string(&mut request);
+    tokio::time::timeout(CALLER_PATIENCE, reading).await.ok()?.ok()?;
+    Some(Caller { stream, request: request.trim().to_owned() })
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
+        self.hearing.abort();
         let found = std::fs::symlink_metadata(&self.path);
         if found.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity) {
             // Where the directory allows it no more, the next start removes it.
@@ -171,6 +186,24 @@ mod tests {
                 std::thread::spawn(move || ask(&second, "reload", Duration::from_secs(20)));
             socket.next().await.reply("refused\nno\n").await;
             assert_eq!(asking.join().expect("no panic").expect("a reply"), "refused\nno\n");
+        });
+    }
+
+    #[test]
+    fn a_caller_is_not_lost_when_something_else_comes_first() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("ctl");
+        runtime().block_on(async {
+            let socket = ControlSocket::bind(&path).expect("a socket");
+            let mut caller = UnixStream::connect(&path).await.expect("connected");
+            caller.write_all(b"rel").await.expect("written");
+            // It was accepted, and has said half of what it wants.
+            let brief = tokio::time::timeout(Duration::from_millis(50), socket.next());
+            brief.await.expect_err("nobody has said all yet");
+            caller.write_all(b"oad").await.expect("written");
+            caller.shutdown().await.expect("shut down");
+            let next = tokio::time::timeout(Duration::from_secs(20), socket.next());
+            assert_eq!(next.await.expect("it still waits").request, "reload");
         });
     }
 

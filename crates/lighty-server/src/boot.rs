@@ -138,7 +138,7 @@ pub fn run(
         say(Level::Warning, &format!("{why}: a reload is by signal only"));
     }
     let main = Main { control: control.as_ref().ok(), reloader: &mut reloader };
-    let ended = wait_for_end(ears, &mut running, main, &server, &say);
+    let ended = wait_for_end(ears, &mut running, main, &say);
     let access = reloader.access_logs();
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
@@ -222,7 +222,8 @@ fn wall_s() -> i64 {
     Clock::start().unix_s()
 }
 
-fn check_document_root(global: &Settings) -> Result<(), BootError> {
+/// Errors if the document root is not a directory, or is needed and not set.
+pub(crate) fn check_document_root(global: &Settings) -> Result<(), BootError> {
     let root = &*global.core.document_root;
     // Privileges are dropped and the root is changed before anything is served.
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
@@ -488,15 +489,10 @@ fn wait_for_end(
     ears: Ears,
     running: &mut Workers,
     main: Main<'_, '_>,
-    server: &ServerSettings,
     say: &dyn Fn(Level, &str),
 ) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
     let live_listeners = running.live_listeners.clone();
-    let patience = match server.graceful_shutdown_timeout_s {
-        0 => Duration::MAX,
-        limit_s => Duration::from_secs(limit_s.into()),
-    };
     runtime.block_on(async {
         loop {
             let signal = tokio::select! {
@@ -511,11 +507,11 @@ fn wait_for_end(
                 }
                 worker = live_listeners.loses() => {
                     let why = format!("worker {worker} has ended by a panic");
-                    return give_up(running, patience, &mut signals, say, why).await;
+                    return give_up(running, &main, &mut signals, say, why).await;
                 }
                 () = live_listeners.ends() => {
                     let why = "no listener accepts connections any more".to_owned();
-                    return give_up(running, patience, &mut signals, say, why).await;
+                    return give_up(running, &main, &mut signals, say, why).await;
                 }
             };
             match signal {
@@ -525,7 +521,8 @@ fn wait_for_end(
                 }
                 Signal::GracefulStop => {
                     say(Level::Notice, "graceful stop: waiting for answers under way");
-                    graceful(running, patience, &mut signals).await;
+                    let patience = main.reloader.graceful_patience();
+                    graceful(running, &main, patience, &mut signals).await;
                     return Ok(());
                 }
                 Signal::ReopenLogs => {
@@ -551,13 +548,14 @@ fn wait_for_end(
 /// exit status and starts a new process.
 async fn give_up(
     running: &mut Workers,
-    patience: Duration,
+    main: &Main<'_, '_>,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
     why: String,
 ) -> Result<(), BootError> {
     say(Level::Error, &format!("{why}: stopping"));
-    graceful(running, patience.min(DEAF_PATIENCE), signals).await;
+    let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
+    graceful(running, main, patience, signals).await;
     Err(BootError(why))
 }
 
@@ -572,7 +570,12 @@ fn stop(running: &Workers, command: Command) {
 }
 
 /// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
-async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signals) {
+async fn graceful(
+    running: &mut Workers,
+    main: &Main<'_, '_>,
+    patience: Duration,
+    signals: &mut Signals,
+) {
     // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
     running.orders.send_modify(|order| order.command = Command::Drain);
@@ -590,6 +593,10 @@ async fn graceful(running: &mut Workers, patience: Duration, signals: &mut Signa
         let again = tokio::select! {
             () = tick => false,
             signal = signals.next() => matches!(signal, Signal::Stop | Signal::GracefulStop),
+            caller = main.caller() => {
+                reload::decline(caller, "the server is stopping").await;
+                false
+            }
         };
         if again || late {
             running.orders.send_modify(|order| order.command = Command::Stop);

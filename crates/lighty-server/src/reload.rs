@@ -21,6 +21,7 @@ use lighty_proxy::proxy::WorkerProxy;
 use lighty_proxy::registry::Registry;
 use tokio::sync::{mpsc, watch};
 
+use crate::boot;
 use crate::error_log;
 use crate::listeners;
 use crate::modules::{self, Shared};
@@ -112,6 +113,14 @@ impl Reloader<'_> {
         caller.reply(&reply).await;
     }
 
+    /// How long a graceful stop may take under the present configuration.
+    pub(crate) fn graceful_patience(&self) -> Duration {
+        match self.plans.borrow().config.global().server.graceful_shutdown_timeout_s {
+            0 => Duration::MAX,
+            limit_s => Duration::from_secs(limit_s.into()),
+        }
+    }
+
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
     fn prepare(&self) -> Result<Prepared, String> {
         let loader = self.loader.map_err(|why| format!("{why}: start the server anew"))?;
@@ -122,6 +131,7 @@ impl Reloader<'_> {
             let names = needs_restart.join(", ");
             return Err(format!("{said}changed, but needs a restart: {names}"));
         }
+        boot::check_document_root(config.global()).map_err(|error| format!("{said}{error}"))?;
         let refused = |what: &str, why: String| format!("{said}{what}: {why}");
         let config = Arc::new(config);
         let logs = present.shared.access_logs.open_next(&config);
@@ -196,6 +206,11 @@ impl Reloader<'_> {
     fn say(&self, level: Level, text: &str) {
         self.log.line(level, Clock::start().unix_s(), text, About::default());
     }
+}
+
+/// Tells a caller that nothing is done for it, and why.
+pub(crate) async fn decline(caller: Caller, why: &str) {
+    caller.reply(&format!("{REFUSED}\n{why}\n")).await;
 }
 
 /// A configuration that is ready to take the place of the present one.

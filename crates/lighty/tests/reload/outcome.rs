@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lighty_testkit::client::Client;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
@@ -66,6 +67,43 @@ fn what_is_wrong_is_told_and_changes_nothing() {
     let said = site.refused();
     assert!(said.contains("lighty.conf"), "{said}");
     assert_eq!(site.tag(), "one");
+}
+
+#[test]
+fn a_document_root_that_is_not_there_is_refused() {
+    let site = start("server.tag = \"one\"");
+    let said = site.refuse("server.tag = \"two\"\nserver.document-root := \"/nonexistent\"");
+    assert!(said.contains("server.document-root = \"/nonexistent\""), "{said}");
+    assert_eq!(site.tag(), "one");
+}
+
+#[test]
+fn a_graceful_stop_takes_as_long_as_the_new_configuration_allows() {
+    let large = vec![b'x'; 24 << 20];
+    let site = Site::start(1, "", &[("large", &large)]);
+    let limit = |limit_s: u32| {
+        format!("server.feature-flags = (\"server.graceful-shutdown-timeout\" => {limit_s})")
+    };
+    site.change(&limit(1));
+    let mut download = Client::tcp_with_receive_buffer(site.server.address(), 8 * 1024);
+    download.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(download.response_head().status, 200);
+    site.server.signal(Signal::INT);
+    site.server.await_log("graceful stop");
+    site.server.await_log("stopped");
+}
+
+#[test]
+fn a_server_that_stops_refuses_to_reload() {
+    let large = vec![b'x'; 24 << 20];
+    let site = Site::start(1, "", &[("large", &large)]);
+    let mut download = Client::tcp_with_receive_buffer(site.server.address(), 8 * 1024);
+    download.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(download.response_head().status, 200);
+    site.server.signal(Signal::INT);
+    site.server.await_log("graceful stop");
+    let said = site.refused();
+    assert!(said.contains("the server is stopping"), "{said}");
 }
 
 #[test]

@@ -294,7 +294,8 @@ async fn pass(ex: &mut Exchange) -> Pass {
 async fn find(ex: &mut Exchange) -> Option<Pass> {
     ex.enter(Stage::LookUp);
     if !is_known(ex) {
-        let looked_up = look_up(ex).await;
+        // The disk is asked: an allocation more does not count, and the future stays small.
+        let looked_up = Box::pin(look_up(ex)).await;
         // A thread that has looked may wake the loop within the same turn.
         ex.machine.clock.refresh();
         if let Err(fault) = looked_up {
@@ -331,34 +332,43 @@ fn is_conditional(ex: &Exchange) -> bool {
 }
 
 /// Calls the modules that take part in a phase, in order, until one ends the pass.
-pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
-    run_among(Among::ALL, phase, ex).await
+pub(crate) fn run(phase: Phase, ex: &mut Exchange) -> impl Future<Output = Option<Pass>> {
+    run_among(Among::ALL, phase, ex)
 }
 
 /// Like [`run`], with some of the modules.
-pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
-    let generation = Rc::clone(&ex.generation);
-    ex.enter(Stage::Phase(phase));
-    let mut from = 0;
-    while let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from) {
-        if ex.state.undecided.is_some() && !phase.has_response() {
-            break;
+#[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice in its future")]
+pub(crate) fn run_among(
+    among: Among,
+    phase: Phase,
+    ex: &mut Exchange,
+) -> impl Future<Output = Option<Pass>> {
+    async move {
+        let generation = Rc::clone(&ex.generation);
+        ex.enter(Stage::Phase(phase));
+        let mut from = 0;
+        while let Some((module, behind)) =
+            generation.modules.next((phase, among), &ex.settings, from)
+        {
+            if ex.state.undecided.is_some() && !phase.has_response() {
+                break;
+            }
+            from = behind;
+            let mut step = HOOKS[phase as usize](module, ex);
+            while let Step::Wait(future) = step {
+                step = future.await;
+            }
+            if let Some(end) = end_of(step) {
+                return Some(ended_by(module, end, ex));
+            }
         }
-        from = behind;
-        let mut step = HOOKS[phase as usize](module, ex);
-        while let Step::Wait(future) = step {
-            step = future.await;
+        if phase.has_response() {
+            return None;
         }
-        if let Some(end) = end_of(step) {
-            return Some(ended_by(module, end, ex));
-        }
+        let undecided = ex.state.undecided.take()?;
+        ex.fail_undecided(&undecided);
+        Some(Pass::Answered)
     }
-    if phase.has_response() {
-        return None;
-    }
-    let undecided = ex.state.undecided.take()?;
-    ex.fail_undecided(&undecided);
-    Some(Pass::Answered)
 }
 
 /// How a step ends the pass, if it does.

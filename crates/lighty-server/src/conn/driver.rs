@@ -50,24 +50,30 @@ fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Dr
 
 /// Goes on where [`try_drive`] had to wait. Returns whether the whole response was sent; the
 /// exchange is clear then.
-pub(super) async fn drive_on(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice in its future, and idle connections keep that"
+)]
+pub(super) fn drive_on(
     mut driven: Driven,
     on: RequestStream<'_>,
     ex: &mut Exchange,
     mut sink: Sink<'_>,
-) -> bool {
-    loop {
-        driven = match driven {
-            Driven::Finished { is_whole } => return is_whole,
-            Driven::Response(attempt) => {
-                pipeline::respond_from(ex, attempt).await;
-                try_send(on, ex, &mut sink)
-            }
-            Driven::Rest(rest) => {
-                let sent = Box::pin(send_rest(rest, on, ex, &mut sink)).await;
-                Driven::Finished { is_whole: finish(on, ex, &mut sink, sent) }
-            }
-        };
+) -> impl Future<Output = bool> {
+    async move {
+        loop {
+            driven = match driven {
+                Driven::Finished { is_whole } => return is_whole,
+                Driven::Response(attempt) => {
+                    pipeline::respond_from(ex, attempt).await;
+                    try_send(on, ex, &mut sink)
+                }
+                Driven::Rest(rest) => {
+                    let sent = Box::pin(send_rest(rest, on, ex, &mut sink)).await;
+                    Driven::Finished { is_whole: finish(on, ex, &mut sink, sent) }
+                }
+            };
+        }
     }
 }
 

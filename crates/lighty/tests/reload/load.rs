@@ -22,6 +22,10 @@ const LARGE: usize = 24 << 20;
 /// What a download takes at each reload.
 const PIECE: usize = 4 << 10;
 
+/// What a download's socket holds: more than is taken of it before the last reload. A reader that
+/// empties it waits for its peer's probe of a closed window, which comes after seconds.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
 /// May the server keep so much more after the last reload than after the tenth.
 const GROWTH_KIB_MAX: u64 = 2048;
 
@@ -33,7 +37,7 @@ fn reloads() -> usize {
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
-         server.max-keep-alive-requests = 60000\n\
+         server.max-keep-alive-requests = 10000000\n\
          server.max-request-size = {}\n\
          $HTTP[\"url\"] =~ \"^/p\" {{\n  proxy-core.protocol = \"http\"\n  \
          proxy-core.upgrade = \"enable\"\n  proxy-core.backends = ( \"{}\" )\n  \
@@ -97,7 +101,7 @@ fn expect_echo(client: &mut Client, turn: usize) {
 }
 
 fn downloading(site: &Site) -> Client {
-    let mut client = Client::tcp_with_receive_buffer(site.server.address(), 8 * 1024);
+    let mut client = Client::tcp_with_receive_buffer(site.server.address(), RECEIVE_BUFFER);
     client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(client.response_head().status, 200);
     client

@@ -11,7 +11,8 @@ use lighty_testkit::server::{Server, Setup, binary, write_file};
 
 /// What every configuration here begins with.
 pub(crate) const FRONT: &str = "server.document-root = \"@DIR@/root\"\nserver.bind = \
-     \"127.0.0.1\"\nserver.port = 0\nserver.pid-file = \"@DIR@/lighty.pid\"\n";
+     \"127.0.0.1\"\nserver.port = 0\nserver.pid-file = \"@DIR@/lighty.pid\"\n\
+     server.max-keep-alive-idle = 60\n";
 
 pub(crate) struct Site {
     pub(crate) server: Server,

@@ -23,6 +23,10 @@ PATH=$PATH:/usr/sbin command -v dnsmasq >/dev/null || packages+=(dnsmasq-base)
 # lighttpd, which tests run side by side with lighty; without it they are skipped.
 command -v lighttpd >/dev/null || [ -x /usr/sbin/lighttpd ] || packages+=(lighttpd)
 [ -e /usr/lib/lighttpd/mod_webdav.so ] || packages+=(lighttpd-mod-webdav)
+[ -e /usr/lib/lighttpd/mod_magnet.so ] || packages+=(lighttpd-modules-lua)
+# Lua modules written in C, which scripts load.
+compgen -G '/usr/lib/*/lua/5.1/cjson.so' >/dev/null || packages+=(lua-cjson)
+compgen -G '/usr/lib/*/lua/5.1/lfs.so' >/dev/null || packages+=(lua-filesystem)
 # Real backends to proxy to. The tests start their own; no service is wanted.
 backend() {
     local program=$1
@@ -31,11 +35,17 @@ backend() {
 }
 PATH=$PATH:/usr/sbin compgen -c php-fpm >/dev/null || packages+=(php-fpm)
 backend php-cgi php-cgi
+# Starters of FastCGI applications, and applications to start.
+backend spawn-fcgi spawn-fcgi
+backend cgi-fcgi libfcgi-bin
+[ -e /usr/include/fcgi_stdio.h ] || packages+=(libfcgi-dev)
 backend uwsgi uwsgi-core uwsgi-plugin-python3
 backend javac default-jdk-headless
 [ -d /usr/share/tomcat10/lib ] || packages+=(tomcat10-common)
 backend nginx nginx
 backend apache2 apache2-bin
+# Clients of HTTP/2.
+backend nghttp nghttp2-client
 # Counts system calls.
 backend strace strace
 # Files of users.

@@ -9,8 +9,9 @@ use lighty_wire::http1::chunked::{ChunkFault, ChunkedDecoder};
 use lighty_wire::http1::request::TargetForm;
 use lighty_wire::http1::response::encode_head;
 use lighty_wire::http1::{
-    AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, BodyFraming, Head, Limits, RequestFault,
-    RequestHead, RequestLine, encode_request, encode_request_fields, parse_request, parse_response,
+    BodyFraming, Head, Limits, RequestFault, RequestHead, RequestLine, ResponseFault,
+    ResponseFraming, ResponseHead, ResponseLimits, encode_request, encode_request_fields,
+    parse_request, parse_response,
 };
 
 /// A request head means the same in one piece and in many, and never names a path outside the
@@ -110,13 +111,13 @@ fn check_relay(head: &RequestHead, opts: &ParseOpts) {
     }
 }
 
-/// An answer head means the same in one piece and in many, and what is understood of it can be
+/// A response head means the same in one piece and in many, and what is understood of it can be
 /// passed on and is understood the same way then.
 pub fn http1_response(data: &[u8]) {
     let Some((&[asked, step], input)) = data.split_first_chunk() else { return };
     let strict_lines = asked & 0x80 != 0;
     let asked = [Method::Get, Method::Head, Method::Connect][usize::from(asked) % 3];
-    let limits = AnswerLimits { head_bytes_max: 2048, fields_max: 20, strict_lines };
+    let limits = ResponseLimits { head_bytes_max: 2048, fields_max: 20, strict_lines };
     let whole = answer_in_pieces(input, usize::MAX, asked, &limits);
     let cut = answer_in_pieces(input, usize::from(step).max(1), asked, &limits);
     assert_eq!(whole, cut, "the pieces must not matter");
@@ -128,7 +129,7 @@ pub fn http1_response(data: &[u8]) {
 #[derive(Debug)]
 struct SeenAnswer {
     consumed: usize,
-    head: AnswerHead,
+    head: ResponseHead,
 }
 
 impl PartialEq for SeenAnswer {
@@ -138,7 +139,7 @@ impl PartialEq for SeenAnswer {
     }
 }
 
-fn same_meaning(one: &AnswerHead, two: &AnswerHead) -> bool {
+fn same_meaning(one: &ResponseHead, two: &ResponseHead) -> bool {
     (one.status, one.framing, one.upgrade) == (two.status, two.framing, two.upgrade)
         && (one.version, one.keep_alive) == (two.version, two.keep_alive)
         && one.fields.iter().eq(two.fields.iter())
@@ -148,9 +149,9 @@ fn answer_in_pieces(
     input: &[u8],
     step: usize,
     asked: Method,
-    limits: &AnswerLimits,
-) -> Result<Option<SeenAnswer>, AnswerFault> {
-    let mut head = AnswerHead::new();
+    limits: &ResponseLimits,
+) -> Result<Option<SeenAnswer>, ResponseFault> {
+    let mut head = ResponseHead::new();
     let mut len = 0;
     while len < input.len() {
         len = len.saturating_add(step).min(input.len());
@@ -164,20 +165,20 @@ fn answer_in_pieces(
     Ok(None)
 }
 
-fn check_answer(head: &AnswerHead, asked: Method) {
+fn check_answer(head: &ResponseHead, asked: Method) {
     for (name, value) in head.fields.iter() {
         assert!(!name.is_empty() && name.iter().all(|&byte| is_token_byte(byte)));
         assert!(!value.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t'));
     }
-    assert!(!head.keep_alive || head.framing != AnswerFraming::Close);
+    assert!(!head.keep_alive || head.framing != ResponseFraming::Close);
     if asked == Method::Head || !head.status.allows_content() || head.upgrade {
-        assert_eq!(head.framing, AnswerFraming::None);
+        assert_eq!(head.framing, ResponseFraming::None);
     }
     let mut wire = Vec::new();
     encode_head(head.version, head.status, &head.fields, None, &mut wire)
         .expect("what was understood can be passed on");
-    let mut again = AnswerHead::new();
-    let result = parse_response(&wire, Some(asked), &AnswerLimits::default(), &mut again);
+    let mut again = ResponseHead::new();
+    let result = parse_response(&wire, Some(asked), &ResponseLimits::default(), &mut again);
     assert_eq!(result, Ok(Head::Complete { consumed: wire.len() }));
     assert!(same_meaning(head, &again), "passed on and read again: {head:?} {again:?}");
 }

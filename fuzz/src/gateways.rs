@@ -11,7 +11,7 @@ const HEAD_BYTES_MAX: usize = 1024;
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a FastCGI application sends means the same in one piece and in many.
-pub fn fastcgi_answer(data: &[u8]) {
+pub fn fastcgi_response(data: &[u8]) {
     let Some((&step, input)) = data.split_first() else { return };
     let whole = answer_in_pieces(input, usize::MAX);
     let cut = answer_in_pieces(input, usize::from(step).max(1));
@@ -114,8 +114,8 @@ fn owned<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Pairs {
     pairs.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }
 
-/// The head of an answer means the same in one piece and in many, lets nothing through that could
-/// split the answer to the client, and becomes variables that no program can take for another's.
+/// The head of a response means the same in one piece and in many, lets nothing through that could
+/// split the response to the client, and becomes variables that no program can take for another's.
 pub fn cgi_head(data: &[u8]) {
     let Some((&step, input)) = data.split_first() else { return };
     let whole = head_in_pieces(input, usize::MAX);

@@ -1,19 +1,22 @@
 //! Fuzz targets: `cargo +nightly fuzz run -s none http1_request`.
 //!
-//! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `peers.rs`,
-//! `pages.rs`, `language.rs`, `rules.rs`, `credentials.rs` and `documents.rs`, which the ordinary tests include too:
-//! they replay `corpus/` through the same functions on a stable compiler. To add a target, write a function
-//! there, a file of three lines in `fuzz_targets/`, a `[[bin]]`, and a line in the replaying test
-//! (`tests/fuzz_corpus.rs` of the crate that is tested).
+//! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `http2.rs`,
+//! `peers.rs`, `pages.rs`, `language.rs`, `rules.rs`, `scripts.rs`, `credentials.rs` and
+//! `documents.rs`, which the ordinary tests include too: they replay `corpus/` through the same
+//! functions on a stable compiler. To add a target, write a function there, a file of three lines
+//! in `fuzz_targets/`, a `[[bin]]`, and a line in the replaying test (`tests/fuzz_corpus.rs` of the
+//! crate that is tested).
 
 pub mod codecs;
 pub mod credentials;
 pub mod documents;
 pub mod gateways;
+pub mod http2;
 pub mod language;
 pub mod pages;
 pub mod peers;
 pub mod rules;
+pub mod scripts;
 
 #[allow(dead_code, unreachable_pub, reason = "a file of the server, which uses all of it")]
 #[path = "../../crates/lighty-modules/src/auth/digest.rs"]

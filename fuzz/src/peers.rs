@@ -9,7 +9,7 @@ use lighty_wire::ajp13::{
 };
 use lighty_wire::proxy_protocol::{Header, Parsed, ProxyFault, Version, encode, parse};
 
-/// An answer of a container means the same in one piece and in many, and holds no line ends.
+/// A response of a container means the same in one piece and in many, and holds no line ends.
 pub fn ajp13_response(data: &[u8]) {
     let Some((&[step, ping], input)) = data.split_first_chunk() else { return };
     let whole = answer_in_pieces(input, usize::MAX, ping & 1 == 1);
@@ -34,26 +34,26 @@ fn answer_in_pieces(input: &[u8], step: usize, ping: bool) -> Answer {
     } else {
         decoder.begin_request()
     }
-    let mut answer = Answer::default();
+    let mut response = Answer::default();
     for piece in input.chunks(step.min(input.len().max(1))) {
-        if let Err(fault) = feed_answer(&mut decoder, piece, &mut answer) {
-            answer.fault = Some(fault);
+        if let Err(fault) = feed_answer(&mut decoder, piece, &mut response) {
+            response.fault = Some(fault);
             break;
         }
     }
     for (name, value) in decoder.fields().iter() {
         assert!(!name.is_empty() && !name.contains(&b':'));
         assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
-        answer.fields.push((name.to_vec(), value.to_vec()));
+        response.fields.push((name.to_vec(), value.to_vec()));
     }
-    answer.content_length = decoder.content_length();
-    answer
+    response.content_length = decoder.content_length();
+    response
 }
 
 fn feed_answer(
     decoder: &mut ResponseDecoder,
     mut rest: &[u8],
-    answer: &mut Answer,
+    response: &mut Answer,
 ) -> Result<(), AjpFault> {
     while !rest.is_empty() {
         let step = decoder.feed(rest)?;
@@ -61,9 +61,9 @@ fn feed_answer(
         match step.event {
             Some(Event::Body(range)) => {
                 assert!(!range.is_empty() && range.end <= step.consumed);
-                answer.body.extend_from_slice(&rest[range]);
+                response.body.extend_from_slice(&rest[range]);
             }
-            other => answer.events.extend(other),
+            other => response.events.extend(other),
         }
         rest = &rest[step.consumed..];
     }

@@ -7,7 +7,7 @@ use lighty_config::{
     Active, BytePattern, CaptureSet, CompileCtx, Directive, Facts, Field, Kind, LoadOptions, Main,
     MemoryLoader, Table, load,
 };
-use lighty_core::rules::{Applied, Rules, UrlParts};
+use lighty_core::settings::rules::{Applied, Rules, UrlParts};
 
 /// Bytes of pattern, replacement and host: longer ones only take longer.
 const PART_BYTES_MAX: usize = 200;

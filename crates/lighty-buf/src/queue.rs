@@ -100,9 +100,9 @@ impl<F> ChunkQueue<F> {
         }
     }
 
-    /// Whether a file's part of so many bytes goes in as well. Sparse files are as long as they like;
-    /// who puts in what others have named asks first, and leaves [`QUEUE_BYTES_MAX`] for bytes in
-    /// memory, which no machine has.
+    /// Whether a file's part of so many bytes goes in as well. Sparse files are as long as they
+    /// like; who puts in what others have named asks first, and leaves [`QUEUE_BYTES_MAX`] for
+    /// bytes in memory, which no machine has.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         self.len_bytes.checked_add(bytes).is_some_and(|sum| sum <= QUEUE_BYTES_MAX)
     }

@@ -90,8 +90,8 @@ struct Compiler<'a, S> {
     means: Means,
 }
 
-/// The steps that one match of a pattern may take: what the file says at its top level. A value that
-/// cannot be is reported with its directive.
+/// The steps that one match of a pattern may take: what the file says at its top level. A value
+/// that cannot be is reported with its directive.
 fn steps<S>(raw: &[RawBlock], table: &Table<S>) -> u32 {
     let entries = raw.first().map(|block| block.entries.as_slice()).unwrap_or_default();
     let is_it = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.limits_patterns);

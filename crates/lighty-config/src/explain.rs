@@ -75,7 +75,7 @@ pub struct Explanation {
     /// All directives that are set and apply, sorted by name.
     pub directives: Vec<DirectiveReport>,
     /// The response: names and values, in order.
-    pub answer: Vec<(&'static str, String)>,
+    pub response: Vec<(&'static str, String)>,
 }
 
 /// A condition evaluated for a request.
@@ -91,7 +91,7 @@ pub struct Judgement {
 
 impl<S> Config<S> {
     /// The result of every condition for these facts, in file order.
-    pub fn judge(&self, facts: &dyn Facts) -> Vec<Judgement> {
+    pub fn evaluate_all(&self, facts: &dyn Facts) -> Vec<Judgement> {
         let outcomes = self.outcomes(facts).into_iter().zip(&self.blocks).skip(1);
         outcomes
             .map(|((outcome, why), block)| Judgement { head: block.head(), outcome, why })
@@ -118,7 +118,7 @@ impl<S> Config<S> {
             add(&mut directives, setting, place(setting.key_span));
         }
         directives.sort_by_key(|directive| directive.name);
-        Explanation { conditions, directives, answer: Vec::new() }
+        Explanation { conditions, directives, response: Vec::new() }
     }
 
     fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
@@ -218,10 +218,10 @@ impl Explanation {
                 let _ = writeln!(out, "    instead of {value}  ({place})");
             }
         }
-        if !self.answer.is_empty() {
+        if !self.response.is_empty() {
             out.push_str("\nAnswer\n");
         }
-        for (name, value) in &self.answer {
+        for (name, value) in &self.response {
             let _ = writeln!(out, "  {name:<11} {value}");
         }
         out
@@ -242,9 +242,9 @@ impl Explanation {
                 "replaced": replaced.collect::<Vec<_>>(),
             })
         });
-        let answer = self.answer.iter().map(|(name, value)| json!({ *name: value }));
+        let response = self.response.iter().map(|(name, value)| json!({ *name: value }));
         json!({
-            "answer": answer.collect::<Vec<_>>(),
+            "response": response.collect::<Vec<_>>(),
             "conditions": conditions.collect::<Vec<_>>(),
             "directives": directives.collect::<Vec<_>>(),
         })

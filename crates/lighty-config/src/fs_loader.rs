@@ -6,11 +6,16 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::glob;
-use crate::limits::FILE_BYTES_MAX;
+use crate::limits::{COMMAND_SECONDS_MAX, FILE_BYTES_MAX};
 use crate::loader::Loader;
 
 /// Reads files, runs commands with `/bin/sh -c`, sees the process environment.
@@ -19,6 +24,7 @@ pub struct FsLoader;
 
 impl Loader for FsLoader {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        refuse_fifo(path)?;
         read_limited(File::open(path)?)
     }
 
@@ -27,24 +33,7 @@ impl Loader for FsLoader {
     }
 
     fn shell(&self, command: &str) -> Result<Vec<u8>, String> {
-        let mut child = Command::new("/bin/sh")
-            .args(["-c", command])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let output = child.stdout.take().map_or(Ok(Vec::new()), read_limited);
-        if output.as_ref().map_or(true, |bytes| bytes.len() > FILE_BYTES_MAX) {
-            // The command may never exit by itself, and its output is no longer needed.
-            let _ = child.kill();
-            let _ = child.wait();
-            return output.map_err(|error| error.to_string());
-        }
-        let status = child.wait().map_err(|error| error.to_string())?;
-        if !status.success() {
-            return Err(status.to_string());
-        }
-        output.map_err(|error| error.to_string())
+        run_command(command, Duration::from_secs(COMMAND_SECONDS_MAX))
     }
 
     fn env(&self, name: &str) -> Option<String> {
@@ -62,6 +51,61 @@ impl Loader for FsLoader {
     fn identity(&self, path: &Path) -> PathBuf {
         path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
     }
+}
+
+/// Runs a command and returns its output. A command that is still running after `limit` is ended
+/// with all that it has started: a start, a check or a reload waits for it.
+fn run_command(command: &str, limit: Duration) -> Result<Vec<u8>, String> {
+    let child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let group = child.id();
+    let (ended, end) = mpsc::channel();
+    let wait = move || drop(ended.send(output_of(child)));
+    if let Err(error) = thread::Builder::new().name("include_shell".into()).spawn(wait) {
+        end_group(group);
+        return Err(error.to_string());
+    }
+    end.recv_timeout(limit).unwrap_or_else(|_| {
+        end_group(group);
+        Err(format!("it was still running after {} s, which is the limit", limit.as_secs()))
+    })
+}
+
+/// What a child prints, once it has ended.
+fn output_of(mut child: Child) -> Result<Vec<u8>, String> {
+    let output = child.stdout.take().map_or(Ok(Vec::new()), read_limited);
+    if output.as_ref().map_or(true, |bytes| bytes.len() > FILE_BYTES_MAX) {
+        // The command may never exit by itself, and its output is no longer needed.
+        let _ = child.kill();
+        let _ = child.wait();
+        return output.map_err(|error| error.to_string());
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    if !status.success() {
+        return Err(status.to_string());
+    }
+    output.map_err(|error| error.to_string())
+}
+
+/// Kills a process group. The shell does it, because the standard library knows single processes.
+fn end_group(group: u32) {
+    let _ = Command::new("/bin/sh").args(["-c", &format!("kill -KILL -{group}")]).status();
+}
+
+/// Refuses a named pipe: opening one waits until somebody writes to it. A pipe of this process
+/// (`-f /dev/stdin`, or a shell's `<(command)`) has its writer already.
+fn refuse_fifo(path: &Path) -> io::Result<()> {
+    let is_own = path.starts_with("/dev") || path.starts_with("/proc");
+    if !is_own && std::fs::metadata(path)?.file_type().is_fifo() {
+        let text = "it is a named pipe (FIFO), not a file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
 }
 
 /// One byte more than is allowed, so that the caller sees that there is too much.
@@ -85,6 +129,43 @@ mod tests {
     fn a_command_that_never_stops_is_stopped() {
         let bytes = FsLoader.shell("yes").unwrap();
         assert_eq!(bytes.len(), FILE_BYTES_MAX + 1);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_with_its_children() {
+        let begun = std::time::Instant::now();
+        let limit = Duration::from_millis(300);
+        let pid = std::env::temp_dir().join(format!("lighty-child-{}", std::process::id()));
+        let command = format!("sleep 3600 & echo $! > {}; sleep 3600", pid.display());
+        let error = run_command(&command, limit).unwrap_err();
+        assert!(error.contains("still running after"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was waited for");
+        let child = std::fs::read_to_string(&pid).unwrap();
+        std::fs::remove_file(&pid).unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        // A zombie, if its new parent has not looked yet.
+        while state().is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "its child lives on");
+            thread::sleep(Duration::from_millis(10));
+        }
+        // One that has closed its output is no exception.
+        let error = run_command("exec >&-; sleep 3600", limit).unwrap_err();
+        assert!(error.contains("still running after"), "{error}");
+    }
+
+    #[test]
+    fn a_command_below_the_limit_is_waited_for() {
+        let limit = Duration::from_secs(COMMAND_SECONDS_MAX);
+        assert_eq!(run_command("sleep 0.2; echo b", limit).unwrap(), b"b\n");
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_instead_of_waited_for() {
+        let path = std::env::temp_dir().join(format!("lighty-fifo-{}", std::process::id()));
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = FsLoader.read(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.to_string().contains("named pipe"), "{error}");
     }
 
     #[test]

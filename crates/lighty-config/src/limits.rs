@@ -10,6 +10,9 @@ pub const TOTAL_BYTES_MAX: usize = 64 << 20;
 /// Files that one configuration may consist of, the output of commands included.
 pub const FILES_MAX: usize = 8192;
 
+/// Seconds that one `include_shell` may run: a start, a check or a reload waits for it.
+pub const COMMAND_SECONDS_MAX: u64 = 60;
+
 /// How deep includes may nest. Cycles are found by name; this also stops those through links.
 pub const INCLUDE_DEPTH_MAX: usize = 32;
 

@@ -1,5 +1,20 @@
 //! One request and its response on their way through the phases.
 
+pub mod body;
+pub mod client;
+pub mod environment;
+pub mod extensions;
+pub mod file_part;
+pub mod request;
+pub mod request_id;
+pub mod request_state;
+pub mod response;
+pub mod stage;
+pub mod throttle;
+pub mod tunnel;
+pub mod upstream_trace;
+pub mod variables;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -9,22 +24,22 @@ use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Status};
 
-use crate::body::RequestBody;
-use crate::client::Client;
-use crate::environment::Environment;
-use crate::extensions::{Extension, Extensions};
+use crate::exchange::body::RequestBody;
+use crate::exchange::client::Client;
+use crate::exchange::environment::Environment;
+use crate::exchange::extensions::{Extension, Extensions};
+use crate::exchange::request::Request;
+use crate::exchange::request_id::RequestId;
+use crate::exchange::request_state::RequestState;
+use crate::exchange::response::Response;
+use crate::exchange::stage::{Stage, Stages};
 use crate::fault::{Blame, Fate, Fault, FaultReport};
 use crate::generation::Generation;
 use crate::log::{About, Level};
 use crate::machine::Machine;
-use crate::physical::Physical;
-use crate::request::Request;
-use crate::request_id::RequestId;
-use crate::request_state::RequestState;
-use crate::response::Response;
-use crate::rules::UrlParts;
+use crate::pipeline::physical::Physical;
 use crate::settings::Settings;
-use crate::stage::{Stage, Stages};
+use crate::settings::rules::UrlParts;
 
 /// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
@@ -179,9 +194,13 @@ impl Exchange {
         if self.generation.is_settled(&self.settings) {
             return;
         }
-        let mut captures = std::mem::take(&mut self.captures);
-        (self.settings, self.state.undecided) = self.generation.resolve(&*self, &mut captures);
-        self.captures = captures;
+        let keeps = self.generation.keeps_captures();
+        let mut captures = keeps.then(|| std::mem::take(&mut self.captures));
+        let resolved = self.generation.resolve(&*self, captures.as_mut());
+        (self.settings, self.state.undecided) = resolved;
+        if let Some(captures) = captures {
+            self.captures = captures;
+        }
     }
 
     /// Resolves the settings for the served file's own name: without path info, and in lower case
@@ -194,8 +213,7 @@ impl Exchange {
             self.served_path.make_ascii_lowercase();
         }
         // Captures belong to the requested URL, as do the texts they are inserted into.
-        let mut captures = CaptureSet::default();
-        let (settings, undecided) = self.generation.resolve(&*self, &mut captures);
+        let (settings, undecided) = self.generation.resolve(&*self, None);
         self.state.undecided = undecided.or(self.state.undecided.take());
         self.served_path.clear();
         (!Rc::ptr_eq(&settings, &self.settings)).then_some(settings)
@@ -231,7 +249,7 @@ impl Exchange {
     }
 
     /// The path that conditions on the URL see.
-    fn judged_path(&self) -> &[u8] {
+    fn url_path(&self) -> &[u8] {
         match (&self.served_path[..], &self.asked_path[..]) {
             (b"", b"") => &self.request.path,
             (b"", asked) => asked,
@@ -395,7 +413,7 @@ impl Facts for Exchange {
         match field {
             Field::Socket => Some(Cow::Borrowed(&*request.local_socket)),
             Field::Scheme => Some(Cow::Borrowed(request.scheme)),
-            Field::Url => text(self.judged_path()),
+            Field::Url => text(self.url_path()),
             Field::Host => text(&request.authority),
             Field::Referer => header(b"referer"),
             Field::UserAgent => header(b"user-agent"),

@@ -203,14 +203,14 @@ faults! {
     BackendWriteTimeout = Backend, 504, Error, Keep,
         "the backend took nothing until proxy-core.write-timeout ran out";
     BackendClosed = Backend, 502, Error, Keep,
-        "the backend closed the connection before its answer";
-    BackendMalformed = Backend, 502, Error, Keep, "the backend's answer is malformed";
+        "the backend closed the connection before its response";
+    BackendMalformed = Backend, 502, Error, Keep, "the backend's response is malformed";
     BackendHeadTooLarge = Backend, 502, Error, Keep,
-        "the head of the backend's answer exceeds 64 KB or its number of fields";
+        "the head of the backend's response exceeds 64 KB or its number of fields";
     BackendBusy = Backend, 503, Error, Keep, "the backend takes no request now";
     HeadUnfit = Client, 431, Notice, Keep,
         "the request's head does not fit into the protocol of its backend";
-    BackendCut = Backend, 0, Error, Cut, "the backend's answer ended early";
+    BackendCut = Backend, 0, Error, Cut, "the backend's response ended early";
     SendfileRefused = Operator, 403, Error, Keep,
         "the backend named a file to send that it may not (x-sendfile-docroot)";
     SpoolFull = Machine, 500, Error, Close,
@@ -229,7 +229,7 @@ faults! {
         "a rule for the backend made a path with dot segments of the URL";
     RedirectSplit = Client, 400, Info, Keep,
         "a redirection that would hold a line end or NUL of the request";
-    HeadSplit = Client, 400, Info, Close, "an answer's field that would hold a line end or NUL";
+    HeadSplit = Client, 400, Info, Close, "a response's field that would hold a line end or NUL";
     PatternLimit = Operator, 500, Error, Keep,
         "matching a pattern takes more steps than server.pcre-match-limit";
     NotAuthenticated = Client, 401, Debug, Keep, "credentials are needed";
@@ -252,6 +252,8 @@ faults! {
     DavLocksMax = Operator, 507, Error, Keep, "webdav.max-locks is reached";
     DavPropertiesFull = Client, 507, Notice, Keep, "more than webdav.max-property-size";
     DiskFull = Machine, 507, Error, Keep, "no space is left on the disk";
+    ScriptFailed = Operator, 500, Error, Keep, "a script failed";
+    ScriptLimit = Operator, 503, Error, Keep, "a script exceeded a limit";
     Internal = Us, 500, Error, Close, "internal error";
 }
 
@@ -308,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_had_begun_is_cut_and_everything_else_has_a_status() {
+    fn a_response_that_had_begun_is_cut_and_everything_else_has_a_status() {
         for fault in Fault::ALL.iter().copied() {
             let verdict = fault.verdict();
             assert_eq!(verdict.status.is_none(), verdict.fate == Fate::Cut, "{fault:?}");

@@ -1,4 +1,5 @@
-//! What is made from one configuration. A reload makes another; requests under way end under theirs.
+//! What is made from one configuration. A reload makes another; requests under way end under
+//! theirs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,10 +9,10 @@ use lighty_config::{Active, CaptureSet, Config, Facts, Field, SnapshotCache, Und
 use lighty_http::uri::ParseOpts;
 use lighty_wire::http1::Limits;
 
-use crate::limits;
 use crate::machine::Machine;
 use crate::module::{ModuleList, Needs};
 use crate::settings::Settings;
+use crate::settings::limits;
 
 /// A worker's view of one configuration. An exchange holds the one that it began with.
 pub struct Generation {
@@ -65,7 +66,7 @@ impl Generation {
     pub fn resolve(
         &self,
         facts: &dyn Facts,
-        captures: &mut CaptureSet,
+        captures: Option<&mut CaptureSet>,
     ) -> (Rc<Settings>, Option<Undecided>) {
         if let Some(settings) = &self.unconditional {
             return (Rc::clone(settings), None);
@@ -73,10 +74,17 @@ impl Generation {
         let mut active = self.active.borrow_mut();
         self.config.evaluate(facts, &mut active);
         let undecided = active.take_undecided();
-        if self.config.keeps_captures() {
+        if let Some(captures) = captures
+            && self.keeps_captures()
+        {
             active.swap_captures(captures);
         }
         (Rc::clone(self.snapshots.borrow_mut().get(&self.config, &active)), undecided)
+    }
+
+    /// True if any value uses the captures of a condition.
+    pub fn keeps_captures(&self) -> bool {
+        self.config.keeps_captures()
     }
 
     /// True if all requests have these settings because there are no conditions.

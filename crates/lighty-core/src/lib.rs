@@ -6,78 +6,41 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange`, `request_state`, `stage`, `extensions`, `request`, `response`,
-//! `body`, `client`, `tunnel`, `filter`, `environment`, `phase`, `module`, `machine`, `generation`,
-//! `pipeline`, then `settings` and `directives`, `fault`, `error_page`, `request_id`, `limits`,
-//! `counters`, `log`, `error_output`, `trace`, `status_board`, `read_ahead`, `rules`, `cidr`,
-//! `throttle`, `subrequest`, `rehearsal`, `sendfile`, `protected_files`, `variables`, `permits`,
-//! `strftime`.
+//! Read in this order: `exchange` (a request, its response and what is known of both), `module`
+//! (how features take part), `pipeline` (the phases, and the ways a response is made and changed),
+//! `settings` (what the configuration says for a request: directives, rules, limits), `machine` and
+//! `generation` (what lives as long as a worker, and as a configuration), `fault` (who is to
+//! blame), `log` (the error log and what limits it).
 #![forbid(unsafe_code)]
 
-pub mod backtracking;
-pub mod body;
-pub mod cidr;
-pub mod client;
-pub mod complaint;
-pub mod counters;
-pub mod directives;
-pub mod environment;
-pub mod error_output;
-pub mod error_page;
 pub mod exchange;
-pub mod extensions;
 pub mod fault;
-pub mod file_part;
-pub mod filter;
 pub mod generation;
-pub mod limits;
-pub mod locate;
 pub mod log;
 pub mod machine;
 pub mod module;
-mod named_file;
-pub mod permits;
-pub mod phase;
-pub mod physical;
 pub mod pipeline;
-mod program_rate;
-pub mod protected_files;
-pub mod read_ahead;
-pub mod rehearsal;
-pub mod request;
-pub mod request_id;
-pub mod request_state;
-pub mod response;
-pub mod rules;
-pub mod sendfile;
 pub mod settings;
-pub mod stage;
-pub mod status_board;
-pub mod strftime;
-pub mod subrequest;
-pub mod throttle;
-pub mod trace;
-pub mod tunnel;
-pub mod upstream_trace;
-pub mod variables;
 
-pub use body::{Body, BodyChunk, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength};
-pub use client::Client;
-pub use complaint::Complaint;
-pub use counters::Counters;
-pub use environment::Environment;
-pub use error_output::ErrorOutput;
 pub use exchange::Exchange;
-pub use extensions::{Extension, Extensions};
+pub use exchange::body::{
+    Body, BodyChunk, BodyMeter, BodySource, BodyStream, RequestBody, UnknownLength,
+};
+pub use exchange::client::Client;
+pub use exchange::environment::Environment;
+pub use exchange::extensions::{Extension, Extensions};
+pub use exchange::request::Request;
+pub use exchange::response::Response;
+pub use exchange::tunnel::{FarEnd, Relay, Tunnel};
 pub use fault::{Blame, BodyFault, Fate, Fault, FaultReport};
-pub use filter::{Filter, Source};
 pub use generation::Generation;
+pub use log::complaint::Complaint;
+pub use log::error_output::ErrorOutput;
+pub use log::program_rate::ProgramRate;
 pub use log::{Level, Log};
 pub use machine::Machine;
+pub use machine::counters::Counters;
 pub use module::{Hooks, Module, ModuleList, Needs, Step};
-pub use physical::Physical;
-pub use program_rate::ProgramRate;
-pub use request::Request;
-pub use response::Response;
+pub use pipeline::filter::{Filter, Source};
+pub use pipeline::physical::Physical;
 pub use settings::{ModuleSettings, Settings};
-pub use tunnel::{FarEnd, Relay, Tunnel};

@@ -1,14 +1,20 @@
 //! The error log: levels, and lines as text or JSON. Writing never blocks: lines go to a sink of
 //! `lighty_io::log_writer`.
 
+pub mod complaint;
+pub mod error_output;
+pub(crate) mod program_rate;
+pub mod strftime;
+pub mod trace;
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use lighty_io::log_writer::LogHandle;
 
-use crate::program_rate::ProgramRate;
-use crate::request_id::RequestId;
+use crate::exchange::request_id::RequestId;
+use crate::log::program_rate::ProgramRate;
 
 /// A line's importance; `server.errorlog-level` is the lowest level written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,9 @@
 //! What a worker provides to its requests under any configuration.
 
+pub mod counters;
+pub mod permits;
+pub mod status_board;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -12,12 +16,12 @@ use lighty_io::stat_cache::StatCache;
 
 use tokio::sync::Mutex;
 
-use crate::complaint::Complaint;
-use crate::counters::Counters;
+use crate::exchange::request_id::RequestIds;
 use crate::fault::Fault;
-use crate::limits;
 use crate::log::Log;
-use crate::request_id::RequestIds;
+use crate::log::complaint::Complaint;
+use crate::machine::counters::Counters;
+use crate::settings::limits;
 
 /// What lives as long as a worker, whatever configuration its requests have.
 pub struct Machine {

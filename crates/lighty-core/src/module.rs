@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::exchange::Exchange;
-use crate::file_part::FilePart;
-use crate::phase::{ModuleSet, ORDER, Parts, Phase, in_order};
+use crate::exchange::file_part::FilePart;
+use crate::pipeline::phase::{ModuleSet, ORDER, Parts, Phase, PhaseSet, in_order};
 use crate::settings::Settings;
 use lighty_config::{Config, Directive};
 
-pub use crate::phase::Hooks;
+pub use crate::pipeline::phase::Hooks;
 
 /// A hook's result.
 pub enum Step<'a> {
@@ -49,8 +49,9 @@ pub struct Needs {
 
 /// A feature: its directives and its work in the phases named by [`Module::hooks`].
 ///
-/// [`crate::phase::ORDER`] has the phases in order. A hook of any phase but `done` may wait. From
-/// `response_head` on there is a response, so a step other than [`Step::Next`] only ends the phase.
+/// [`crate::pipeline::phase::ORDER`] has the phases in order. A hook of any phase but `done` may
+/// wait. From `response_head` on there is a response, so a step other than [`Step::Next`] only ends
+/// the phase.
 pub trait Module {
     /// Name as written in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
@@ -69,9 +70,9 @@ pub trait Module {
     where
         Self: Sized;
 
-    /// True if [`Module::physical`] responds instead of changing the path: other URLs that a request
-    /// names are resolved up to here ([`crate::locate`]).
-    fn answers_paths(&self) -> bool {
+    /// True if [`Module::physical`] responds instead of changing the path: other URLs that a
+    /// request names are resolved up to here ([`crate::pipeline::locate`]).
+    fn responds_to_paths(&self) -> bool {
         false
     }
 
@@ -97,7 +98,7 @@ pub trait Module {
     }
 
     /// May change the physical path. A module that responds here decides about access first
-    /// ([`crate::locate::is_path_allowed`]).
+    /// ([`crate::pipeline::locate::is_path_allowed`]).
     fn physical<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -137,6 +138,12 @@ pub trait Module {
         Step::Next
     }
 
+    /// False if [`Module::handle`] would leave a file to the next module, judged by the physical
+    /// path alone. Such files are sent without a future.
+    fn may_handle(&self, _ex: &Exchange) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -163,6 +170,12 @@ pub trait Module {
     /// ones.
     fn filter<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
+    }
+
+    /// Sends a request of another module to a backend at an address; `None` if this module knows no
+    /// backends ([`crate::pipeline::subrequest::respond_from_backend`]).
+    fn send_to_backend<'a>(&'a self, _ex: &'a mut Exchange, _address: &str) -> Option<Step<'a>> {
+        None
     }
 
     /// Logs and counts after the last byte or after the connection broke. Must not block.
@@ -280,10 +293,17 @@ impl ModuleList {
         self.parts(settings).by_phase[phase as usize]
     }
 
-    /// The first phase from `from` to `until` at which a pass has something to do.
+    /// The phases at which a pass has something to do.
     #[inline]
-    pub(crate) fn stop(&self, settings: &Settings, from: Phase, until: Phase) -> Option<Phase> {
-        self.parts(settings).stops.first(from, until)
+    pub(crate) fn stops(&self, settings: &Settings) -> PhaseSet {
+        self.parts(settings).stops
+    }
+
+    /// The first module of a set, and its index.
+    #[inline]
+    pub(crate) fn first(&self, part: ModuleSet) -> Option<(usize, &dyn Module)> {
+        let at = part.first()?;
+        Some((at, &*self.all[at]))
     }
 
     /// The first module from an index on that takes part in a phase, and the index after it. Uses
@@ -298,6 +318,29 @@ impl ModuleList {
         let part = self.part(phase, settings).and(among.only).with(among.also);
         let at = part.and(ModuleSet::from(from)).first()?;
         Some((&*self.all[at], at + 1))
+    }
+
+    /// The module with this index.
+    pub(crate) fn get(&self, at: usize) -> Option<&dyn Module> {
+        self.all.get(at).map(|module| &**module)
+    }
+
+    /// True if a known file is sent without any other module but those that may handle it.
+    #[inline]
+    pub(crate) fn has_fast_path(&self, settings: &Settings) -> bool {
+        self.parts(settings).fast_path.is_some()
+    }
+
+    /// True if a module before the one that sends files may handle this file.
+    #[inline]
+    pub(crate) fn others_may_handle(&self, ex: &Exchange) -> bool {
+        let mut before = self.parts(&ex.settings).before_sender;
+        while let Some(module) = self.take_first(&mut before) {
+            if module.may_handle(ex) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The module that sends a known file, if no other module acts before it.
@@ -429,13 +472,14 @@ mod tests {
             Hooks { physical: true, ..Hooks::default() },
             Hooks { remote: true, ..Hooks::default() },
             Hooks { found: true, ..Hooks::default() },
-            Hooks { handle: true, ..Hooks::default() },
         ] {
             assert!(!fast_path(early, &named()), "{early:?}");
             assert!(fast_path(early, &Settings::default()), "{early:?}");
         }
         let late = Hooks { response_head: true, filter: true, done: true, ..Hooks::default() };
         assert!(fast_path(late, &named()));
+        let handles = Hooks { handle: true, ..Hooks::default() };
+        assert!(fast_path(handles, &named()), "it may decline this file");
         assert!(ModuleList::default().fast_path(&named()).is_none());
     }
 

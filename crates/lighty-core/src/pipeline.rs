@@ -4,41 +4,54 @@
 //! the point of waiting ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`]
 //! stays small and a warm request allocates nothing.
 
+mod authorize;
+pub mod error_page;
+mod errors;
+pub mod filter;
+pub mod locate;
+mod look_up;
+pub(crate) mod named_file;
+pub mod phase;
+pub mod physical;
+pub mod protected_files;
+pub mod read_ahead;
+pub mod rehearsal;
+pub mod sendfile;
+pub mod subrequest;
+mod walk;
+
 use std::rc::Rc;
 
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
+use lighty_io::stat_cache::Entry;
 
 use crate::exchange::Exchange;
+use crate::exchange::file_part::FilePart;
+use crate::exchange::stage::Stage;
 use crate::fault::Fault;
-use crate::file_part::FilePart;
-use crate::limits;
+use crate::log::trace;
 use crate::module::{Among, FileFate, HOOKS, Module, Step};
-use crate::phase::{ModuleSet, Phase};
-use crate::sendfile;
-use crate::stage::Stage;
-use crate::{named_file, trace};
+use crate::pipeline::phase::{ModuleSet, Phase};
+use crate::settings::limits;
 
-mod errors;
-mod judge;
-mod look_up;
-
+pub use authorize::{authorize_again, authorize_script};
 pub use errors::keep_owed;
-pub use judge::{judge_anew, judge_script};
 pub use look_up::{hold_root, is_file, is_file_known, look_up_path};
 
-use errors::{
-    call_error_handler, fill_error_page, keep_error_status, restore_method, wants_error_handler,
-};
-use judge::{judge, judge_served, settle};
-use look_up::{is_known, look_up, redirect_to_slash};
+use errors::{call_error_handler, restore_method, wants_error_handler};
+use look_up::is_known;
+use protected_files::is_protected;
+use walk::{Next, Walk};
 
 /// The result of a pass through the phases.
 pub(crate) enum Pass {
     Answered,
     Restart,
     SendFile(FileFate),
-    SendParts(Vec<FilePart>),
+    // Boxed, to keep the future of every connection small.
+    #[expect(clippy::box_collection, reason = "three words become one")]
+    SendParts(Box<Vec<FilePart>>),
 }
 
 /// How far [`try_respond`] came.
@@ -60,7 +73,7 @@ pub fn try_respond(ex: &mut Exchange) -> Attempt {
     if is_traced {
         trace::request(ex);
     }
-    if !answer_known_file(ex) {
+    if !respond_with_known_file(ex) {
         return Attempt::Begin;
     }
     let is_plain = ex.carried.is_empty() && ex.state.error_status.is_none();
@@ -80,55 +93,76 @@ pub async fn respond(ex: &mut Exchange) {
 }
 
 /// What is left of [`respond`] after [`try_respond`].
-pub async fn respond_from(ex: &mut Exchange, attempt: Attempt) {
-    let mut is_answered = attempt == Attempt::Answered;
-    loop {
-        let passed = if std::mem::take(&mut is_answered) {
-            Pass::Answered
-        } else {
-            match pass(ex).await {
-                Pass::SendFile(fate) => Box::pin(send_file(ex, fate)).await,
-                Pass::SendParts(parts) => Box::pin(send_parts(ex, parts)).await,
-                other => other,
-            }
-        };
-        trace::pass(ex);
-        match passed {
-            Pass::Restart => {
-                ex.state.restarts += 1;
-                if ex.state.restarts > limits::RESTARTS_MAX {
-                    ex.fail(Fault::RestartLoop);
-                    break;
+pub fn respond_from(ex: &mut Exchange, attempt: Attempt) -> impl Future<Output = ()> {
+    let walk = match attempt {
+        Attempt::Begin => Walk::begin(ex),
+        Attempt::Answered | Attempt::Done => Walk::after(Pass::Answered),
+    };
+    go(walk, ex)
+}
+
+/// Completes a response: fills in the page of an error without a body, runs the head hooks and
+/// applies filters. Called directly for heads that never became a request (rejected, timed out).
+pub fn complete(ex: &mut Exchange) -> impl Future<Output = ()> {
+    let walk = Walk::completing(ex);
+    go(walk, ex)
+}
+
+/// Takes the steps of a walk. A single future for all of them: a hook that does not wait costs a
+/// call, as it would without futures.
+#[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice in its future")]
+fn go(mut walk: Walk, ex: &mut Exchange) -> impl Future<Output = ()> {
+    async move {
+        let generation = Rc::clone(&ex.generation);
+        loop {
+            let mut step = match walk.next(&generation.modules, ex) {
+                Next::Call(hook, module) => hook(module, ex),
+                Next::Core(work) => {
+                    walk.resume(Box::pin(work.run(ex)).await);
+                    continue;
                 }
-                begin_again(ex);
-                trace::restart(ex);
+                Next::Nothing => break,
+            };
+            while let Step::Wait(future) = step {
+                step = future.await;
             }
-            _ => match wants_error_handler(ex) {
-                Some(wanted) => {
-                    keep_owed(&ex.response.fields, &mut ex.owed);
-                    if !call_error_handler(ex, &wanted) {
-                        break;
-                    }
-                }
-                None => break,
-            },
+            if let Some(end) = end_of(step) {
+                walk.end(end, &generation.modules, ex);
+            }
+        }
+        if walk.is_whole() {
+            restore_method(ex);
+            trace::response(ex);
         }
     }
-    named_file::join_carried(ex);
-    keep_error_status(ex);
-    if ex.response.status.code() >= 400 {
-        complete(ex).await;
-    } else if !is_complete(ex) {
-        complete_head(ex).await;
+}
+
+/// After a pass, prepares another one: with the URL that a module has set, or with an error
+/// handler's. `false` if the response stands.
+fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
+    trace::pass(ex);
+    if matches!(pass, Pass::Restart) {
+        ex.state.restarts += 1;
+        if ex.state.restarts > limits::RESTARTS_MAX {
+            ex.fail(Fault::RestartLoop);
+            return false;
+        }
+        begin_again(ex);
+        trace::restart(ex);
+        return true;
     }
-    restore_method(ex);
-    trace::response(ex);
+    let Some(wanted) = wants_error_handler(ex) else { return false };
+    keep_owed(&ex.response.fields, &mut ex.owed);
+    call_error_handler(ex, &wanted)
 }
 
 /// The fast path of most requests, which needs no future: no module acts before the one that sends
-/// files, and the file is already known. Returns `false`, with no side effects, if the normal path
-/// must be taken.
-fn answer_known_file(ex: &mut Exchange) -> bool {
+/// files, none may handle this file, and it is already known. Returns `false`, with no side
+/// effects, if the normal path must be taken.
+fn respond_with_known_file(ex: &mut Exchange) -> bool {
+    if !ex.generation.modules.has_fast_path(&ex.settings) {
+        return false;
+    }
     let generation = Rc::clone(&ex.generation);
     let Some(sender) = generation.modules.fast_path(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
@@ -137,8 +171,12 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
         return false;
     }
     ex.set_physical();
-    if !is_known(ex) || !ex.physical.entry.as_ref().is_some_and(|e| e.meta().kind == FileKind::File)
-    {
+    if generation.modules.others_may_handle(ex) {
+        return false;
+    }
+    let is_open_file =
+        |entry: &Rc<Entry>| entry.meta().kind == FileKind::File && !is_protected(entry.meta());
+    if !is_known(ex) || !ex.physical.entry.as_ref().is_some_and(is_open_file) {
         return false;
     }
     if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
@@ -156,15 +194,6 @@ fn answer_known_file(ex: &mut Exchange) -> bool {
     true
 }
 
-/// Completes a response: fills in the page of an error without a body, runs the head hooks and
-/// applies filters. Called directly for heads that never became a request (rejected, timed out).
-pub async fn complete(ex: &mut Exchange) {
-    if ex.response.status.code() >= 400 && ex.response.body_is_default() {
-        fill_error_page(ex).await;
-    }
-    complete_head(ex).await;
-}
-
 /// True if the response goes out as it is, as most files do: no hook, no filter, nothing to remove.
 #[inline]
 fn is_complete(ex: &Exchange) -> bool {
@@ -172,27 +201,6 @@ fn is_complete(ex: &Exchange) -> bool {
         && ex.state.asked_settings.is_none()
         && ex.response.status != Status::NOT_MODIFIED
         && !ex.generation.modules.change_heads(&ex.settings)
-}
-
-/// Runs the head hooks and applies filters.
-async fn complete_head(ex: &mut Exchange) {
-    let asked = ex.state.asked_settings.as_ref();
-    let part = |settings| ex.generation.modules.part(Phase::ResponseHead, settings);
-    let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
-    if !part(&ex.settings).with(also).is_empty() {
-        run_among(Among { also, ..Among::ALL }, Phase::ResponseHead, ex).await;
-    }
-    let filters = filters_of(ex);
-    if !filters.is_empty() {
-        run_among(Among::only(filters), Phase::Filter, ex).await;
-        // A filter may have taken long within this turn.
-        ex.machine.clock.refresh();
-    }
-    // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
-    // here.
-    if ex.response.status == Status::NOT_MODIFIED {
-        ex.response.fields.remove(Known::ContentType);
-    }
 }
 
 /// True if some filter applies to a response with this head.
@@ -235,83 +243,6 @@ fn begin_again(ex: &mut Exchange) {
     ex.resolve_settings();
 }
 
-/// Walks the phases until one ends the pass. The core does its own work before the phase that needs
-/// it.
-async fn pass(ex: &mut Exchange) -> Pass {
-    if let Some(end) = refuse_early(ex) {
-        return end;
-    }
-    let mut from = Phase::RawUrl;
-    while let Some(phase) = ex.generation.modules.stop(&ex.settings, from, Phase::Handle) {
-        from = phase.following();
-        let is_due = match phase {
-            Phase::Physical => {
-                ex.set_physical();
-                true
-            }
-            Phase::Authorize => settle(ex),
-            Phase::Directory => {
-                if let Some(end) = find(ex).await {
-                    return end;
-                }
-                is_directory(ex)
-            }
-            Phase::Found => {
-                if ex.is_renamed()
-                    && let Some(end) = Box::pin(judge_served(ex)).await
-                {
-                    return end;
-                }
-                true
-            }
-            Phase::Conditions => is_conditional(ex),
-            Phase::Withhold => false,
-            Phase::Handle => {
-                if let Some(served) = ex.state.served_settings.take()
-                    && let Some(end) = Box::pin(judge::handle(ex, served)).await
-                {
-                    return end;
-                }
-                true
-            }
-            _ => true,
-        };
-        if is_due && let Some(end) = run(phase, ex).await {
-            return end;
-        }
-    }
-    if !ex.response.answered {
-        let particulars = match is_directory(ex) {
-            true => "a directory that has neither an index file nor a listing here",
-            false => "no handler takes this request",
-        };
-        ex.fail_saying(Fault::Forbidden, particulars);
-    }
-    Pass::Answered
-}
-
-/// Finds out what is at the physical path, and whether it may be accessed.
-async fn find(ex: &mut Exchange) -> Option<Pass> {
-    ex.enter(Stage::LookUp);
-    if !is_known(ex) {
-        // The disk is asked: an allocation more does not count, and the future stays small.
-        let looked_up = Box::pin(look_up(ex)).await;
-        // A thread that has looked may wake the loop within the same turn.
-        ex.machine.clock.refresh();
-        if let Err(fault) = looked_up {
-            ex.fail(fault);
-            return Some(Pass::Answered);
-        }
-    }
-    ex.enter(Stage::Open);
-    if settle(ex)
-        && let Some(end) = judge(ex).await
-    {
-        return Some(end);
-    }
-    redirect_to_slash(ex).then_some(Pass::Answered)
-}
-
 fn takes_part(ex: &Exchange, phase: Phase) -> bool {
     !ex.generation.modules.part(phase, &ex.settings).is_empty()
 }
@@ -332,62 +263,60 @@ fn is_conditional(ex: &Exchange) -> bool {
 }
 
 /// Calls the modules that take part in a phase, in order, until one ends the pass.
-pub(crate) fn run(phase: Phase, ex: &mut Exchange) -> impl Future<Output = Option<Pass>> {
-    run_among(Among::ALL, phase, ex)
+pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
+    run_among(Among::ALL, phase, ex).await
 }
 
 /// Like [`run`], with some of the modules.
-#[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice in its future")]
-pub(crate) fn run_among(
-    among: Among,
-    phase: Phase,
-    ex: &mut Exchange,
-) -> impl Future<Output = Option<Pass>> {
-    async move {
-        let generation = Rc::clone(&ex.generation);
-        ex.enter(Stage::Phase(phase));
-        let mut from = 0;
-        while let Some((module, behind)) =
-            generation.modules.next((phase, among), &ex.settings, from)
-        {
-            if ex.state.undecided.is_some() && !phase.has_response() {
-                break;
-            }
-            from = behind;
-            let mut step = HOOKS[phase as usize](module, ex);
-            while let Step::Wait(future) = step {
-                step = future.await;
-            }
-            if let Some(end) = end_of(step) {
-                return Some(ended_by(module, end, ex));
-            }
+pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
+    let generation = Rc::clone(&ex.generation);
+    ex.enter(Stage::Phase(phase));
+    let mut from = 0;
+    while ex.state.undecided.is_none()
+        && let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from)
+    {
+        from = behind;
+        let mut step = HOOKS[phase as usize](module, ex);
+        while let Step::Wait(future) = step {
+            step = future.await;
         }
-        if phase.has_response() {
-            return None;
+        if let Some(end) = end_of(step) {
+            note_handler(module, &end, ex);
+            return Some(end);
         }
-        let undecided = ex.state.undecided.take()?;
-        ex.fail_undecided(&undecided);
-        Some(Pass::Answered)
     }
+    let undecided = ex.state.undecided.take()?;
+    ex.fail_undecided(&undecided);
+    Some(Pass::Answered)
 }
 
 /// How a step ends the pass, if it does.
+#[inline]
 fn end_of(step: Step<'_>) -> Option<Pass> {
     match step {
         Step::Next | Step::Wait(_) => None,
         Step::Restart => Some(Pass::Restart),
         Step::SendFile(fate) => Some(Pass::SendFile(fate)),
-        Step::SendParts(parts) => Some(Pass::SendParts(parts)),
+        Step::SendParts(parts) => Some(Pass::SendParts(Box::new(parts))),
         Step::Answered => Some(Pass::Answered),
     }
 }
 
 /// Records which module responded.
-fn ended_by(module: &dyn Module, end: Pass, ex: &mut Exchange) -> Pass {
+#[inline]
+fn note_handler(module: &dyn Module, end: &Pass, ex: &mut Exchange) {
     if matches!(end, Pass::Answered) && ex.state.fault.is_none() {
         ex.state.handler = module.name();
     }
-    end
+}
+
+/// Sends what a handler named instead of responding itself.
+async fn send_named(ex: &mut Exchange, named: Pass) -> Pass {
+    match named {
+        Pass::SendFile(fate) => send_file(ex, fate).await,
+        Pass::SendParts(parts) => send_parts(ex, &parts).await,
+        Pass::Answered | Pass::Restart => named,
+    }
 }
 
 /// Sends the file named by a handler.
@@ -404,8 +333,8 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
 }
 
 /// Sends the file parts named by a handler.
-async fn send_parts(ex: &mut Exchange, parts: Vec<FilePart>) -> Pass {
-    match named_file::join_parts(ex, &parts).await {
+async fn send_parts(ex: &mut Exchange, parts: &[FilePart]) -> Pass {
+    match named_file::join_parts(ex, parts).await {
         Ok(body) => sendfile::take_parts(ex, body),
         Err(report) => ex.fail_reporting(&report),
     }

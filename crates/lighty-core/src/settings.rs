@@ -2,6 +2,12 @@
 //!
 //! A request holds one `Rc<Settings>`; nothing is looked up by name or merged while it is served.
 
+pub mod backtracking;
+pub mod cidr;
+pub mod directives;
+pub mod limits;
+pub mod rules;
+
 use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -12,8 +18,8 @@ use lighty_http::mime::MimeAssign;
 use lighty_io::file::{Follow, Meta};
 use lighty_io::send::NetworkBackend;
 
-use crate::phase::HookTable;
-use crate::throttle::Bucket;
+use crate::exchange::throttle::Bucket;
+use crate::pipeline::phase::HookTable;
 
 /// Everything that applies to a request. Cloned once per variant, never per request.
 #[derive(Clone, Default)]
@@ -195,7 +201,7 @@ pub struct ServerSettings {
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        use crate::limits;
+        use crate::settings::limits;
         Self {
             modules: Arc::from([]),
             compat_module_load: true,
@@ -329,7 +335,7 @@ impl CoreSettings {
 
 impl Default for CoreSettings {
     fn default() -> Self {
-        use crate::limits;
+        use crate::settings::limits;
         Self {
             document_root: "".into(),
             tag: concat!("lighty/", env!("CARGO_PKG_VERSION")).into(),

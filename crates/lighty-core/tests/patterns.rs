@@ -25,7 +25,7 @@ fn compile(patterns: &[String]) -> Vec<BytePattern> {
         },
         |s: &mut Settings, patterns| s.patterns.clone_from(patterns),
     );
-    let table = Table::new().row(row).backtracking(lighty_core::backtracking::compile);
+    let table = Table::new().row(row).backtracking(lighty_core::settings::backtracking::compile);
     let quoted: Vec<String> = patterns.iter().map(|p| format!("\"{p}\"")).collect();
     let text = format!("server.patterns = ( {} )\n", quoted.join(", "));
     let main = Main::Text { name: "test", text: text.as_bytes() };

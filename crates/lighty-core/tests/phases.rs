@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
-use lighty_core::phase::{ORDER, Phase};
+use lighty_core::pipeline::phase::{ORDER, Phase};
+use lighty_core::settings::directives;
 use lighty_core::{
-    Exchange, Generation, Hooks, Level, Log, Machine, Module, ModuleList, Settings, Step,
-    directives, pipeline,
+    Exchange, Generation, Hooks, Level, Log, Machine, Module, ModuleList, Settings, Step, pipeline,
 };
 use lighty_http::{Known, Method, Status};
 use lighty_io::clock::Clock;

@@ -163,9 +163,9 @@ impl Fields {
         }
     }
 
-    /// All values of a field given by text, in any case, as one value (RFC 9110 section 5.3; RFC 9113
-    /// section 8.2.3 for `Cookie`), which is how lighttpd's conditions see it. Empty ones are left
-    /// out, and repetitions of what has one value.
+    /// All values of a field given by text, in any case, as one value (RFC 9110 section 5.3; RFC
+    /// 9113 section 8.2.3 for `Cookie`), which is how lighttpd's conditions see it. Empty ones are
+    /// left out, and repetitions of what has one value.
     #[must_use]
     pub fn joined(&self, name: &[u8]) -> Cow<'_, [u8]> {
         let known = Known::from_bytes(name);

@@ -116,5 +116,4 @@ fn split_token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[cfg(test)]
-#[path = "forwarded/forwarded_tests.rs"]
 mod tests;

@@ -128,7 +128,7 @@ impl Known {
 
     /// All of them, in alphabetical order.
     #[must_use]
-    pub fn all() -> &'static [Self] {
+    pub const fn all() -> &'static [Self] {
         ALL
     }
 
@@ -150,7 +150,8 @@ const fn hash(len: usize, first: u8, middle: u8, last: u8) -> usize {
     sum.wrapping_add(middle * 103).wrapping_add(last * 180) % SLOTS_LEN
 }
 
-/// The same for both cases of a letter. What else it confuses does no harm: a name found is compared.
+/// The same for both cases of a letter. What else it confuses does no harm: a name found is
+/// compared.
 const fn lower(byte: u8) -> usize {
     (byte | 0x20) as usize
 }

@@ -1,6 +1,6 @@
 //! The built-in media types: what a static file is when the configuration does not say. None
-//! carries a charset: in which one a text is, its author says in it, or the configuration for all of
-//! them. Sorted by extension.
+//! carries a charset: in which one a text is, its author says in it, or the configuration for all
+//! of them. Sorted by extension.
 
 pub(crate) const BUILTIN: &[(&str, &str)] = &[
     ("3g2", "video/3gpp2"),

@@ -182,7 +182,7 @@ pub struct Multipart<'a> {
 }
 
 impl Multipart<'_> {
-    /// The value of the answer's `Content-Type`.
+    /// The value of the response's `Content-Type`.
     pub fn push_content_type(&self, out: &mut Vec<u8>) {
         write_text(out, format_args!("multipart/byteranges; boundary={}", self.boundary));
     }

@@ -112,7 +112,7 @@ impl Status {
         [b'0' + (self.0 / 100) as u8, b'0' + (self.0 / 10 % 10) as u8, b'0' + (self.0 % 10) as u8]
     }
 
-    /// 1xx: another answer follows.
+    /// 1xx: another response follows.
     #[must_use]
     pub const fn is_interim(self) -> bool {
         self.0 < 200
@@ -130,7 +130,7 @@ impl Status {
         self.0 >= 400 && self.0 < 600
     }
 
-    /// Whether an answer may have content at all: RFC 9110 section 6.4.1.
+    /// Whether a response may have content at all: RFC 9110 section 6.4.1.
     #[must_use]
     pub const fn allows_content(self) -> bool {
         !(self.is_interim() || self.0 == 204 || self.0 == 304)

@@ -1,8 +1,8 @@
 //! A client that is not the limit of what `bench/hot.py` measures.
 //!
-//! It asks for one URL over keep-alive connections, on each for the next answer when the last one
-//! is whole, and reads of an answer its status and its length only. wrk parses every field and
-//! times every answer: on a core of its own it needs more than some servers do, which then wait
+//! It asks for one URL over keep-alive connections, on each for the next response when the last one
+//! is whole, and reads of a response its status and its length only. wrk parses every field and
+//! times every response: on a core of its own it needs more than some servers do, which then wait
 //! for it, wake for a few requests at a time, and pay for that.
 //!
 //! usage: `asker ADDRESS:PORT PATH CONNECTIONS SECONDS`; it prints what wrk would.
@@ -19,7 +19,7 @@ const OK: &[u8] = b"HTTP/1.1 200 ";
 
 struct Conn {
     stream: TcpStream,
-    /// Bytes of the answer under way that have come.
+    /// Bytes of the response under way that have come.
     got: usize,
 }
 
@@ -42,7 +42,7 @@ fn main() -> io::Result<()> {
     let conns: usize = conns.parse().map_err(|_| usage("CONNECTIONS is a number"))?;
     let secs: u64 = secs.parse().map_err(|_| usage("SECONDS is a number"))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes();
-    let whole = answer_bytes(address, &request)?;
+    let whole = response_bytes(address, &request)?;
     let begun = Instant::now();
     let tally = ask(address, &request, whole, conns, Duration::from_secs(secs))?;
     print(&tally, begun.elapsed().as_secs_f64())
@@ -53,17 +53,17 @@ fn usage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
-/// Length of a whole answer, head included: all are of the same, as only their dates differ.
-fn answer_bytes(address: &str, request: &[u8]) -> io::Result<usize> {
+/// Length of a whole response, head included: all are of the same, as only their dates differ.
+fn response_bytes(address: &str, request: &[u8]) -> io::Result<usize> {
     const HEAD_END: &[u8] = b"\r\n\r\n";
     const LENGTH: &str = "content-length:";
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(request)?;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     loop {
-        if let Some(end) = answer.windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END) {
-            let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        if let Some(end) = response.windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END) {
+            let head = String::from_utf8_lossy(&response[..end]).to_ascii_lowercase();
             let value = head.lines().find_map(|line| line.strip_prefix(LENGTH));
             let length = value.and_then(|value| value.trim().parse::<usize>().ok());
             let length =
@@ -73,7 +73,7 @@ fn answer_bytes(address: &str, request: &[u8]) -> io::Result<usize> {
         let mut piece = [0; 4096];
         match stream.read(&mut piece)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => answer.extend_from_slice(&piece[..count]),
+            count => response.extend_from_slice(&piece[..count]),
         }
     }
 }
@@ -119,7 +119,7 @@ fn ask(
     Ok(tally)
 }
 
-/// Reads what has come, and asks again when that was the rest of an answer.
+/// Reads what has come, and asks again when that was the rest of a response.
 fn take(
     conn: &mut Conn,
     request: &[u8],

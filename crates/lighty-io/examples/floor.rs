@@ -45,7 +45,7 @@ async fn listen(port: u16) -> io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         // A client that vanishes ends its own task; there is nobody to tell.
-        tokio::task::spawn_local(async move { answer(stream).await.ok() });
+        tokio::task::spawn_local(async move { respond(stream).await.ok() });
     }
 }
 
@@ -53,7 +53,7 @@ async fn listen(port: u16) -> io::Result<()> {
 ///
 /// `read` and not `try_read`: tokio's `poll_read` knows that a read which did not fill the buffer
 /// has emptied the socket, and saves the call that would only say so.
-async fn answer(mut stream: TcpStream) -> io::Result<()> {
+async fn respond(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; BUFFER_BYTES];
     let mut filled = 0;
     while filled < buffer.len() {

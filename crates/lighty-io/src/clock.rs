@@ -5,14 +5,18 @@
 //! asks the kernel for the time. A turn reads only the monotonic clock. The wall clock is assumed
 //! to run along with it, and is compared at each tick.
 
+pub mod deadline;
+pub mod local_time;
+pub mod ticks;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::panics;
+use crate::clock::ticks::Ticks;
 use crate::simulated;
-use crate::ticks::Ticks;
+use crate::threads::panics;
 
 /// Maximum staleness of the clock in a loop that never parks.
 pub const CLOCK_TICK_MS: u64 = 100;

@@ -9,6 +9,7 @@ mod closing;
 mod inherit;
 mod mend;
 mod private_dir;
+mod program_socket;
 mod refused;
 mod spec;
 
@@ -16,6 +17,7 @@ pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
 pub use mend::Site;
 pub use private_dir::PrivateDir;
+pub use program_socket::{ProgramSocket, ProgramSocketError, socket_on_stdin};
 pub use spec::{BindSpec, BindSpecError, Family};
 
 use std::ffi::OsStr;

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use sink::Sink;
 
-use crate::deadline::Deadline;
-use crate::{panics, threads};
+use crate::clock::deadline::Deadline;
+use crate::threads;
+use crate::threads::panics;
 
 /// Maximum bytes queued per handle; further lines are dropped and counted.
 pub const HANDLE_BYTES_MAX: usize = 4 << 20;
@@ -235,7 +236,7 @@ impl LogWriter {
 impl Drop for LogWriter {
     fn drop(&mut self) {
         self.flush(Duration::from_millis(DROP_PATIENCE_MS));
-        self.shared.tell(|control| control.stop = true);
+        self.shared.order(|control| control.stop = true);
     }
 }
 
@@ -293,7 +294,7 @@ impl Shared {
         lock(&self.name).clone()
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Control)) {
+    fn order(&self, what: impl FnOnce(&mut Control)) {
         what(&mut lock(&self.control));
         self.wake.notify_one();
     }
@@ -352,7 +353,7 @@ impl Shared {
                 (control.flushes_wanted, Order { stop: control.stop, reopen })
             };
             let written = self.write_all_buffers(sink, &mut bytes, &mut order);
-            self.reopen_as_told(sink, &mut order);
+            self.reopen_as_ordered(sink, &mut order);
             let mut control = lock(&self.control);
             if written {
                 control.flushes_done = flush;
@@ -366,7 +367,7 @@ impl Shared {
     }
 
     /// Reopens the log by name, if that is still pending.
-    fn reopen_as_told(&self, sink: &mut Sink, order: &mut Order) {
+    fn reopen_as_ordered(&self, sink: &mut Sink, order: &mut Order) {
         if !std::mem::take(&mut order.reopen) {
             return;
         }
@@ -450,7 +451,7 @@ impl Shared {
                 return rest.iter().filter(|byte| **byte == b'\n').count() as u64;
             }
             // The file was rotated away and accepts no more: the rest goes into the new one.
-            self.reopen_as_told(sink, order);
+            self.reopen_as_ordered(sink, order);
             // Restarts a command that exited, or reconnects a socket.
             sink.repair();
         }

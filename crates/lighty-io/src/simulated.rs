@@ -1,7 +1,7 @@
 //! A thread that is simulated: no sockets, no other threads, no time of its own.
 //!
-//! A simulation runs the whole server on one thread, over [`transport::memory`], and replays it from
-//! a seed. What would otherwise ask the machine asks the thread's [`World`] instead: connects,
+//! A simulation runs the whole server on one thread, over [`transport::memory`], and replays it
+//! from a seed. What would otherwise ask the machine asks the thread's [`World`] instead: connects,
 //! random bytes, jobs of the thread pool and the clock. On other threads each of these costs one
 //! load.
 //!
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::connect::Target;
-use crate::pool::Lane;
+use crate::threads::pool::Lane;
 use crate::transport::Stream;
 
 /// A connect in progress.

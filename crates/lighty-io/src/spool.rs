@@ -22,8 +22,8 @@ use bytes::{Buf, Bytes};
 use lighty_buf::FileRange;
 
 use crate::file::OpenFile;
-use crate::pool::{Lane, ThreadPool};
 use crate::send::File;
+use crate::threads::pool::{Lane, ThreadPool};
 
 /// How much is written by one job of the pool at most, in bytes.
 pub const WRITE_BYTES_MAX: usize = 1 << 20;

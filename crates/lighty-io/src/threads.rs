@@ -3,6 +3,11 @@
 //! A machine, a container or a user may have as many as it may have and no more (RLIMIT_NPROC,
 //! pids.max); the kernel then says no more than "try again".
 
+pub mod blocking_actor;
+pub mod panics;
+pub mod pool;
+pub mod slice;
+
 use std::io;
 use std::thread::{Builder, JoinHandle};
 

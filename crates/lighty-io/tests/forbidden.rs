@@ -12,9 +12,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine, Follow};
-use lighty_io::pool::ThreadPool;
+use lighty_io::process::syscall_fallback;
 use lighty_io::send::{NetworkBackend, SendOptions, Sender};
-use lighty_io::syscall_fallback;
+use lighty_io::threads::pool::ThreadPool;
 use lighty_io::transport::Stream;
 
 const BYTES: usize = 3 << 20;

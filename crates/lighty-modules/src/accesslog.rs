@@ -8,8 +8,6 @@
 //! and this file.
 
 mod escape;
-#[cfg(test)]
-mod file_tests;
 mod format;
 mod json;
 mod record;
@@ -22,11 +20,11 @@ mod tests;
 use std::cell::{Cell, RefCell};
 
 use lighty_config::Directive;
-use lighty_core::limits;
+use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module};
-use lighty_core::stage::Stage;
+use lighty_core::settings::limits;
 use lighty_core::{Exchange, Request, Settings};
-use lighty_io::local_time::LocalTime;
+use lighty_io::clock::local_time::LocalTime;
 use lighty_io::transport::Peer;
 
 use record::{Connection, Moment, Record};

@@ -28,9 +28,9 @@ use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Settings};
 use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
-use lighty_io::pool::{Lane, ThreadPool};
+use lighty_io::threads::pool::{Lane, ThreadPool};
 
-use digest::{Answer, Flaw, NOT_OFFERED};
+use digest::{DigestCredentials, Flaw, NOT_OFFERED};
 use nonce::{Nonces, Use};
 pub use password::hash_password;
 use password::is_same;
@@ -110,7 +110,7 @@ enum Claim {
         name: Vec<u8>,
         password: Vec<u8>,
     },
-    Digest(Box<Answer>),
+    Digest(Box<DigestCredentials>),
     /// Credentials that can never be valid: challenged again.
     Unfit(&'static str),
     Malformed(&'static str),
@@ -185,9 +185,11 @@ fn claim(ex: &Exchange, rule: &Rule) -> Claim {
         return claim_basic(rest.trim_ascii());
     }
     if !rule.algorithms.is_empty() && scheme.eq_ignore_ascii_case(b"digest") {
-        return match Answer::parse(rest.trim_ascii()) {
-            Ok(answer) if !rule.algorithms.contains(&answer.algorithm) => Claim::Unfit(NOT_OFFERED),
-            Ok(answer) => Claim::Digest(Box::new(answer)),
+        return match DigestCredentials::parse(rest.trim_ascii()) {
+            Ok(credentials) if !rule.algorithms.contains(&credentials.algorithm) => {
+                Claim::Unfit(NOT_OFFERED)
+            }
+            Ok(credentials) => Claim::Digest(Box::new(credentials)),
             Err(Flaw::Unfit(words)) => Claim::Unfit(words),
             Err(Flaw::Malformed(words)) => Claim::Malformed(words),
         };
@@ -289,7 +291,7 @@ impl Auth {
             Claim::Unfit(words) => Verdict::Unfit(words),
             Claim::Malformed(words) => FaultReport::new(Fault::AuthMalformed, words).into(),
             Claim::Basic { name, password } => self.basic(ex, own, &rule, name, password).await,
-            Claim::Digest(answer) => self.digest(ex, own, &rule, *answer).await,
+            Claim::Digest(credentials) => self.digest(ex, own, &rule, *credentials).await,
         };
         if let (Verdict::Wrong { .. }, Some(key)) = (&verdict, listed) {
             self.keeper.wrong.insert(key, 0, now_ms, WRONG_MS);
@@ -405,17 +407,17 @@ impl Auth {
         ex: &Exchange,
         own: &AuthSettings,
         rule: &Rule,
-        answer: Answer,
+        credentials: DigestCredentials,
     ) -> Verdict {
         let Some((kind, path)) = own.users() else { return no_users() };
         if kind == Kind::Htpasswd {
             let words = "auth.backend = \"htpasswd\" cannot do digest: take \"htdigest\"";
             return broken(words).into();
         }
-        if answer.realm != rule.realm.as_bytes() {
+        if credentials.realm != rule.realm.as_bytes() {
             return Verdict::Unfit("the realm is not that of the request");
         }
-        if !digest::is_made_for(&answer.uri, &ex.request.target_raw) {
+        if !digest::is_made_for(&credentials.uri, &ex.request.target_raw) {
             let detail = "the uri is not that of the request";
             return FaultReport::new(Fault::AuthMalformed, detail).into();
         }
@@ -424,32 +426,32 @@ impl Auth {
             Ok(users) => users,
             Err(report) => return report.into(),
         };
-        let name = match self.real_name(ex, own, rule, &users, &answer).await {
+        let name = match self.real_name(ex, own, rule, &users, &credentials).await {
             Ok(name) => name,
             Err(verdict) => return verdict,
         };
         // An unknown user takes as long as a known one.
-        let known = users.table.ha1(&name, &rule.realm, answer.algorithm);
+        let known = users.table.ha1(&name, &rule.realm, credentials.algorithm);
         let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
         let method = ex.request.method.map_or("", |method| method.as_str());
-        let expected = answer.expected(ha1, method.as_bytes());
-        if !is_same(expected.as_bytes(), answer.response.as_bytes()) || known.is_none() {
+        let expected = credentials.expected(ha1, method.as_bytes());
+        if !is_same(expected.as_bytes(), credentials.response.as_bytes()) || known.is_none() {
             return Verdict::Wrong { name };
         }
-        match self.judge(rule, &answer, ex.machine.clock.unix_s()) {
+        match self.check_nonce(rule, &credentials, ex.machine.clock.unix_s()) {
             Use::First => Verdict::Known { name, scheme: "Digest" },
             Use::Stale => Verdict::Stale,
         }
     }
 
-    fn judge(&self, rule: &Rule, answer: &Answer, now_s: i64) -> Use {
+    fn check_nonce(&self, rule: &Rule, credentials: &DigestCredentials, now_s: i64) -> Use {
         let (nonces, secret, realm) = (&self.keeper.nonces, &rule.nonce_secret, &rule.realm);
         let opaque = nonces.opaque(secret, realm);
-        if answer.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
+        if credentials.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
             return Use::Stale;
         }
         let now_s = u64::try_from(now_s).unwrap_or(0);
-        nonces.judge(secret, realm, &answer.nonce, answer.count, now_s)
+        nonces.check(secret, realm, &credentials.nonce, credentials.count, now_s)
     }
 
     /// Resolves a hashed user name; this takes one hash per user.
@@ -459,14 +461,14 @@ impl Auth {
         own: &AuthSettings,
         rule: &Rule,
         users: &Arc<Loaded<Users>>,
-        answer: &Answer,
+        credentials: &DigestCredentials,
     ) -> Result<Vec<u8>, Verdict> {
-        if !answer.userhash {
-            return Ok(answer.username.clone());
+        if !credentials.userhash {
+            return Ok(credentials.username.clone());
         }
-        let hash = String::from_utf8_lossy(&answer.username).to_ascii_lowercase();
+        let hash = String::from_utf8_lossy(&credentials.username).to_ascii_lowercase();
         let (users, realm) = (Arc::clone(users), Arc::clone(&rule.realm));
-        let algorithm = answer.algorithm;
+        let algorithm = credentials.algorithm;
         let search = move || users.table.unhash(&hash, &realm, algorithm).ok_or(hash);
         let found = self.in_turn(ex, own, search).await?;
         Ok(found.unwrap_or_else(String::into_bytes))

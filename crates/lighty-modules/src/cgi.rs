@@ -17,16 +17,17 @@ mod talk;
 use std::rc::Rc;
 
 use lighty_config::Directive;
+use lighty_core::exchange::stage::Stage;
+use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::permits::Permits;
-use lighty_core::read_ahead::SpooledAnswer;
-use lighty_core::stage::Stage;
-use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength, sendfile};
+use lighty_core::pipeline::read_ahead::SpooledResponse;
+use lighty_core::pipeline::sendfile;
+use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
-use lighty_io::spawn::Channel;
+use lighty_io::process::spawn::Channel;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
@@ -62,6 +63,10 @@ impl Module for Cgi {
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
+    }
+
+    fn may_handle(&self, ex: &Exchange) -> bool {
+        ex.settings.module::<CgiSettings>().interpreter(&ex.physical).is_some()
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
@@ -103,7 +108,7 @@ async fn serve(
     interpreter: String,
 ) -> Step<'static> {
     let own = settings.module::<CgiSettings>();
-    match answer(ex, &permits, own, &interpreter).await {
+    match respond(ex, &permits, own, &interpreter).await {
         Ok(step) => step,
         Err(report) => {
             ex.fail_reporting(&report);
@@ -115,7 +120,7 @@ async fn serve(
     }
 }
 
-async fn answer(
+async fn respond(
     ex: &mut Exchange,
     permits: &Permits,
     own: &CgiSettings,
@@ -192,7 +197,7 @@ async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultRepor
     loop {
         let count = talk.more().await.map_err(|trouble| failure(&trouble))?;
         if count == 0 {
-            let words = "the program ended without the head of an answer";
+            let words = "the program ended without the head of a response";
             talk.complete();
             return Err(FaultReport::new(Fault::BackendMalformed, words));
         }
@@ -269,7 +274,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     } else {
         let output = Output::new(talk, &head);
         let stream = ex.settings.core.stream_response_body;
-        ex.response.body = SpooledAnswer::body(ex, output, stream);
+        ex.response.body = SpooledResponse::body(ex, output, stream);
     }
     Step::Answered
 }

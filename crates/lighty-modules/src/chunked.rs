@@ -56,7 +56,7 @@ impl Module for Chunked {
             .module("mod_chunked")
             .default("disable")
             .since("1.5")
-            .doc("Logs how the end of each answer's body is marked.")
+            .doc("Logs how the end of each response's body is marked.")
             .example("chunked.debug = \"enable\""),
         ]
     }

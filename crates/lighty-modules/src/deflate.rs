@@ -20,11 +20,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_config::Directive;
+use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::permits::Permits;
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength};
 use lighty_http::{Fields, Known, Status};
-use lighty_io::cache_file::CacheFile;
+use lighty_io::file::cache_file::CacheFile;
 use lighty_io::stat_cache::Entry;
 
 use coding::{Coding, Wanted};
@@ -88,7 +88,7 @@ impl Module for Deflate {
         let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
         if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
             return Step::Wait(Box::pin(async move {
-                self.answer_with_file(ex, settings.module::<DeflateSettings>(), &wanted).await;
+                self.respond_with_file(ex, settings.module::<DeflateSettings>(), &wanted).await;
                 Step::Next
             }));
         }
@@ -166,7 +166,7 @@ impl Deflate {
     }
 
     /// Sends a file that is already compressed in place of the original, or else encodes it.
-    async fn answer_with_file(&self, ex: &mut Exchange, own: &DeflateSettings, wanted: &Wanted) {
+    async fn respond_with_file(&self, ex: &mut Exchange, own: &DeflateSettings, wanted: &Wanted) {
         if own.precompressed
             && let Some((coding, entry)) = kept::find_beside(ex, &wanted.codings).await
         {
@@ -177,7 +177,7 @@ impl Deflate {
         let (Some(coding), Some(directory), Some(name)) = (first, &own.cache_dir, name) else {
             return self.encode(ex, own, wanted, None);
         };
-        if let Some(failure) = lighty_io::cache_file::take_failure() {
+        if let Some(failure) = lighty_io::file::cache_file::take_failure() {
             ex.log(Level::Warning, &format!("deflate.cache-dir cannot be written: {failure}"));
         }
         match kept::find_cached(ex, directory, &name).await {
@@ -281,7 +281,7 @@ impl Deflate {
     fn load_average(&self, ex: &Exchange) -> f64 {
         let now_s = ex.machine.clock.unix_s();
         if self.load.get().0 != now_s {
-            self.load.set((now_s, lighty_io::load::load_average()));
+            self.load.set((now_s, lighty_io::process::load::load_average()));
         }
         self.load.get().1
     }

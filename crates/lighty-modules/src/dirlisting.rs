@@ -25,11 +25,12 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength, protected_files};
+use lighty_core::pipeline::protected_files;
+use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
-use lighty_io::memory;
+use lighty_io::process::memory;
 use lighty_io::stat_cache::Entry;
 
 use entries::{Entries, Gathered, Item, Reach};
@@ -102,7 +103,7 @@ impl Module for DirListing {
             }
         }
         let form = wanted_form(ex);
-        Step::Wait(Box::pin(answer(ex, &self.listings, entry, form)))
+        Step::Wait(Box::pin(respond(ex, &self.listings, entry, form)))
     }
 }
 
@@ -134,7 +135,7 @@ fn wanted_form(ex: &Exchange) -> Form {
 }
 
 /// Makes the listing, unless the client disconnects first.
-async fn answer(
+async fn respond(
     ex: &mut Exchange,
     listings: &Listings,
     entry: Rc<Entry>,
@@ -146,16 +147,16 @@ async fn answer(
         fault = ex.client_gone() => Err(fault),
     };
     match made {
-        Ok(Ok(body)) => answer_with(ex, body, form),
+        Ok(Ok(body)) => respond_with(ex, body, form),
         Ok(Err(error)) => ex.fail_saying(Fault::of_file_error(&error), &error.to_string()),
         Err(fault) => ex.fail(fault),
     }
     Step::Answered
 }
 
-fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
+fn respond_with(ex: &mut Exchange, body: Body, form: Form) {
     let tag = tag_of(ex, &body);
-    let outcome = judge(ex, tag.as_deref());
+    let outcome = validate(ex, tag.as_deref());
     ex.response.answered = true;
     ex.response.status = Status::OK;
     let fields = &mut ex.response.fields;
@@ -182,7 +183,7 @@ fn answer_with(ex: &mut Exchange, body: Body, form: Form) {
     }
 }
 
-fn judge(ex: &Exchange, tag: Option<&str>) -> Outcome {
+fn validate(ex: &Exchange, tag: Option<&str>) -> Outcome {
     if ex.state.error_status.is_some() {
         return Outcome::Proceed { ranges: false };
     }

@@ -1,4 +1,4 @@
-//! `mod_expire`: how long answers may be kept.
+//! `mod_expire`: how long responses may be kept.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Module for Expire {
             .default("()")
             .since("1.4")
             .doc(
-                "As `expire.url`, by the beginning of the answer's media type (`text/*` and \
+                "As `expire.url`, by the beginning of the response's media type (`text/*` and \
                  `text/` mean the same); asked where no URL prefix matches.",
             )
             .example("expire.mimetypes = ( \"text/css\" => \"access 1 days\", \"image/*\" => \"access 1 months\" )"),

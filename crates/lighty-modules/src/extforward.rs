@@ -12,8 +12,8 @@ use std::sync::Arc;
 use lighty_config::{
     CompileCtx, Config, Directive, Kind, Reject, Scope, Strings, Value, parse_bool,
 };
-use lighty_core::cidr::Cidr;
 use lighty_core::module::{Hooks, Module, Needs, Step};
+use lighty_core::settings::cidr::Cidr;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::forwarded::{
     Element, End, Origin, by_forwarded, by_x_forwarded_for, element_from_right, walk,

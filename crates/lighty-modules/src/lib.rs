@@ -19,6 +19,7 @@ pub mod expire;
 pub mod extforward;
 pub mod flv_streaming;
 pub mod indexfile;
+pub mod magnet;
 pub mod redirect;
 pub mod rewrite;
 pub mod secdownload;

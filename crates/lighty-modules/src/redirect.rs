@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::rules::{Applied, Rules};
+use lighty_core::settings::rules::{Applied, Rules};
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Status};
 
@@ -96,7 +96,7 @@ impl Module for Redirect {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         let may = ex.generation.asks_physical
-            && !ex.state.judged_as_served
+            && !ex.state.authorizes_served
             && ex.state.error_status.is_none();
         let mut asked = ex.ext::<Asked>().into_iter().flat_map(|asked| &asked.0);
         if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
@@ -141,7 +141,7 @@ fn parse_status(value: &Value, ctx: &CompileCtx) -> Result<Status, Reject> {
     let code = parse_int(value, &(0..=999))?;
     let status = u16::try_from(code).ok().filter(|code| *code >= 200).and_then(Status::new);
     Ok(status.unwrap_or_else(|| {
-        ctx.warn(Reject::new("is no status that an answer can end with: 301 is sent"));
+        ctx.warn(Reject::new("is no status that a response can end with: 301 is sent"));
         Status::MOVED_PERMANENTLY
     }))
 }

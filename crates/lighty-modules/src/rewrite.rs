@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use lighty_config::{Directive, Kind, Undecided};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::rules::{Applied, Rules};
-use lighty_core::{Exchange, Fault, Level, Settings, limits, module_settings, pipeline};
+use lighty_core::settings::limits;
+use lighty_core::settings::rules::{Applied, Rules};
+use lighty_core::{Exchange, Fault, Level, Settings, module_settings, pipeline};
 use lighty_http::Status;
 
 /// Rules by when they apply and whether others may follow.

@@ -71,7 +71,7 @@ impl Module for Setenv {
                 .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
             row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
                 .doc(
-                    "Fields that are added to every answer, whatever its status. A page that an \
+                    "Fields that are added to every response, whatever its status. A page that an \
                      error handler makes has those of the URL that was asked for.",
                 )
                 .example(
@@ -120,7 +120,7 @@ impl Module for Setenv {
         ex.resolve_settings();
         match Rc::ptr_eq(&before, &ex.settings) {
             true => Step::Next,
-            false => Step::Wait(Box::pin(judge(ex))),
+            false => Step::Wait(Box::pin(authorize(ex))),
         }
     }
 
@@ -135,9 +135,9 @@ impl Module for Setenv {
     }
 }
 
-/// Asks for leave under the settings of the changed fields.
-async fn judge(ex: &mut Exchange) -> Step<'static> {
-    match pipeline::judge_anew(ex).await {
+/// Authorizes the request again under the settings of the changed fields.
+async fn authorize(ex: &mut Exchange) -> Step<'static> {
+    match pipeline::authorize_again(ex).await {
         true => Step::Next,
         false => Step::Answered,
     }

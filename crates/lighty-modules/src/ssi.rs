@@ -2,9 +2,9 @@
 //!
 //! A page is read through the file engine and parsed while it is read; its long runs of text and
 //! the files that it includes are sent as file ranges. An included URL is a subrequest
-//! ([`lighty_core::subrequest`]). The response is assembled before its first byte is sent, so that
-//! its length is known and HEAD matches GET; the memory that it holds and the number of its
-//! commands are limited.
+//! ([`lighty_core::pipeline::subrequest`]). The response is assembled before its first byte is
+//! sent, so that its length is known and HEAD matches GET; the memory that it holds and the number
+//! of its commands are limited.
 //!
 //! Reading order: `settings`, this file, `page` (text and conditions), `command` (commands),
 //! `include` (files and URLs), `program` (`exec`), `page_context` (variables), `shared` (state
@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use lighty_config::Directive;
+use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::permits::Permits;
 use lighty_core::{Body, Client, Exchange, Fault, Settings};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, date};
@@ -60,6 +60,10 @@ impl Module for Ssi {
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
+    }
+
+    fn may_handle(&self, ex: &Exchange) -> bool {
+        ex.settings.module::<SsiSettings>().is_page(&ex.physical.rel)
     }
 
     fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
@@ -131,7 +135,7 @@ async fn serve(
     match made {
         Ok(body) => {
             ex.ext_mut::<Within>().is_page = true;
-            answer(ex, own, &shared, body, is_part);
+            respond(ex, own, &shared, body, is_part);
         }
         Err(fatal) => {
             if fatal.fault == Fault::PageLimit {
@@ -158,14 +162,14 @@ async fn make(
     shared: &Rc<Shared>,
     permits: Permits,
 ) -> Result<Body, Fatal> {
-    let scene = PageContext::new(ex, own, shared, permits);
+    let context = PageContext::new(ex, own, shared, permits);
     let mut output = Output::new(shared);
-    Page::new(&scene, &mut output, Base::of(ex), entry).run().await?;
+    Page::new(&context, &mut output, Base::of(ex), entry).run().await?;
     Ok(output.into_body())
 }
 
 /// Makes what the page came to the response.
-fn answer(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_part: bool) {
+fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_part: bool) {
     let response = &mut ex.response;
     response.answered = true;
     response.fields.push_known(Known::ContentType, own.content_type.as_bytes());
@@ -182,7 +186,8 @@ fn answer(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_
     ex.response.body = body;
 }
 
-/// Says when the newest file of the answer was changed, and judges the request's conditions by it.
+/// Says when the newest file of the response was changed, and judges the request's conditions by
+/// it.
 fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
     let (modified_s, tag) = shared.validators();
     let fields = &mut ex.response.fields;

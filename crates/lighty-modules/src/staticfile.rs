@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_config::{Directive, Strings};
+use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::stage::Stage;
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::ETag;
@@ -91,7 +91,7 @@ impl Module for StaticFile {
         let Some(entry) = ex.physical.entry.clone() else { return Step::Next };
         match entry.meta().kind {
             FileKind::Directory if ex.request.method == Some(Method::Options) => {
-                answer_options(ex);
+                respond_to_options(ex);
                 return Step::Answered;
             }
             FileKind::Directory => return Step::Next,
@@ -121,7 +121,7 @@ fn send(ex: &mut Exchange, entry: Rc<Entry>) -> Step<'_> {
             Step::Wait(Box::pin(send_with_xattr(ex, entry, name)))
         }
         _ => {
-            answer(ex, &entry);
+            respond(ex, &entry);
             Step::Answered
         }
     }
@@ -133,7 +133,7 @@ async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) ->
         !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b) || *b == b'\t')
     });
     remember_facts(&entry, ex, media_type);
-    answer(ex, &entry);
+    respond(ex, &entry);
     Step::Answered
 }
 
@@ -163,7 +163,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
         // This file is the error page; the request's method does not matter.
         _ if ex.state.error_status.is_some() => None,
         Some(Method::Options) => {
-            answer_options(ex);
+            respond_to_options(ex);
             Some(Step::Answered)
         }
         _ => {
@@ -177,7 +177,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
 /// Methods allowed on files and directories.
 const METHODS: &[u8] = b"OPTIONS, GET, HEAD, POST";
 
-fn answer_options(ex: &mut Exchange) {
+fn respond_to_options(ex: &mut Exchange) {
     ex.response.status = Status::OK;
     ex.response.fields.push(b"Allow", METHODS);
     ex.response.answered = true;
@@ -259,7 +259,7 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
 }
 
 /// Builds the response: 200, 206, 304, 412 or 416.
-fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
+fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
     ex.response.answered = true;
@@ -284,7 +284,7 @@ fn answer(ex: &mut Exchange, entry: &Rc<Entry>) {
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
         Outcome::Proceed { ranges: true }
-            if range_applies(ex) && answer_range(ex, entry, &facts, size) => {}
+            if range_applies(ex) && respond_with_range(ex, entry, &facts, size) => {}
         Outcome::Proceed { .. } => {
             let is_bare = ex.response.fields.is_empty();
             ex.response.fields.append(&facts.whole);
@@ -327,7 +327,7 @@ fn range_applies(ex: &Exchange) -> bool {
 
 /// Builds a partial response; `false` if the whole file is the right response (RFC 9110 section
 /// 14.2: a malformed or abusive range is ignored).
-fn answer_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
+fn respond_with_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
     let mut parts = Vec::new();
     let mut text = Vec::new();

@@ -1,6 +1,6 @@
 //! `mod_status`: the server's status, for people and for programs.
 //!
-//! The figures cover all workers: each is queried, see [`lighty_core::status_board`].
+//! The figures cover all workers: each is queried, see [`lighty_core::machine::status_board`].
 
 mod page;
 mod text;
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
+use lighty_core::machine::status_board::{BackendPool, Report, StatusBoard};
 use lighty_core::module::{Hooks, Module, Needs, Step};
-use lighty_core::status_board::{BackendPool, Report, StatusBoard};
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status as Code, accept};
 
@@ -174,7 +174,7 @@ impl Module for Status {
         match own.question(ex) {
             Some(question) => {
                 let (board, started_s, sort) = (self.board.clone(), self.started_s, own.sort);
-                Step::Wait(Box::pin(answer(ex, board, started_s, sort, question)))
+                Step::Wait(Box::pin(respond(ex, board, started_s, sort, question)))
             }
             None => Step::Next,
         }
@@ -200,7 +200,7 @@ impl StatusSettings {
     }
 }
 
-async fn answer(
+async fn respond(
     ex: &mut Exchange,
     board: StatusBoard,
     started_s: i64,

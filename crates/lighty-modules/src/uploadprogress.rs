@@ -4,14 +4,14 @@
 //! with the same id. All workers know all uploads. Bytes count as they reach the server, whichever
 //! handler they are for.
 
-mod answer;
+mod report;
 mod table;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Directive, Scope};
-use lighty_core::body::BodyMeter;
+use lighty_core::exchange::body::BodyMeter;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Extension, Fault, Level, Settings, extension_slot, module_settings};
 use lighty_http::{Known, Method, Status, accept};
@@ -100,7 +100,7 @@ impl Module for UploadProgress {
             if ex.request.path != own.url.as_bytes() {
                 return Step::Next;
             }
-            self.tell(id, own, ex);
+            self.report(id, own, ex);
             return Step::Answered;
         }
         if ex.body.exists() && ex.ext::<Watched>().is_none() {
@@ -154,7 +154,7 @@ impl UploadProgress {
         }
     }
 
-    fn tell(&self, id: u128, own: &UploadProgressSettings, ex: &mut Exchange) {
+    fn report(&self, id: u128, own: &UploadProgressSettings, ex: &mut Exchange) {
         let mut table = self.uploads.lock();
         table.expire(ex.machine.clock.mono_ms());
         let state = table.state(id);
@@ -163,8 +163,8 @@ impl UploadProgress {
             ex.log(Level::Notice, &format!("upload {id:032x}: {state:?}"));
         }
         let accepted = ex.request.fields.get(Known::Accept);
-        let json = own.always_json || accept::prefers(accepted, answer::JSON, answer::SCRIPT);
-        answer::fill(&state, json, &mut ex.response);
+        let json = own.always_json || accept::prefers(accepted, report::JSON, report::SCRIPT);
+        report::fill(&state, json, &mut ex.response);
         if !own.always_json {
             ex.response.fields.push_known(Known::Vary, "Accept");
         }
@@ -227,7 +227,7 @@ fn what() -> Vec<Directive<Settings>> {
                  an argument of its query, is watched; a GET of this path with the same id is \
                  answered `new Object({ 'state' : 'uploading', 'received' : 131072, 'size' : \
                  600000})`, or with the state `'starting'` (no such upload yet), `'done'` (with \
-                 `size`) or `'error'` (with the `status` of the answer). A client that prefers \
+                 `size`) or `'error'` (with the `status` of the response). A client that prefers \
                  `Accept: application/json` gets the same as JSON. `received` counts what has \
                  reached the server, for any handler and in any worker; `size` is 0, in JSON \
                  `null`, for an upload that comes in chunks. Without a proper id the path is as \

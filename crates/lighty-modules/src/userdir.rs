@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings, pipeline};
-use lighty_io::privileges::home_of;
+use lighty_io::process::privileges::home_of;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]

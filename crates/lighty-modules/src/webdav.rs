@@ -32,9 +32,8 @@ mod xml;
 mod xml_tests;
 
 use lighty_config::Directive;
-use lighty_core::locate::{authorize_path, is_path_allowed};
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::protected_files::is_protected;
+use lighty_core::pipeline::locate::{authorize_path, is_path_allowed};
 use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
@@ -66,14 +65,14 @@ impl Module for Webdav {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { physical: true, found: true, ..Hooks::default() }
+        Hooks { physical: true, ..Hooks::default() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
         settings::rows()
     }
 
-    fn answers_paths(&self) -> bool {
+    fn responds_to_paths(&self) -> bool {
         true
     }
 
@@ -99,16 +98,6 @@ impl Module for Webdav {
         }
         let stores = self.stores.clone();
         Step::Wait(Box::pin(serve(ex, stores, method)))
-    }
-
-    /// Database files are never served, whatever path leads to them.
-    fn found<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let entry = ex.physical.entry.as_ref();
-        if entry.is_some_and(|entry| is_protected(entry.meta())) {
-            resource::kept().tell(ex);
-            return Step::Answered;
-        }
-        Step::Next
     }
 }
 
@@ -138,19 +127,19 @@ async fn serve(ex: &mut Exchange, stores: Stores, method: Method) -> Step<'stati
     if !is_path_allowed(ex).await {
         return Step::Answered;
     }
-    if let Err(refusal) = answer(ex, &stores, method).await {
+    if let Err(refusal) = respond(ex, &stores, method).await {
         if let DavError::Xml(_, xml) = &refusal {
             log_xml(ex, xml);
         }
-        refusal.tell(ex);
+        refusal.respond(ex);
     }
     Step::Answered
 }
 
-async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(), DavError> {
+async fn respond(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(), DavError> {
     let own = ex.settings.module::<DavSettings>().clone();
     if method == Method::Options {
-        answer_options(ex, &own);
+        respond_to_options(ex, &own);
         return Ok(());
     }
     if own.readonly && method != Method::Propfind {
@@ -181,7 +170,7 @@ async fn answer(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<()
     }
 }
 
-fn answer_options(ex: &mut Exchange, own: &DavSettings) {
+fn respond_to_options(ex: &mut Exchange, own: &DavSettings) {
     let response = &mut ex.response;
     response.status = Status::OK;
     response.answered = true;

@@ -12,16 +12,16 @@ use lighty_core::{Fault, FaultReport};
 use lighty_io::connect::connect;
 use lighty_io::transport::{ByteStream, Peer};
 
-use crate::address::AddressId;
-use crate::balance::Key;
-use crate::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
-use crate::local::Local;
-use crate::pool::{ConnPermit, Connection};
-use crate::proxy_header;
-use crate::reply;
-use crate::settings::{ProxySettings, Route};
-use crate::spec::{Protocol, ProxyProtocol};
+use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
+use crate::connect::pool::{ConnPermit, Connection};
+use crate::request::proxy_header;
+use crate::response::reply;
+use crate::route::settings::{ProxySettings, Route};
+use crate::serve::local::Local;
 use crate::upstream::Upstream;
+use crate::upstream::address::AddressId;
+use crate::upstream::balance::Key;
+use crate::upstream::spec::{Protocol, ProxyProtocol};
 
 /// Maximum addresses tried per connection.
 const TRIES_MAX: usize = 16;

@@ -1,39 +1,42 @@
 //! Serves one request: checks out a connection, sends the request, retries where allowed, and
 //! returns the response.
 
+mod again;
+pub mod local;
+mod respond;
+pub(crate) mod upstream_call;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_core::stage::Stage;
-use lighty_core::upstream_trace::UpstreamTrace;
+use lighty_core::exchange::stage::Stage;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, FaultReport, Step};
 use lighty_http::{Known, Method};
 use lighty_io::connect::connect;
 use lighty_io::transport::Idle;
 use lighty_wire::http1::BodyFraming;
 
-use crate::address::{Address, AddressId};
-use crate::balance::Key;
-use crate::checkout::{Checkout, CheckoutRequest, Refusal};
-use crate::health::passive::State;
-use crate::internal_redirect::WantedBackend;
-use crate::local::Local;
-use crate::pool::{ConnPermit, Connection};
-use crate::registry::Naming;
-use crate::replayable_body::ReplayableBody;
-use crate::reply;
+use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal};
+use crate::connect::pool::{ConnPermit, Connection};
+use crate::request::proxy_header;
+use crate::request::replayable_body::ReplayableBody;
+use crate::request::sticky;
+use crate::request::stored_body::{StoreFault, StoredBody};
+use crate::response::internal_redirect::WantedBackend;
+use crate::response::reply;
+use crate::route::settings::{Route, StreamBody};
+use crate::serve::local::Local;
+use crate::serve::upstream_call::{Trouble, UpstreamCall};
 use crate::session::Event;
-use crate::settings::{Route, StreamBody};
-use crate::spec::Protocol;
-use crate::spool::{StoreFault, StoredBody};
 use crate::upstream::Upstream;
-use crate::upstream_call::{Trouble, UpstreamCall};
-use crate::{proxy_header, sticky};
+use crate::upstream::address::{Address, AddressId};
+use crate::upstream::balance::Key;
+use crate::upstream::health::passive::State;
+use crate::upstream::registry::Naming;
+use crate::upstream::spec::Protocol;
 use lighty_core::log::Level;
-
-mod again;
-mod answer;
 
 /// Maximum attempts per request, whatever the number of addresses.
 const TRIES_MAX: usize = 16;
@@ -123,10 +126,12 @@ impl Serving<'_> {
             let checkout = self.timed_seat(&call, only.as_deref()).await?;
             self.ex.enter(Stage::Connect);
             let began_ms = self.local.clock.mono_ms();
-            let mut connection = match self.connect(checkout, began_ms).await? {
-                Some(connection) => connection,
-                None => continue,
+            let connection = match checkout {
+                Checkout::Reused(connection) => self.if_open(connection),
+                // To connect takes a while: an allocation more does not count.
+                Checkout::Fresh(permit) => Box::pin(self.connect(permit, began_ms)).await?,
             };
+            let Some(mut connection) = connection else { continue };
             self.ex.enter(Stage::Connected);
             let began_us = self.local.clock.mono_us();
             match self.ask(&mut call, &connection).await {
@@ -136,12 +141,12 @@ impl Serving<'_> {
                     connection.permit.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
                     self.local.note_success(&connection.permit, began_ms);
-                    connection.heed(&call.answer.fields);
-                    return self.answer(call, connection);
+                    connection.apply_keep_alive(&call.response.fields);
+                    return self.respond(call, connection);
                 }
                 Err(trouble) => {
                     let unread = self.went_unread(&trouble, &call, &connection).await;
-                    self.judge(trouble, unread, connection, began_ms)?;
+                    self.decide(trouble, unread, connection, began_ms)?;
                     let words = std::mem::take(&mut call.words);
                     call.clear();
                     call.words = words;
@@ -191,7 +196,10 @@ impl Serving<'_> {
         only: Option<&str>,
     ) -> Result<Checkout, FaultReport> {
         let began_us = self.local.clock.mono_us();
-        let checkout = self.checkout(call, only).await;
+        let checkout = match self.local.checkout_at_once(&self.checkout_request(call, only)) {
+            Some(checkout) => Ok(checkout),
+            None => Box::pin(self.wait_for_checkout(call, only)).await,
+        };
         let took_us = self.local.clock.mono_us().saturating_sub(began_us);
         self.trace.wait_us = self.trace.wait_us.saturating_add(took_us);
         if let Ok(checkout) = &checkout {
@@ -201,11 +209,11 @@ impl Serving<'_> {
         checkout
     }
 
-    async fn checkout(
-        &self,
-        call: &UpstreamCall,
-        only: Option<&str>,
-    ) -> Result<Checkout, FaultReport> {
+    fn checkout_request<'c>(
+        &'c self,
+        call: &'c UpstreamCall,
+        only: Option<&'c str>,
+    ) -> CheckoutRequest<'c> {
         let key = Key {
             authority: &self.ex.request.authority,
             target: &call.words.target,
@@ -213,20 +221,26 @@ impl Serving<'_> {
             sticky: sticky::named(self.ex, &self.upstream.spec.balancer),
             random: self.local.random(),
         };
-        let ask = CheckoutRequest {
+        CheckoutRequest {
             upstream: &self.upstream,
             key,
             class: self.route.class,
             tried: &self.tried,
             only,
             reuse: self.reuse(),
-        };
-        if let Some(checkout) = self.local.checkout_at_once(&ask) {
-            return Ok(checkout);
         }
+    }
+
+    /// Waits in the backlog, as long as the client waits.
+    async fn wait_for_checkout(
+        &self,
+        call: &UpstreamCall,
+        only: Option<&str>,
+    ) -> Result<Checkout, FaultReport> {
+        let request = self.checkout_request(call, only);
         let waited = tokio::select! {
             biased;
-            waited = Box::pin(self.local.wait_for_checkout(&ask)) => waited,
+            waited = self.local.wait_for_checkout(&request) => waited,
             fault = self.client_gone() => {
                 return Err(FaultReport::new(fault, "while it waited in the backlog"));
             }
@@ -276,29 +290,27 @@ impl Serving<'_> {
         first_ms.div_ceil(1000).max(1)
     }
 
-    /// Turns a checkout into a connection. `None`: this address failed, try another.
+    /// A pooled connection, unless the backend is known to have closed it. A request that cannot be
+    /// resent first probes that, with one system call.
+    fn if_open(&mut self, connection: Connection) -> Option<Connection> {
+        if self.is_robust() || connection.stream.probe() == Idle::Quiet {
+            return Some(connection);
+        }
+        self.stale += 1;
+        None
+    }
+
+    /// Connects to a backend. `None`: this address failed, try another.
     async fn connect(
         &mut self,
-        checkout: Checkout,
+        permit: ConnPermit,
         began_ms: u64,
     ) -> Result<Option<Connection>, FaultReport> {
-        let permit = match checkout {
-            Checkout::Reused(connection) => {
-                // A request that cannot be resent first probes, with one system call, whether the
-                // connection is still open.
-                if self.is_robust() || connection.stream.probe() == Idle::Quiet {
-                    return Ok(Some(connection));
-                }
-                self.stale += 1;
-                return Ok(None);
-            }
-            Checkout::Fresh(permit) => permit,
-        };
         let standing = self.local.pool.stand_in_line(&permit);
         let limit_ms = self.upstream.spec.timeouts.connect_ms;
         let began_us = self.local.clock.mono_us();
         let target = permit.address.spec.target.clone();
-        let connecting = Box::pin(connect(&target, &self.local.connect));
+        let connecting = connect(&target, &self.local.connect);
         let (fault, words) =
             match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
                 Ok(Ok(stream)) => {
@@ -331,7 +343,7 @@ impl Serving<'_> {
         self.tried.push(permit.address.id);
         let addresses = self.upstream.addresses();
         if addresses.iter().all(|address| self.tried.contains(&address.id)) {
-            let held = |a: &Arc<crate::address::Address>| {
+            let held = |a: &Arc<crate::upstream::address::Address>| {
                 a.health.held_until(self.local.clock.mono_ms()).is_some()
             };
             if addresses.iter().any(held) {
@@ -366,7 +378,7 @@ impl Serving<'_> {
                 head
             })
             .await;
-            self.local.hear(&connection.permit, call);
+            self.local.log_stderr(&connection.permit, call);
             match event? {
                 Event::Interim => reply::pass_interim(self.ex, call),
                 Event::Said => tokio::task::yield_now().await,
@@ -395,7 +407,7 @@ impl Serving<'_> {
         if self.ex.request.upgrade && !self.route.request.upgrade {
             self.ex.complain_of_upgrade("proxy-core.upgrade");
         }
-        let upstream_request = crate::upstream_request::UpstreamRequest {
+        let upstream_request = crate::request::upstream_request::UpstreamRequest {
             ex: self.ex,
             words,
             framing,

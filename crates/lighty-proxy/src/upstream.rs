@@ -1,18 +1,29 @@
 //! An upstream at run time: its addresses, balancer and backlog. Shared by all workers.
 
+pub(crate) mod address;
+pub(crate) mod backend;
+pub(crate) mod balance;
+pub mod configured;
+pub(crate) mod health;
+pub(crate) mod names;
+pub mod registry;
+pub mod spec;
+pub mod stats;
+pub(crate) mod supervisor;
+
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lighty_io::connect::Target;
 use tokio::sync::Notify;
 
-use crate::address::{Address, AddressId, AddressSpec};
-use crate::backend::{BackendKey, Backends};
-use crate::backlog::Backlog;
-use crate::balance::{self, Balancer, Choice, Key};
-use crate::health::passive::{Change, State};
-use crate::names::NamedAddress;
-use crate::spec::{BackendAddress, BackendSpec, UpstreamSpec};
+use crate::connect::backlog::Backlog;
+use crate::upstream::address::{Address, AddressId, AddressSpec};
+use crate::upstream::backend::{BackendKey, Backends};
+use crate::upstream::balance::{Balancer, Choice, Key};
+use crate::upstream::health::passive::{Change, State};
+use crate::upstream::names::NamedAddress;
+use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// A group of interchangeable backends.
 pub struct Upstream {
@@ -261,7 +272,7 @@ impl Upstream {
                 if !wanted.allows(address) {
                     continue;
                 }
-                if let Some(choice) = seen.judge(at, address, wanted.now_ms, &has_idle) {
+                if let Some(choice) = seen.consider(at, address, wanted.now_ms, &has_idle) {
                     scratch.push(choice);
                 }
             }
@@ -341,7 +352,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn judge(
+    fn consider(
         &mut self,
         at: usize,
         address: &Address,

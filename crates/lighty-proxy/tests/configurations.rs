@@ -8,9 +8,9 @@ use lighty_config::{
 };
 use lighty_core::Settings;
 use lighty_core::settings::StreamBody;
-use lighty_proxy::directives;
-use lighty_proxy::settings::{ProxySettings, Route, Routes, Takes};
-use lighty_proxy::spec::{
+use lighty_proxy::route::directives;
+use lighty_proxy::route::settings::{ProxySettings, Route, Routes, Takes};
+use lighty_proxy::upstream::spec::{
     Algorithm, BackendAddress, BalancerOptions, BalancerSpec, CheckKind, FastcgiRole, HashKey,
     Protocol, ProxyProtocol,
 };
@@ -20,7 +20,7 @@ fn corpus() -> PathBuf {
 }
 
 fn load(text: &str) -> (Option<Config<Settings>>, Diagnostics, Sources) {
-    let core = lighty_core::directives::all();
+    let core = lighty_core::settings::directives::all();
     let foreign = Directive::strings("index-file.names", |_: &mut Settings, _| {});
     let table = Table::new().rows(core).rows(directives::all()).row(foreign);
     let main = Main::Text { name: "x.conf", text: text.as_bytes() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lighty_core::log::Level;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
-use lighty_io::panics;
+use lighty_io::threads::panics;
 use lighty_io::transport::{Peer, Stream};
 use tokio::time::{Sleep, sleep};
 
@@ -18,6 +18,10 @@ use crate::worker::{ListenerInfo, Worker};
 
 /// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
+
+/// Maximum size of the future that serves a connection. With what the runtime adds, it takes up 512
+/// bytes as long as the connection is open.
+const SERVING_BYTES_MAX: usize = 408;
 
 /// Consecutive panics in `accept` before a listener is given up, so that a process that accepts no
 /// connections does not look alive.
@@ -114,13 +118,14 @@ impl Worker {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
             Peer::Unix => "".into(),
         };
-        let entry = self.conns.enter(stream.kick_handle(), Rc::clone(&peer_text), self.now_s());
+        let entry = self.conns.enter(stream.shutdown_handle(), Rc::clone(&peer_text), self.now_s());
         let entry = Presence::new(entry, self);
         if self.stopping.get() {
             entry.close_soon(self.now_s());
         }
-        let conn = Conn::new(stream, peer, peer_text, listener_info, entry);
-        tokio::task::spawn_local(conn.serve());
+        let serving = Conn::new(stream, peer, peer_text, listener_info, entry).serve();
+        debug_assert!(size_of_val(&serving) <= SERVING_BYTES_MAX, "{}", size_of_val(&serving));
+        tokio::task::spawn_local(serving);
     }
 
     /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle

@@ -10,27 +10,25 @@ use std::time::Duration;
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{About, Level, Log};
-use lighty_core::permits::Permits;
+use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::settings::ServerSettings;
-use lighty_core::status_board::StatusBoard;
-use lighty_core::{ProgramRate, Settings, limits};
+use lighty_core::settings::limits;
+use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
-use lighty_io::control::{self, Caller, ControlSocket};
-use lighty_io::deadline::Deadline;
+use lighty_io::clock::deadline::Deadline;
 use lighty_io::log_writer::{self, LogWriter};
-use lighty_io::memory;
-use lighty_io::panics;
-use lighty_io::pool::{Lane, ThreadPool};
-use lighty_io::privileges::{self, Identity, PidFile};
-use lighty_io::signals::{Signal, Signals};
+use lighty_io::process::control::{self, Caller, ControlSocket};
+use lighty_io::process::memory;
+use lighty_io::process::privileges::{self, Identity, PidFile};
+use lighty_io::process::signals::{Signal, Signals};
+use lighty_io::threads::panics;
+use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_modules::accesslog;
-use lighty_modules::auth::CredentialCache;
-use lighty_modules::dirlisting::Listings;
-use lighty_modules::uploadprogress::Uploads;
+use lighty_modules::magnet::Accounts;
 use lighty_modules::webdav::{self, Stores};
-use lighty_proxy::configured;
-use lighty_proxy::registry::Registry;
-use lighty_proxy::settings::ProxySettings;
+use lighty_proxy::route::settings::ProxySettings;
+use lighty_proxy::upstream::configured;
+use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
 use crate::counts;
@@ -73,15 +71,15 @@ const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the main thread looks whether an old configuration can be dropped.
 const FORGET_LOOK: Duration = Duration::from_secs(1);
 
+/// The reply to a caller whose request comes too late.
+const STOPPING: &str = "the server is stopping";
+
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the server until a signal ends it or no working listener is left. `loader` reads the
 /// configuration again, where it came from a file.
-pub fn run(
-    config: Arc<Config<Settings>>,
-    loader: Option<&reload::Loader<'_>>,
-) -> Result<(), BootError> {
+pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Result<(), BootError> {
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
@@ -180,18 +178,15 @@ fn shared(
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
     board.add(Arc::new(Panics));
+    let script_accounts = Accounts::default();
+    board.add(Arc::new(script_accounts.clone()));
     Ok(Shared {
         board,
-        started_s: wall_s(),
         access_logs,
-        uploads: Uploads::default(),
+        script_accounts,
         stores: known_databases(config, log),
-        permits: Permits::default(),
-        page_permits: Permits::default(),
-        naming,
-        keeper: CredentialCache::start(wall_s().unsigned_abs()).map_err(failed("starting"))?,
-        listings: Listings::default(),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
+        ..Shared::new(wall_s(), naming).map_err(failed("starting"))?
     })
 }
 
@@ -475,6 +470,31 @@ impl Main<'_, '_> {
         }
     }
 
+    /// Replies to a caller. A signal that ends the server comes first.
+    async fn respond(&mut self, caller: Caller, signals: &mut Signals) -> Option<Signal> {
+        let request = caller.request.clone();
+        let reply = tokio::select! {
+            biased;
+            signal = signals.end() => {
+                reload::decline(caller, STOPPING).await;
+                return Some(signal);
+            }
+            reply = self.reloader.call(&request) => reply,
+        };
+        caller.reply(&reply).await;
+        None
+    }
+
+    /// Reloads. A signal that ends the server comes first.
+    async fn reload(&mut self, signals: &mut Signals) -> Option<Signal> {
+        tokio::select! {
+            biased;
+            signal = signals.end() => Some(signal),
+            // Who sent the signal reads the error log.
+            _ = self.reloader.reload() => None,
+        }
+    }
+
     /// Waits until it is to be looked whether an old configuration can be dropped.
     async fn looks_back(&self) {
         match self.reloader.old.is_empty() {
@@ -488,19 +508,19 @@ impl Main<'_, '_> {
 fn wait_for_end(
     ears: Ears,
     running: &mut Workers,
-    main: Main<'_, '_>,
+    mut main: Main<'_, '_>,
     say: &dyn Fn(Level, &str),
 ) -> Result<(), BootError> {
     let Ears { runtime, mut signals } = ears;
     let live_listeners = running.live_listeners.clone();
     runtime.block_on(async {
         loop {
-            let signal = tokio::select! {
-                signal = signals.next() => signal,
-                caller = main.caller() => {
-                    main.reloader.answer(caller).await;
-                    continue;
-                }
+            let met = tokio::select! {
+                signal = signals.next() => match signal {
+                    Signal::Reload => main.reload(&mut signals).await,
+                    other => Some(other),
+                },
+                caller = main.caller() => main.respond(caller, &mut signals).await,
                 () = main.looks_back() => {
                     main.reloader.forget();
                     continue;
@@ -514,13 +534,14 @@ fn wait_for_end(
                     return give_up(running, &main, &mut signals, say, why).await;
                 }
             };
+            let Some(signal) = met else { continue };
             match signal {
                 Signal::Stop => {
                     stop(running, Command::Stop);
                     return Ok(());
                 }
                 Signal::GracefulStop => {
-                    say(Level::Notice, "graceful stop: waiting for answers under way");
+                    say(Level::Notice, "graceful stop: waiting for responses under way");
                     let patience = main.reloader.graceful_patience();
                     graceful(running, &main, patience, &mut signals).await;
                     return Ok(());
@@ -535,10 +556,7 @@ fn wait_for_end(
                     report(&main.reloader.upstreams, say);
                     running.orders.send_modify(|order| order.reported += 1);
                 }
-                Signal::Reload => {
-                    // Who sent the signal reads the error log.
-                    let _ = main.reloader.reload().await;
-                }
+                Signal::Reload => {}
             }
         }
     })
@@ -594,7 +612,7 @@ async fn graceful(
             () = tick => false,
             signal = signals.next() => matches!(signal, Signal::Stop | Signal::GracefulStop),
             caller = main.caller() => {
-                reload::decline(caller, "the server is stopping").await;
+                reload::decline(caller, STOPPING).await;
                 false
             }
         };

@@ -11,9 +11,9 @@ use std::path::Path;
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::privileges::{self, Identity};
+use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
-use lighty_proxy::settings::ProxySettings;
+use lighty_proxy::route::settings::ProxySettings;
 
 use crate::{clear_text, listeners};
 
@@ -24,7 +24,7 @@ pub use foreign::name_foreign;
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
     findings.extend(clear_text::check(config));
-    findings.extend(lighty_proxy::directives::check(config));
+    findings.extend(lighty_proxy::route::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));
     findings

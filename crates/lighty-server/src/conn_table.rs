@@ -1,9 +1,9 @@
 //! All connections of a worker, as seen by the sweep and the limits.
 //!
 //! No timer is armed per request. A connection and each stream of requests on it record what they
-//! wait for and since when, and the sweep ends overdue waits once a second. Each is judged alone, so
-//! that a slow stream is cut without its siblings. A wait is ended by shutting down what it waits on:
-//! the task wakes, finds the reason in the entry, and responds or closes.
+//! wait for and since when, and the sweep ends overdue waits once a second. Each is judged alone,
+//! so that a slow stream is cut without its siblings. A wait is ended by shutting down what it
+//! waits on: the task wakes, finds the reason in the entry, and responds or closes.
 
 mod entry;
 mod stream;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use lighty_core::Fault;
 use lighty_io::clock::Clock;
-use lighty_io::transport::Kick;
+use lighty_io::transport::ShutdownHandle;
 
 pub(crate) use entry::{ConnEntry, ConnLimits, Doing};
 pub(crate) use stream::{StreamEntry, StreamLimits};
@@ -34,14 +34,15 @@ pub struct ConnTable {
 
 impl ConnTable {
     /// Adds a connection.
-    pub fn enter(&self, kick: Kick, client: Rc<str>, now_s: u32) -> Rc<ConnEntry> {
-        let entry = Rc::new(ConnEntry::new(kick, client, self.next_idle_order(), now_s));
+    pub fn enter(&self, shutdown: ShutdownHandle, client: Rc<str>, now_s: u32) -> Rc<ConnEntry> {
+        let entry = Rc::new(ConnEntry::new(shutdown, client, self.next_idle_order(), now_s));
         let mut table = self.table.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             table.push(None);
             table.len() - 1
         });
-        entry.index.set(index);
+        // A table of more than that does not fit into memory.
+        entry.index.set(index as u32);
         table[index] = Some(Rc::clone(&entry));
         self.open.set(self.open.get() + 1);
         entry
@@ -49,7 +50,7 @@ impl ConnTable {
 
     /// Removes a connection.
     pub fn leave(&self, entry: &ConnEntry) {
-        let index = entry.index.get();
+        let index = entry.index.get() as usize;
         self.table.borrow_mut()[index] = None;
         self.free.borrow_mut().push(index);
         self.open.set(self.open.get() - 1);
@@ -81,8 +82,8 @@ impl ConnTable {
         self.table.borrow().iter().flatten().map(|entry| &**entry).for_each(see);
     }
 
-    /// Once a second, ends connections and streams whose wait exceeds its limit, calling `report` for
-    /// each.
+    /// Once a second, ends connections and streams whose wait exceeds its limit, calling `report`
+    /// for each.
     pub fn sweep(&self, now_s: u32, mut report: impl FnMut(Fault)) {
         self.for_each(|entry| entry.sweep(now_s, &mut report));
     }
@@ -114,7 +115,7 @@ impl ConnTable {
             table.iter().flatten().filter(|s| s.is_slow(now_s)).collect();
         let count = count.min(slow.len());
         slow.sort_unstable_by_key(|entry| entry.since_s());
-        slow[..count].iter().for_each(|entry| entry.kick_out(Fault::HeadTimeout));
+        slow[..count].iter().for_each(|entry| entry.shut_down(Fault::HeadTimeout));
         count
     }
 

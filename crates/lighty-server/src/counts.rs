@@ -3,14 +3,14 @@
 use std::cell::Cell;
 
 use lighty_io::clock::Clock;
-use lighty_proxy::registry::Registry;
-use lighty_proxy::stats;
+use lighty_proxy::upstream::registry::Registry;
+use lighty_proxy::upstream::stats;
 
 use crate::worker::Worker;
 
 /// A line about panics, if any. Each one is a bug to report.
 pub(crate) fn panics() -> Option<String> {
-    let count = lighty_io::panics::count();
+    let count = lighty_io::threads::panics::count();
     (count > 0).then(|| format!("{count} panics since the start, see the lines above"))
 }
 

@@ -26,6 +26,7 @@ pub mod passwords;
 pub mod rehearse;
 pub mod reload;
 mod report;
+pub mod scripts;
 pub mod simulated;
 mod thread;
 mod upstreams;

@@ -1,16 +1,18 @@
 //! The registry of modules, in call order.
 //!
-//! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and the
-//! scope check follow.
+//! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and
+//! the scope check follow.
 
 use std::collections::HashSet;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
-use lighty_core::permits::Permits;
-use lighty_core::status_board::StatusBoard;
-use lighty_core::{Module, ModuleList, Settings, directives};
+use lighty_core::machine::permits::Permits;
+use lighty_core::machine::status_board::StatusBoard;
+use lighty_core::settings::directives;
+use lighty_core::{Module, ModuleList, Settings};
 use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
 use lighty_modules::uploadprogress::{UploadProgress, Uploads};
@@ -29,6 +31,7 @@ use lighty_modules::{
     extforward::Extforward,
     flv_streaming::FlvStreaming,
     indexfile::IndexFile,
+    magnet::{Accounts, Dictionaries, Magnet, MagnetPhysical, MagnetResponse, MagnetUrl},
     redirect::Redirect,
     secdownload::Secdownload,
     setenv::Setenv,
@@ -39,8 +42,8 @@ use lighty_modules::{
     userdir::Userdir,
     usertrack::Usertrack,
 };
-use lighty_proxy::proxy::{ProxyCore, WorkerProxy};
-use lighty_proxy::registry::Naming;
+use lighty_proxy::route::{ProxyCore, WorkerProxy};
+use lighty_proxy::upstream::registry::Naming;
 
 /// A line of the registry. A module that acts at two places of the order has two.
 pub struct Entry {
@@ -65,6 +68,8 @@ enum Included {
 struct Making<'a> {
     shared: &'a Shared,
     proxy: &'a Rc<WorkerProxy>,
+    /// The worker's scripts.
+    magnet: Rc<Magnet>,
 }
 
 /// Each line: name, type, when it is included, how it is made.
@@ -89,6 +94,8 @@ modules! {
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
     "mod_evasive", EvasiveUser, Set, |_| EvasiveUser;
+    // After access was decided, so that scripts see requests that may pass.
+    "mod_magnet", MagnetUrl, Set, |with| MagnetUrl(Rc::clone(&with.magnet));
     // Before any module that responds: conditions may see its changes and reject the request.
     "mod_setenv", Setenv, Set, |_| Setenv;
     "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);
@@ -98,8 +105,9 @@ modules! {
     "mod_alias", Alias, Named, |_| Alias;
     "mod_userdir", Userdir, Named, |_| Userdir::default();
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
-    // After modules that change the physical path, but before URLs without a file are rewritten: the
-    // file may not exist yet.
+    "mod_magnet", MagnetPhysical, Set, |with| MagnetPhysical(Rc::clone(&with.magnet));
+    // After modules that change the physical path, but before URLs without a file are rewritten:
+    // the file may not exist yet.
     "mod_webdav", Webdav, Set, |with| Webdav::new(&with.shared.stores);
     // After modules that change the physical path.
     "mod_rewrite", RewriteIfNotFile, Named, |_| RewriteIfNotFile;
@@ -112,6 +120,7 @@ modules! {
     "mod_dirlisting", DirListing, Always, |with| DirListing::new(&with.shared.listings);
     "mod_expire", Expire, Named, |_| Expire;
     "mod_usertrack", Usertrack, Named, |_| Usertrack;
+    "mod_magnet", MagnetResponse, Set, |with| MagnetResponse(Rc::clone(&with.magnet));
     // Filters: each one filters the output of those before it.
     "mod_deflate", Deflate, Named, |with| Deflate::new(with.shared.memory_share);
     "mod_chunked", Chunked, Named, |_| Chunked;
@@ -147,8 +156,37 @@ pub struct Shared {
     /// Databases of locks and properties.
     pub stores: Stores,
     pub listings: Listings,
+    /// What scripts share.
+    pub dictionaries: Dictionaries,
+    /// What scripts have used.
+    pub script_accounts: Accounts,
     /// One worker's share of the process's memory limit, if there is one.
     pub memory_share: Option<u64>,
+}
+
+impl Shared {
+    /// For workers of a process that keeps no log, counts nothing from before, and has no limit of
+    /// memory.
+    ///
+    /// # Errors
+    /// No thread can be had for passwords.
+    pub fn new(started_s: i64, naming: Arc<Naming>) -> io::Result<Self> {
+        Ok(Self {
+            access_logs: Sinks::none(),
+            board: StatusBoard::default(),
+            started_s,
+            uploads: Uploads::default(),
+            permits: Permits::default(),
+            page_permits: Permits::default(),
+            naming,
+            keeper: CredentialCache::start(started_s.unsigned_abs())?,
+            stores: Stores::new(|_| ()),
+            listings: Listings::default(),
+            dictionaries: Dictionaries::default(),
+            script_accounts: Accounts::default(),
+            memory_share: None,
+        })
+    }
 }
 
 /// Every directive in this build. A module that acts at two places may have the same ones at both.
@@ -173,7 +211,8 @@ pub fn instances(
 ) -> ModuleList {
     // Also where no module proxies any more: the upstreams of before are let go.
     proxy.adopt(&shared.naming);
-    let making = Making { shared, proxy };
+    let magnet = Rc::new(Magnet::new(&shared.dictionaries, &shared.script_accounts));
+    let making = Making { shared, proxy, magnet };
     // Looked at once, not once for each module: workers wait for this at a reload.
     let written = config.blocks().iter().flat_map(|block| &block.settings);
     let written: HashSet<&str> = written.map(|setting| setting.name).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use lighty_core::status_board::Pace;
+use lighty_core::machine::status_board::Pace;
 
 /// Seconds over which rates are measured (lighttpd's Traffic5s).
 const PACE_S: usize = 5;

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use lighty_io::terminal::Silenced;
+use lighty_io::process::terminal::Silenced;
 pub use lighty_modules::auth::hash_password as hash;
 
 /// Prompts twice at a terminal without echo; otherwise reads the first line of standard input, as

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use lighty_config::Config;
 use lighty_core::log::{Level, Log};
-use lighty_core::permits::Permits;
-use lighty_core::status_board::StatusBoard;
 use lighty_core::{Exchange, Generation, Machine, Settings, pipeline};
 use lighty_http::{Fields, Known, Method, host};
 use lighty_io::clock::Clock;
@@ -16,13 +14,8 @@ use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::transport::Peer;
-use lighty_modules::accesslog::Sinks;
-use lighty_modules::auth::CredentialCache;
-use lighty_modules::dirlisting::Listings;
-use lighty_modules::uploadprogress::Uploads;
-use lighty_modules::webdav::Stores;
-use lighty_proxy::proxy::WorkerProxy;
-use lighty_proxy::registry::Registry;
+use lighty_proxy::route::WorkerProxy;
+use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::modules::{self, Shared};
@@ -95,19 +88,8 @@ fn generation(config: &Arc<Config<Settings>>) -> io::Result<Rc<Generation>> {
     let unheard = LogWriter::open(LogTarget::parse("/dev/null"))?;
     let log = Log::new(unheard.handle(), Level::Error, false);
     let upstreams = Arc::new(Registry::default());
-    let shared = Shared {
-        board: StatusBoard::default(),
-        started_s: clock.unix_s(),
-        access_logs: Sinks::none(),
-        uploads: Uploads::default(),
-        stores: Stores::new(|_| ()),
-        permits: Permits::default(),
-        page_permits: Permits::default(),
-        naming: upstreams.name(&[]).map_err(io::Error::other)?,
-        keeper: CredentialCache::start(clock.unix_s().unsigned_abs())?,
-        listings: Listings::default(),
-        memory_share: None,
-    };
+    let naming = upstreams.name(&[]).map_err(io::Error::other)?;
+    let shared = Shared::new(clock.unix_s(), naming)?;
     let modules = modules::instances(config, &shared, &WorkerProxy::new(upstreams));
     let machine = Rc::new(Machine::new(clock, engine, cache, log));
     Ok(Rc::new(Generation::new(machine, Arc::clone(config), modules)))

@@ -11,15 +11,15 @@ use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
-use lighty_io::control::{self, Caller};
 use lighty_io::log_writer::{self, LogWriter};
-use lighty_io::panics;
+use lighty_io::process::control::{self, Caller};
+use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
-use lighty_proxy::configured;
-use lighty_proxy::proxy::WorkerProxy;
-use lighty_proxy::registry::Registry;
-use tokio::sync::{mpsc, watch};
+use lighty_proxy::route::WorkerProxy;
+use lighty_proxy::upstream::configured;
+use lighty_proxy::upstream::registry::Registry;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::boot;
 use crate::error_log;
@@ -34,7 +34,7 @@ pub struct Loaded {
 }
 
 /// Reads the configuration again; an error is everything that is wrong with it, as it is printed.
-pub type Loader<'a> = dyn Fn() -> Result<Loaded, String> + 'a;
+pub type Loader = Arc<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
 
 /// What a caller says to have the configuration read again.
 const REQUEST: &str = "reload";
@@ -47,6 +47,9 @@ const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a caller waits for the outcome of a reload.
 pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
+
+/// As the main thread usually has.
+const LOADER_STACK_BYTES: usize = 8 << 20;
 
 /// What workers make a generation from.
 pub(crate) struct Plan {
@@ -61,7 +64,7 @@ pub(crate) struct Plan {
 /// The main thread's part in reloads.
 pub(crate) struct Reloader<'a> {
     /// Or why the configuration cannot be read again.
-    pub loader: Result<&'a Loader<'a>, &'static str>,
+    pub loader: Result<Loader, &'static str>,
     pub plans: watch::Sender<Arc<Plan>>,
     /// Each worker tells here which generation it has begun with.
     pub swapped: mpsc::UnboundedReceiver<u64>,
@@ -79,9 +82,12 @@ pub(crate) struct Reloader<'a> {
 impl Reloader<'_> {
     /// Reads the configuration and, if nothing is wrong with it, has all workers begin with it.
     /// `Ok` and `Err` are what to tell who asked.
+    ///
+    /// The future may be dropped: nothing has changed then, or all of it has.
     pub(crate) async fn reload(&mut self) -> Result<String, String> {
         self.forget();
-        let done = match self.prepare() {
+        let loaded = self.load().await;
+        let done = match loaded.and_then(|loaded| self.prepare(loaded)) {
             Ok(prepared) => Ok(self.commit(prepared).await),
             Err(why) => Err(why),
         };
@@ -101,16 +107,15 @@ impl Reloader<'_> {
         self.plans.borrow().shared.access_logs.clone()
     }
 
-    /// Answers a caller of the control socket.
-    pub(crate) async fn answer(&mut self, caller: Caller) {
-        let reply = match &*caller.request {
+    /// Does what a caller of the control socket requests, and returns the reply.
+    pub(crate) async fn call(&mut self, request: &str) -> String {
+        match request {
             REQUEST => match self.reload().await {
                 Ok(said) => format!("{DONE}\n{said}\n"),
                 Err(why) => format!("{REFUSED}\n{why}\n"),
             },
             other => format!("{REFUSED}\nunknown request: {}\n", other.escape_debug()),
-        };
-        caller.reply(&reply).await;
+        }
     }
 
     /// How long a graceful stop may take under the present configuration.
@@ -121,10 +126,19 @@ impl Reloader<'_> {
         }
     }
 
+    /// Reads the configuration on a thread of its own: a file on a dead network disk, or a command
+    /// that hangs, must not keep the server from being stopped.
+    async fn load(&self) -> Result<Loaded, String> {
+        let loader = self.loader.as_ref().map_err(|why| format!("{why}: restart the server"))?;
+        let (loader, (done, loaded)) = (Arc::clone(loader), oneshot::channel());
+        let body = move || drop(done.send(loader()));
+        threads::start("reload", Some(LOADER_STACK_BYTES), body).map_err(|e| e.to_string())?;
+        loaded.await.unwrap_or_else(|_| Err("reading the configuration panicked".to_owned()))
+    }
+
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
-    fn prepare(&self) -> Result<Prepared, String> {
-        let loader = self.loader.map_err(|why| format!("{why}: start the server anew"))?;
-        let Loaded { config, said } = loader()?;
+    fn prepare(&self, loaded: Loaded) -> Result<Prepared, String> {
+        let Loaded { config, said } = loaded;
         let present = Arc::clone(&self.plans.borrow());
         let needs_restart = needs_restart(&present.config, &config)?;
         if !needs_restart.is_empty() {
@@ -306,6 +320,7 @@ fn needs_restart(
         let at = |config| listeners::settings_at(config, &listener.name).server;
         names.extend(changed(OF_LISTENERS, &at(present), &at(next)));
     }
+    names.sort_unstable();
     names.dedup();
     Ok(names)
 }
@@ -317,8 +332,19 @@ fn needs_restart(
 /// The reload was refused, or no server is there.
 pub fn ask(pid_file: &Path) -> Result<String, String> {
     let path = control::path_beside(pid_file);
-    let reply = control::ask(&path, REQUEST, CALLER_PATIENCE)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let reply = control::ask(&path, REQUEST, CALLER_PATIENCE).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                "no server with this pid file is running".to_owned()
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let limit_s = CALLER_PATIENCE.as_secs();
+                format!("no reply within {limit_s} s; the error log will have the outcome")
+            }
+            _ => error.to_string(),
+        };
+        format!("{}: {why}", path.display())
+    })?;
     let (first, rest) = reply.split_once('\n').unwrap_or((&reply, ""));
     let text = rest.trim_end().to_owned();
     if first == DONE { Ok(text) } else { Err(text) }

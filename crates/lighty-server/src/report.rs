@@ -1,9 +1,9 @@
-//! What a worker publishes on the board, see [`lighty_core::status_board`].
+//! What a worker publishes on the board, see [`lighty_core::machine::status_board`].
 
 use std::cell::Cell;
 
-use lighty_core::status_board::{Connection, Report, Statistics, TOLD_CONNECTIONS_MAX};
-use lighty_io::panics;
+use lighty_core::machine::status_board::{Connection, Report, Statistics, TOLD_CONNECTIONS_MAX};
+use lighty_io::threads::panics;
 
 use crate::conn_table::{ConnEntry, Doing};
 use crate::worker::Worker;

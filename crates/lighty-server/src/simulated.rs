@@ -9,18 +9,12 @@ use std::time::Duration;
 
 use lighty_config::Config;
 use lighty_core::log::Log;
-use lighty_core::permits::Permits;
-use lighty_core::status_board::StatusBoard;
-use lighty_core::{Generation, Module, ModuleList, Settings, limits};
+use lighty_core::settings::limits;
+use lighty_core::{Generation, Module, ModuleList, Settings};
 use lighty_io::transport::{Peer, Stream};
-use lighty_modules::accesslog::Sinks;
-use lighty_modules::auth::CredentialCache;
-use lighty_modules::dirlisting::Listings;
-use lighty_modules::uploadprogress::Uploads;
-use lighty_modules::webdav::Stores;
-use lighty_proxy::configured;
-use lighty_proxy::proxy::WorkerProxy;
-use lighty_proxy::registry::{Naming, Registry};
+use lighty_proxy::route::WorkerProxy;
+use lighty_proxy::upstream::configured;
+use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
 use crate::live_listeners::LiveListeners;
@@ -57,7 +51,7 @@ impl Simulated {
         upstreams.start(log.clone());
         let naming = upstreams.name(&configured::upstreams(config))?;
         upstreams.commit(&naming);
-        let shared = shared(naming)?;
+        let shared = Shared::new(0, naming).map_err(|error| error.to_string())?;
         let (order, orders) = watch::channel(Order::default());
         let plan =
             Plan { number: 0, config: Arc::clone(config), shared: shared.clone(), connections_max };
@@ -120,21 +114,4 @@ impl Simulated {
         self.worker.stop();
         tokio::time::timeout(patience, self.worker.drain()).await.is_ok()
     }
-}
-
-fn shared(naming: Arc<Naming>) -> Result<Shared, String> {
-    let keeper = CredentialCache::start(0).map_err(|error| error.to_string())?;
-    Ok(Shared {
-        access_logs: Sinks::none(),
-        board: StatusBoard::default(),
-        started_s: 0,
-        uploads: Uploads::default(),
-        permits: Permits::default(),
-        page_permits: Permits::default(),
-        naming,
-        keeper,
-        stores: Stores::new(|_| {}),
-        listings: Listings::default(),
-        memory_share: None,
-    })
 }

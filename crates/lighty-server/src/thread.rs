@@ -10,15 +10,15 @@ use lighty_core::{Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindSpec, BoundSocket};
-use lighty_io::panics;
-use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
-use lighty_io::slice;
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads;
-use lighty_proxy::proxy::WorkerProxy;
+use lighty_io::threads::panics;
+use lighty_io::threads::pool::ThreadPool;
+use lighty_io::threads::slice;
 use lighty_proxy::raw;
-use lighty_proxy::registry::Registry;
+use lighty_proxy::route::WorkerProxy;
+use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
@@ -250,7 +250,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
     panics::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
     let responder = plan.shared.board.join();
-    tokio::task::spawn_local(responder.answer(move || report::report(index, &told)));
+    tokio::task::spawn_local(responder.respond(move || report::report(index, &told)));
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 

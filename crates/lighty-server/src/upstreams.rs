@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lighty_core::status_board::{Backend, BackendPool, Statistics};
+use lighty_core::machine::status_board::{Backend, BackendPool, Statistics};
 use lighty_io::clock::Clock;
-use lighty_proxy::registry::Registry;
-use lighty_proxy::stats;
+use lighty_proxy::upstream::registry::Registry;
+use lighty_proxy::upstream::stats;
 
 /// Statistics of all upstreams and their addresses.
 pub(crate) struct UpstreamFigures(pub Arc<Registry>);

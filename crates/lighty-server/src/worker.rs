@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::{About, Level};
-use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings, limits};
-use lighty_io::memory;
-use lighty_io::panics;
+use lighty_core::settings::limits;
+use lighty_core::{Complaint, Exchange, Fault, Generation, Machine, Settings};
+use lighty_io::clock::ticks::Ticks;
+use lighty_io::process::memory;
+use lighty_io::process::syscall_fallback;
 use lighty_io::send::Sender;
-use lighty_io::syscall_fallback;
-use lighty_io::ticks::Ticks;
-use lighty_proxy::local::Local;
-use lighty_proxy::settings::Route;
+use lighty_io::threads::panics;
+use lighty_proxy::route::settings::Route;
+use lighty_proxy::serve::local::Local;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

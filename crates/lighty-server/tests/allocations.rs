@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lighty_config::{FsLoader, LoadOptions, Main, Table, load};
-use lighty_core::{Settings, directives};
+use lighty_core::Settings;
+use lighty_core::settings::directives;
 use lighty_server::{boot, modules};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;

@@ -1,7 +1,8 @@
 //! The directive table as a whole: every row is documented, its example and default load.
 
 use lighty_config::{LoadOptions, Main, MemoryLoader, Table, load};
-use lighty_core::{Settings, directives};
+use lighty_core::Settings;
+use lighty_core::settings::directives;
 use lighty_server::modules;
 
 fn table() -> Table<Settings> {

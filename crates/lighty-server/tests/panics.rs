@@ -22,10 +22,10 @@ use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
 use lighty_io::log_writer::{LogTarget, LogWriter};
-use lighty_io::panics;
-use lighty_io::pool::{PoolLimits, ThreadPool};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
+use lighty_io::threads::panics;
+use lighty_io::threads::pool::{PoolLimits, ThreadPool};
 use lighty_io::transport::ByteStream;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::worker::{ListenerInfo, Worker};
@@ -201,7 +201,7 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
             let mut client = Client::tcp(server.address);
             ask(&mut client, path);
             let (came, _) = client.read_to_end();
-            // Never the end of the chunks: the answer is cut.
+            // Never the end of the chunks: the response is cut.
             assert!(!came.ends_with(b"0\r\n\r\n"), "{path}: {}", came.escape_ascii());
         }
         let mut client = Client::tcp(server.address);
@@ -386,7 +386,8 @@ fn tasks_that_others_depend_on_begin_again() {
     let has_begun_again = |log: &str, place: &str| {
         log.matches(&format!("task \"{place}\" begins again after a panic")).count() >= 2
     };
-    // The proxy's tasks start with the first request that is proxied, the engine's turns with a file.
+    // The proxy's tasks start with the first request that is proxied, the engine's turns with a
+    // file.
     while let Some(late) = KEPT.iter().find(|place| !has_begun_again(&server.log(), place)) {
         let log = server.log();
         assert!(Instant::now() < deadline, "\"{late}\" does not panic, or does not go on: {log}");
@@ -394,7 +395,7 @@ fn tasks_that_others_depend_on_begin_again() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
-    let (_, figures) = server.get("/statistics").expect("an answer");
+    let (_, figures) = server.get("/statistics").expect("a response");
     let panics = format!("server.panics: {}", 2 * KEPT.len());
     assert!(figures.contains(&panics), "{panics} in {figures}");
     server.signal("-INT");
@@ -410,12 +411,12 @@ fn who_is_accepted_goes_on_being_accepted() {
     for _ in 0..4 {
         assert_eq!(server.get("/a.txt"), None, "its accept panics");
     }
-    assert_eq!(server.get("/missing").expect("an answer").0, 500, "its load panics");
-    assert_eq!(server.get("/missing").expect("an answer").0, 404);
+    assert_eq!(server.get("/missing").expect("a response").0, 500, "its load panics");
+    assert_eq!(server.get("/missing").expect("a response").0, 404);
     assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
-    let (_, missing) = server.get("/statistics").expect("an answer");
+    let (_, missing) = server.get("/statistics").expect("a response");
     assert!(missing.contains("server.panics: 7"), "{missing}");
-    let (_, figures) = server.get("/statistics").expect("an answer");
+    let (_, figures) = server.get("/statistics").expect("a response");
     assert!(figures.contains("server.connections.open: 1"), "{figures}");
     server.signal("-INT");
     assert_eq!(server.end(), Some(0));
@@ -461,7 +462,7 @@ fn one_process() -> Backend {
     let process = Mutex::new(());
     Backend::start(move |peer| {
         let _busy = process.lock().expect("nobody panics");
-        peer.answer_all("well");
+        peer.respond_to_all("well");
     })
 }
 
@@ -549,7 +550,7 @@ fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
         assert!(came.starts_with(b"HTTP/1.1 200 ") && came.len() > body.len(), "{path}");
     }
     let log = counts_and_stops(&mut server, PANICS);
-    for words in ["as a drill wants it: spool", "reading an answer ahead broke off"] {
+    for words in ["as a drill wants it: spool", "reading a response ahead broke off"] {
         assert_eq!(log.matches(words).count(), PANICS, "{words} in {log}");
     }
 }
@@ -568,12 +569,12 @@ fn where_no_thread_can_be_had_requests_say_so_and_files_go_on() {
         std::thread::sleep(Duration::from_millis(5));
     }
     for user in ["root", "root", "nobody"] {
-        assert_eq!(server.get(&format!("/~{user}/x")).expect("an answer").0, 503, "{user}");
+        assert_eq!(server.get(&format!("/~{user}/x")).expect("a response").0, 503, "{user}");
     }
     assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
     // Whatever has to be looked up beside the loop: nobody waits for ever, twice.
     for _ in 0..2 {
-        assert!([404, 503].contains(&server.get("/missing").expect("an answer").0));
+        assert!([404, 503].contains(&server.get("/missing").expect("a response").0));
     }
     server.wait_for("it says why", |log| log.contains("no thread or process can be had"));
     server.signal("-INT");

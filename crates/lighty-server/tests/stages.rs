@@ -7,27 +7,20 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lighty_config::{Config, LoadOptions, Main, MemoryLoader, Table, load};
+use lighty_core::exchange::stage::Stage;
 use lighty_core::log::{Level, Log};
 use lighty_core::module::{Hooks, Module, ModuleList};
-use lighty_core::permits::Permits;
-use lighty_core::phase::Phase;
-use lighty_core::stage::Stage;
-use lighty_core::status_board::StatusBoard;
+use lighty_core::pipeline::phase::Phase;
 use lighty_core::{Exchange, Generation, Machine, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
 use lighty_io::log_writer::{LogTarget, LogWriter};
-use lighty_io::pool::ThreadPool;
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
-use lighty_modules::accesslog::Sinks;
-use lighty_modules::auth::CredentialCache;
-use lighty_modules::dirlisting::Listings;
-use lighty_modules::uploadprogress::Uploads;
-use lighty_modules::webdav::Stores;
-use lighty_proxy::proxy::WorkerProxy;
-use lighty_proxy::registry::Registry;
+use lighty_io::threads::pool::ThreadPool;
+use lighty_proxy::route::WorkerProxy;
+use lighty_proxy::upstream::registry::Registry;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::modules::{self, Shared};
 use lighty_server::worker::{ListenerInfo, Worker};
@@ -119,19 +112,8 @@ fn generation(text: &str, engine: &FileEngine, recorder: Recorder) -> Rc<Generat
     let stderr = LogWriter::open(LogTarget::stderr()).expect("stderr");
     let log = Log::new(stderr.handle(), Level::Error, false);
     let upstreams = Arc::new(Registry::default());
-    let shared = Shared {
-        board: StatusBoard::default(),
-        started_s: clock.unix_s(),
-        access_logs: Sinks::none(),
-        uploads: Uploads::default(),
-        stores: Stores::new(|_| ()),
-        permits: Permits::default(),
-        page_permits: Permits::default(),
-        naming: upstreams.name(&[]).expect("no upstream"),
-        keeper: CredentialCache::start(1).expect("a thread"),
-        listings: Listings::default(),
-        memory_share: None,
-    };
+    let naming = upstreams.name(&[]).expect("no upstream");
+    let shared = Shared::new(clock.unix_s(), naming).expect("a thread");
     let built_in = modules::instances(&config, &shared, &WorkerProxy::new(upstreams));
     let mut all: Vec<Rc<dyn Module>> = built_in.iter().cloned().collect();
     all.push(Rc::new(recorder));
@@ -184,9 +166,9 @@ fn a_file_is_looked_up_on_disk_and_then_known() {
     assert_eq!(client.response().body, b"a");
     let first = server.stamps();
     let connection = [S::Accepted, S::FirstByte, S::Head, S::Settings];
-    let looked_up = [S::Phase(P::Physical), S::LookUp, S::Open, S::Phase(P::Found)];
+    let looked_up = [S::LookUp, S::Open];
     let sent = [S::Phase(P::Handle), S::FirstByteOut, S::LastByteOut, S::Phase(P::Done)];
-    assert_eq!(stages(&first), [connection, looked_up, sent].concat());
+    assert_eq!(stages(&first), [&connection[..], &looked_up, &sent].concat());
     assert!(between(&first, S::FirstByte, S::Head) >= PASSED_US, "{first:?}");
     assert!(between(&first, S::LookUp, S::Open) > 0, "the disk was asked: {first:?}");
 
@@ -228,7 +210,6 @@ fn a_proxied_request_waits_for_its_backend() {
         S::FirstByte,
         S::Head,
         S::Settings,
-        S::Phase(P::Physical),
         S::Phase(P::Remote),
         S::BackendQueue,
         S::Connect,
@@ -266,10 +247,8 @@ fn a_program_is_started_and_heard() {
         S::FirstByte,
         S::Head,
         S::Settings,
-        S::Phase(P::Physical),
         S::LookUp,
         S::Open,
-        S::Phase(P::Found),
         S::Phase(P::Handle),
         S::Connect,
         S::Connected,

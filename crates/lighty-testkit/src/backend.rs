@@ -19,7 +19,7 @@ use crate::response::Chunks;
 /// Bytes of each connection that are kept as they came.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// An answer with these fields (each line with its CRLF) and a body of known length.
+/// A response with these fields (each line with its CRLF) and a body of known length.
 #[must_use]
 pub fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
     let length = body.len();
@@ -125,7 +125,7 @@ impl Backend {
     /// Answers every request with this body and keeps the connection.
     #[must_use]
     pub fn answering(body: &'static str) -> Self {
-        Self::start(move |peer| peer.answer_all(body))
+        Self::start(move |peer| peer.respond_to_all(body))
     }
 
     /// Answers each request, whose body was read, with the bytes that `answer` gives; none close.
@@ -390,7 +390,7 @@ impl Peer {
     }
 
     /// Answers request after request.
-    pub fn answer_all(&mut self, body: &str) {
+    pub fn respond_to_all(&mut self, body: &str) {
         while let Some(asked) = self.request() {
             if asked.method() == "HEAD" {
                 self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()));

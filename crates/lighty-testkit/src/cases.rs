@@ -7,14 +7,14 @@
 //! case NAME IN WORDS          begins a case
 //! > GET / HTTP/1.1            sent, with CRLF behind it
 //! | raw                       sent as it is, without CRLF
-//! < 200                       an answer with this status comes (`400|501`: one of these)
+//! < 200                       a response with this status comes (`400|501`: one of these)
 //! < 200 head                  the same to a HEAD request: no body follows
 //! < Field: value              it has this field
 //! < !Field                    it has no such field
 //! < body words                its body is this
 //! keep                        afterwards the connection takes another request
-//! close                       the last answer says close, and the connection ends
-//! end                         the connection ends, whether or not the answer said so
+//! close                       the last response says close, and the connection ends
+//! end                         the connection ends, whether or not the response said so
 //! ```
 //!
 //! In sent lines `\r \n \t \0 \\ \xHH` stand for bytes and `\{text*n}` for `n` times `text`.
@@ -163,7 +163,7 @@ impl Case {
         match self.fate {
             Fate::Keep => {
                 if says_close {
-                    return Err("the answer says close, the connection was to be kept".into());
+                    return Err("the response says close, the connection was to be kept".into());
                 }
                 client.send("OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
                 let next = client.try_response(false).map_err(|e| format!("next request: {e}"))?;
@@ -171,12 +171,12 @@ impl Case {
                     .then_some(())
                     .ok_or(format!("the next request on the connection got {next:?}"))
             }
-            Fate::Close if !says_close => Err("the answer does not say close".into()),
+            Fate::Close if !says_close => Err("the response does not say close".into()),
             Fate::Close | Fate::End => {
                 client.half_close_quietly();
                 let (rest, _) = client.read_to_end();
                 rest.is_empty().then_some(()).ok_or(format!(
-                    "bytes behind the last answer: {:?}",
+                    "bytes behind the last response: {:?}",
                     String::from_utf8_lossy(&rest)
                 ))
             }

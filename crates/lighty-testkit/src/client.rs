@@ -113,7 +113,7 @@ impl Client {
     pub fn send_in_pieces(&mut self, bytes: &[u8], piece: usize) {
         for part in bytes.chunks(piece) {
             if self.try_send(part).is_err() {
-                // A refused request: the answer is read by the caller.
+                // A refused request: the response is read by the caller.
                 return;
             }
         }
@@ -141,19 +141,19 @@ impl Client {
         sockopt::set_socket_linger(&self, Some(Duration::ZERO)).expect("SO_LINGER");
     }
 
-    /// Reads the answer to a request that was not HEAD.
+    /// Reads the response to a request that was not HEAD.
     #[must_use]
     pub fn response(&mut self) -> Response {
-        self.try_response(false).unwrap_or_else(|error| panic!("no proper answer: {error}"))
+        self.try_response(false).unwrap_or_else(|error| panic!("no proper response: {error}"))
     }
 
-    /// Reads the answer to a HEAD request: a head without a body.
+    /// Reads the response to a HEAD request: a head without a body.
     #[must_use]
     pub fn response_to_head(&mut self) -> Response {
-        self.try_response(true).unwrap_or_else(|error| panic!("no proper answer: {error}"))
+        self.try_response(true).unwrap_or_else(|error| panic!("no proper response: {error}"))
     }
 
-    /// Reads an answer.
+    /// Reads a response.
     ///
     /// # Errors
     /// In words: torn or malformed, with what was received.
@@ -173,16 +173,16 @@ impl Client {
         }
     }
 
-    /// Reads one interim answer (1xx) and returns its status.
+    /// Reads one interim response (1xx) and returns its status.
     #[must_use]
     pub fn interim(&mut self) -> u16 {
-        let head = self.head(false).unwrap_or_else(|error| panic!("no interim answer: {error}"));
-        assert!(head.response.status < 200, "a final answer came: {:?}", head.response);
+        let head = self.head(false).unwrap_or_else(|error| panic!("no interim response: {error}"));
+        assert!(head.response.status < 200, "a final response came: {:?}", head.response);
         self.pending.drain(..head.length);
         head.response.status
     }
 
-    /// Reads only the head of an answer; the body is left to [`Client::read_exact`].
+    /// Reads only the head of a response; the body is left to [`Client::read_exact`].
     #[must_use]
     pub fn response_head(&mut self) -> Response {
         let head = self.head(false).unwrap_or_else(|error| panic!("no proper head: {error}"));
@@ -190,7 +190,7 @@ impl Client {
         head.response
     }
 
-    /// Whether bytes have been received that no answer was made of yet.
+    /// Whether bytes have been received that no response was made of yet.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()

@@ -1,6 +1,6 @@
 //! A program behind FastCGI, SCGI, uwsgi or AJP13 that answers with what it was told: a line
-//! `NAME=value` for each variable, sorted. Of AJP13's parts the names are the codes of the protocol:
-//! `uri`, `server_name`, `field a00b` (Host), `attribute 05` (the query).
+//! `NAME=value` for each variable, sorted. Of AJP13's parts the names are the codes of the
+//! protocol: `uri`, `server_name`, `field a00b` (Host), `attribute 05` (the query).
 
 use crate::backend::{Backend, Peer};
 
@@ -22,7 +22,7 @@ impl Gateway {
         Backend::start(move |peer| {
             if let Some(mut told) = self.read(peer) {
                 told.sort();
-                peer.send(self.answer(&told));
+                peer.send(self.respond(&told));
             }
         })
     }
@@ -36,7 +36,7 @@ impl Gateway {
         }
     }
 
-    fn answer(self, told: &Variables) -> Vec<u8> {
+    fn respond(self, told: &Variables) -> Vec<u8> {
         let lines: Vec<u8> = told
             .iter()
             .flat_map(|(name, value)| [name, &b"="[..], value, b"\n"].concat())

@@ -6,8 +6,8 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`; `shredder`, `small_disk` and
-//! `stopwatch` stand alone.
+//! `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`; `shredder`, `small_disk`
+//! and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;

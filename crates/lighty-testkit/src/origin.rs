@@ -49,7 +49,7 @@ impl Origin {
                 }
                 let state = Arc::clone(&shared);
                 if let Ok(stream) = stream {
-                    std::thread::spawn(move || answer(stream, &state));
+                    std::thread::spawn(move || respond(stream, &state));
                 }
             }
         });
@@ -86,7 +86,7 @@ impl Drop for Origin {
 }
 
 /// Requests have no body here.
-fn answer(mut stream: TcpStream, state: &State) {
+fn respond(mut stream: TcpStream, state: &State) {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];
     loop {

@@ -52,7 +52,7 @@ impl Peer {
         Client::unix(&self.socket)
     }
 
-    /// Sends a whole request and reads the answer.
+    /// Sends a whole request and reads the response.
     #[must_use]
     pub fn ask(&self, request: &str) -> Response {
         ask(self.connect(), request)
@@ -72,7 +72,7 @@ impl Drop for Peer {
     }
 }
 
-/// Sends a whole request on a connection of its own and reads the answer.
+/// Sends a whole request on a connection of its own and reads the response.
 #[must_use]
 pub fn ask(mut client: Client, request: &str) -> Response {
     client.send(request);

@@ -1,4 +1,4 @@
-//! A strict reader of HTTP/1 answers: what a careful client would refuse, it refuses.
+//! A strict reader of HTTP/1 responses: what a careful client would refuse, it refuses.
 //!
 //! Written apart from the server's own codec on purpose: a mistake shared by both would not be
 //! seen. RFC 9112 sections 4 to 7.
@@ -16,7 +16,7 @@ pub struct Response {
     pub fields: Vec<(String, String)>,
     /// Body without its framing.
     pub body: Vec<u8>,
-    /// Status codes of the interim answers (1xx) before this one.
+    /// Status codes of the interim responses (1xx) before this one.
     pub interim: Vec<u16>,
     /// Whether the body ended with the connection.
     pub until_close: bool,

@@ -26,7 +26,7 @@ pub fn stays_inside(root: &str, get: impl Fn(&str) -> Response) {
         let refused = get(&file);
         assert_eq!(refused.status, 403, "{file}: {refused:?}");
         assert!(!refused.text().contains("secret"), "{file}");
-        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own answer");
+        assert_eq!(refused.field("Set-Cookie"), None, "an error is our own response");
     }
     assert_eq!(get(&format!("{root}missing")).status, 404);
 }

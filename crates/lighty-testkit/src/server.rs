@@ -313,7 +313,7 @@ impl Server {
         response
     }
 
-    /// The body of the answer, a 200, to a POST whose body is framed as the header line `framing`
+    /// The body of the response, a 200, to a POST whose body is framed as the header line `framing`
     /// says.
     #[must_use]
     pub fn post(&self, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {

@@ -103,7 +103,7 @@ impl Drop for StallFs {
     fn drop(&mut self) {
         self.resume();
         // By force, which cuts the connection: a file that this process still has open when it
-        // ends would otherwise wait, while being closed, for an answer from threads that are gone.
+        // ends would otherwise wait, while being closed, for a response from threads that are gone.
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
         let _ = rustix::mount::unmount(&self.path, flags);
     }
@@ -132,10 +132,10 @@ fn serve(device: &File, shared: &Arc<Shared>) {
             let shared = Arc::clone(shared);
             std::thread::spawn(move || {
                 shared.wait_out_stall();
-                request.answer(&device, &shared);
+                request.respond(&device, &shared);
             });
         } else {
-            request.answer(&device, shared);
+            request.respond(&device, shared);
         }
     }
 }
@@ -230,7 +230,7 @@ impl Request {
         stalls && shared.state.lock().expect("no panic").stalled
     }
 
-    fn answer(&self, mut device: &File, shared: &Shared) {
+    fn respond(&self, mut device: &File, shared: &Shared) {
         let result = match &self.ask {
             Ask::Forget => return,
             Ask::Init { minor } => Ok(init(*minor)),
@@ -252,7 +252,7 @@ impl Request {
         message.extend_from_slice(&error.to_ne_bytes());
         message.extend_from_slice(&self.unique.to_ne_bytes());
         message.extend_from_slice(&body);
-        // An error means that the request was given up meanwhile: nobody waits for the answer.
+        // An error means that the request was given up meanwhile: nobody waits for the response.
         let _ = device.write(&message);
     }
 }

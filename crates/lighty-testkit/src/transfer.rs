@@ -38,7 +38,7 @@ pub enum Framing {
     Chunked,
 }
 
-/// Posts a body of `bytes` and reads the answer.
+/// Posts a body of `bytes` and reads the response.
 #[must_use]
 pub fn upload(server: &Server, target: &str, bytes: u64, framing: Framing) -> Response {
     let mut client = server.connect();

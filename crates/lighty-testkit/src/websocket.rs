@@ -23,7 +23,7 @@ pub enum Opcode {
     Close = 8,
     /// A question whether the peer is there.
     Ping = 9,
-    /// Its answer.
+    /// Its response.
     Pong = 10,
 }
 
@@ -85,7 +85,7 @@ pub fn frame(opcode: Opcode, last: bool, payload: &[u8]) -> Vec<u8> {
 pub struct WebSocket {
     /// The connection beneath it.
     pub client: Client,
-    /// The answer to the handshake.
+    /// The response to the handshake.
     pub response: Response,
 }
 
@@ -97,7 +97,7 @@ impl WebSocket {
         Self::await_open(client)
     }
 
-    /// Reads the answer to a handshake that was sent.
+    /// Reads the response to a handshake that was sent.
     #[must_use]
     pub fn await_open(mut client: Client) -> Self {
         let response = client.response_head();

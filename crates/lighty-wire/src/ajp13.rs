@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   server     0x1234 length  Forward Request │ body (no code) │ CPing
-//!   container  "AB"   length  Send Headers │ Send Body Chunk │ Get Body Chunk │ End Response │ CPong
+//!   container  "AB"   length  Send Headers │ Send Body Chunk │ Get Body Chunk │
+//!                            End Response │ CPong
 //! ```
 //!
 //! **Body flow control.** With a Content-Length above 0 the server sends the first body packet

@@ -1,8 +1,5 @@
 //! HTTP/1.0 and HTTP/1.1: RFC 9112, read strictly.
 
-pub mod answer;
-mod answer_fault;
-mod answer_framing;
 pub mod chunked;
 pub mod client;
 mod connection;
@@ -10,13 +7,16 @@ pub mod fault;
 mod framing;
 pub mod request;
 pub mod response;
+mod response_fault;
+mod response_framing;
 mod scan;
 pub mod trailer;
+pub mod upstream_response;
 mod whole;
 
-pub use answer::{
-    AnswerFault, AnswerFraming, AnswerHead, AnswerLimits, other_protocol, parse_response,
-};
 pub use client::{RequestLine, encode_request, encode_request_fields};
 pub use fault::RequestFault;
 pub use request::{BodyFraming, Head, Limits, RequestHead, parse_request};
+pub use upstream_response::{
+    ResponseFault, ResponseFraming, ResponseHead, ResponseLimits, other_protocol, parse_response,
+};

@@ -12,7 +12,8 @@
 //! `http1::framing` (how the body is delimited) · [`http1::chunked`] (bodies of unknown length,
 //! both ways) and [`http1::trailer`] (trailers) · [`http1::response`] (responses to clients) ·
 //! [`http1::fault`] (the table of rejections) · [`http1::client`] (requests to backends) ·
-//! [`http1::answer`] (their responses).
+//! [`http1::upstream_response`] (their responses) · [`http2`] (both ends of a connection,
+//! multiplexed).
 //!
 //! For backends: [`cgi`] (CGI variables and response heads), shared by [`fastcgi`], [`scgi`] and
 //! [`uwsgi`] · [`ajp13`] (servlet containers). Between proxies: [`proxy_protocol`] (the client
@@ -30,6 +31,7 @@ pub mod cgi;
 pub mod fastcgi;
 mod fault_table;
 pub mod http1;
+pub mod http2;
 pub mod proxy_protocol;
 pub mod scgi;
 pub mod uwsgi;

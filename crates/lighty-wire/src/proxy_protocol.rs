@@ -152,5 +152,4 @@ fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, Sock
 }
 
 #[cfg(test)]
-#[path = "proxy_protocol/proxy_protocol_tests.rs"]
 mod tests;

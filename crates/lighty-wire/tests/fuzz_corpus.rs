@@ -6,6 +6,9 @@ mod codecs;
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../fuzz/src/gateways.rs"]
 mod gateways;
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/http2.rs"]
+mod http2;
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../fuzz/src/pages.rs"]
@@ -21,10 +24,12 @@ fn every_input_of_every_target() {
     replay("http1_request", codecs::http1_request);
     replay("http1_response", codecs::http1_response);
     replay("http1_chunked", codecs::http1_chunked);
+    replay("http2_connection", http2::http2_connection);
+    replay("hpack", http2::hpack);
     replay("uri", codecs::uri);
     replay("range", codecs::range);
     replay("if_header", codecs::if_header);
-    replay("fastcgi_answer", gateways::fastcgi_answer);
+    replay("fastcgi_response", gateways::fastcgi_response);
     replay("fastcgi_request", gateways::fastcgi_request);
     replay("fastcgi_params", gateways::fastcgi_params);
     replay("cgi_head", gateways::cgi_head);

@@ -14,7 +14,7 @@ fn every_head_in_every_cut() {
 
 #[test]
 fn every_answer_in_every_cut() {
-    cases::replay_all("fastcgi", 25, read_answer);
+    cases::replay_all("fastcgi", 25, read_response);
 }
 
 fn read_head(case: &Case, pieces: &[&[u8]]) -> String {
@@ -62,7 +62,7 @@ fn limits(options: &[String]) -> HeadLimits {
 }
 
 /// What an application said, in the words of the corpus with all its keys.
-fn read_answer(_: &Case, pieces: &[&[u8]]) -> String {
+fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut decoder, mut used) = (Decoder::new(), 0);
     let (mut output, mut log, mut words) = (Vec::new(), Vec::new(), String::new());
@@ -86,7 +86,7 @@ fn read_answer(_: &Case, pieces: &[&[u8]]) -> String {
     let state = if decoder.is_done() { "done" } else { "unfinished" };
     let boundary = if decoder.is_between_records() { "between" } else { "inside" };
     let log = String::from_utf8_lossy(&log).trim_end().replace(' ', "_");
-    format!("{state} {boundary} {words}rest={} log={log} {}", total - used, answer(&output))
+    format!("{state} {boundary} {words}rest={} log={log} {}", total - used, response(&output))
 }
 
 fn name(event: &Event) -> String {
@@ -103,7 +103,7 @@ fn name(event: &Event) -> String {
 }
 
 /// The head in the output, and how long the body is.
-fn answer(output: &[u8]) -> String {
+fn response(output: &[u8]) -> String {
     let mut head = CgiHead::new();
     match parse_head(output, &HeadLimits::default(), &mut head) {
         Ok(Head::Complete { consumed }) => {

@@ -8,15 +8,37 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
-use lighty_core::{Settings, directives};
-use lighty_server::{boot, check, modules, passwords, reload};
+use lighty_core::Settings;
+use lighty_core::settings::directives;
+use lighty_server::{boot, check, modules, passwords, reload, scripts};
 
-use crate::cli::{Cli, Command, Document, Format};
+use crate::cli::{Cli, Command, Document, Format, Script};
 use crate::failure::Failure;
-use crate::{explain, man, report, site};
+use crate::{explain, man, programs, report, site};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
+
+/// Checks or runs scripts.
+fn script(what: &Script) -> Result<(), Failure> {
+    match what {
+        Script::Check { files } => {
+            let mut all_are = true;
+            for file in files {
+                if let Err(text) = scripts::check(file) {
+                    say(&format!("lighty: {text}\n"));
+                    all_are = false;
+                }
+            }
+            if all_are { Ok(()) } else { Err(Failure::Reported) }
+        }
+        Script::Run { file, url } => {
+            let did = scripts::run(file, url).map_err(Failure::Says)?;
+            print!("{did}");
+            Ok(())
+        }
+    }
+}
 
 /// Runs the command; every error has been printed when it returns.
 pub(crate) fn run(cli: Cli) -> ExitCode {
@@ -42,6 +64,12 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
         Some(Command::Reload { pid_file }) => reload(&cli, pid_file.as_deref()),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
+        // Taken care of by its name, before the command line is read.
+        Some(Command::SpawnFcgi { .. }) => Ok(()),
+        Some(Command::Spawn(spawn)) => programs::spawn(spawn),
+        Some(Command::MagnetFcgi { site, limits }) => programs::magnet_fcgi(site, limits),
+        Some(Command::StatAccel { site, threads }) => programs::stat_accel(site, *threads),
+        Some(Command::Script { what }) => script(what),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
         None => run_flags(&cli),
@@ -58,11 +86,18 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
-    use Command::{Fmt, Generate, HashPassword, Proxy, Serve};
+    use Command::{Fmt, Generate, HashPassword, MagnetFcgi, Proxy, Serve, Spawn, StatAccel};
     let command = cli.command.as_ref()?;
     let takes_none = matches!(
         command,
-        Serve(_) | Proxy { .. } | Fmt { .. } | Generate { .. } | HashPassword { .. }
+        Serve(_)
+            | Proxy { .. }
+            | Fmt { .. }
+            | Generate { .. }
+            | HashPassword { .. }
+            | Spawn(_)
+            | StatAccel { .. }
+            | MagnetFcgi { .. }
     );
     if takes_none && cli.config.is_some() {
         return Some("this command reads no configuration: -f has no place beside it");
@@ -101,9 +136,11 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
 fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<(), Failure> {
     let config = Arc::new(config);
     let rights = check::Rights::now();
-    let again = || load_again(cli);
-    let loader: Option<&reload::Loader<'_>> = match (&cli.command, cli.config.as_deref()) {
-        (None, Some(path)) if path != Path::new("-") => Some(&again),
+    let loader: Option<reload::Loader> = match (&cli.command, cli.config.as_deref()) {
+        (None, Some(path)) if path != Path::new("-") => {
+            let cli = cli.clone();
+            Some(Arc::new(move || load_again(&cli)))
+        }
         _ => None,
     };
     boot::run(Arc::clone(&config), loader).map_err(|error| {
@@ -152,7 +189,7 @@ fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
 pub(crate) fn table() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())
-        .backtracking(lighty_core::backtracking::compile)
+        .backtracking(lighty_core::settings::backtracking::compile)
         .planned(directives::PLANNED.iter().copied())
         .instead(directives::INSTEAD.iter().copied())
         .gone(directives::GONE.iter().copied())
@@ -309,7 +346,8 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
     result
 }
 
-/// Prints the line of a user file for the password that is typed, or that standard input begins with.
+/// Prints the line of a user file for the password that is typed, or that standard input begins
+/// with.
 fn hash_password(user: Option<&str>, cost: u32) -> Result<(), Failure> {
     if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', '\n', '#'])) {
         return Err(Failure::Says(format!("{user:?}: a name is not empty and has no `:` or `#`")));

@@ -1,4 +1,5 @@
-//! `lighty explain URL`: which conditions and directives apply to a request, why, and what answers it.
+//! `lighty explain URL`: which conditions and directives apply to a request, why, and what answers
+//! it.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -48,7 +49,7 @@ pub(crate) fn print(
     let config = Arc::new(config);
     let explanation = rehearse::rehearse(&config, &request, |ex| {
         let mut explanation = config.explain(ex, sources);
-        explanation.answer = answer(ex);
+        explanation.response = response(ex);
         explanation
     })?;
     match format {
@@ -59,7 +60,7 @@ pub(crate) fn print(
 }
 
 /// What became of the request.
-fn answer(ex: &Exchange) -> Vec<(&'static str, String)> {
+fn response(ex: &Exchange) -> Vec<(&'static str, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let found = ex.state.rehearsal.as_ref().map(|rehearsal| rehearsal.found()).unwrap_or_default();
     let mut lines: Vec<_> = found.steps.into_iter().map(|step| ("step", step)).collect();

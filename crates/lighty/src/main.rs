@@ -1,6 +1,7 @@
 //! The door: the command line of the server.
 //!
-//! `cli` says what can be typed, `commands` does it. Everything else is in the crates below.
+//! `cli` says what can be typed, `commands` does it; `programs` are the small programs that the
+//! binary is too, under names of their own. Everything else is in the crates below.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -8,6 +9,7 @@ mod commands;
 mod explain;
 mod failure;
 mod man;
+mod programs;
 mod report;
 mod site;
 
@@ -19,5 +21,8 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    commands::run(cli::Cli::parse())
+    match programs::called(std::env::args_os()) {
+        programs::Called::SpawnFcgi(arguments) => programs::spawn_fcgi(arguments),
+        programs::Called::Lighty(line) => commands::run(cli::Cli::parse_from(line)),
+    }
 }

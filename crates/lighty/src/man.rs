@@ -85,7 +85,7 @@ fn escape(text: &str) -> String {
 const ENDING: &str = r#".SH SIGNALS
 .TP
 \fBINT\fR
-finish the answers under way, take nothing new, then stop; a second one stops at once
+finish the responses under way, take nothing new, then stop; a second one stops at once
 .TP
 \fBTERM\fR
 stop at once

@@ -33,6 +33,7 @@ pub(crate) fn build_info() -> String {
     ] {
         let _ = writeln!(text, "\t+ {feature}");
     }
+    let _ = writeln!(text, "\t+ scripts: {}", lighty_server::scripts::LUA);
     text.push_str("\nModules:\n");
     for module in lighty_server::modules::names() {
         let _ = writeln!(text, "\t+ {module}");

@@ -53,7 +53,7 @@ pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<Strin
     Ok(text)
 }
 
-/// What a browser wants to hear before it lets another site's script read an answer (Fetch
+/// What a browser wants to hear before it lets another site's script read a response (Fetch
 /// Standard, section 3.2, "CORS protocol").
 const CORS: &str = r#"setenv.add-response-header = (
     "Access-Control-Allow-Origin"  => "*",

@@ -41,7 +41,7 @@ impl Both {
     }
 }
 
-/// The status line of an answer.
+/// The status line of a response.
 fn status_line(mut client: Client, request: &str) -> String {
     client.send(request);
     let (bytes, _) = client.read_to_end();

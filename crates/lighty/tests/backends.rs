@@ -139,7 +139,7 @@ fn large_content() -> Vec<u8> {
 }
 
 #[test]
-fn a_file_cut_while_it_is_sent_cuts_the_answer_and_nothing_else() {
+fn a_file_cut_while_it_is_sent_cuts_the_response_and_nothing_else() {
     let content = large_content();
     for_each(|name, setup| {
         cold_file(&setup.root("f"), &content);

@@ -193,7 +193,7 @@ fn heads_become_ours() {
     assert_eq!((answer.field("Content-Length"), answer.text()), (Some("5"), "12345"));
     assert_eq!(server.get("/empty.sh").status, 204);
     for (target, words) in [
-        ("/none.sh", "the program ended without the head of an answer"),
+        ("/none.sh", "the program ended without the head of a response"),
         ("/bad.sh", "has no colon"),
         ("/early.sh", "Status is neither 101 nor a code from 200 to 999"),
     ] {
@@ -204,7 +204,7 @@ fn heads_become_ours() {
     server.await_log("none.sh: exit code 3");
     let mut client = server.connect();
     client.send("GET /torn.sh HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(client.try_response(false).is_err(), "an answer that is not whole never looks whole");
+    assert!(client.try_response(false).is_err(), "a response that is not whole never looks whole");
     server.await_log("before its Content-Length was reached");
 }
 
@@ -363,7 +363,7 @@ fn what_a_client_does_wrong_with_its_body_is_not_the_programs_fault() {
 }
 
 #[test]
-fn an_answer_ends_soon_after_its_program() {
+fn a_response_ends_soon_after_its_program() {
     let server = with(&[
         ("silent.sh", "printf 'X: y\\n\\nanswered'; sleep 60 & echo $! > silent.pid; exit 0"),
         ("late.sh", "printf 'X: y\\n\\nanswered'; (sleep 0.3; printf ' late') & exit 0"),
@@ -385,7 +385,7 @@ fn an_answer_ends_soon_after_its_program() {
 }
 
 #[test]
-fn who_closes_one_half_gets_the_answer() {
+fn who_closes_one_half_gets_the_response() {
     let server = with(&[
         ("slow.sh", "printf 'X: y\\n\\n'; cat; sleep 2; printf answered"),
         ("silent.sh", "echo $$ > silent.pid; exec sleep 60"),
@@ -395,7 +395,7 @@ fn who_closes_one_half_gets_the_answer() {
     let mut client = post(&server, "/slow.sh", "body ");
     client.half_close();
     assert_eq!(client.response().text(), "body answered");
-    // Before an answer it cannot be told from one that has left.
+    // Before a response it cannot be told from one that has left.
     let mut client = post(&server, "/silent.sh", "body ");
     client.half_close();
     assert_eq!(client.response().status, 408);
@@ -585,7 +585,7 @@ fn a_named_file_is_sent_as_any_other_with_the_programs_fields() {
     let temporary = format!("{}/files/some%20file", server.directory().display());
     let sent = server.get(&format!("/send.sh/X-LIGHTTPD-send-tempfile?{temporary}"));
     assert_eq!((sent.status, sent.text()), (200, &*content));
-    assert!(!server.directory().join("files/some file").exists(), "it was made for this answer");
+    assert!(!server.directory().join("files/some file").exists(), "it was made for this response");
 }
 
 /// Names parts of files: the query says which, with `+` for spaces.
@@ -644,7 +644,7 @@ fn parts_of_files_are_sent_one_after_the_other() {
 }
 
 #[test]
-fn an_answer_has_n_parts_of_files_at_most() {
+fn a_response_has_n_parts_of_files_at_most() {
     const MANY: &str = "printf 'X: y\\nX-Sendfile2: '; \
         for i in $(seq $QUERY_STRING); do printf '%s/a 0-0,' \"$DOCUMENT_ROOT\"; done; printf '\\n\\n'";
     let server =
@@ -726,17 +726,17 @@ fn chunks_that_a_program_writes_itself_are_decoded() {
             client.send(format!("GET {target} HTTP/{version}\r\nHost: a\r\n\r\n"));
             client.try_response(false)
         };
-        assert_eq!(ask("/whole.sh").expect("an answer").text(), "hello world", "{version}");
-        assert_eq!(ask("/slow.sh").expect("an answer").text(), "hello", "{version}");
+        assert_eq!(ask("/whole.sh").expect("a response").text(), "hello world", "{version}");
+        assert_eq!(ask("/slow.sh").expect("a response").text(), "hello", "{version}");
         assert!(ask("/torn.sh").is_err() && ask("/none.sh").is_err(), "{version}");
-        assert_eq!(ask("/gzip.sh").expect("an answer").status, 502);
+        assert_eq!(ask("/gzip.sh").expect("a response").status, 502);
     }
     server.await_log("before its last chunk");
     server.await_log("a chunk size that is not a hexadecimal number");
 }
 
 #[test]
-fn an_answer_whose_program_was_killed_never_ends_cleanly() {
+fn a_response_whose_program_was_killed_never_ends_cleanly() {
     let server = with(&[
         ("killed.sh", "printf 'Content-Type: a/b\\n\\nhello'; kill -9 $$"),
         ("failed.sh", "printf 'Content-Type: a/b\\n\\nhello'; exit 3"),

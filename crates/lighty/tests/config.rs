@@ -320,7 +320,7 @@ fn no_switch_of_lighttpd_is_without_effect_in_silence() {
         ("request.trailer-whitelist", "X-Checksum", "warning", "never merged into the header"),
         ("auth.delay-invalid-creds", "disable", "warning", "the directive auth.delay-invalid"),
         ("proxy.force-http10", "enable", "warning", "proxy.header"),
-        ("server.discard-backend-1xx", "enable", "note", "interim answers"),
+        ("server.discard-backend-1xx", "enable", "note", "interim responses"),
     ] {
         let flags = format!("server.feature-flags = ( \"{key}\" => \"{value}\" )");
         let (code, _, err) = lighty!().config(&flags).run(&["-t", "--strict", "-f", "@CONF@"]);
@@ -653,7 +653,7 @@ fn several_workers_share_one_address() {
 }
 
 #[test]
-fn a_value_that_would_split_an_answer_is_refused() {
+fn a_value_that_would_split_a_response_is_refused() {
     for line in [
         "server.tag = \"a\r\nX: y\"",
         "server.tag = \"a\u{0}b\"",
@@ -707,11 +707,11 @@ fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
 #[test]
 fn modules_are_known_lacking_or_near_one() {
     let setup = lighty!().config(
-        "server.modules = ( \"mod_access\", \"mod_fastcgi\", \"mod_magnet\", \"mod_alais\" )",
+        "server.modules = ( \"mod_access\", \"mod_fastcgi\", \"mod_maxminddb\", \"mod_alais\" )",
     );
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("mod_magnet is a module of lighttpd that is not available"), "{err}");
+    assert!(err.contains("mod_maxminddb is a module of lighttpd that is not available"), "{err}");
     assert!(err.contains("did you mean \"mod_alias\"?"), "{err}");
     assert!(!err.contains("mod_access") || !err.contains("\"mod_access\", which"), "{err}");
     let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);

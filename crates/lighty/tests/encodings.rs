@@ -1,4 +1,4 @@
-//! Compressed answers, read by clients that are not ours.
+//! Compressed responses, read by clients that are not ours.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -81,10 +81,10 @@ fn python_requests_decodes_each_coding() {
     for coding in ["gzip", "deflate", "br"] {
         let script = format!(
             "import requests, sys\n\
-             answer = requests.get('http://{}/page.html', headers={{'Accept-Encoding': '{coding}'}})\n\
-             assert answer.headers['Content-Encoding'] == '{coding}', answer.headers\n\
-             assert answer.headers['Vary'] == 'Accept-Encoding', answer.headers\n\
-             sys.stdout.buffer.write(answer.content)\n",
+             response = requests.get('http://{}/page.html', headers={{'Accept-Encoding': '{coding}'}})\n\
+             assert response.headers['Content-Encoding'] == '{coding}', response.headers\n\
+             assert response.headers['Vary'] == 'Accept-Encoding', response.headers\n\
+             sys.stdout.buffer.write(response.content)\n",
             server.address()
         );
         let decoded = said(Command::new("/usr/bin/python3").args(["-c", &script]));

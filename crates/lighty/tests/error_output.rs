@@ -116,7 +116,7 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
 
-fn answer_of(peer: &mut Peer) {
+fn response_of(peer: &mut Peer) {
     peer.send(record(STDOUT, b"Content-Type: text/plain\r\n\r\nanswered"));
     peer.send(record(3, &[0; 8]));
 }
@@ -150,7 +150,7 @@ fn a_request_to_fastcgi_has_a_share() {
             for number in 0..1000 {
                 peer.send(record(STDERR, format!("after {number}\n").as_bytes()));
             }
-            answer_of(peer);
+            response_of(peer);
         }
     });
     let server = fastcgi(&backend).config("server.errorlog-max-per-program = 1").start();
@@ -165,7 +165,7 @@ fn a_request_to_fastcgi_has_a_share() {
 }
 
 #[test]
-fn what_fastcgi_says_with_the_end_of_an_answer_is_heard() {
+fn what_fastcgi_says_with_the_end_of_a_response_is_heard() {
     let backend = Backend::start(|peer| {
         while read_request(peer).is_some() {
             let head = record(STDOUT, b"Content-Type: text/plain\r\n\r\nanswered");

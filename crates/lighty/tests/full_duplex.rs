@@ -11,8 +11,8 @@ use lighty_testkit::server::{Server, Setup};
 
 const UPLOAD: usize = 24 << 20;
 
-/// More than the client's socket takes before it reads, less than the kernel buffers on the way from
-/// the backend.
+/// More than the client's socket takes before it reads, less than the kernel buffers on the way
+/// from the backend.
 const EARLY: usize = 5 << 20;
 
 const DEFLATE: &str = "deflate.mimetypes = ( \"text/\" )
@@ -20,7 +20,8 @@ const DEFLATE: &str = "deflate.mimetypes = ( \"text/\" )
 
 const SLOW: &str = "connection.kbytes-per-second = 4096";
 
-/// What a program does that responds before it reads, and says at the end whether it got everything.
+/// What a program does that responds before it reads, and says at the end whether it got
+/// everything.
 const PROGRAM: &str = "import os, sys
 os.write(1, b'Content-Type: text/plain\\n\\n')
 early, got = os.urandom(1 << 20), 0

@@ -13,11 +13,24 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-wire", &["lighty-buf", "lighty-http"]),
     ("lighty-io", &["lighty-buf"]),
     ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
-    ("lighty-modules", BELOW_FEATURES),
+    ("lighty-lua", &["lighty-http", "lighty-io"]),
+    ("lighty-modules", FEATURES),
     ("lighty-proxy", BELOW_FEATURES),
     ("lighty-server", ABOVE_FEATURES),
+    ("lighty-programs", &["lighty-wire", "lighty-io", "lighty-lua"]),
     ("lighty", WHOLE),
     ("lighty-testkit", &[]),
+];
+
+/// What features stand on; scripts are one of them.
+const FEATURES: &[&str] = &[
+    "lighty-buf",
+    "lighty-http",
+    "lighty-wire",
+    "lighty-config",
+    "lighty-io",
+    "lighty-core",
+    "lighty-lua",
 ];
 
 const BELOW_FEATURES: &[&str] =
@@ -30,12 +43,14 @@ const ABOVE_FEATURES: &[&str] = &[
     "lighty-config",
     "lighty-io",
     "lighty-core",
+    "lighty-lua",
     "lighty-modules",
     "lighty-proxy",
 ];
 
-/// The door: the server, and what it prints about it.
-const WHOLE: &[&str] = &["lighty-server", "lighty-config", "lighty-core", "lighty-http"];
+/// The door: the server, the programs beside it, and what it prints about it.
+const WHOLE: &[&str] =
+    &["lighty-server", "lighty-programs", "lighty-config", "lighty-core", "lighty-http"];
 
 /// The crate in which `unsafe` may stand (R4).
 const UNSAFE_CRATE: &str = "lighty-io";
@@ -124,15 +139,15 @@ fn check_safety_comments(path: &Path) {
 
 /// What every protocol shares. The words of HTTP/1's framing belong to `conn/h1`.
 const SEAMS: &[&str] = &[
-    "lighty-core/src/body.rs",
-    "lighty-core/src/client.rs",
+    "lighty-core/src/exchange/body.rs",
+    "lighty-core/src/exchange/client.rs",
     "lighty-core/src/exchange.rs",
-    "lighty-core/src/filter.rs",
+    "lighty-core/src/pipeline/filter.rs",
     "lighty-core/src/module.rs",
     "lighty-core/src/pipeline.rs",
-    "lighty-core/src/request_state.rs",
-    "lighty-core/src/response.rs",
-    "lighty-core/src/tunnel.rs",
+    "lighty-core/src/exchange/request_state.rs",
+    "lighty-core/src/exchange/response.rs",
+    "lighty-core/src/exchange/tunnel.rs",
     "lighty-server/src/conn/driver.rs",
     "lighty-server/src/conn/sink.rs",
     "lighty-server/src/conn/stream.rs",
@@ -140,7 +155,7 @@ const SEAMS: &[&str] = &[
 ];
 
 /// The one of them that owns what carries the bytes.
-const CONNECTION: &str = "lighty-server/src/conn/mod.rs";
+const CONNECTION: &str = "lighty-server/src/conn.rs";
 
 #[test]
 fn what_protocols_share_knows_no_framing_and_no_socket() {
@@ -200,10 +215,10 @@ fn the_lower_crates_do_no_io_and_read_no_clock() {
 /// a loop, and timers of the runtime, whose time a simulation pauses.
 const CLOCK_READERS: &[&str] = &[
     "lighty-io/src/clock.rs",
-    "lighty-io/src/deadline.rs",
+    "lighty-io/src/clock/deadline.rs",
     "lighty-io/src/simulated.rs",
-    "lighty-io/src/ticks.rs",
-    "lighty-core/src/status_board.rs",
+    "lighty-io/src/clock/ticks.rs",
+    "lighty-core/src/machine/status_board.rs",
 ];
 
 #[test]
@@ -315,6 +330,45 @@ fn files_and_functions_stay_short() {
     let longest: Vec<_> = lengths.iter().rev().take(5).collect();
     assert!(longest[0].0 <= FUNCTION_LINES_MAX, "{longest:#?}");
     assert!(p95 <= FUNCTION_LINES_P95, "{p95} lines; the longest: {longest:#?}");
+}
+
+/// A module is `foo.rs`, with its parts in `foo/`. Its unit tests stand at its end; those of any
+/// length are `foo/tests.rs`, or `foo_tests.rs` beside a module without parts.
+#[test]
+fn modules_and_their_tests_are_named_in_one_way() {
+    for (_, directory) in crates() {
+        for path in rust_files(&directory.join("src")) {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let folder = path.parent().expect("a folder");
+            assert_ne!(stem, "mod", "{}: name it by its folder", path.display());
+            if stem == "tests" {
+                let module = folder.with_extension("rs");
+                assert!(module.exists(), "{}: tests of no module", path.display());
+            }
+            let Some(tested) = stem.strip_suffix("_tests") else { continue };
+            let module = folder.join(tested).with_extension("rs");
+            assert!(module.exists(), "{}: tests of no module", path.display());
+            let parts = folder.join(tested);
+            assert!(!parts.exists(), "{}: belongs into {}", path.display(), parts.display());
+        }
+    }
+}
+
+/// Columns of a comment; rustfmt holds those of code.
+const COMMENT_COLUMNS_MAX: usize = 100;
+
+#[test]
+fn comments_keep_within_their_columns() {
+    for (_, directory) in crates() {
+        for path in rust_files(&directory) {
+            let text = std::fs::read_to_string(&path).expect("a text file");
+            for (number, line) in text.lines().enumerate() {
+                let is_comment = line.trim_start().starts_with("//");
+                let fits = !is_comment || line.chars().count() <= COMMENT_COLUMNS_MAX;
+                assert!(fits, "{}:{}: {line}", path.display(), number + 1);
+            }
+        }
+    }
 }
 
 #[test]

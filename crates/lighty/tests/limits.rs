@@ -189,8 +189,8 @@ fn a_burst_beyond_the_descriptors_is_answered_whole() {
     }
 }
 
-/// So many bytes of answers took as long as the rate says: no less, and no longer but for what the
-/// machine was busy with. The bucket begins full, with a quarter of a second's worth.
+/// So many bytes of responses took as long as the rate says: no less, and no longer but for what
+/// the machine was busy with. The bucket begins full, with a quarter of a second's worth.
 fn assert_within_10_percent(start: &Stopwatch, bytes: usize, kbytes_per_second: f64) {
     let (elapsed, took) = (start.elapsed(), start.took());
     let wanted = kbytes_per_second * 1024.0;

@@ -487,8 +487,8 @@ fn an_authorizer_gives_leave_and_names() {
     assert_eq!(line(granted.text(), "USER_FROM_LEAVE"), Some("jo"), "{granted:?}");
 }
 
-/// The same in one key, where the authorizer wants a file and the responder does not: nobody answers
-/// before it.
+/// The same in one key, where the authorizer wants a file and the responder does not: nobody
+/// answers before it.
 #[test]
 fn an_authorizer_and_a_responder_of_one_key_are_each_asked() {
     let Some(fpm) = PhpFpm::unix(2) else { return };

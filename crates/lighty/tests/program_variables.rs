@@ -1,6 +1,6 @@
-//! What programs are told of a request, beside lighttpd 1.4: every variable, for CGI, FastCGI, SCGI,
-//! uwsgi, AJP13 and PHP, beneath aliases, user directories, virtual hosts and lowered names, for
-//! files, index files and path info.
+//! What programs are told of a request, beside lighttpd 1.4: every variable, for CGI, FastCGI,
+//! SCGI, uwsgi, AJP13 and PHP, beneath aliases, user directories, virtual hosts and lowered names,
+//! for files, index files and path info.
 
 use std::collections::BTreeMap;
 

@@ -101,7 +101,7 @@ fn a_long_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answer() {
+fn a_half_closed_client_gets_its_response() {
     let server = site().start();
     let mut client = server.connect();
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -147,7 +147,7 @@ fn continue_is_not_asked_for_when_nobody_wants_the_body() {
 }
 
 #[test]
-fn an_answer_reaches_a_client_that_still_sends() {
+fn a_response_reaches_a_client_that_still_sends() {
     let server = site().config("server.max-request-size = 10").start();
     let mut client = server.connect();
     client.send("POST /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
@@ -158,7 +158,7 @@ fn an_answer_reaches_a_client_that_still_sends() {
 }
 
 #[test]
-fn the_last_answer_arrives_though_more_was_asked() {
+fn the_last_response_arrives_though_more_was_asked() {
     const SIZE: usize = 1 << 20;
     let server = site()
         .file("large.bin", vec![b'x'; SIZE])
@@ -229,7 +229,7 @@ fn keep_alive_requests_are_counted() {
 }
 
 #[test]
-fn without_http11_each_answer_closes() {
+fn without_http11_each_response_closes() {
     let server = site().config("server.protocol-http11 = \"disable\"").start();
     let mut client = server.connect();
     client.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -44,7 +44,7 @@ impl Gate {
     }
 }
 
-/// A backend whose answers wait at a gate.
+/// A backend whose responses wait at a gate.
 fn gated() -> (Backend, Gate) {
     let gate = Gate::default();
     let inner = gate.clone();
@@ -263,7 +263,7 @@ fn who_leaves_while_waiting_gives_its_place_up() {
     assert_eq!(busy.response().status, 200);
     let mut last = ask(&server, "/last");
     assert_eq!(last.response().status, 200);
-    assert_eq!(backend.asked_for("/left").len(), 0, "nobody waited for these answers");
+    assert_eq!(backend.asked_for("/left").len(), 0, "nobody waited for these responses");
 }
 
 #[test]

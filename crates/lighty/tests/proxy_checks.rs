@@ -87,7 +87,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn start(answer: &'static [u8]) -> Self {
+    fn start(response: &'static [u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let dumb = Arc::new(AtomicBool::new(true));
@@ -97,7 +97,7 @@ impl Scripted {
             for mut stream in listener.incoming().flatten() {
                 let heard = stream.read(&mut [0; 1024]);
                 if heard.is_ok_and(|count| count > 0) && !is_dumb.load(Ordering::SeqCst) {
-                    let _ = stream.write_all(answer);
+                    let _ = stream.write_all(response);
                 }
             }
         });
@@ -110,8 +110,8 @@ fn fastcgi_and_ajp_backends_are_asked_in_their_own_words() {
     // FCGI_GET_VALUES_RESULT without a value; CPong.
     let values = b"\x01\x0a\0\0\0\0\0\0";
     let pong = b"AB\0\x01\x09";
-    for (protocol, answer) in [("fastcgi", &values[..]), ("ajp13", &pong[..])] {
-        let backend = Scripted::start(answer);
+    for (protocol, response) in [("fastcgi", &values[..]), ("ajp13", &pong[..])] {
+        let backend = Scripted::start(response);
         let check = format!("\"type\" => \"{protocol}\", \"rise\" => 1, \"fall\" => 2");
         let server = start(protocol, &check, &[backend.address]);
         server.await_log("is down, its check says: closed before it answered");

@@ -58,14 +58,14 @@ impl Load {
         assert!(lighty_testkit::wait_until(Duration::from_secs(30), more));
     }
 
-    /// How long the answers so far took, in order; begins anew.
+    /// How long the responses so far took, in order; begins anew.
     fn take_times(&self) -> Vec<Duration> {
         let mut took = std::mem::take(&mut self.outcome.lock().expect("nobody panics").took);
         took.sort();
         took
     }
 
-    /// Stops; what went wrong, and how long the answers took, in order.
+    /// Stops; what went wrong, and how long the responses took, in order.
     fn finish(self) -> (Vec<String>, Vec<Duration>) {
         self.stop.store(true, Ordering::SeqCst);
         for client in self.clients {
@@ -86,7 +86,7 @@ impl Load {
     }
 }
 
-/// What 99 of 100 answers took at most.
+/// What 99 of 100 responses took at most.
 fn late(took: &[Duration]) -> Duration {
     took[took.len() * 99 / 100]
 }
@@ -137,7 +137,7 @@ fn one_dead_of_two_costs_milliseconds() {
 }
 
 #[test]
-fn with_all_dead_the_answer_is_503_at_once() {
+fn with_all_dead_the_response_is_503_at_once() {
     for count in [1, 2, 5] {
         let ports: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
         let addresses: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
@@ -280,7 +280,7 @@ fn a_backend_that_never_worked_is_not_waited_for_and_found_when_it_comes() {
     let port = Port::reserve();
     let server = front(&[port.address()], "proxy-core.disable-time = \"200ms\"");
     assert_eq!(server.get("/x").status, 503);
-    let _backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    let _backend = Backend::start_at(&port, |peer| peer.respond_to_all("ok"));
     let up = || server.get("/x").status == 200;
     assert!(lighty_testkit::wait_until(Duration::from_secs(3), up), "{}", server.log());
     let name = format!("proxy-core.backends: backend {}", port.address());
@@ -292,7 +292,7 @@ fn a_backend_that_never_worked_is_not_waited_for_and_found_when_it_comes() {
 fn a_held_request_is_answered_503_when_the_hold_is_over() {
     let port = Port::reserve();
     let server = front(&[port.address()], "proxy-core.hold-time = \"500ms\"");
-    let mut backend = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    let mut backend = Backend::start_at(&port, |peer| peer.respond_to_all("ok"));
     assert_eq!(server.get("/x").status, 200);
     backend.kill();
     let start = Stopwatch::start(&server);
@@ -336,7 +336,7 @@ fn a_backend_that_comes_back_starts_slowly() {
     let lines = "proxy-core.disable-time = \"200ms\"\nproxy-core.slow-start = 60";
     let server = front(&[port.address(), steady.address()], lines);
     assert_eq!(server.get("/x").status, 200);
-    let back = Backend::start_at(&port, |peer| peer.answer_all("ok"));
+    let back = Backend::start_at(&port, |peer| peer.respond_to_all("ok"));
     let found = || {
         assert_eq!(server.get("/x").status, 200);
         !back.asked().is_empty()
@@ -385,7 +385,7 @@ fn one_bad_url_does_not_take_a_backend_from_everybody() {
         while !bad.is_finished() {
             assert_eq!(server.get("/x").status, 200, "{}", server.log());
         }
-        assert!(matches!(bad.join().expect("an answer"), 502 | 504));
+        assert!(matches!(bad.join().expect("a response"), 502 | 504));
         assert!(!server.log().contains("is down"), "{}", server.log());
     }
 }
@@ -419,7 +419,7 @@ fn a_backup_serves_only_while_no_other_is_up() {
     );
     let server = front(&[port.address(), backup.address()], &lines);
     assert_eq!(server.get("/x").text(), "backup");
-    let _main = Backend::start_at(&port, |peer| peer.answer_all("main"));
+    let _main = Backend::start_at(&port, |peer| peer.respond_to_all("main"));
     let back = || server.get("/x").text() == "main";
     assert!(lighty_testkit::wait_until(Duration::from_secs(3), back), "{}", server.log());
     for _ in 0..5 {

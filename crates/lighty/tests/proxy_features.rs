@@ -1,4 +1,5 @@
-//! What a backend's answer asks for in its own place, and what is changed on the way there and back.
+//! What a backend's response asks for in its own place, and what is changed on the way there and
+//! back.
 
 use std::os::unix::fs::symlink;
 
@@ -115,7 +116,7 @@ fn files_outside_of_the_allowed_directories_are_refused() {
 }
 
 #[test]
-fn an_error_page_takes_nothing_of_the_answer_that_failed() {
+fn an_error_page_takes_nothing_of_the_response_that_failed() {
     let backend = Backend::replying(|asked| {
         let file = asked.target().split_once('?').expect("a file").1;
         answer("200 OK", &format!("X-Sendfile: {file}\r\nSet-Cookie: a=1\r\n"), "")
@@ -494,7 +495,7 @@ fn told_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8
         stream.read_exact(&mut byte).expect("a request");
         input.push(byte[0]);
     }
-    stream.write_all(&answer("200 OK", "", "ok")).expect("an answer");
+    stream.write_all(&answer("200 OK", "", "ok")).expect("a response");
     let line = || input.iter().position(|b| *b == b'\n').expect("a line") + 1;
     input[..if count == 0 { line() } else { count }].to_vec()
 }
@@ -515,7 +516,7 @@ fn a_redirect_to_a_path_of_ours_is_the_clients_to_follow() {
             let (mut stream, _) = listener.accept().expect("a connection");
             let mut request = [0; 4096];
             assert!(stream.read(&mut request).expect("a request") > 0);
-            write!(stream, "Location: {location}\r\n\r\n").expect("an answer");
+            write!(stream, "Location: {location}\r\n\r\n").expect("a response");
         }
     });
     for location in LOCATIONS {

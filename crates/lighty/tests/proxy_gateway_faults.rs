@@ -70,7 +70,7 @@ impl Protocol {
         }
     }
 
-    /// A head, and perhaps a beginning of its body, that is not the end of the answer.
+    /// A head, and perhaps a beginning of its body, that is not the end of the response.
     fn begun(self, status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
         if self == Ajp13 {
             return ajp_answer(status, fields, body);
@@ -92,7 +92,7 @@ impl Protocol {
         wrapped
     }
 
-    /// What ends an answer properly, besides a close.
+    /// What ends a response properly, besides a close.
     fn end(self) -> &'static [u8] {
         match self {
             Fastcgi => &[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -101,7 +101,7 @@ impl Protocol {
         }
     }
 
-    /// Whether an answer says where it ends though its length was not announced.
+    /// Whether a response says where it ends though its length was not announced.
     fn has_end(self) -> bool {
         !self.end().is_empty()
     }
@@ -214,7 +214,7 @@ fn a_body_that_breaks_off_never_ends_cleanly() {
         for length in [Some("100"), None] {
             for reset in [false, true] {
                 if length.is_none() && !reset && !protocol.has_end() {
-                    // A close is how such an answer ends.
+                    // A close is how such a response ends.
                     continue;
                 }
                 let backend = after_request(protocol, move |peer| {
@@ -229,7 +229,7 @@ fn a_body_that_breaks_off_never_ends_cleanly() {
                 let server = front(protocol, &backend, "");
                 let got = ask(&server).try_response(false);
                 assert!(got.is_err(), "{protocol:?}, {length:?}, reset: {reset}: {got:?}");
-                server.await_log("the backend's answer ended early");
+                server.await_log("the backend's response ended early");
                 server.await_log(&backend.address().to_string());
             }
         }
@@ -268,7 +268,7 @@ fn a_hang_in_the_body_is_cut_on_time() {
 #[test]
 fn hostile_answers_are_answered_502() {
     for protocol in ALL {
-        let answers: Vec<Vec<u8>> = vec![
+        let responses: Vec<Vec<u8>> = vec![
             vec![0xff; 64],
             protocol.wrap(b"no head at all\r\n\r\n"),
             protocol.begun(200, &[("Content-Length", "3"), ("Content-Length", "5")], "hello"),
@@ -278,15 +278,15 @@ fn hostile_answers_are_answered_502() {
             protocol.begun(200, &[("X y", "a")], "hello"),
             protocol.begun(99, &[], "hello"),
         ];
-        for answer in answers {
-            let sent = answer.clone();
+        for response in responses {
+            let sent = response.clone();
             let backend = after_request(protocol, move |peer| {
                 peer.send(&sent);
                 peer.send(protocol.end());
             });
             let server = front(protocol, &backend, READ_LIMIT);
-            let got = ask(&server).try_response(false).expect("an answer");
-            let shown = answer.escape_ascii();
+            let got = ask(&server).try_response(false).expect("a response");
+            let shown = response.escape_ascii();
             assert_eq!(got.status, 502, "{protocol:?}: {shown}: {got:?}\n{}", server.log());
         }
     }
@@ -347,7 +347,7 @@ fn an_early_413_is_passed_on_while_the_client_still_sends() {
 }
 
 #[test]
-fn a_client_that_closes_its_half_gets_its_answer() {
+fn a_client_that_closes_its_half_gets_its_response() {
     for protocol in ALL {
         let backend = after_request(protocol, move |peer| {
             std::thread::sleep(Duration::from_millis(400));
@@ -449,7 +449,7 @@ fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_conn
         client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\nX-Long: {value}\r\n\r\n"));
         client.response().status
     };
-    // An answer shows that a process has accepted the connection: only such a one is kept.
+    // A response shows that a process has accepted the connection: only such a one is kept.
     assert_eq!(status(1), 200);
     assert_eq!(status(PACKET_BYTES), 431, "{}", server.log());
     let named = "8192 that AJP13 (proxy-core.ajp-packet-size) can carry";
@@ -461,7 +461,7 @@ fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_conn
     assert_eq!(backend.opened(), 1, "a connection that heard nothing of it goes on");
 }
 
-/// What ends an answer and offers the connection for another request.
+/// What ends a response and offers the connection for another request.
 fn end_for_reuse(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Ajp13 => &[b'A', b'B', 0, 2, 5, 1],

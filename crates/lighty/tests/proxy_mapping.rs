@@ -6,7 +6,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::peer::ask;
 use lighty_testkit::server::Server;
 
-/// A backend whose answer is the target that it was asked for, with a `Location` and a cookie.
+/// A backend whose response is the target that it was asked for, with a `Location` and a cookie.
 fn echo() -> Backend {
     Backend::replying(|asked| {
         let target = asked.target();
@@ -44,8 +44,8 @@ fn whole_segments_are_mapped() {
     ] {
         let server = mapped(&backend, pairs);
         for (target, wanted) in asked {
-            let answer = server.get(target);
-            assert_eq!(answer.text(), wanted, "{pairs}: {target}");
+            let response = server.get(target);
+            assert_eq!(response.text(), wanted, "{pairs}: {target}");
         }
     }
     // And back, where only one of the two ends with a slash.

@@ -62,9 +62,9 @@ fn a_name_that_cannot_be_resolved_is_a_503_until_it_can() {
         .config("$HTTP[\"url\"] == \"/local\" { proxy-core.backends = () }")
         .start();
     assert_eq!(server.get("/local").text(), "here");
-    let answer = server.get("/");
-    assert_eq!(answer.status, 503);
-    assert!(answer.field("Retry-After").is_some(), "{answer:?}");
+    let response = server.get("/");
+    assert_eq!(response.status, 503);
+    assert!(response.field("Retry-After").is_some(), "{response:?}");
     server.await_log("backend app.test");
     assert!(server.log().contains("has no address, it cannot be resolved"), "{}", server.log());
     names.set_hosts("127.0.0.2 app.test\n");

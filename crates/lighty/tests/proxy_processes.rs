@@ -37,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Preforked {
-    /// So many processes; an answer takes one of them so long.
+    /// So many processes; a response takes one of them so long.
     fn start(processes: usize, takes: Duration) -> Self {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").expect("a port"));
         let state = Arc::new(State::default());

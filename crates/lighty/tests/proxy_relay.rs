@@ -1,5 +1,5 @@
-//! What passes through the proxy: interim answers, answers without bodies, trailers, streams, large
-//! bodies both ways, tunnels.
+//! What passes through the proxy: interim responses, answers without bodies, trailers, streams,
+//! large bodies both ways, tunnels.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -51,12 +51,12 @@ fn interim_answers_are_passed_on_but_not_without_end() {
     let mut flooded = server.connect();
     flooded.send("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(flooded.response().status, 502);
-    server.await_log("interim answers");
+    server.await_log("interim responses");
     assert_eq!(server.get("/x").text(), "done");
 }
 
 #[test]
-fn an_answer_that_ends_for_want_of_the_request_is_blamed_on_the_client() {
+fn a_response_that_ends_for_want_of_the_request_is_blamed_on_the_client() {
     // It has begun to answer, and breaks off when it has heard the last that comes of the body.
     let backend = Backend::start(|peer| {
         if peer.head().is_some() {
@@ -73,7 +73,7 @@ fn an_answer_that_ends_for_want_of_the_request_is_blamed_on_the_client() {
     assert_eq!(got, b"5\r\nhello\r\n", "{}", got.escape_ascii());
     server.await_log("POST /x");
     let log = server.log();
-    assert!(!log.contains("the backend's answer ended early"), "{log}");
+    assert!(!log.contains("the backend's response ended early"), "{log}");
     assert!(log.contains("[notice] 127.0.0.1: malformed request body"), "{log}");
     assert_eq!(log.matches("POST /x").count(), 1, "one line, one reason: {log}");
 }
@@ -120,7 +120,7 @@ fn answers_without_bodies_keep_both_connections() {
     old.send("HEAD /neither HTTP/1.0\r\n\r\n");
     let got = old.response_to_head();
     assert_eq!((got.field("Content-Length"), got.field("Transfer-Encoding")), (None, None));
-    assert_eq!(backend.opened(), 1, "each answer left a connection for the next");
+    assert_eq!(backend.opened(), 1, "each response left a connection for the next");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn tunnels_carry_both_ways_with_half_closes() {
         peer.send(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhi",
         );
-        // The client ends its half; the answer is still to come.
+        // The client ends its half; the response is still to come.
         let mut got = Vec::new();
         while let Some(byte) = peer.read_exact(1) {
             got.extend(byte);

@@ -45,7 +45,7 @@ fn ends_every_second() -> (Backend, Arc<Ended>) {
     let counts = Arc::clone(&ended);
     let backend = Backend::start(move |peer| {
         if peer.number() % 2 == 1 {
-            return peer.answer_all("taken");
+            return peer.respond_to_all("taken");
         }
         let count = if peer.end() { &counts.behind } else { &counts.before };
         count.fetch_add(1, Ordering::SeqCst);
@@ -54,8 +54,8 @@ fn ends_every_second() -> (Backend, Arc<Ended>) {
     (backend, ended)
 }
 
-/// Each POST is sent into a connection that is ended in the same moment. Where its bytes were faster
-/// nobody can tell what became of them; else it has to be answered, and is done once.
+/// Each POST is sent into a connection that is ended in the same moment. Where its bytes were
+/// faster nobody can tell what became of them; else it has to be answered, and is done once.
 #[test]
 fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
     let (backend, ended) = ends_every_second();
@@ -70,7 +70,7 @@ fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
             status => panic!("{status}: {}", server.log()),
         }
     }
-    // The client may have its answer before the backend has looked.
+    // The client may have its response before the backend has looked.
     let counted = || ended.before.load(Ordering::SeqCst) + ended.behind.load(Ordering::SeqCst);
     assert!(wait_until(Duration::from_secs(60), || counted() == backend.opened().div_ceil(2)));
     let behind = ended.behind.load(Ordering::SeqCst);

@@ -190,7 +190,7 @@ fn chunked_bodies_are_framed_anew() {
 }
 
 #[test]
-fn what_follows_an_upgrade_waits_for_the_answer_to_it() {
+fn what_follows_an_upgrade_waits_for_the_response_to_it() {
     for (upgrade, status) in [("enable", 200), ("enable", 426), ("disable", 200)] {
         let backend = Backend::start(move |peer| {
             while let Some(asked) = peer.request() {
@@ -269,7 +269,7 @@ fn deaf_to_bodies() -> Backend {
 }
 
 #[test]
-fn a_body_that_comes_after_the_answer_is_not_the_next_request() {
+fn a_body_that_comes_after_the_response_is_not_the_next_request() {
     let backend = deaf_to_bodies();
     let server = front(&backend, "");
     let length = SMUGGLED.len();
@@ -283,7 +283,7 @@ fn a_body_that_comes_after_the_answer_is_not_the_next_request() {
         assert_eq!(client.response().text(), "/first");
         let _ = client.try_send(body);
         for _ in 0..3 {
-            assert_eq!(server.get("/next").text(), "/next", "another's answer came");
+            assert_eq!(server.get("/next").text(), "/next", "another's response came");
         }
     }
     assert!(!targets(&backend).contains(&"/smuggled".to_owned()));
@@ -306,7 +306,7 @@ fn a_body_of_a_get_is_not_the_next_request() {
                 _ => assert_eq!(client.try_response(method == "HEAD").map(|r| r.status), Ok(400)),
             }
             for _ in 0..3 {
-                assert_eq!(server.get("/next").text(), "/next", "another's answer came");
+                assert_eq!(server.get("/next").text(), "/next", "another's response came");
             }
         }
     }
@@ -492,7 +492,7 @@ fn a_method_is_told_as_it_was_or_not_at_all() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_each_by_its_own_answer() {
+fn pipelined_requests_are_answered_in_order_each_by_its_own_response() {
     let backend = Backend::start(|peer| {
         while let Some(asked) = peer.request() {
             peer.answer(&format!("{} {}", asked.target(), asked.body.len()));

@@ -16,7 +16,8 @@ use rustix::process::{Pid, Signal};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program: answers each request on the socket it was given with its process number. `/exit`
-/// ends it, `/env` tells its environment, `/slow` takes half a second. `ANSWERS` requests end it too.
+/// ends it, `/env` tells its environment, `/slow` takes half a second. `ANSWERS` requests end it
+/// too.
 #[test]
 #[ignore = "a backend, not a test"]
 fn backend() {

@@ -15,9 +15,9 @@ fn a_burst_passes_and_one_more_is_told_when_to_come_again() {
     for _ in 0..3 {
         assert_eq!(server.get("/a").status, 200);
     }
-    let answer = server.get("/a");
-    assert_eq!(answer.status, 429);
-    let after: u64 = answer.field("Retry-After").expect("when").parse().expect("seconds");
+    let response = server.get("/a");
+    assert_eq!(response.status, 429);
+    let after: u64 = response.field("Retry-After").expect("when").parse().expect("seconds");
     assert!((1..=30).contains(&after), "{after}");
 }
 
@@ -54,7 +54,7 @@ fn keys_are_counted_apart() {
     assert_eq!(user("bGVlOnNlY3JldA=="), 404);
 }
 
-/// A client in the midst of an answer that it does not read.
+/// A client in the midst of a response that it does not read.
 fn busy(address: std::net::SocketAddr) -> Client {
     let mut client = Client::tcp_with_receive_buffer(address, 8 * 1024);
     client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -98,7 +98,7 @@ fn of_fifty_at_once_as_many_as_may_are_served() {
     };
     let asked: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2 * MAX).map(|_| scope.spawn(ask)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("a response")).collect()
     });
     let count = |wanted: u16| asked.iter().filter(|(_, status)| *status == wanted).count();
     assert_eq!((count(200), count(403)), (MAX, MAX));

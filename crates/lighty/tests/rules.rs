@@ -1,5 +1,5 @@
-//! Rules hold for what is served in the end, whatever leads to it: every way to a script, under every
-//! kind of rule about it, beside lighttpd 1.4 where it has the rule.
+//! Rules hold for what is served in the end, whatever leads to it: every way to a script, under
+//! every kind of rule about it, beside lighttpd 1.4 where it has the rule.
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::dav;
@@ -64,7 +64,7 @@ const WAYS: [(&str, &str); 22] = [
     ("/~anna/", ""),
 ];
 
-/// Ways whose answer has a status of its own: that of the error, that of the page around it.
+/// Ways whose response has a status of its own: that of the error, that of the page around it.
 const INNER_WAYS: [&str; 2] = ["/none", "/page.shtml"];
 
 /// A way whose URL says nothing of the script.

@@ -1,5 +1,5 @@
-//! Bodies that wait on disk: whole requests before a backend hears of them, answers for clients that
-//! read slowly.
+//! Bodies that wait on disk: whole requests before a backend hears of them, answers for clients
+//! that read slowly.
 
 use std::ffi::CStr;
 use std::io::{Read, Write};
@@ -110,7 +110,7 @@ fn a_body_that_finds_no_room_is_refused() {
     let post = |length: usize| {
         let mut client = server.connect();
         client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"));
-        // The answer may come before the end.
+        // The response may come before the end.
         let _ = client.try_send(pattern(0, length));
         client.response()
     };
@@ -121,7 +121,7 @@ fn a_body_that_finds_no_room_is_refused() {
     assert_eq!(post(MEGABYTE).text(), MEGABYTE.to_string(), "the disk is free again");
 }
 
-/// A backend that sends an answer of this many bytes as fast as it can, and tells when it is done.
+/// A backend that sends a response of this many bytes as fast as it can, and tells when it is done.
 fn fast_backend(length: usize) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let name = listener.local_addr().expect("its address").to_string();
@@ -153,7 +153,7 @@ fn a_backend_is_free_while_a_slow_client_reads() {
     sending.join().expect("the backend");
     let (body, _) = client.read_to_end();
     assert_eq!(body.len(), LENGTH);
-    assert_pattern(&body, 11, "the whole answer");
+    assert_pattern(&body, 11, "the whole response");
     assert!(is_empty(&server.directory().join("spool")));
     assert!(server.peak_resident_kib() < 64 * 1024, "{}", server.peak_resident_kib());
 }
@@ -169,7 +169,7 @@ fn with_a_full_disk_the_backend_waits_and_nothing_is_lost() {
     server.await_log("waits for its client");
     let (body, _) = client.read_to_end();
     assert_eq!(body.len(), LENGTH);
-    assert_pattern(&body, 11, "the whole answer");
+    assert_pattern(&body, 11, "the whole response");
     sending.join().expect("the backend");
     assert!(is_empty(&server.directory().join("spool")));
 }
@@ -184,12 +184,12 @@ fn what_is_held_on_disk_has_a_limit() {
     server.await_log("1048576 bytes are spooled");
     let (body, _) = client.read_to_end();
     assert_eq!(body.len(), LENGTH);
-    assert_pattern(&body, 11, "the whole answer");
+    assert_pattern(&body, 11, "the whole response");
     sending.join().expect("the backend");
 }
 
 #[test]
-fn an_answer_that_is_cut_never_ends_cleanly() {
+fn a_response_that_is_cut_never_ends_cleanly() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let name = listener.local_addr().expect("its address").to_string();
     let sending = std::thread::spawn(move || {
@@ -267,7 +267,7 @@ fn programs_that_want_a_length_first_are_given_it() {
             assert!(count > 0, "the request ends early");
             request.extend_from_slice(&piece[..count]);
         }
-        stream.write_all(b"Status: 200 OK\r\n\r\n").expect("an answer");
+        stream.write_all(b"Status: 200 OK\r\n\r\n").expect("a response");
         request
     });
     let mut client = server.connect();
@@ -314,7 +314,7 @@ fn a_program_is_done_while_a_slow_client_reads() {
 }
 
 #[test]
-fn what_a_program_had_said_before_it_broke_off_is_no_whole_answer() {
+fn what_a_program_had_said_before_it_broke_off_is_no_whole_response() {
     let server = lighty!()
         .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )\nserver.stream-response-body = 0")
         .file("torn.sh", "printf 'Content-Length: 100\\n\\nhello'")

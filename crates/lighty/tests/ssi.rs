@@ -604,7 +604,7 @@ fn files_whose_lengths_add_up_to_no_length_are_refused_and_nothing_panics() {
     let server = pages(&[("a", "x")]).config(&alias).start();
     assert_eq!(request(&server, "HEAD", "/m/one.shtml").status, 200);
     assert_eq!(request(&server, "HEAD", "/m/three.shtml").status, 500);
-    server.await_log("an answer of more than 9223372036854775807 bytes");
+    server.await_log("a response of more than 9223372036854775807 bytes");
     for ranges in ["0-0,1000-", "0-100,1000-100000,200000-"] {
         let mut client = server.connect();
         client.send(format!("GET /m/sparse HTTP/1.1\r\nHost: a\r\nRange: bytes={ranges}\r\n\r\n"));

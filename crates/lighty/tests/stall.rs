@@ -113,7 +113,7 @@ fn clients_that_give_up_on_a_stalled_disk_do_no_harm() {
 }
 
 #[test]
-fn a_read_error_cuts_the_answer_and_is_logged() {
+fn a_read_error_cuts_the_response_and_is_logged() {
     for backend in ["auto", "linux-sendfile", "writev", "gthread-aio", "io-uring"] {
         for engine in ENGINES {
             let setup = site(engine).config(&format!("server.network-backend = \"{backend}\""));
@@ -126,7 +126,7 @@ fn a_read_error_cuts_the_answer_and_is_logged() {
             let body = bytes.windows(4).position(|w| w == b"\r\n\r\n").map_or(0, |at| at + 4);
             let sent = (bytes.len() - body) as u64;
             let name = format!("{backend} with {engine}");
-            // Either the error came before the head (500), or the answer is cut short.
+            // Either the error came before the head (500), or the response is cut short.
             if text.starts_with("HTTP/1.1 200") {
                 assert!(sent <= EIO_FROM, "{name}: {sent} bytes");
                 assert_pattern(&bytes[body..], 0, &name);

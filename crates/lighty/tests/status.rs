@@ -23,7 +23,7 @@ fn figures_are_those_of_all_workers() {
     for _ in 0..60 {
         assert_eq!(server.get("/a").status, 200);
     }
-    // A request is counted when its answer is out, which its client may know first.
+    // A request is counted when its response is out, which its client may know first.
     let mut asked = 0;
     let total = || server.get("/server-status?auto");
     let counted = wait_until(SOON, || {

@@ -84,8 +84,8 @@ fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
     std::thread::scope(|scope| {
         let one = || {
             for _ in 0..2 {
-                let answer = lock(&server, "/a", "");
-                assert_eq!((answer.status, answer.field("Retry-After")), (503, Some("1")));
+                let response = lock(&server, "/a", "");
+                assert_eq!((response.status, response.field("Retry-After")), (503, Some("1")));
             }
         };
         (0..16).for_each(|_| drop(scope.spawn(one)));

@@ -52,10 +52,14 @@ fn with_guarded_members() -> Server {
 fn members_are_guarded_when_what_they_lie_in_is_changed() {
     let server = with_guarded_members();
     let refused = |method: &str, target: &str, lines: &str, named: &str| {
-        let answer = request(&server, method, target, lines, "");
-        assert_eq!(answer.status, 207, "{method} {target}");
-        assert!(answer.text().contains(&format!("<D:href>{named}</D:href>")), "{}", answer.text());
-        assert!(answer.text().contains("403 Forbidden"));
+        let response = request(&server, method, target, lines, "");
+        assert_eq!(response.status, 207, "{method} {target}");
+        assert!(
+            response.text().contains(&format!("<D:href>{named}</D:href>")),
+            "{}",
+            response.text()
+        );
+        assert!(response.text().contains("403 Forbidden"));
     };
     let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
     for client in ["", bob] {
@@ -112,9 +116,9 @@ fn many_refused_members_are_named_up_to_a_limit() {
     }
     let server = setup.start();
     let count = |target: &str| {
-        let answer = request(&server, "DELETE", target, "", "");
-        assert_eq!(answer.status, 207);
-        answer.text().matches("403 Forbidden").count()
+        let response = request(&server, "DELETE", target, "", "");
+        assert_eq!(response.status, 207);
+        response.text().matches("403 Forbidden").count()
     };
     assert_eq!((count("/b"), count("/a")), (15, 16));
     assert_eq!(names(&server.root("a")).len(), 40);
@@ -129,7 +133,8 @@ fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
     .file("priv/s", "S")
     .file("open/x", "X")
     .start();
-    // `/priv/` asked for by that name would be `/open/`: what the rules made is not rewritten again.
+    // `/priv/` asked for by that name would be `/open/`: what the rules made is not rewritten
+    // again.
     assert_eq!(status(&server, "DELETE", "/files", ""), 403);
     assert_eq!(status(&server, "PROPFIND", "/files", "Depth: 1\r\n"), 403);
     assert_eq!(status(&server, "MOVE", "/files", "Destination: /open/new\r\n"), 403);
@@ -203,9 +208,9 @@ fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
 
 /// What a `PROPFIND` lists.
 fn listed(server: &Server, target: &str, lines: &str) -> Vec<String> {
-    let answer = request(server, "PROPFIND", target, lines, "");
-    assert_eq!(answer.status, 207, "{target}");
-    let hrefs = answer.text().split("<D:response><D:href>").skip(1);
+    let response = request(server, "PROPFIND", target, lines, "");
+    assert_eq!(response.status, 207, "{target}");
+    let hrefs = response.text().split("<D:response><D:href>").skip(1);
     let mut hrefs: Vec<_> =
         hrefs.map(|rest| rest.split('<').next().expect("a URL").to_owned()).collect();
     hrefs.sort();
@@ -260,8 +265,8 @@ fn a_listing_leaves_out_so_many_and_no_more() {
 
 #[test]
 fn what_cannot_be_looked_into_opens_nothing_else() {
-    // Whatever the order in which a directory is read, one of these comes before what is guarded: they
-    // are deeper than anybody looks.
+    // Whatever the order in which a directory is read, one of these comes before what is guarded:
+    // they are deeper than anybody looks.
     let mut setup = lighty!()
         .webdav(
             "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\

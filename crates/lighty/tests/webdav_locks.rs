@@ -12,7 +12,7 @@ fn of_many_who_want_a_lock_at_once_one_gets_it() {
         let answers: Vec<Response> = std::thread::scope(|scope| {
             let tries: Vec<_> =
                 (0..8).map(|_| scope.spawn(|| lock(&server, "/a.txt", ""))).collect();
-            tries.into_iter().map(|one| one.join().expect("an answer")).collect()
+            tries.into_iter().map(|one| one.join().expect("a response")).collect()
         });
         let mut granted = answers.iter().filter(|answer| answer.status == 200);
         let token = token_of(granted.next().expect("one of them"));

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use lighty_http::{Fields, Known, Method, Status};
 
 use super::begin_again;
-use crate::body::RequestBody;
-use crate::error_page;
 use crate::exchange::Exchange;
-use crate::limits::ERROR_PAGE_BYTES_MAX;
+use crate::exchange::body::RequestBody;
+use crate::exchange::request_state::{ErrorHandler, Rewriting};
 use crate::log::Level;
-use crate::protected_files;
-use crate::request_state::{ErrorHandler, Rewriting};
-use crate::trace;
+use crate::log::trace;
+use crate::pipeline::error_page;
+use crate::pipeline::protected_files;
+use crate::settings::limits::ERROR_PAGE_BYTES_MAX;
 
 /// An error handler to call.
 pub(super) struct Wanted {
@@ -102,6 +102,20 @@ pub(super) fn restore_method(ex: &mut Exchange) {
     if let Some(handler) = ex.state.error_handler {
         ex.request.method = handler.asked;
     }
+}
+
+/// Fills in the page of an error response without a body, if there is one without reading a file.
+/// `false` if there is none: [`fill_error_page`].
+pub(super) fn fill_known_page(ex: &mut Exchange) -> bool {
+    if ex.response.status.code() < 400 || !ex.response.body_is_default() {
+        return true;
+    }
+    if ex.settings.core.errorfile_prefix.is_some() {
+        return false;
+    }
+    let id = ex.id();
+    error_page::fill(&mut ex.response, id);
+    true
 }
 
 /// Fills in the page of an error response without a body: from `server.errorfile-prefix`, or a

@@ -8,8 +8,8 @@
 //! text    = 1*( word | $name | ${name} | 'quoted' | "quoted" )
 //! ```
 //!
-//! Texts are compared byte by byte, as lighttpd 1.4 does; a text by itself holds unless it is empty.
-//! Pieces of a text with white space between them are joined by one space.
+//! Texts are compared byte by byte, as lighttpd 1.4 does; a text by itself holds unless it is
+//! empty. Pieces of a text with white space between them are joined by one space.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;

@@ -20,8 +20,8 @@ use super::meta::Meta;
 use super::open_file::OpenFile;
 use super::resolve::{How, Opened};
 use super::root::RootDir;
-use crate::pool::Ticket;
 use crate::simulated::{Bug, has_bug};
+use crate::threads::pool::Ticket;
 
 /// The operation to perform.
 pub(super) enum Job {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::meta::{FileKind, FsClass, Meta};
 use super::resolve::Opened;
-use crate::pool::{Lane, ThreadPool};
+use crate::threads::pool::{Lane, ThreadPool};
 
 /// Residency is tracked per file up to this size, and per window beyond.
 pub const RESIDENT_WHOLE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -217,7 +217,7 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
         if self.fs == FsClass::Remote && self.is_readable() {
-            // FUSE flushes at close, NFS may talk to its server: both wait for an answer. When
+            // FUSE flushes at close, NFS may talk to its server: both wait for a response. When
             // the lane is full the descriptor closes here and now: later than wished, not never.
             let _ = ThreadPool::global().spawn(Lane::StatRemote, move || drop(fd));
         } else if self.closes_slowly {

@@ -10,7 +10,7 @@ use super::meta::{FileKind, Meta, STATX_MASK};
 use super::resolve::{self, Follow, How};
 use super::root::RootDir;
 use super::stat_lane;
-use crate::pool::{Lane, ThreadPool};
+use crate::threads::pool::{Lane, ThreadPool};
 
 /// Entries in one batch.
 pub const READ_DIR_BATCH: usize = 512;

@@ -23,7 +23,7 @@ use super::EngineLimits;
 use super::flight::{Flight, Id, Job, Output};
 use super::resolve::{self, How};
 use super::threads;
-use crate::pool::Lane;
+use crate::threads::pool::Lane;
 
 /// Maximum operations of one kind in flight per ring.
 pub const RING_ROOM_MAX: usize = 2_048;

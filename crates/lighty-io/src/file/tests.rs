@@ -96,8 +96,8 @@ impl Bed {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
     }
 
-    /// Asks about a file that was read, until the answer is there. A kernel that keeps memory free
-    /// takes pages back at any moment; then they are read once more.
+    /// Asks about a file that was read, until the response is there. A kernel that keeps memory
+    /// free takes pages back at any moment; then they are read once more.
     fn asked_until_there<T>(&self, name: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let read_and_ask = |_| {
             fs::read(self.path(name)).expect("read");

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::flight::{Id, Job, Output};
 use super::resolve;
-use crate::pool::{Lane, ThreadPool, Ticket};
+use crate::threads::pool::{Lane, ThreadPool, Ticket};
 
 /// Message from a pool thread: the slot and its result.
 pub(super) type Report = (Id, io::Result<Output>);

@@ -34,8 +34,8 @@ impl Listener {
     /// then or meets another server. Those who began already are still accepted: go on with
     /// [`accept`](Self::accept) for [`CLOSING_TIME`], and until none is left.
     ///
-    /// A socket that was inherited is left as it is: whoever passed it may have another server go on
-    /// with it. A unix socket has no handshake; its file is to be removed before.
+    /// A socket that was inherited is left as it is: whoever passed it may have another server go
+    /// on with it. A unix socket has no handshake; its file is to be removed before.
     pub fn refuse_new(&mut self) {
         if let (Accepting::Tcp(socket), Origin::Bound(_)) = (&self.socket, &self.origin) {
             // Where it cannot be had (a sandbox), a few handshakes are lost.
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((read.expect("read"), &asked), (3, b"ask"));
         assert_eq!(stream.try_write(b"told").expect("sent"), 4);
         let mut told = [0; 4];
-        waiting.read_exact(&mut told).expect("an answer");
+        waiting.read_exact(&mut told).expect("a response");
     }
 
     #[tokio::test]

@@ -71,7 +71,7 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     let wrong = |why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("inherited descriptor {fd}: {why}"))
     };
-    // SAFETY: only asked whether it is open; the answer is EBADF if it is not.
+    // SAFETY: only asked whether it is open; the response is EBADF if it is not.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
         return Err(wrong(&io::Error::last_os_error()));
     }
@@ -87,7 +87,7 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     }
 }
 
-fn check(socket: &Socket) -> io::Result<BindSpec> {
+pub(super) fn check(socket: &Socket) -> io::Result<BindSpec> {
     let invalid = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why.to_owned()));
     if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
         return invalid("not a listening stream socket");

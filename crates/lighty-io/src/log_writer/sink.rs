@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use super::LogTarget;
+use crate::threads;
 
 /// Where the system's log listens.
 const SYSLOG_SOCKET: &str = "/dev/log";
@@ -24,7 +25,7 @@ pub(super) struct Sink {
 
 enum Far {
     File(File),
-    Pipe { child: Child, input: ChildStdin },
+    Pipe(Command),
     Syslog { socket: UnixDatagram, head: String },
     Stderr,
 }
@@ -45,7 +46,7 @@ impl Sink {
     /// After an error: makes a new pipe or a new connection. A file is left as it is, for the
     /// disk may have room again later.
     pub(super) fn repair(&mut self) {
-        if matches!(self.far, Far::Pipe { .. } | Far::Syslog { .. }) {
+        if matches!(self.far, Far::Pipe(_) | Far::Syslog { .. }) {
             // If it fails, writing fails again, and this is the next to be tried.
             if let Ok(far) = Far::open(&self.target) {
                 self.far = far;
@@ -57,7 +58,7 @@ impl Sink {
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let written = match &mut self.far {
             Far::File(file) => file.write(lines),
-            Far::Pipe { input, .. } => input.write(lines),
+            Far::Pipe(command) => command.write(lines),
             Far::Syslog { socket, head } => send_line(socket, head, lines),
             Far::Stderr => io::stderr().write(lines),
         };
@@ -73,7 +74,7 @@ impl Far {
     fn open(target: &LogTarget) -> io::Result<Self> {
         match target {
             LogTarget::File(path) => open_file(path).map(Far::File),
-            LogTarget::Pipe(command) => start(command),
+            LogTarget::Pipe(command) => Command::start(command).map(Far::Pipe),
             LogTarget::Syslog { priority, name } => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(SYSLOG_SOCKET)?;
@@ -106,18 +107,6 @@ fn open_fifo(path: &Path) -> io::Result<File> {
     }
 }
 
-fn start(command: &str) -> io::Result<Far> {
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()?;
-    match child.stdin.take() {
-        Some(input) => Ok(Far::Pipe { child, input }),
-        None => Err(io::Error::other("the command has no standard input")),
-    }
-}
-
 /// One datagram for one line.
 fn send_line(socket: &UnixDatagram, head: &str, lines: &[u8]) -> io::Result<usize> {
     let end = lines.iter().position(|byte| *byte == b'\n');
@@ -129,12 +118,38 @@ fn send_line(socket: &UnixDatagram, head: &str, lines: &[u8]) -> io::Result<usiz
     Ok(line.len() + usize::from(end.is_some()))
 }
 
-impl Drop for Far {
+/// A command that reads a log from its standard input.
+struct Command {
+    /// Taken when it is dropped.
+    child: Option<Child>,
+}
+
+impl Command {
+    fn start(command: &str) -> io::Result<Self> {
+        let child = std::process::Command::new("/bin/sh")
+            .args(["-c", command])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self { child: Some(child) })
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        match self.child.as_mut().and_then(|child| child.stdin.as_mut()) {
+            Some(input) => input.write(lines),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl Drop for Command {
+    /// The command ends when it has read what there is. A thread waits for that, so that no zombie
+    /// remains and no log is held up.
     fn drop(&mut self) {
-        if let Far::Pipe { child, .. } = self {
-            // It has ended, or ends when it has read all there is: nobody waits for that. One
-            // that has ended already leaves no zombie.
-            let _ = child.try_wait();
+        let Some(mut child) = self.child.take() else { return };
+        drop(child.stdin.take());
+        if !matches!(child.try_wait(), Ok(Some(_))) {
+            let _ = threads::start("log-command", None, move || child.wait());
         }
     }
 }

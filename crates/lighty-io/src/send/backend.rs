@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn each_line_is_at_its_place_and_has_its_file() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/send/");
-        let essay = include_str!("mod.rs");
+        let essay = include_str!("../send.rs");
         let rows: Vec<&str> = essay.lines().filter(|line| line.starts_with("//! | `")).collect();
         for (at, backend) in NetworkBackend::ALL.into_iter().enumerate() {
             assert_eq!(backend as usize, at);

@@ -6,7 +6,7 @@ use super::copy::read_at;
 use super::disk::ReadResult;
 use super::{File, Sender};
 use crate::file::OwnedBuf;
-use crate::pool::Lane;
+use crate::threads::pool::Lane;
 
 impl Sender {
     /// Reads in the pool. The job holds the file's descriptor, so it cannot end up with another

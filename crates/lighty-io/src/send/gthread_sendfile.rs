@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::gthread_aio::read_lane;
 use super::socket::{sendfile_once, sendfile_unsupported};
 use super::{File, Sender};
-use crate::syscall_fallback::Syscall;
+use crate::process::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
 /// Result of a job: bytes sent, and why it stopped early, if it did.

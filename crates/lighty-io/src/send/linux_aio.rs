@@ -25,8 +25,8 @@ use super::disk::Disk;
 use super::socket::{self, sendfile_unsupported, shrank};
 use super::{File, Sender};
 use crate::file::FsClass;
-use crate::pool::Lane;
-use crate::syscall_fallback::Syscall;
+use crate::process::syscall_fallback::Syscall;
+use crate::threads::pool::Lane;
 use crate::transport::Stream;
 
 /// Alignment of direct reads: the page size, which every block device accepts.

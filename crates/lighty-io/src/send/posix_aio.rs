@@ -105,11 +105,11 @@ mod gnu {
 
     /// Reads into `buf`.
     pub(in crate::send) async fn read(file: &File, offset: u64, buf: OwnedBuf) -> ReadResult {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         if let Err((buf, error)) = submit(file, offset, buf, reply) {
             return (buf, Err(error));
         }
-        match answer.await {
+        match response.await {
             Ok(done) => done,
             Err(_gone) => (OwnedBuf::Heap(Vec::new()), Err(io::Error::other("aio_read: lost"))),
         }
@@ -167,7 +167,7 @@ mod gnu {
 
     #[cfg(test)]
     fn notified() -> extern "C" fn(libc::sigval) {
-        if tests::LOSES_NOTIFICATIONS.get() { tests::unheard } else { finished }
+        if tests::LOSES_NOTIFICATIONS.get() { tests::ignored } else { finished }
     }
 
     /// Called once per accepted request, on a thread created by the C library.
@@ -180,9 +180,9 @@ mod gnu {
 
     /// Hands the result to the waiting future.
     fn conclude(UnderWay(request): UnderWay) {
-        // SAFETY: it was made from a box, and whoever takes it out of the list owns it. The request is
-        // over: the notification, or what aio_error says under the library's lock, is the last that
-        // the library does with it.
+        // SAFETY: it was made from a box, and whoever takes it out of the list owns it. The request
+        // is over: the notification, or what aio_error says under the library's lock, is the last
+        // that the library does with it.
         let mut request = unsafe { Box::from_raw(request) };
         // SAFETY: the request is over, so its status may be asked, and its result taken once.
         let (code, bytes) = unsafe {
@@ -211,7 +211,7 @@ mod gnu {
             pub(super) static LOSES_NOTIFICATIONS: Cell<bool> = const { Cell::new(false) };
         }
 
-        pub(super) extern "C" fn unheard(_: libc::sigval) {}
+        pub(super) extern "C" fn ignored(_: libc::sigval) {}
 
         #[tokio::test(flavor = "local")]
         async fn a_read_whose_notification_is_lost_ends_all_the_same() {

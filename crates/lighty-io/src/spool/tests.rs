@@ -3,7 +3,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::pool::PoolLimits;
+use crate::threads::pool::PoolLimits;
 
 const MB: usize = 1 << 20;
 
@@ -53,7 +53,7 @@ struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     fn mount() -> Option<SmallDisk> {
-        if !crate::privileges::is_root() {
+        if !crate::process::privileges::is_root() {
             eprintln!("skipped: mounting a tmpfs needs root");
             return None;
         }

@@ -16,7 +16,7 @@ use super::watch::{Acquired, Hold};
 use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
 use crate::clock;
 use crate::file::{FileKind, Follow, FsClass, Meta, OpenFile, OwnedBuf, Root};
-use crate::panics;
+use crate::threads::panics;
 
 /// A file changed more recently than this when loaded may change again without new times: they
 /// advance with the kernel's tick, at most 10 ms.
@@ -63,7 +63,7 @@ impl StatCache {
     fn look_again_now(&self, root: &Root, asked: &Asked<'_>) -> Option<Look> {
         let Some(entry) = self.old_entry(asked) else { return Some(Look::Changed) };
         let found = self.0.files.try_stat_cached(root, asked.rel, asked.follow)?;
-        Some(self.judge(root, asked, entry, found))
+        Some(self.keep_or_drop(root, asked, entry, found))
     }
 
     fn old_entry(&self, asked: &Asked<'_>) -> Option<Rc<Entry>> {
@@ -71,7 +71,7 @@ impl StatCache {
     }
 
     /// Keeps an unchanged entry for another second, and drops it otherwise.
-    fn judge(
+    fn keep_or_drop(
         &self,
         root: &Root,
         asked: &Asked<'_>,
@@ -176,11 +176,11 @@ impl StatCache {
         self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
         tokio::task::spawn_local(async move {
-            let told = CHANGES.load(Ordering::Acquire);
+            let latest = CHANGES.load(Ordering::Acquire);
             let mut load = Load { cache, key, pending: task_pending, result: None };
             panics::point("load");
             let result = load.cache.look_again_and_load(&root, &load.key).await;
-            if CHANGES.load(Ordering::Acquire) != told {
+            if CHANGES.load(Ordering::Acquire) != latest {
                 // The entry may have been opened before one of the changes.
                 load.cache.distrust(&load.key.asked());
             }
@@ -199,7 +199,7 @@ impl StatCache {
         let asked = key.asked();
         if let Some(entry) = self.old_entry(&asked) {
             let found = self.0.files.stat(root, asked.rel, asked.follow).await;
-            if let Look::Unchanged(entry) = self.judge(root, &asked, entry, found) {
+            if let Look::Unchanged(entry) = self.keep_or_drop(root, &asked, entry, found) {
                 return Ok(entry);
             }
         }

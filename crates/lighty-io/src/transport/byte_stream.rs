@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{KickHow, Stream};
+use super::{ShutdownHow, Stream};
 
 /// Bytes in both directions. A trait and not an enum like a response's body, because the streams of
 /// a multiplexed connection live above this crate, and a tunnel makes few calls for many bytes.
@@ -74,6 +74,6 @@ impl ByteStream for Stream {
     }
 
     fn shut_down(&self) {
-        self.kick_handle().kick(KickHow::Both);
+        self.shutdown_handle().shut_down(ShutdownHow::Both);
     }
 }

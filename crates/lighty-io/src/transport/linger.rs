@@ -85,13 +85,13 @@ mod tests {
     use std::io::{Read, Write};
 
     #[tokio::test]
-    async fn a_client_that_still_sends_gets_its_answer() {
+    async fn a_client_that_still_sends_gets_its_response() {
         let (ours, mut peer) = tcp_pair().await;
         let client = std::thread::spawn(move || {
             peer.write_all(&[b'x'; 300_000]).expect("nobody resets");
-            let mut answer = Vec::new();
-            peer.read_to_end(&mut answer).expect("answer, not RST");
-            answer
+            let mut response = Vec::new();
+            peer.read_to_end(&mut response).expect("answer, not RST");
+            response
         });
         ours.readable().await.expect("readable");
         ours.try_write(b"413").expect("answer");

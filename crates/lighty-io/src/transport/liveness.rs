@@ -90,12 +90,12 @@ impl Stream {
     }
 
     async fn how_closed(&self) -> PeerClose {
-        let heard = self.heard(Interest::WRITABLE);
+        let heard = self.readiness(Interest::WRITABLE);
         if heard.is_write_closed() { PeerClose::Full } else { PeerClose::Half }
     }
 
     /// The current readiness for an interest.
-    fn heard(&self, interest: Interest) -> Ready {
+    fn readiness(&self, interest: Interest) -> Ready {
         use std::future::Future;
         use std::pin::pin;
         use std::task::{Context, Poll, Waker};

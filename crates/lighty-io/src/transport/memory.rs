@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
 
-use super::{Idle, KickHow, PeerClose};
+use super::{Idle, PeerClose, ShutdownHow};
 
 /// Creates a connection between two addresses. Each end buffers `room_bytes` that it has not read.
 pub fn pair(one: SocketAddr, other: SocketAddr, room_bytes: usize) -> (MemoryEnd, MemoryEnd) {
@@ -37,7 +37,7 @@ pub struct MemoryEnd {
 
 /// Shuts a connection in memory down from outside.
 #[derive(Clone)]
-pub(super) struct MemoryKick {
+pub(super) struct MemoryShutdown {
     line: std::rc::Weak<RefCell<Line>>,
     side: usize,
 }
@@ -103,11 +103,6 @@ impl Line {
 }
 
 impl MemoryEnd {
-    /// Bytes that the peer has sent and this end has not read.
-    pub fn unread_bytes(&self) -> usize {
-        self.line.borrow().towards[self.side].bytes.len()
-    }
-
     /// True once the peer has reset the connection.
     pub fn is_reset(&self) -> bool {
         self.line.borrow().towards[self.side].is_reset
@@ -324,13 +319,13 @@ impl MemoryEnd {
         self.line.borrow().addresses[self.side]
     }
 
-    pub(super) fn kick_handle(&self) -> MemoryKick {
-        MemoryKick { line: Rc::downgrade(&self.line), side: self.side }
+    pub(super) fn shutdown_handle(&self) -> MemoryShutdown {
+        MemoryShutdown { line: Rc::downgrade(&self.line), side: self.side }
     }
 }
 
-impl MemoryKick {
-    pub(super) fn kick(&self, how: KickHow) -> bool {
+impl MemoryShutdown {
+    pub(super) fn shut_down(&self, how: ShutdownHow) -> bool {
         let Some(line) = self.line.upgrade() else { return false };
         let woken = {
             let mut line = line.borrow_mut();
@@ -338,7 +333,7 @@ impl MemoryKick {
                 return false;
             }
             line.towards[self.side].is_shut = true;
-            if how == KickHow::Both {
+            if how == ShutdownHow::Both {
                 line.towards[1 - self.side].is_ended = true;
             }
             line.everyone()
@@ -370,9 +365,9 @@ impl fmt::Debug for MemoryEnd {
     }
 }
 
-impl fmt::Debug for MemoryKick {
+impl fmt::Debug for MemoryShutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryKick").field("side", &self.side).finish_non_exhaustive()
+        f.debug_struct("MemoryShutdown").field("side", &self.side).finish_non_exhaustive()
     }
 }
 

@@ -43,7 +43,7 @@ async fn a_full_buffer_takes_no_more_until_it_is_read() {
 }
 
 #[tokio::test]
-async fn closing_with_bytes_unread_is_a_reset_that_destroys_the_answer() {
+async fn closing_with_bytes_unread_is_a_reset_that_destroys_the_response() {
     let (ours, peer) = connected(64);
     peer.write_all(b"more").await.expect("written");
     assert_eq!(ours.try_write(b"413").expect("written"), 3);
@@ -55,7 +55,7 @@ async fn closing_with_bytes_unread_is_a_reset_that_destroys_the_answer() {
     assert_eq!(ours.try_write(b"413").expect("written"), 3);
     peer.shutdown_write().expect("open");
     ours.linger_close(LingerLimits::default()).await.expect("lingers");
-    assert_eq!(peer.read(&mut [0; 8]).await.expect("the answer"), 3);
+    assert_eq!(peer.read(&mut [0; 8]).await.expect("the response"), 3);
 }
 
 #[tokio::test]
@@ -74,18 +74,20 @@ async fn what_reached_nobody_went_unread() {
 }
 
 #[tokio::test]
-async fn a_kick_ends_a_read_or_fails_a_writer() {
+async fn a_shutdown_ends_a_read_or_fails_a_writer() {
     let (ours, peer) = connected(4);
-    let kick = ours.kick_handle();
+    let shutdown = ours.shutdown_handle();
     let mut buffer = [0; 4];
-    let (read, kicked) = tokio::join!(ours.read(&mut buffer), async { kick.kick(KickHow::Read) });
-    assert_eq!((read.expect("the end"), kicked), (0, true));
+    let (read, was_open) =
+        tokio::join!(ours.read(&mut buffer), async { shutdown.shut_down(ShutdownHow::Read) });
+    assert_eq!((read.expect("the end"), was_open), (0, true));
     assert_eq!(ours.try_write(b"408!").expect("still writable"), 4);
-    let (waited, _) = tokio::join!(ours.writable(), async { kick.kick(KickHow::Both) });
+    let (waited, _) =
+        tokio::join!(ours.writable(), async { shutdown.shut_down(ShutdownHow::Both) });
     waited.expect("woken");
     let error = ours.try_write(b"x").expect_err("shut down");
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     drop(ours);
-    assert!(!kick.kick(KickHow::Both));
-    assert_eq!(peer.read(&mut buffer).await.expect("the answer"), 4);
+    assert!(!shutdown.shut_down(ShutdownHow::Both));
+    assert_eq!(peer.read(&mut buffer).await.expect("the response"), 4);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::transport::tests::{tcp_pair, unix_pair};
-use crate::transport::{KickHow, Stream};
+use crate::transport::{ShutdownHow, Stream};
 
 /// Pseudo-random bytes that differ with the seed.
 fn content(seed: u32, length: usize) -> Vec<u8> {
@@ -142,9 +142,9 @@ async fn a_half_close_is_passed_on_and_the_other_half_goes_on() {
         backend.read_to_string(&mut question).expect("the end arrives");
         backend.write_all(b"answer").expect("write");
         drop(backend);
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("read");
-        (question, answer)
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("read");
+        (question, response)
     });
     bench.run(&near, &far).await.expect("whole");
     let said = peers.join().expect("peers");
@@ -156,8 +156,8 @@ async fn an_idle_tunnel_holds_no_buffer_and_stamps_only_activity() {
     let (near, mut client) = tcp_pair().await;
     let (far, mut backend) = tcp_pair().await;
     let bench = Bench::new();
-    let kick = near.kick_handle();
-    let far_kick = far.kick_handle();
+    let shutdown = near.shutdown_handle();
+    let far_shutdown = far.shutdown_handle();
     let watch = async {
         client.write_all(b"x").expect("write");
         while bench.meter.to_far_bytes.get() == 0 {
@@ -174,11 +174,11 @@ async fn an_idle_tunnel_holds_no_buffer_and_stamps_only_activity() {
         }
         assert_eq!(bench.meter.active_ms.get(), stamped + 60_000);
         assert_eq!(bench.meter.half_closed.get(), None);
-        assert!(kick.kick(KickHow::Both) && far_kick.kick(KickHow::Both));
+        assert!(shutdown.shut_down(ShutdownHow::Both) && far_shutdown.shut_down(ShutdownHow::Both));
     };
     // The two ends see the end of their streams.
     let (ended, ()) = tokio::join!(bench.run(&near, &far), watch);
-    ended.expect("kicked");
+    ended.expect("shut down");
 }
 
 #[tokio::test(start_paused = true)]

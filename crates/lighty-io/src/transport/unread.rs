@@ -1,4 +1,5 @@
-//! Whether a request that got no answer was never read: only then may it be sent again for certain.
+//! Whether a request that got no response was never read: only then may it be sent again for
+//! certain.
 //!
 //! The kernel of a backend that has closed a connection throws away what still arrives for it and
 //! answers with a reset. Bytes that were not confirmed prove nothing by themselves: a backend that
@@ -7,8 +8,8 @@
 //! But the end of the stream (FIN), like every segment before the reset, confirms whatever had
 //! come by then. So: the end was read, afterwards came the reset, and of all that was written
 //! nothing is confirmed. Then it met a closed connection. Or one whose peer had ended its own half,
-//! read on, and reset the connection before its kernel confirmed what was read, 40 ms later at most:
-//! who can no longer answer throws away what it reads (RFC 9112 section 9.6).
+//! read on, and reset the connection before its kernel confirmed what was read, 40 ms later at
+//! most: who can no longer answer throws away what it reads (RFC 9112 section 9.6).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -40,8 +41,8 @@ impl Stream {
         is_over() || (tokio::time::timeout(patience, self.reset()).await.is_ok() && is_over())
     }
 
-    /// Whether no byte of the last `written` ones was confirmed. Bytes are confirmed in their order,
-    /// and a connection that broke remembers how many are left.
+    /// Whether no byte of the last `written` ones was confirmed. Bytes are confirmed in their
+    /// order, and a connection that broke remembers how many are left.
     fn is_unconfirmed(&self, written: u64) -> bool {
         self.unconfirmed_bytes().is_ok_and(|bytes| bytes >= written)
     }

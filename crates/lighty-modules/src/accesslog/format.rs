@@ -2,7 +2,7 @@
 
 use lighty_http::Known;
 
-use lighty_core::strftime;
+use lighty_core::log::strftime;
 
 /// The default of `accesslog.format`: the combined format, with the host in place of the ident.
 pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";

@@ -3,13 +3,13 @@
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
 //! What is not known of a request is `null`, never `"-"`.
 
-use lighty_core::upstream_trace::UpstreamTrace;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::{Fields, Known, json};
 
 use super::format::Unit;
 use super::record::{Connection, Moment, Record};
 use super::render::{fraction, number};
-use lighty_core::strftime;
+use lighty_core::log::strftime;
 
 /// Appends the request's object, its newline included.
 pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {

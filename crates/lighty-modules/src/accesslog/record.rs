@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use lighty_core::Environment;
-use lighty_core::request_id::RequestId;
-use lighty_core::upstream_trace::UpstreamTrace;
+use lighty_core::exchange::request_id::RequestId;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
-use lighty_io::local_time::LocalTime;
+use lighty_io::clock::local_time::LocalTime;
 
 /// A finished request.
 pub(super) struct Record<'a> {
@@ -54,7 +54,7 @@ pub(super) struct Record<'a> {
 /// What becomes of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connection {
-    /// It broke before the answer was complete.
+    /// It broke before the response was complete.
     Aborted,
     /// The next request may follow.
     KeepAlive,
@@ -70,7 +70,7 @@ pub(super) struct Moment {
 }
 
 impl Record<'_> {
-    /// Bytes of the answer's body that were sent.
+    /// Bytes of the response's body that were sent.
     pub(super) fn body_out(&self) -> u64 {
         self.bytes_out.saturating_sub(self.head_out)
     }

@@ -9,7 +9,7 @@ use lighty_http::fields::trim;
 use super::escape::Escaping;
 use super::format::{FieldName, Format, OfUpstream, Part, Show, Unit, When};
 use super::record::{Connection, Moment, Record};
-use lighty_core::strftime;
+use lighty_core::log::strftime;
 
 /// Appends the request's line, its newline included.
 pub(super) fn line(format: &Format, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {

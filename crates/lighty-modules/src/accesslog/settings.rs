@@ -105,7 +105,7 @@ fn what() -> Vec<Row> {
             .since("lighty 0.1")
             .doc(
                 "Writes a JSON object for each request instead of `accesslog.format`. Its keys \
-                 are `time` (RFC 3339, when the answer was complete), `id` (as `%L`), `client`, `user`, `host`, \
+                 are `time` (RFC 3339, when the response was complete), `id` (as `%L`), `client`, `user`, `host`, \
                  `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
                  head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
                  (`keep-alive`, `close` or `aborted`). What is not known is `null`. A request that \
@@ -126,18 +126,18 @@ can forge a line or end a quote.
 | `%A`, `%p` | address and port of the listener; `%{remote}p` is the client's port |
 | `%l`, `%u` | `-`; the authenticated user |
 | `%L` | the request's name on error pages and in the error log |
-| `%t` | when the answer was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
+| `%t` | when the response was complete, as `[06/Nov/1994:08:49:37 +0000]`; `%{…}t` takes a strftime pattern (C locale), or `sec`, `msec`, `usec`, `nsec` (since 1970), or `msec_frac`, `usec_frac`, `nsec_frac`; in front `begin:` or `end:` |
 | `%r` | the request line as it came; parts of it: `%m` method, `%U` path, `%q` query, `%H` protocol |
 | `%s`, `%>s` | status |
 | `%b`, `%B` | bytes of the body sent |
 | `%I`, `%O` | bytes received and sent, heads included, also of a head that was refused |
-| `%{Name}i`, `%{Name}o` | a field of the request, of the answer |
+| `%{Name}i`, `%{Name}o` | a field of the request, of the response |
 | `%{name}C` | a cookie |
 | `%{name}e`, `%{name}n` | a variable of the request's environment |
 | `%f` | the file |
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
-| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-first-byte}x` how long the backend took to begin its answer, in microseconds; `%{upstream-tries}x` how often it was given a place |
+| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-first-byte}x` how long the backend took to begin its response, in microseconds; `%{upstream-tries}x` how often it was given a place |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |
 | `%P` | process id |
 | `%%` | a percent sign |

@@ -8,8 +8,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use lighty_config::{Active, Config};
 use lighty_core::Settings;
-use lighty_io::deadline::Deadline;
-use lighty_io::local_time::LocalTime;
+use lighty_io::clock::deadline::Deadline;
+use lighty_io::clock::local_time::LocalTime;
 use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter};
 use lighty_io::threads;
 

@@ -1,11 +1,13 @@
 //! Lines as they are written, from a request made by hand.
 
+mod file;
+
 use std::sync::LazyLock;
 
 use lighty_core::Environment;
-use lighty_core::request_id::RequestIds;
+use lighty_core::exchange::request_id::RequestIds;
 use lighty_http::{Fields, Known};
-use lighty_io::local_time::LocalTime;
+use lighty_io::clock::local_time::LocalTime;
 use proptest::prelude::*;
 
 use super::escape::Escaping;

@@ -63,7 +63,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The parameters of a response, quotes and escapes removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct DigestCredentials {
     pub(super) username: Vec<u8>,
     /// Whether `username` is a hash.
     pub(super) userhash: bool,
@@ -99,7 +99,7 @@ impl From<&'static str> for Flaw {
 /// The message for an algorithm that the challenge did not offer.
 pub(super) const NOT_OFFERED: &str = "an algorithm that was not offered";
 
-impl Answer {
+impl DigestCredentials {
     /// Parses the parameters after `Digest`.
     ///
     /// # Errors

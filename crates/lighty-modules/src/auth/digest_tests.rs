@@ -29,32 +29,37 @@ const SHA256: &str = "username=\"Mufasa\", realm=\"http-auth@example.org\", uri=
 
 #[test]
 fn the_examples_of_the_document_come_out_right() {
-    let answer = Answer::parse(SHA256.as_bytes()).expect("well-formed");
-    assert_eq!((answer.count, answer.algorithm, answer.session), (1, Algorithm::Sha256, false));
+    let credentials = DigestCredentials::parse(SHA256.as_bytes()).expect("well-formed");
+    assert_eq!(
+        (credentials.count, credentials.algorithm, credentials.session),
+        (1, Algorithm::Sha256, false)
+    );
     let ha1 = |algorithm| {
         hex_digest(algorithm, &[b"Mufasa", b"http-auth@example.org", b"Circle of Life"])
     };
-    assert_eq!(answer.expected(&ha1(Algorithm::Sha256), b"GET"), answer.response);
+    assert_eq!(credentials.expected(&ha1(Algorithm::Sha256), b"GET"), credentials.response);
     let md5 = SHA256.replace("SHA-256", "MD5");
-    let answer = Answer::parse(md5.as_bytes()).expect("well-formed");
+    let credentials = DigestCredentials::parse(md5.as_bytes()).expect("well-formed");
     let expected = "8ca523f5e9506fed4657c9700eebdbec";
-    assert_eq!(answer.expected(&ha1(Algorithm::Md5), b"GET"), expected);
-    assert_ne!(answer.expected(&ha1(Algorithm::Md5), b"POST"), expected);
+    assert_eq!(credentials.expected(&ha1(Algorithm::Md5), b"GET"), expected);
+    assert_ne!(credentials.expected(&ha1(Algorithm::Md5), b"POST"), expected);
 }
 
 #[test]
 fn sessions_hash_once_more() {
     let text = SHA256.replace("SHA-256", "md5-SESS");
-    let answer = Answer::parse(text.as_bytes()).expect("well-formed");
-    assert!(answer.session && answer.algorithm == Algorithm::Md5);
-    let plain = Answer { session: false, ..answer.clone() };
-    let session = hex_digest(Algorithm::Md5, &[b"h", &answer.nonce, &answer.cnonce]);
-    assert_eq!(answer.expected("h", b"GET"), plain.expected(&session, b"GET"));
+    let credentials = DigestCredentials::parse(text.as_bytes()).expect("well-formed");
+    assert!(credentials.session && credentials.algorithm == Algorithm::Md5);
+    let plain = DigestCredentials { session: false, ..credentials.clone() };
+    let session = hex_digest(Algorithm::Md5, &[b"h", &credentials.nonce, &credentials.cnonce]);
+    assert_eq!(credentials.expected("h", b"GET"), plain.expected(&session, b"GET"));
 }
 
 #[test]
 fn names_come_in_three_forms() {
-    let with = |name: &str| Answer::parse(SHA256.replace("username=\"Mufasa\"", name).as_bytes());
+    let with = |name: &str| {
+        DigestCredentials::parse(SHA256.replace("username=\"Mufasa\"", name).as_bytes())
+    };
     assert_eq!(with("username=\"a\\\"b\"").expect("quoted").username, b"a\"b");
     let extended = with("username*=UTF-8''J%C3%A4s%C3%B8n%20Doe").expect("extended");
     assert_eq!(extended.username, "Jäsøn Doe".as_bytes());
@@ -93,11 +98,11 @@ fn what_is_not_well_formed_is_refused() {
     ] {
         let text = SHA256.replace(from, to);
         assert_ne!(text, SHA256, "{from}");
-        assert!(Answer::parse(text.as_bytes()).is_err(), "{to}");
+        assert!(DigestCredentials::parse(text.as_bytes()).is_err(), "{to}");
     }
     for end in 0..SHA256.len() {
         // The end of an opaque value is all that may be missing.
-        let parsed = Answer::parse(&SHA256.as_bytes()[..end]);
+        let parsed = DigestCredentials::parse(&SHA256.as_bytes()[..end]);
         assert!(parsed.is_err() || end > SHA256.find(", opaque").expect("there") - 1, "{end}");
     }
 }
@@ -105,14 +110,14 @@ fn what_is_not_well_formed_is_refused() {
 proptest! {
     #[test]
     fn nothing_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Answer::parse(&text);
+        let _ = DigestCredentials::parse(&text);
     }
 
     #[test]
     fn nothing_like_it_makes_it_panic(at in 0..SHA256.len(), byte in any::<u8>()) {
         let mut text = SHA256.as_bytes().to_vec();
         text[at] = byte;
-        let _ = Answer::parse(&text);
+        let _ = DigestCredentials::parse(&text);
     }
 }
 

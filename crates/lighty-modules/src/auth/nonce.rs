@@ -96,7 +96,7 @@ impl Nonces {
     }
 
     /// Checks a nonce, and its count, of a request with the right password.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         given: &str,
         realm: &str,
@@ -179,17 +179,17 @@ mod tests {
     fn a_nonce_is_good_for_a_time_a_realm_and_a_secret() {
         let nonces = Nonces::new([3; 32], 0);
         let nonce = nonces.make("", "r", 1000);
-        let judge = |nonces: &Nonces, given, realm, count, now| {
-            nonces.judge(given, realm, nonce.as_bytes(), count, now)
+        let check = |nonces: &Nonces, given, realm, count, now| {
+            nonces.check(given, realm, nonce.as_bytes(), count, now)
         };
-        assert_eq!(judge(&nonces, "", "s", 1, 1000), Use::Stale);
-        assert_eq!(judge(&nonces, "g", "r", 1, 1000), Use::Stale);
-        assert_eq!(judge(&Nonces::new([4; 32], 0), "", "r", 1, 1000), Use::Stale);
-        assert_eq!(judge(&nonces, "", "r", 1, 999), Use::Stale);
-        assert_eq!(judge(&nonces, "", "r", 1, 1000 + AGE_SECONDS_MAX), Use::Stale);
-        assert_eq!(judge(&nonces, "", "r", 1, 999 + AGE_SECONDS_MAX), Use::First);
+        assert_eq!(check(&nonces, "", "s", 1, 1000), Use::Stale);
+        assert_eq!(check(&nonces, "g", "r", 1, 1000), Use::Stale);
+        assert_eq!(check(&Nonces::new([4; 32], 0), "", "r", 1, 1000), Use::Stale);
+        assert_eq!(check(&nonces, "", "r", 1, 999), Use::Stale);
+        assert_eq!(check(&nonces, "", "r", 1, 1000 + AGE_SECONDS_MAX), Use::Stale);
+        assert_eq!(check(&nonces, "", "r", 1, 999 + AGE_SECONDS_MAX), Use::First);
         for bad in ["", "x", "!", &nonce[1..], &format!("{nonce}A")] {
-            assert_eq!(nonces.judge("", "r", bad.as_bytes(), 1, 1000), Use::Stale, "{bad}");
+            assert_eq!(nonces.check("", "r", bad.as_bytes(), 1, 1000), Use::Stale, "{bad}");
         }
     }
 
@@ -197,9 +197,9 @@ mod tests {
     fn servers_that_share_a_secret_understand_each_other() {
         let (one, other) = (Nonces::new([3; 32], 1000), Nonces::new([4; 32], 1000));
         let nonce = one.make("shared", "r", 1000);
-        assert_eq!(other.judge("shared", "r", nonce.as_bytes(), 1, 1000), Use::First);
+        assert_eq!(other.check("shared", "r", nonce.as_bytes(), 1, 1000), Use::First);
         let restarted = Nonces::new([5; 32], 1001);
-        assert_eq!(restarted.judge("shared", "r", nonce.as_bytes(), 1, 1001), Use::Stale);
+        assert_eq!(restarted.check("shared", "r", nonce.as_bytes(), 1, 1001), Use::Stale);
         assert_eq!(one.opaque("shared", "r"), other.opaque("shared", "r"));
     }
 
@@ -207,7 +207,7 @@ mod tests {
     fn a_count_is_used_once_and_may_come_a_little_late() {
         let nonces = Nonces::new([3; 32], 0);
         let nonce = nonces.make("", "r", 1000);
-        let take = |count| nonces.judge("", "r", nonce.as_bytes(), count, 1000);
+        let take = |count| nonces.check("", "r", nonce.as_bytes(), count, 1000);
         assert_eq!(take(0), Use::Stale);
         assert_eq!(take(5), Use::First);
         assert_eq!(take(5), Use::Stale);
@@ -227,13 +227,13 @@ mod tests {
             (0..=USED_MAX as u64).map(|n| nonces.make("", "r", 1000 + n / 64)).collect();
         let now = 1300;
         for nonce in &made {
-            assert_eq!(nonces.judge("", "r", nonce.as_bytes(), 1, now), Use::First);
+            assert_eq!(nonces.check("", "r", nonce.as_bytes(), 1, now), Use::First);
         }
         assert!(nonces.used.lock().expect("whole").counts.len() <= USED_MAX);
         for nonce in &made {
-            assert_eq!(nonces.judge("", "r", nonce.as_bytes(), 1, now), Use::Stale);
+            assert_eq!(nonces.check("", "r", nonce.as_bytes(), 1, now), Use::Stale);
         }
         let fresh = nonces.make("", "r", now);
-        assert_eq!(nonces.judge("", "r", fresh.as_bytes(), 1, now), Use::First);
+        assert_eq!(nonces.check("", "r", fresh.as_bytes(), 1, now), Use::First);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_bool, parse_string};
 
-use lighty_core::cidr::Cidr;
+use lighty_core::settings::cidr::Cidr;
 
 use super::digest::Algorithm;
 use super::users::Groups;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_io::small_file::{SmallFile, Stamp};
+use lighty_io::file::small_file::{SmallFile, Stamp};
 
 use super::users::{Parsed, sum};
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_io::pool::{Lane, ThreadPool};
+use lighty_io::threads::pool::{Lane, ThreadPool};
 use tokio::sync::oneshot;
 
 /// A client: an address, or for IPv6 its /64 network.

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lighty_core::log::{About, Level, Log};
-use lighty_core::permits::Permit;
+use lighty_core::machine::permits::Permit;
 use lighty_core::{ErrorOutput, Exchange};
 use lighty_io::clock::Clock;
-use lighty_io::spawn::{Channel, Child, Exit, Program, forward_lines};
+use lighty_io::process::spawn::{Channel, Child, Exit, Program, forward_lines};
 use tokio::sync::oneshot;
 
 use super::settings::{CgiSettings, Limits};
@@ -122,15 +122,15 @@ async fn keep(
         }
         drop(permit);
     };
-    let hearing = async {
+    let reading = async {
         let Some(stderr) = &stderr else { return };
         let (log, clock) = (words.log.clone(), words.clock.clone());
         let mut errors = ErrorOutput::new(log, clock, words.path.clone(), share_kbytes);
         // Unreadable output is ignored.
-        let _ = forward_lines(stderr, |line| errors.hear(line)).await;
+        let _ = forward_lines(stderr, |line| errors.take_line(line)).await;
     };
     // The program's exit closes its error output.
-    tokio::join!(ending, hearing);
+    tokio::join!(ending, reading);
 }
 
 /// Waits for a program to exit by itself.
@@ -140,6 +140,6 @@ async fn run_out(child: &Child, exit_ms: u64) -> Option<Exit> {
     }
     match tokio::time::timeout(Duration::from_millis(exit_ms), child.wait()).await {
         Ok(exit) => exit.ok(),
-        Err(_) => child.stop(lighty_io::spawn::ChildSignal::TERM, GRACE_MS).await.ok(),
+        Err(_) => child.stop(lighty_io::process::spawn::ChildSignal::TERM, GRACE_MS).await.ok(),
     }
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use lighty_buf::Chunk;
-use lighty_core::read_ahead::Ahead;
+use lighty_core::pipeline::read_ahead::Ahead;
 use lighty_core::{BodyChunk, BodyStream, FarEnd, Fault, FaultReport};
 use lighty_io::transport::{ByteStream, Stream};
 use lighty_wire::cgi::{CgiHead, Left};

@@ -4,8 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use lighty_core::{Exchange, variables};
-use lighty_io::spawn::{Input, Output, Program};
+use lighty_core::Exchange;
+use lighty_core::exchange::variables;
+use lighty_io::process::spawn::{Input, Output, Program};
 
 /// Variables of the server's environment that programs inherit: search paths and the time zone.
 const INHERITED: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TZ"];

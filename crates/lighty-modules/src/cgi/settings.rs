@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Scope, Strings, Value, parse_map};
-use lighty_core::physical::Physical;
-use lighty_core::sendfile::directories;
+use lighty_core::pipeline::physical::Physical;
+use lighty_core::pipeline::sendfile::directories;
 use lighty_core::{Settings, module_settings};
-use lighty_io::spawn::ChildSignal;
+use lighty_io::process::spawn::ChildSignal;
 
 /// Maximum number of concurrent programs (`cgi.max-processes`): each has its own memory.
 pub(super) const PROCESSES_MAX: usize = 128;
@@ -172,7 +172,7 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
         .doc(
             "Limits of programs, in seconds, 0 for none: `read-timeout`, for which a program may \
              be silent; `write-timeout`, for which it may leave its input unread; `exit-timeout`, \
-             for which it may run on after its answer; `upgrade-timeout`, for which nothing may \
+             for which it may run on after its response; `upgrade-timeout`, for which nothing may \
              move after an upgrade. `tcp-fin-propagate` is the signal that ends a program whose \
              client has left; one that is still there two seconds later is killed.",
         )
@@ -186,12 +186,12 @@ fn what_it_has_sent() -> Vec<Directive<Settings>> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Lets programs have a file sent in place of their answer: `X-Sendfile` or \
+                "Lets programs have a file sent in place of their response: `X-Sendfile` or \
                  `X-LIGHTTPD-send-file` with its absolute path, which may be percent-encoded; \
                  `X-LIGHTTPD-send-tempfile` removes its name, too. It is sent as any other file, \
                  with ranges and conditions, and with the other fields of the program. `X-Sendfile2` \
                  names parts of files, 256 at most: `/srv/a 0-99, /srv/b 200-`; they are sent one \
-                 after the other as the program's answer, with its status and fields. Only files \
+                 after the other as the program's response, with its status and fields. Only files \
                  beneath `cgi.x-sendfile-docroot` are sent; others are answered 403.",
             )
             .example("cgi.x-sendfile = \"enable\""),

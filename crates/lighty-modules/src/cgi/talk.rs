@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes};
 use lighty_buf::{BufPool, ReadBuf};
 use lighty_core::{BodyFault, Client, Exchange, Fault, Relay, RequestBody};
 use lighty_io::clock::Clock;
-use lighty_io::spawn::{Channel, Exit};
+use lighty_io::process::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
 use super::keeper::ChildGuard;
@@ -90,31 +90,53 @@ enum Turn {
     Writer,
 }
 
+/// What the program's input gets next.
+enum Input {
+    /// The rest of this piece of the body, and what follows it.
+    Body(Bytes),
+    /// What follows an upgrade: the body is over, and the head will say whether there is one.
+    Upgrade,
+    /// Nothing: it is closed.
+    Nothing,
+}
+
+/// What the program's output is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Head,
+    Body,
+}
+
+/// What the end of the response waits for.
+#[derive(Clone, Copy)]
+enum End {
+    /// The end of the output.
+    Output,
+    /// The silence of children that hold the output open, since the program's exit.
+    Children { since_ms: u64 },
+    /// The exit status, since the end of the output.
+    Exit { since_ms: u64 },
+}
+
 /// A request and its program.
 pub(super) struct Talk {
     channel: Channel,
     body: RequestBody,
     /// Why the body could not be read; cleared when reported.
     body_fault: Option<BodyFault>,
-    /// A piece of the body to be written.
-    piece: Bytes,
-    input_open: bool,
+    input: Input,
     /// When the program had the whole body, in monotonic microseconds.
     sent_us: Option<u64>,
     /// The program may accept an upgrade: its input stays open until its head arrives.
     may_upgrade: bool,
     client: Option<Rc<RefCell<dyn Client>>>,
-    /// The response head is complete and its body follows.
-    in_body: bool,
+    output: Output,
     buffer: ReadBuf,
     limits: Limits,
     clock: Clock,
     moved_ms: u64,
     alarm: Option<Pin<Box<Sleep>>>,
-    /// When the program exited while its output was still open.
-    ended_ms: Option<u64>,
-    /// When its output ended.
-    closed_ms: Option<u64>,
+    end: End,
     keeper: Option<ChildGuard>,
 }
 
@@ -130,20 +152,18 @@ impl Talk {
         Self {
             body: std::mem::take(&mut ex.body),
             body_fault: None,
-            piece: Bytes::new(),
-            input_open: true,
+            input: Input::Body(Bytes::new()),
             sent_us: None,
             may_upgrade: matches!(channel, Channel::Socket(_)),
             channel,
             client: ex.client.clone(),
-            in_body: false,
+            output: Output::Head,
             buffer: ReadBuf::default(),
             limits,
             moved_ms: clock.mono_ms(),
             clock,
             alarm: None,
-            ended_ms: None,
-            closed_ms: None,
+            end: End::Output,
             keeper: Some(keeper),
         }
     }
@@ -200,14 +220,14 @@ impl Talk {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(client) = &self.client else { return Poll::Pending };
         match ready!(client.borrow_mut().poll_gone(cx)) {
-            Fault::HalfClosed if self.in_body => Poll::Pending,
+            Fault::HalfClosed if self.output == Output::Body => Poll::Pending,
             fault => Poll::Ready(fault),
         }
     }
 
     /// Marks the response head as complete: its body follows.
     pub(super) fn begin_body(&mut self) {
-        self.in_body = true;
+        self.output = Output::Body;
     }
 
     /// When the program had the whole request, if it has, in monotonic microseconds.
@@ -217,7 +237,7 @@ impl Talk {
 
     /// True if the program still accepts the request body.
     pub(super) fn takes_body(&self) -> bool {
-        self.input_open
+        matches!(self.input, Input::Body(_))
     }
 
     /// Forwards the body while nothing is read from the program; the next read reports errors.
@@ -229,18 +249,18 @@ impl Talk {
 
     /// Forwards the body as far as possible without waiting.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyFault> {
-        while self.input_open {
-            if self.piece.is_empty() {
+        while let Input::Body(piece) = &mut self.input {
+            if piece.is_empty() {
                 match self.body.poll_next(cx) {
-                    Poll::Ready(Some(piece)) => self.piece = piece?,
+                    Poll::Ready(Some(next)) => *piece = next?,
                     Poll::Ready(None) => self.close_input(),
                     Poll::Pending => return Ok(Turn::Client),
                 }
                 continue;
             }
-            match self.channel.poll_write(cx, &self.piece) {
+            match self.channel.poll_write(cx, piece) {
                 Poll::Ready(Ok(count)) => {
-                    self.piece.advance(count);
+                    piece.advance(count);
                     self.moved_ms = self.clock.mono_ms();
                 }
                 // The program has closed its input: it has read enough.
@@ -257,19 +277,24 @@ impl Talk {
     }
 
     fn close_input(&mut self) {
-        self.input_open = false;
         self.sent_us.get_or_insert(self.clock.mono_us());
-        self.piece = Bytes::new();
+        self.input = Input::Upgrade;
         if !self.may_upgrade {
-            self.channel.close_input();
+            self.end_input();
         }
     }
 
     /// No upgrade: nothing follows the request body.
     pub(super) fn stays(&mut self) {
-        if std::mem::take(&mut self.may_upgrade) && !self.input_open {
-            self.channel.close_input();
+        self.may_upgrade = false;
+        if matches!(self.input, Input::Upgrade) {
+            self.end_input();
         }
+    }
+
+    fn end_input(&mut self) {
+        self.input = Input::Nothing;
+        self.channel.close_input();
     }
 
     /// Ready when the side that must act has timed out. The client's timeouts apply elsewhere.
@@ -290,12 +315,13 @@ impl Talk {
 
     /// After the program's exit: ready when its children have been silent for long enough.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.ended_ms.is_none() {
-            self.ended_ms = Some(self.clock.mono_ms());
+        let End::Children { since_ms } = self.end else {
+            self.end = End::Children { since_ms: self.clock.mono_ms() };
             // It was set for a longer time.
             self.alarm = None;
-        }
-        let since_ms = self.moved_ms.max(self.ended_ms.unwrap_or(0));
+            return self.poll_rest(cx);
+        };
+        let since_ms = self.moved_ms.max(since_ms);
         self.poll_due(since_ms.saturating_add(REST_MS), cx)
     }
 
@@ -323,13 +349,13 @@ impl Talk {
                 _ => None,
             });
         }
-        if self.closed_ms.is_none() {
-            self.closed_ms = Some(self.clock.mono_ms());
+        let End::Exit { since_ms } = self.end else {
+            self.end = End::Exit { since_ms: self.clock.mono_ms() };
             // It was set for a longer time.
             self.alarm = None;
-        }
-        let due_ms = self.closed_ms.unwrap_or(0).saturating_add(END_MS);
-        self.poll_due(due_ms, cx).map(|()| None)
+            return self.poll_signal(cx);
+        };
+        self.poll_due(since_ms.saturating_add(END_MS), cx).map(|()| None)
     }
 
     /// Marks the response as complete.

@@ -12,10 +12,10 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use lighty_buf::Chunk;
-use lighty_core::permits::Permit;
+use lighty_core::machine::permits::Permit;
 use lighty_core::{BodyChunk, FaultReport, Filter, Source};
-use lighty_io::cache_file::CacheFile;
 use lighty_io::file::FileEngine;
+use lighty_io::file::cache_file::CacheFile;
 
 use super::encoder::{Encoder, Op};
 

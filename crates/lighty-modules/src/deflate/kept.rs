@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use lighty_core::{Body, Exchange};
 use lighty_http::{Known, Status};
-use lighty_io::cache_file::CacheFile;
+use lighty_io::file::cache_file::CacheFile;
 use lighty_io::file::{FileKind, Follow};
 use lighty_io::stat_cache::{Entry, Lookup};
 

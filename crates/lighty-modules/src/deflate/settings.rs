@@ -87,7 +87,7 @@ fn what() -> Vec<Row> {
             .default_prose("`enable` where `deflate.mimetypes` names types")
             .since("1.5")
             .doc(
-                "Whether answers are compressed for clients that accept it. Any answer may be: \
+                "Whether responses are compressed for clients that accept it. Any response may be: \
                  files, listings, error pages, what backends send. Not those with a \
                  `Content-Encoding` or `Cache-Control: no-transform`, and not parts (206). Where \
                  this says `enable` and `deflate.mimetypes` nothing, every type is compressed, \
@@ -188,14 +188,14 @@ fn how() -> Vec<Row> {
              input and output for each, at the default parameters. A body of which it is known \
              that it is short takes less (100 KB with br: 4 MB), a high level more (br at 9: 39 \
              MB, zstd at 12: 59). It is never more than a quarter of the worker's part of what \
-             the control group lets the server have. An answer for which there is no room is sent \
+             the control group lets the server have. A response for which there is no room is sent \
              as it is. 0: nothing is compressed but what is short.",
         )
         .example("deflate.max-memory = 65536"),
         Row::bool("deflate.debug", |s, on| own(s).debug = on)
             .default("disable")
             .since("1.5")
-            .doc("Logs what was done with each answer.")
+            .doc("Logs what was done with each response.")
             .example("deflate.debug = \"enable\""),
     ]
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use lighty_core::permits::{Permit, Permits};
-use lighty_io::memory;
+use lighty_core::machine::permits::{Permit, Permits};
+use lighty_io::process::memory;
 use tokio::sync::Notify;
 
 /// A listing that held this many bytes frees memory that is worth returning to the system at once.

@@ -1,4 +1,4 @@
-//! A listing from the outside: a request in, an answer out, over a real directory.
+//! A listing from the outside: a request in, a response out, over a real directory.
 
 use std::ffi::OsStr;
 use std::future::poll_fn;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use lighty_buf::Chunk;
 use lighty_config::{LoadOptions, Main, MemoryLoader, Style, Table, load};
-use lighty_core::{Generation, Log, Machine, ModuleList, directives, pipeline};
+use lighty_core::settings::directives;
+use lighty_core::{Generation, Log, Machine, ModuleList, pipeline};
 use lighty_http::Fields;
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_int, parse_string};
-use lighty_core::cidr::network;
+use lighty_core::settings::cidr::network;
 use lighty_core::{Exchange, Settings, module_settings};
 use sha2::{Digest, Sha256};
 

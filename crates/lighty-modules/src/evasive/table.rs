@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lighty_core::throttle::Bucket;
+use lighty_core::exchange::throttle::Bucket;
 
 /// A hash of what is told apart: an address, a user, a value.
 pub(super) type Key = u128;

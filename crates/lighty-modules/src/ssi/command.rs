@@ -2,7 +2,7 @@
 
 use lighty_http::ssi::{Command, Name};
 use lighty_http::{decimal, html, uri};
-use lighty_io::local_time::LocalTime;
+use lighty_io::clock::local_time::LocalTime;
 
 use super::page::Page;
 use super::program;
@@ -67,7 +67,7 @@ impl Page<'_> {
         let mut is_any = false;
         for (_, name) in command.attributes.iter().filter(|(known, _)| *known == b"var") {
             is_any = true;
-            match self.scene.value(name).await {
+            match self.context.value(name).await {
                 Some(value) => encoding.push(&value, &mut shown),
                 None => shown.extend_from_slice(NONE),
             }
@@ -77,7 +77,7 @@ impl Page<'_> {
 
     async fn printenv(&mut self) -> Result<(), Fatal> {
         let mut shown = Vec::new();
-        for (name, value) in self.scene.all().await {
+        for (name, value) in self.context.all().await {
             Encoding::Entity.push(&name, &mut shown);
             shown.push(b'=');
             Encoding::Entity.push(&value, &mut shown);
@@ -91,7 +91,7 @@ impl Page<'_> {
         let (Some(name), Some(value)) = (name, command.get(b"value")) else {
             return self.complain("set has no var or no value");
         };
-        let shared = self.scene.shared;
+        let shared = self.context.shared;
         shared.charge(name.len() + value.len())?;
         shared.variables.borrow_mut().insert(name.to_vec(), value.to_vec());
         Ok(())
@@ -100,7 +100,7 @@ impl Page<'_> {
     fn config(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
         let mut unknown = Vec::new();
         {
-            let mut formats = self.scene.shared.formats.borrow_mut();
+            let mut formats = self.context.shared.formats.borrow_mut();
             for (name, value) in &command.attributes {
                 match (*name, &**value) {
                     (b"timefmt", format) => formats.time = format.to_vec(),
@@ -124,14 +124,14 @@ impl Page<'_> {
     async fn flastmod(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
         let Some(meta) = self.look_at(command).await? else { return Ok(()) };
         let mut shown = Vec::new();
-        self.scene.append_time(&LocalTime::at(meta.mtime_s), &mut shown);
+        self.context.append_time(&LocalTime::at(meta.mtime_s), &mut shown);
         self.out.push(&shown)
     }
 
     async fn fsize(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
         let Some(meta) = self.look_at(command).await? else { return Ok(()) };
         let mut shown = Vec::new();
-        match self.scene.shared.formats.borrow().abbreviate {
+        match self.context.shared.formats.borrow().abbreviate {
             true => push_abbreviated(meta.size, &mut shown),
             false => decimal::push(meta.size, &mut shown),
         }
@@ -142,10 +142,10 @@ impl Page<'_> {
         let Some(text) = command.get(b"cmd") else {
             return self.complain("exec has no cmd");
         };
-        if !self.scene.own.exec {
+        if !self.context.own.exec {
             return self.complain("exec: ssi.exec is not enabled");
         }
-        match program::run(self.scene, &self.base, text).await {
+        match program::run(self.context, &self.base, text).await {
             Ok(written) => self.out.push_shared(written.into(), true),
             Err(why) => {
                 let words = format!("exec: {why}: {}", text.escape_ascii());

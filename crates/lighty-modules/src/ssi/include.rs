@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use lighty_core::{Body, BodyStream, Exchange, protected_files, subrequest};
+use lighty_core::pipeline::protected_files;
+use lighty_core::pipeline::subrequest;
+use lighty_core::{Body, BodyStream, Exchange};
 use lighty_http::ssi::Command;
 use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::{FileKind, Meta};
@@ -60,7 +62,7 @@ impl Page<'_> {
             Ok(entry) => entry,
             Err(why) => return self.complain_of(&Named::File(name), &why),
         };
-        let (own, shared) = (self.scene.own, self.scene.shared);
+        let (own, shared) = (self.context.own, self.context.shared);
         if own.recursion_max == 0 || !own.is_page(name) {
             shared.take_in(entry.meta());
             return self.push_entry(&entry);
@@ -70,7 +72,7 @@ impl Page<'_> {
                 let name = simplified(name).unwrap_or_default();
                 let base = self.base.of_file(&name);
                 self.out.end_run()?;
-                Page::new(self.scene, self.out, base, &entry).run().await
+                Page::new(self.context, self.out, base, &entry).run().await
             }
             None => {
                 let why = format!("ssi.recursion-max = {}", own.recursion_max);
@@ -90,11 +92,11 @@ impl Page<'_> {
         }
         let is_page = part.ext::<Within>().is_some_and(|within| within.is_page);
         if let Some(entry) = part.physical.entry.as_ref().filter(|_| !is_page) {
-            self.scene.shared.take_in(entry.meta());
+            self.context.shared.take_in(entry.meta());
         }
         match std::mem::take(&mut part.response.body) {
             Body::Empty => Ok(()),
-            // What a page of this answer holds was counted when it was made.
+            // What a page of this response holds was counted when it was made.
             Body::Memory(bytes) => self.out.push_shared(bytes, !is_page),
             Body::Cached(entry) => self.push_entry(&entry),
             Body::File { file, offset, length } => self.out.push_file(&file, offset, length),
@@ -142,7 +144,7 @@ impl Page<'_> {
         };
         match found {
             Ok(meta) => {
-                self.scene.shared.take_in(&meta);
+                self.context.shared.take_in(&meta);
                 Ok(Some(meta))
             }
             Err(why) => self.complain_of(&named, &why).map(|()| None),
@@ -150,7 +152,7 @@ impl Page<'_> {
     }
 
     async fn look_at_url(&mut self, url: &[u8]) -> Result<Result<Meta, String>, Fatal> {
-        let _look = self.scene.shared.look();
+        let _look = self.context.shared.look();
         let part = self.ask(Method::Head, url).await?;
         Ok(part.and_then(|part| match &part.physical.entry {
             Some(entry) if entry.meta().kind == FileKind::File => Ok(*entry.meta()),
@@ -158,7 +160,7 @@ impl Page<'_> {
         }))
     }
 
-    /// Asks for a URL; the inner error is why its answer is of no use.
+    /// Asks for a URL; the inner error is why its response is of no use.
     async fn ask(
         &mut self,
         method: Method,
@@ -172,9 +174,9 @@ impl Page<'_> {
             uri::encode_path(&self.base.urls, &mut target);
         }
         target.extend_from_slice(url);
-        let within = Within::part_of(self.scene.shared);
-        let answered = subrequest::answer(self.scene.ex, method, &target, within).await;
-        if self.scene.shared.take_failed() {
+        let within = Within::part_of(self.context.shared);
+        let answered = subrequest::respond(self.context.ex, method, &target, within).await;
+        if self.context.shared.take_failed() {
             return Err(Fatal::limit("in a page that it includes"));
         }
         Ok(match answered {
@@ -186,7 +188,7 @@ impl Page<'_> {
 
     /// The file with a name from the page's directory.
     async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, String> {
-        let ex = self.scene.ex;
+        let ex = self.context.ex;
         let simple = simplified(name).ok_or("it is not beneath the page's directory")?;
         let root = ex.physical.root.as_ref().ok_or("no document root")?;
         let rel = [self.base.files.as_slice(), &simple].concat();

@@ -78,7 +78,7 @@ impl Output {
         self.end_run()?;
         self.end_tail();
         if !self.queue.has_room_for(length) {
-            let words = format!("an answer of more than {QUEUE_BYTES_MAX} bytes");
+            let words = format!("a response of more than {QUEUE_BYTES_MAX} bytes");
             return Err(Fatal::limit(words));
         }
         self.queue.push_file(FileRange { file: Rc::clone(file), offset, length });
@@ -118,7 +118,7 @@ impl Output {
         }
     }
 
-    /// The answer's body; every run has ended.
+    /// The response's body; every run has ended.
     pub(super) fn into_body(mut self) -> Body {
         if self.queue.is_empty() {
             return match self.tail.is_empty() {

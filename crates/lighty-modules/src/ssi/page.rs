@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use lighty_core::exchange::variables;
 use lighty_core::log::Level;
-use lighty_core::{Exchange, Fault, variables};
+use lighty_core::{Exchange, Fault};
 use lighty_http::ssi::{Command, Name, Piece, Scanner};
 use lighty_io::file::OwnedBuf;
 use lighty_io::stat_cache::Entry;
@@ -66,7 +67,7 @@ struct Choice {
 
 /// A page that is being made.
 pub(super) struct Page<'a> {
-    pub(super) scene: &'a PageContext<'a>,
+    pub(super) context: &'a PageContext<'a>,
     pub(super) out: &'a mut Output,
     pub(super) base: Base,
     entry: &'a Rc<Entry>,
@@ -77,18 +78,18 @@ pub(super) struct Page<'a> {
 
 impl<'a> Page<'a> {
     pub(super) fn new(
-        scene: &'a PageContext<'a>,
+        context: &'a PageContext<'a>,
         out: &'a mut Output,
         base: Base,
         entry: &'a Rc<Entry>,
     ) -> Self {
-        Self { scene, out, base, entry, choices: Vec::new(), at: 0 }
+        Self { context, out, base, entry, choices: Vec::new(), at: 0 }
     }
 
     /// Makes all of it.
     pub(super) fn run(mut self) -> Pin<Box<dyn Future<Output = Result<(), Fatal>> + 'a>> {
         Box::pin(async move {
-            self.scene.shared.take_in(self.entry.meta());
+            self.context.shared.take_in(self.entry.meta());
             let mut scanner = Scanner::default();
             match self.entry.small() {
                 Some(bytes) => self.feed(&mut scanner, bytes).await?,
@@ -97,7 +98,7 @@ impl<'a> Page<'a> {
             self.text(scanner.finish());
             self.out.end_run()?;
             if !self.choices.is_empty() {
-                self.scene.log(Level::Warning, "an if has no endif");
+                self.context.log(Level::Warning, "an if has no endif");
             }
             Ok(())
         })
@@ -105,7 +106,7 @@ impl<'a> Page<'a> {
 
     async fn read(&mut self, scanner: &mut Scanner) -> Result<(), Fatal> {
         let size = self.entry.meta().size;
-        let (file, engine) = (self.entry.file(), &self.scene.ex.machine.engine);
+        let (file, engine) = (self.entry.file(), &self.context.ex.machine.engine);
         let mut buffer = OwnedBuf::zeroed(READ_BYTES);
         let mut offset = 0;
         while offset < size {
@@ -150,7 +151,7 @@ impl<'a> Page<'a> {
     }
 
     async fn command(&mut self, text: &[u8]) -> Result<(), Fatal> {
-        if self.scene.shared.count_command()? % COMMANDS_IN_A_ROW == 0 {
+        if self.context.shared.count_command()? % COMMANDS_IN_A_ROW == 0 {
             tokio::task::yield_now().await;
         }
         let command = match Command::parse(text) {
@@ -171,7 +172,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Whether what stands here is part of the answer.
+    /// Whether what stands here is part of the response.
     fn counts(&self) -> bool {
         self.choices.last().is_none_or(|choice| choice.is_taken)
     }
@@ -210,11 +211,13 @@ impl<'a> Page<'a> {
     }
 
     async fn holds(&mut self, command: &Command<'_>) -> Result<bool, Fatal> {
-        let judged = match command.get(b"expr") {
-            Some(expression) => self.scene.judge(expression).await.map_err(|why| why.to_string()),
+        let verdict = match command.get(b"expr") {
+            Some(expression) => {
+                self.context.evaluate(expression).await.map_err(|why| why.to_string())
+            }
             None => Err("it has no expr".to_owned()),
         };
-        match judged {
+        match verdict {
             Ok(holds) => Ok(holds),
             Err(why) => {
                 self.complain(&format!("a condition: {why}"))?;
@@ -225,8 +228,8 @@ impl<'a> Page<'a> {
 
     /// A command cannot be obeyed: the log says why, the page what it wants to.
     pub(super) fn complain(&mut self, why: &str) -> Result<(), Fatal> {
-        self.scene.log(Level::Warning, why);
-        let words = self.scene.shared.formats.borrow().error.clone();
+        self.context.log(Level::Warning, why);
+        let words = self.context.shared.formats.borrow().error.clone();
         self.out.push(&words)
     }
 }

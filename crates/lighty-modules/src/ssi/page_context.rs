@@ -3,12 +3,14 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
+use lighty_core::Exchange;
+use lighty_core::exchange::variables;
 use lighty_core::log::Level;
-use lighty_core::permits::Permits;
-use lighty_core::{Exchange, strftime, variables};
+use lighty_core::log::strftime;
+use lighty_core::machine::permits::Permits;
 use lighty_http::ssi::{self, BadExpression};
-use lighty_io::local_time::LocalTime;
-use lighty_io::privileges;
+use lighty_io::clock::local_time::LocalTime;
+use lighty_io::process::privileges;
 
 use super::settings::SsiSettings;
 use super::shared::{Shared, TIME_FORMAT};
@@ -45,7 +47,7 @@ impl<'a> PageContext<'a> {
     }
 
     /// Whether an expression holds.
-    pub(super) async fn judge(&self, expression: &[u8]) -> Result<bool, BadExpression> {
+    pub(super) async fn evaluate(&self, expression: &[u8]) -> Result<bool, BadExpression> {
         if expression.windows(9).any(|name| name == b"USER_NAME") {
             self.learn_owner().await;
         }

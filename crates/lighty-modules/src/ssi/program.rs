@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lighty_core::ErrorOutput;
 use lighty_core::log::Level;
-use lighty_io::spawn::{Exit, Program, capture};
+use lighty_io::process::spawn::{Exit, Program, capture};
 
 use super::page::Base;
 use super::page_context::PageContext;
@@ -19,25 +19,25 @@ const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 /// Runs a command in the page's directory with the variables of the request, and returns what it
 /// wrote.
 pub(super) async fn run(
-    scene: &PageContext<'_>,
+    context: &PageContext<'_>,
     base: &Base,
     text: &[u8],
 ) -> Result<Vec<u8>, String> {
-    let limits = scene.own.exec_limits;
-    let max = scene.own.processes_max;
-    let _place = scene
+    let limits = context.own.exec_limits;
+    let max = context.own.processes_max;
+    let _place = context
         .permits
         .try_acquire(1, max as u64)
         .ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
-    let mut errors = errors_of(scene);
-    let hear = |line: &[u8]| errors.hear(line);
+    let mut errors = errors_of(context);
+    let on_line = |line: &[u8]| errors.take_line(line);
     let time = Duration::from_secs(limits.seconds);
-    let done = capture(describe(scene, base, text), limits.output_bytes_max, time, hear).await;
+    let done = capture(describe(context, base, text), limits.output_bytes_max, time, on_line).await;
     drop(errors);
     match done {
         Ok((written, exit)) => {
             if exit != Exit::Code(0) {
-                scene.log(Level::Notice, &format!("exec: {exit}: {}", text.escape_ascii()));
+                context.log(Level::Notice, &format!("exec: {exit}: {}", text.escape_ascii()));
             }
             Ok(written)
         }
@@ -52,22 +52,22 @@ pub(super) async fn run(
 }
 
 /// What a command says beside the page.
-fn errors_of(scene: &PageContext<'_>) -> ErrorOutput {
-    let machine = &scene.ex.machine;
-    let page = String::from_utf8_lossy(&scene.ex.physical.path()).into_owned();
-    let share_kbytes = scene.ex.settings.core.program_log_kbytes_max;
+fn errors_of(context: &PageContext<'_>) -> ErrorOutput {
+    let machine = &context.ex.machine;
+    let page = String::from_utf8_lossy(&context.ex.physical.path()).into_owned();
+    let share_kbytes = context.ex.settings.core.program_log_kbytes_max;
     let who = format!("{page}: exec");
     ErrorOutput::new(machine.log.clone(), machine.clock.clone(), who, share_kbytes)
 }
 
-fn describe(scene: &PageContext<'_>, base: &Base, text: &[u8]) -> Program {
+fn describe(context: &PageContext<'_>, base: &Base, text: &[u8]) -> Program {
     let mut program = Program::new("/bin/sh");
     program.args = vec!["-c".into(), OsString::from_vec(text.to_vec())];
-    let directory = [scene.ex.physical.docroot.as_slice(), b"/", &base.files].concat();
+    let directory = [context.ex.physical.docroot.as_slice(), b"/", &base.files].concat();
     program.working_dir = Some(PathBuf::from(OsStr::from_bytes(&directory)));
     program.copy_environment(INHERITED);
     let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let request = scene.request().iter().map(|(name, value)| (owned(name), owned(value)));
+    let request = context.request().iter().map(|(name, value)| (owned(name), owned(value)));
     program.environment.extend(request);
     program
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lighty_config::{Directive, Scope, Strings};
 use lighty_core::{Settings, module_settings};
 
-/// The most that `ssi.recursion-max` may be: each level is a request within a request, all of them on
-/// the stack of one worker.
+/// The most that `ssi.recursion-max` may be: each level is a request within a request, all of them
+/// on the stack of one worker.
 const RECURSION_MAX_MAX: u32 = 32;
 
 /// Settings of the module.
@@ -121,7 +121,7 @@ fn what_pages_may_take() -> Vec<Row> {
         .default("4096")
         .since("lighty 0.1")
         .doc(
-            "Commands in one answer, those of included pages with them; an answer with more is \
+            "Commands in one response, those of included pages with them; a response with more is \
              500.",
         )
         .example("ssi.max-commands = 500"),
@@ -131,9 +131,9 @@ fn what_pages_may_take() -> Vec<Row> {
         .default("8192")
         .since("lighty 0.1")
         .doc(
-            "KB of one answer that are held in memory until it is sent: values, what programs and \
+            "KB of one response that are held in memory until it is sent: values, what programs and \
              backends write, short texts and files. Long ones are sent from their files, and do \
-             not count. An answer with more is 500.",
+             not count. A response with more is 500.",
         )
         .example("ssi.max-memory = 1024"),
     ]

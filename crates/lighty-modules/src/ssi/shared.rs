@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use lighty_core::{Exchange, Extension, Fault, extension_slot, variables};
+use lighty_core::exchange::variables;
+use lighty_core::{Exchange, Extension, Fault, extension_slot};
 use lighty_io::file::Meta;
 use lighty_io::stat_cache::Entry;
 
@@ -13,7 +14,7 @@ use super::settings::Limits;
 /// How times are shown, unless a page says otherwise.
 pub(super) const TIME_FORMAT: &[u8] = b"%a, %d %b %Y %H:%M:%S %Z";
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub(super) struct Fatal {
     pub(super) fault: Fault,
@@ -47,14 +48,14 @@ pub(super) struct Document {
 /// What a request is to pages.
 #[derive(Default)]
 pub(super) struct Within {
-    /// The answer that it is a part of.
+    /// The response that it is a part of.
     pub(super) outer: Option<Rc<Shared>>,
     /// It was answered with a page.
     pub(super) is_page: bool,
 }
 
 impl Within {
-    /// A part of an answer.
+    /// A part of a response.
     pub(super) fn part_of(outer: &Rc<Shared>) -> Self {
         Self { outer: Some(Rc::clone(outer)), is_page: false }
     }
@@ -64,7 +65,7 @@ impl Extension for Within {
     extension_slot!();
 }
 
-/// One for each answer.
+/// One for each response.
 pub(super) struct Shared {
     pub(super) document: Document,
     pub(super) variables: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -119,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Counts bytes that are held in memory until the answer is sent.
+    /// Counts bytes that are held in memory until the response is sent.
     pub(super) fn charge(&self, bytes: usize) -> Result<(), Fatal> {
         let sum = self.memory_bytes.get().saturating_add(bytes);
         self.memory_bytes.set(sum);
@@ -152,7 +153,7 @@ impl Shared {
         self.only_looks.get()
     }
 
-    /// A page within this answer has failed as a whole.
+    /// A page within this response has failed as a whole.
     pub(super) fn fail(&self) {
         self.failed.set(true);
     }
@@ -162,7 +163,7 @@ impl Shared {
         self.failed.take()
     }
 
-    /// A file became part of the answer.
+    /// A file became part of the response.
     pub(super) fn take_in(&self, meta: &Meta) {
         use std::hash::BuildHasher;
         self.newest_s.set(self.newest_s.get().max(meta.mtime_s));

@@ -1,6 +1,6 @@
 //! What the server is doing, for people.
 
-use lighty_core::status_board::{Backend, BackendPool, ConnState, Connection, Report};
+use lighty_core::machine::status_board::{Backend, BackendPool, ConnState, Connection, Report};
 use lighty_http::{date, html};
 
 use super::Facts;

@@ -1,6 +1,6 @@
 //! What the server is doing, for programs.
 
-use lighty_core::status_board::{BackendPool, Connection, Report, score};
+use lighty_core::machine::status_board::{BackendPool, Connection, Report, score};
 use lighty_http::json::push_string;
 
 use super::Facts;
@@ -147,7 +147,7 @@ fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lighty_core::status_board::{Backend, ConnState, Pace};
+    use lighty_core::machine::status_board::{Backend, ConnState, Pace};
 
     fn facts() -> Facts {
         let connection = Connection {

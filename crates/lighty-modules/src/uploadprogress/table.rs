@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_core::body::BodyMeter;
+use lighty_core::exchange::body::BodyMeter;
 
 /// Uploads that are watched or remembered (`upload-progress.max-uploads`): an id costs its client
 /// one request, and some 100 bytes here.
@@ -21,7 +21,8 @@ impl Uploads {
 }
 
 /// Held while an upload is under way. One whose end nobody tells, because other settings hold by
-/// then or its connection is gone, is forgotten when this is dropped: it must not take room for ever.
+/// then or its connection is gone, is forgotten when this is dropped: it must not take room for
+/// ever.
 pub(super) struct Watch {
     uploads: Uploads,
     id: u128,
@@ -68,7 +69,7 @@ pub(super) enum Outcome {
     Done {
         received: u64,
     },
-    /// With the status of the answer.
+    /// With the status of the response.
     Failed(u16),
 }
 

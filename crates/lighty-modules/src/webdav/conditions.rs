@@ -1,6 +1,6 @@
 //! What has to hold before something is changed: the `If` field, and locks.
 
-use lighty_core::locate::locate;
+use lighty_core::pipeline::locate::locate;
 use lighty_core::{Exchange, Fault};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::etag::strong_match;

@@ -7,8 +7,8 @@ use lighty_core::{Exchange, Level};
 use lighty_http::{Known, Status};
 use lighty_io::file::tree::{Cancel, Reach, Replace, Trouble};
 use lighty_io::file::{FileKind, Meta};
-use lighty_io::pool::Lane;
-use lighty_io::stat_cache::tell_changed;
+use lighty_io::stat_cache::announce_change;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
 use super::dav_error::{DavError, of_store};
@@ -84,7 +84,8 @@ impl Verb {
     }
 }
 
-/// Checks the members of the source, also as what they are to become, and those of what is replaced.
+/// Checks the members of the source, also as what they are to become, and those of what is
+/// replaced.
 async fn check_all(
     ex: &mut Exchange,
     (from, deed, taken): (&Resource, Deed, bool),
@@ -158,7 +159,7 @@ impl Plan {
             store.write(move |db| db.moving(&from, &to)).await.map_err(of_store)?;
         }
         let work = self.work(ex).await;
-        tell_changed();
+        announce_change();
         if let Some(store) = store {
             let (verb, whole) = (self.verb, self.reach == Reach::All);
             let done = work.is_ok();

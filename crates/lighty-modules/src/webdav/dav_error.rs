@@ -36,7 +36,7 @@ impl DavError {
     }
 
     /// Answers with it.
-    pub(super) fn tell(self, ex: &mut Exchange) {
+    pub(super) fn respond(self, ex: &mut Exchange) {
         match self {
             Self::Status(status) => ex.fail_status(status),
             Self::Fault(report) => {

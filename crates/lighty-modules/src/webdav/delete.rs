@@ -4,8 +4,8 @@ use lighty_core::{Exchange, Level};
 use lighty_http::Status;
 use lighty_io::file::FileKind;
 use lighty_io::file::tree::{Cancel, Trouble, exists};
-use lighty_io::pool::Lane;
-use lighty_io::stat_cache::tell_changed;
+use lighty_io::stat_cache::announce_change;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
 use super::dav_error::{DavError, status_of};
@@ -36,7 +36,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     paths.push(covered(&resource, true));
     let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
     let troubles = remove(ex, &resource).await;
-    tell_changed();
+    announce_change();
     forget(ex, &resource, store.as_ref()).await;
     match outcome(&resource, troubles?) {
         Some(refusal) => Err(refusal),

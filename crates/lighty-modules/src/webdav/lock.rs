@@ -4,8 +4,8 @@ use lighty_core::{Body, Exchange, Fault};
 use lighty_http::{Known, Status, decimal};
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::FileKind;
-use lighty_io::pool::Lane;
-use lighty_io::stat_cache::tell_changed;
+use lighty_io::stat_cache::announce_change;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if};
 use super::dav_error::{DavError, of_store};
@@ -65,7 +65,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         create(ex, &resource, &store, &lock).await?;
     }
     let token = format!("<{}>", lock.token);
-    answer(ex, lock, if meta.is_none() { Status::CREATED } else { Status::OK });
+    respond(ex, lock, if meta.is_none() { Status::CREATED } else { Status::OK });
     ex.response.fields.push_known(Known::LockToken, token);
     Ok(())
 }
@@ -166,7 +166,7 @@ async fn create(
     let made = in_pool(Lane::Write, move || tree.make_file(&rel)).await?;
     match made {
         Ok(()) => {
-            tell_changed();
+            announce_change();
             created(ex, resource, Some(store)).await;
             Ok(())
         }
@@ -197,7 +197,7 @@ async fn refresh(
     let refreshed = store.write(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
         Refresh::Done(lock) => {
-            answer(ex, lock, Status::OK);
+            respond(ex, lock, Status::OK);
             Ok(())
         }
         Refresh::Unknown => Err(Status::PRECONDITION_FAILED.into()),
@@ -205,7 +205,7 @@ async fn refresh(
     }
 }
 
-fn answer(ex: &mut Exchange, lock: Lock, status: Status) {
+fn respond(ex: &mut Exchange, lock: Lock, status: Status) {
     let mut out = multistatus::begin("prop");
     push_locks(&[lock], ex.machine.clock.unix_s(), &mut out);
     push(&mut out, &["\n"]);

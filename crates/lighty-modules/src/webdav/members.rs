@@ -1,19 +1,20 @@
-//! What the configuration says of each member of a collection that is listed, removed, moved, copied,
-//! replaced, or locked with all that is in it: nobody gets at files by way of what they lie in.
+//! What the configuration says of each member of a collection that is listed, removed, moved,
+//! copied, replaced, or locked with all that is in it: nobody gets at files by way of what they lie
+//! in.
 //!
-//! Each member is looked up as a request for it would be. Where neither a condition nor a module looks
-//! at URLs, all members are alike and none is asked for. What appears in the tree between this look
-//! and the work is not seen; nobody who is kept out of a place can make that happen.
+//! Each member is looked up as a request for it would be. Where neither a condition nor a module
+//! looks at URLs, all members are alike and none is asked for. What appears in the tree between
+//! this look and the work is not seen; nobody who is kept out of a place can make that happen.
 
 use std::io;
 
-use lighty_core::locate::{locate_rewritten, tells_apart};
-use lighty_core::protected_files::{holds_protected, is_protected};
+use lighty_core::pipeline::locate::{distinguishes_urls, locate_rewritten};
+use lighty_core::pipeline::protected_files::{holds_protected, is_protected};
 use lighty_core::{Exchange, Fault, Level};
 use lighty_http::Status;
 use lighty_io::file::tree::{Extent, Member, Survey};
 use lighty_io::file::{FileKind, Meta};
-use lighty_io::pool::Lane;
+use lighty_io::threads::pool::Lane;
 
 use super::dav_error::{DavError, status_of};
 use super::multistatus;
@@ -76,8 +77,8 @@ pub(super) async fn check_members(
     Err(DavError::Xml(Status::MULTI_STATUS, out))
 }
 
-/// Members that may not be had, `most` of them at most; there are no more if it is fewer. What is in
-/// one of them is not looked at.
+/// Members that may not be had, `most` of them at most; there are no more if it is fewer. What is
+/// in one of them is not looked at.
 pub(super) async fn find_refused(
     ex: &mut Exchange,
     collection: &Resource,
@@ -85,7 +86,7 @@ pub(super) async fn find_refused(
     (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, DavError> {
     let mut refused = Vec::new();
-    if !tells_apart(ex) && !holds_protected(&collection.place.path) {
+    if !distinguishes_urls(ex) && !holds_protected(&collection.place.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());
@@ -167,8 +168,8 @@ async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> boo
     !names_staging(&found.physical.rel) && (deed == Deed::Read || (own.active && !own.readonly))
 }
 
-/// A collection may be named without the slash at its end. What the configuration says of what is in
-/// it (`/private/`) is then asked, too.
+/// A collection may be named without the slash at its end. What the configuration says of what is
+/// in it (`/private/`) is then asked, too.
 ///
 /// # Errors
 /// 403 where it may not be had or changed under its own URL.

@@ -2,8 +2,8 @@
 
 use lighty_core::Exchange;
 use lighty_http::Status;
-use lighty_io::pool::Lane;
-use lighty_io::stat_cache::tell_changed;
+use lighty_io::stat_cache::announce_change;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
 use super::dav_error::DavError;
@@ -29,7 +29,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         }
         made => made.map_err(|error| super::put::in_missing(error).missing_is_conflict())?,
     }
-    tell_changed();
+    announce_change();
     created(ex, &resource, store.as_ref()).await;
     done(ex, Status::CREATED);
     Ok(())

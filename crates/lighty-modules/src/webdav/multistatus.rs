@@ -1,5 +1,5 @@
-//! Writing the XML of answers. Everything is in the prefix `D`, and nothing is declared by default,
-//! so that properties of clients keep their meaning (RFC 4918 section 14).
+//! Writing the XML of responses. Everything is in the prefix `D`, and nothing is declared by
+//! default, so that properties of clients keep their meaning (RFC 4918 section 14).
 
 use lighty_http::{Status, uri, xml};
 

@@ -1,5 +1,5 @@
-//! Where the databases are that a configuration names: beneath a directory that is served, a URL leads
-//! to them.
+//! Where the databases are that a configuration names: beneath a directory that is served, a URL
+//! leads to them.
 
 use lighty_config::{Config, Diagnostic, Level, Span, Value};
 use lighty_core::Settings;

@@ -8,7 +8,7 @@ use lighty_http::uri::encode_path;
 use lighty_http::{Known, Status};
 use lighty_io::file::tree::Extent;
 use lighty_io::file::{FileKind, Follow, Meta};
-use lighty_io::pool::Lane;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::check_if;
 use super::dav_error::{DavError, of_store};

@@ -43,7 +43,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         }
     }
     let url = listed(&resource.url, meta.kind);
-    let out = answer(&url, &asked, refused, store.is_none());
+    let out = multistatus_body(&url, &asked, refused, store.is_none());
     log_xml(ex, &out);
     ex.response.restart(Status::MULTI_STATUS);
     ex.response.answered = true;
@@ -95,7 +95,7 @@ fn ask(document: &Document, property: &Element, sets: bool) -> Asked {
 
 /// All was done, or nothing: then those that may not be changed say so, and the others that they
 /// failed with them.
-fn answer(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) -> Vec<u8> {
+fn multistatus_body(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) -> Vec<u8> {
     let mut out = multistatus::begin("multistatus");
     push(&mut out, &["<D:response>"]);
     multistatus::push_href(url, &mut out);

@@ -9,8 +9,8 @@ use lighty_core::{Exchange, Fault, Level};
 use lighty_http::{Known, Status, decimal};
 use lighty_io::file::tree::{Cancel, Expected, Upload};
 use lighty_io::file::{FileKind, Meta};
-use lighty_io::pool::Lane;
-use lighty_io::stat_cache::tell_changed;
+use lighty_io::stat_cache::announce_change;
+use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered, etag_of};
 use super::dav_error::DavError;
@@ -41,7 +41,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let expected = expected(ex, before);
     let committed = in_pool(Lane::Write, move || upload.commit(expected)).await?;
     let meta = committed.map_err(not_committed)?;
-    tell_changed();
+    announce_change();
     if before.is_none() {
         created(ex, &resource, store.as_ref()).await;
     }

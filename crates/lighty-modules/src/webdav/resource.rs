@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use lighty_core::locate::Located;
-use lighty_core::protected_files::{self, is_protected, names_protected};
+use lighty_core::pipeline::locate::Located;
+use lighty_core::pipeline::protected_files::{self, is_protected, names_protected};
 use lighty_core::{Exchange, Fault, Physical, Settings};
 use lighty_io::file::tree::{CanonicalPath, Tree};
 use lighty_io::file::{FileKind, Meta, Root};
-use lighty_io::pool::{Lane, ThreadPool};
+use lighty_io::threads::pool::{Lane, ThreadPool};
 
 use super::dav_error::DavError;
 use super::settings::DavSettings;

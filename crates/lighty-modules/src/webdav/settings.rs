@@ -92,7 +92,7 @@ fn what() -> Vec<Row> {
         Row::bool("webdav.log-xml", |s, on| own(s).log_xml = on)
             .default("disable")
             .since("1.4")
-            .doc("Writes the XML of requests and answers to the error log.")
+            .doc("Writes the XML of requests and responses to the error log.")
             .example("webdav.log-xml = \"enable\""),
         Row::parsed("webdav.opts", Kind::Map, parse_opts, |s, opts| own(s).opts = *opts)
             .default("()")

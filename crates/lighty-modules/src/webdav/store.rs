@@ -1,8 +1,8 @@
 //! Data stored beside the files: the properties that clients set, and locks.
 //!
 //! One SQLite database, one thread that works on it, for all workers. What was answered is on the
-//! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs lead
-//! to, by aliases or by links, has one set of properties and locks.
+//! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs
+//! lead to, by aliases or by links, has one set of properties and locks.
 //!
 //! Reading order: this file (the thread, and who changes files right now), `keeper` (the file, and
 //! what is done while another process holds it), `schema`, `properties`, `locks`.
@@ -19,10 +19,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lighty_core::protected_files::keep;
-use lighty_io::blocking_actor::BlockingActor;
+use lighty_core::pipeline::protected_files::keep;
 #[cfg(doc)]
 use lighty_io::file::tree::CanonicalPath;
+use lighty_io::threads::blocking_actor::BlockingActor;
 use rusqlite::Connection;
 
 use keeper::{Database, Gate, Tell};

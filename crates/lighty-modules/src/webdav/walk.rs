@@ -13,7 +13,7 @@ use lighty_buf::Chunk;
 use lighty_core::{BodyChunk, BodyStream};
 use lighty_io::file::tree::{CanonicalPath, Extent, TREE_DEPTH_MAX, Tree, is_staging};
 use lighty_io::file::{DirEntry, FileEngine, FileKind, Follow, ReadDir, Root};
-use lighty_io::pool::{Lane, ThreadPool};
+use lighty_io::threads::pool::{Lane, ThreadPool};
 
 use super::dav_error::{DavError, status_of};
 use super::live::{Describer, ResourceFacts};
@@ -102,7 +102,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Some more of the answer; `None` at its end.
+    /// Some more of the response; `None` at its end.
     async fn slice(&mut self) -> Slice {
         while self.out.len() < SLICE_BYTES && !self.ended {
             self.step().await?;

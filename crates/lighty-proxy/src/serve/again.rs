@@ -7,9 +7,9 @@ use lighty_core::{Fault, FaultReport};
 use lighty_http::Method;
 
 use super::{Serving, TRIES_MAX};
-use crate::checkout::Reuse;
-use crate::pool::{ConnPermit, Connection};
-use crate::upstream_call::{Trouble, UpstreamCall};
+use crate::connect::checkout::Reuse;
+use crate::connect::pool::{ConnPermit, Connection};
+use crate::serve::upstream_call::{Trouble, UpstreamCall};
 
 /// How often a request is resent because a backend closed its connection without a response. A
 /// restarting backend is handled by reconnecting; a request that crashes the backend must not crash
@@ -46,7 +46,7 @@ impl Serving<'_> {
     }
 
     /// Decides between a retry and giving up.
-    pub(super) fn judge(
+    pub(super) fn decide(
         &mut self,
         trouble: Trouble,
         unread: bool,
@@ -133,7 +133,7 @@ impl Serving<'_> {
 fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
     match fault {
         Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
-            permit.upstream.addresses().len() > 1 && !permit.address.has_answered_since(began_ms)
+            permit.upstream.addresses().len() > 1 && !permit.address.has_responded_since(began_ms)
         }
         _ => false,
     }

@@ -10,8 +10,8 @@ use lighty_wire::ajp13::{
 };
 use lighty_wire::http1::BodyFraming;
 
-use super::{Answer, Event, Session, Step, cut_short, head_unfit, malformed, tell_length};
-use crate::upstream_request::UpstreamRequest;
+use super::{BackendResponse, Event, Session, Step, cut_short, head_unfit, malformed, push_length};
+use crate::request::upstream_request::UpstreamRequest;
 
 /// One request and its response over AJP13.
 pub(super) struct AjpSession {
@@ -182,20 +182,24 @@ impl Session for AjpSession {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport> {
         let step = self.feed(input)?;
         let event = self.on_event(step.event)?;
         match event {
             Event::Head => {
-                answer.status = self.decoder.status();
-                answer.fields.clear();
-                answer.fields.append(self.decoder.fields());
+                response.status = self.decoder.status();
+                response.fields.clear();
+                response.fields.append(self.decoder.fields());
                 let length = self.decoder.content_length();
-                let bodiless = self.asked_head || !answer.status.allows_content();
+                let bodiless = self.asked_head || !response.status.allows_content();
                 if bodiless {
-                    tell_length(length, &mut answer.fields);
+                    push_length(length, &mut response.fields);
                 }
-                (answer.length, self.left) =
+                (response.length, self.left) =
                     if bodiless { (Some(0), None) } else { (length, length) };
             }
             Event::Done => return Err(malformed("an end without a head")),

@@ -1,7 +1,8 @@
 //! FastCGI, SCGI and uwsgi: the same variables and response head in different framings.
 
 use bytes::Bytes;
-use lighty_core::{Fault, FaultReport, variables};
+use lighty_core::exchange::variables;
+use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Method, Status};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
@@ -11,9 +12,9 @@ use lighty_wire::http1::{BodyFraming, Head};
 use lighty_wire::scgi::{self, ScgiFault};
 use lighty_wire::uwsgi;
 
-use super::{Answer, Event, Session, Step, cut_short, head_unfit, malformed, tell_length};
-use crate::spec::FastcgiRole;
-use crate::upstream_request::UpstreamRequest;
+use super::{BackendResponse, Event, Session, Step, cut_short, head_unfit, malformed, push_length};
+use crate::request::upstream_request::UpstreamRequest;
+use crate::upstream::spec::FastcgiRole;
 
 /// Above this many bytes error output is logged before more is read.
 const SAID_BYTES: usize = 8 * 1024;
@@ -35,11 +36,25 @@ pub(super) struct GatewaySession {
     left: Left,
     /// Bytes of output, out of their records, that stand at the front of the input.
     unwrapped: usize,
-    /// What is answered has no body, whatever comes.
-    asked_head: bool,
+    method: Option<Method>,
     said: Vec<u8>,
-    request_ended: bool,
-    is_done: bool,
+    request: Request,
+    expects: Expects,
+}
+
+/// What is still to be sent of the request.
+#[derive(PartialEq, Eq)]
+enum Request {
+    Body,
+    Nothing,
+}
+
+/// What the program sends next.
+#[derive(PartialEq, Eq)]
+enum Expects {
+    Head,
+    Body,
+    Nothing,
 }
 
 impl GatewaySession {
@@ -64,28 +79,29 @@ impl GatewaySession {
             early: Bytes::new(),
             left: Left::Rest,
             unwrapped: 0,
-            asked_head: false,
+            method: None,
             said: Vec::new(),
-            request_ended: false,
-            is_done: false,
+            request: Request::Body,
+            expects: Expects::Head,
         }
     }
 
-    /// The head is complete: it becomes the answer's.
-    fn take_head(&mut self, answer: &mut Answer) -> Result<(), FaultReport> {
+    /// The head is complete: it becomes the response's.
+    fn take_head(&mut self, response: &mut BackendResponse) -> Result<(), FaultReport> {
         // None of these protocols can carry what would follow.
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return Err(malformed("101 without having been asked to upgrade"));
         }
-        answer.status = self.head.status;
-        std::mem::swap(&mut answer.fields, &mut self.head.fields);
+        response.status = self.head.status;
+        std::mem::swap(&mut response.fields, &mut self.head.fields);
+        self.expects = Expects::Body;
         let length = self.head.content_length;
-        if self.asked_head || !self.head.status.allows_content() {
-            tell_length(length, &mut answer.fields);
-            (answer.length, self.left) = (Some(0), Left::Length(0));
+        if self.method == Some(Method::Head) || !self.head.status.allows_content() {
+            push_length(length, &mut response.fields);
+            (response.length, self.left) = (Some(0), Left::Length(0));
             return Ok(());
         }
-        answer.length = length;
+        response.length = length;
         self.left = Left::of(&self.head);
         Ok(())
     }
@@ -116,13 +132,17 @@ impl GatewaySession {
     }
 
     /// Whether that is enough for now.
-    fn hear(&mut self, words: &[u8]) -> bool {
+    fn take_stderr(&mut self, words: &[u8]) -> bool {
         self.said.extend_from_slice(words);
         self.said.len() >= SAID_BYTES
     }
 
     /// Records up to the end of the head.
-    fn read_records(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
+    fn read_records(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport> {
         let mut at = 0;
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
             let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
@@ -135,14 +155,14 @@ impl GatewaySession {
                     let limits = HeadLimits::default();
                     let head = parse_head(&self.output, &limits, &mut self.head).map_err(blame)?;
                     if let Head::Complete { consumed } = head {
-                        self.take_head(answer)?;
+                        self.take_head(response)?;
                         let body = self.output.split_off(consumed);
                         self.take_early(body)?;
                         return Ok(Step { consumed: at, event: Event::Head });
                     }
                 }
                 Some(fastcgi::Event::Stderr(range)) => {
-                    if self.hear(&bytes[range]) {
+                    if self.take_stderr(&bytes[range]) {
                         return Ok(Step { consumed: at, event: Event::Said });
                     }
                 }
@@ -178,7 +198,7 @@ impl GatewaySession {
                     self.unwrapped = range.len();
                 }
                 Some(fastcgi::Event::Stderr(range)) => {
-                    if self.hear(&input[start + range.start..start + range.end]) {
+                    if self.take_stderr(&input[start + range.start..start + range.end]) {
                         return Ok(Step { consumed: at, event: Event::Said });
                     }
                 }
@@ -186,7 +206,7 @@ impl GatewaySession {
                     if !self.left.is_nothing() {
                         return Err(self.short());
                     }
-                    self.is_done = true;
+                    self.expects = Expects::Nothing;
                     return Ok(Step { consumed: at, event: Event::Done });
                 }
                 Some(_) => {}
@@ -206,8 +226,7 @@ impl Session for GatewaySession {
         self.early = Bytes::new();
         (self.left, self.unwrapped) = (Left::Rest, 0);
         self.said.clear();
-        self.request_ended = false;
-        self.is_done = false;
+        (self.request, self.expects) = (Request::Body, Expects::Head);
     }
 
     fn open(
@@ -215,7 +234,7 @@ impl Session for GatewaySession {
         upstream_request: &UpstreamRequest<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), FaultReport> {
-        self.asked_head = upstream_request.ex.request.method == Some(Method::Head);
+        self.method = upstream_request.ex.request.method;
         let length = match upstream_request.framing {
             BodyFraming::Length(length) => Some(length),
             BodyFraming::None => Some(0),
@@ -238,7 +257,7 @@ impl Session for GatewaySession {
                 begin_request(Begin { role, keep_conn: upstream_request.keep_alive }, out);
                 let mut writer = ParamsWriter::new(out);
                 let colliding = params.for_each(|name, value| writer.pair(name, value));
-                tell_colliding(upstream_request, &params, colliding);
+                log_colliding(upstream_request, &params, colliding);
                 writer.finish().map_err(|fault| unfit(fault.words()))?;
             }
             Wrapping::Scgi => open_scgi(upstream_request, &params, length, out)?,
@@ -267,21 +286,25 @@ impl Session for GatewaySession {
     }
 
     fn end_body(&mut self, _trailers: Option<&Fields>, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.request_ended, true)
+        if std::mem::replace(&mut self.request, Request::Nothing) == Request::Body
             && matches!(self.wrapping, Wrapping::Fastcgi { .. })
         {
             out.extend_from_slice(&END_OF_STDIN);
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport> {
         if matches!(self.wrapping, Wrapping::Fastcgi { .. }) {
-            return self.read_records(input, answer);
+            return self.read_records(input, response);
         }
         match parse_head(input, &HeadLimits::default(), &mut self.head).map_err(blame)? {
             Head::Partial => Ok(Step { consumed: 0, event: Event::More }),
             Head::Complete { consumed } => {
-                self.take_head(answer)?;
+                self.take_head(response)?;
                 Ok(Step { consumed, event: Event::Head })
             }
         }
@@ -296,7 +319,7 @@ impl Session for GatewaySession {
             return self.read_record_body(input);
         }
         if self.left.is_whole() {
-            self.is_done = true;
+            self.expects = Expects::Nothing;
             return Ok(Step { consumed: 0, event: Event::Done });
         }
         let (consumed, body) = self.left.take(input).map_err(no_chunk)?;
@@ -315,7 +338,10 @@ impl Session for GatewaySession {
 
     fn is_reusable(&self) -> bool {
         match &self.wrapping {
-            Wrapping::Fastcgi { keep_conn, .. } => *keep_conn && self.is_done && self.request_ended,
+            Wrapping::Fastcgi { keep_conn, .. } => {
+                let is_over = self.request == Request::Nothing && self.expects == Expects::Nothing;
+                *keep_conn && is_over
+            }
             Wrapping::Scgi | Wrapping::Uwsgi(_) => false,
         }
     }
@@ -326,9 +352,9 @@ fn no_chunk(fault: ChunkFault) -> FaultReport {
 }
 
 /// Fields that the program is not told of are told to the error log.
-fn tell_colliding(upstream_request: &UpstreamRequest<'_>, params: &Params<'_>, colliding: usize) {
+fn log_colliding(upstream_request: &UpstreamRequest<'_>, params: &Params<'_>, colliding: usize) {
     if colliding > 0 && !upstream_request.words.counted_colliding.replace(true) {
-        variables::tell_colliding(upstream_request.ex, params);
+        variables::log_colliding(upstream_request.ex, params);
     }
 }
 
@@ -343,7 +369,7 @@ fn open_scgi(
     })?;
     let mut writer = scgi::HeadWriter::new(length, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
-    tell_colliding(upstream_request, params, colliding);
+    log_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
     writer.finish().map_err(|fault| match fault {
         ScgiFault::HeadTooLarge => head_unfit("SCGI", needed_bytes, scgi::HEAD_BYTES_MAX),
@@ -359,7 +385,7 @@ fn open_uwsgi(
 ) -> Result<(), FaultReport> {
     let mut writer = uwsgi::VarsWriter::new(modifiers, out);
     let colliding = params.for_each(|name, value| writer.pair(name, value));
-    tell_colliding(upstream_request, params, colliding);
+    log_colliding(upstream_request, params, colliding);
     let needed_bytes = writer.needed_bytes();
     let too_large = |_| head_unfit("uwsgi", needed_bytes, uwsgi::VARS_BYTES_MAX);
     writer.finish().map_err(too_large)

@@ -4,21 +4,23 @@ use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Known, Method, Version};
 use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::Head;
-use lighty_wire::http1::answer::{AnswerFault, AnswerFraming, AnswerHead, AnswerLimits};
-use lighty_wire::http1::answer::{other_protocol, parse_response};
 use lighty_wire::http1::chunked::push_last_chunk;
 use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHUNK};
 use lighty_wire::http1::client::{RequestLine, encode_request};
+use lighty_wire::http1::upstream_response::{
+    ResponseFault, ResponseFraming, ResponseHead, ResponseLimits,
+};
+use lighty_wire::http1::upstream_response::{other_protocol, parse_response};
 
-use super::{Answer, Event, Session, Step, malformed};
-use crate::upstream_request::UpstreamRequest;
+use super::{BackendResponse, Event, Session, Step, malformed};
+use crate::request::upstream_request::UpstreamRequest;
 
 /// One request and its response over HTTP/1.
 pub(super) struct HttpSession {
-    head: AnswerHead,
+    head: ResponseHead,
     asked: Option<Method>,
     asked_upgrade: bool,
-    limits: AnswerLimits,
+    limits: ResponseLimits,
     /// We did not send Connection: close.
     keeps_alive: bool,
     request: Request,
@@ -46,14 +48,14 @@ enum Body {
 impl Default for HttpSession {
     fn default() -> Self {
         Self {
-            head: AnswerHead::new(),
+            head: ResponseHead::new(),
             asked: None,
             asked_upgrade: false,
-            limits: AnswerLimits::default(),
+            limits: ResponseLimits::default(),
             keeps_alive: false,
             request: Request::Ended,
             body: Body::Length(0),
-            decoder: ChunkedDecoder::of_answer(),
+            decoder: ChunkedDecoder::of_response(),
         }
     }
 }
@@ -119,29 +121,33 @@ impl Session for HttpSession {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], answer: &mut Answer) -> Result<Step, FaultReport> {
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport> {
         let head = &mut self.head;
         let parsed = parse_response(input, self.asked, &self.limits, head)
             .map_err(|fault| blame(fault, input))?;
         let Head::Complete { consumed } = parsed else {
             return Ok(Step { consumed: 0, event: Event::More });
         };
-        answer.status = self.head.status;
-        std::mem::swap(&mut answer.fields, &mut self.head.fields);
+        response.status = self.head.status;
+        std::mem::swap(&mut response.fields, &mut self.head.fields);
         if self.head.is_interim() {
             return Ok(Step { consumed, event: Event::Interim });
         }
         if self.head.upgrade && !self.asked_upgrade {
             return Err(malformed("101 without having been asked to upgrade"));
         }
-        answer.upgrade = self.head.upgrade;
+        response.upgrade = self.head.upgrade;
         self.body = match self.head.framing {
-            AnswerFraming::None => Body::Length(0),
-            AnswerFraming::Length(length) => Body::Length(length),
-            AnswerFraming::Chunked => Body::Chunked,
-            AnswerFraming::Close => Body::Close,
+            ResponseFraming::None => Body::Length(0),
+            ResponseFraming::Length(length) => Body::Length(length),
+            ResponseFraming::Chunked => Body::Chunked,
+            ResponseFraming::Close => Body::Close,
         };
-        answer.length = match self.body {
+        response.length = match self.body {
             Body::Length(length) => Some(length),
             Body::Chunked | Body::Close => None,
         };
@@ -214,10 +220,10 @@ fn connection_fields<'a>(
 }
 
 #[cold]
-fn blame(fault: AnswerFault, input: &[u8]) -> FaultReport {
+fn blame(fault: ResponseFault, input: &[u8]) -> FaultReport {
     let words = other_protocol(input).unwrap_or(fault.words());
     match fault {
-        AnswerFault::HeadTooLarge | AnswerFault::TooManyFields => {
+        ResponseFault::HeadTooLarge | ResponseFault::TooManyFields => {
             FaultReport::new(Fault::BackendHeadTooLarge, words)
         }
         _ => malformed(words),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use lighty_config::{Span, Spanned, Value};
 use lighty_io::listen::{self, BindSpec};
-use lighty_io::privileges;
+use lighty_io::process::privileges;
 
 use super::{Check, assigned};
 use crate::listeners;

@@ -1,7 +1,8 @@
 //! Checks `server.modules` against the modules that exist and those the directives need.
 
 use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
-use lighty_core::{Settings, directives};
+use lighty_core::Settings;
+use lighty_core::settings::directives;
 
 use crate::modules::{self, directives as rows};
 
@@ -31,7 +32,6 @@ const LACKING: &[&str] = &[
     "mod_geoip",
     "mod_gnutls",
     "mod_h2",
-    "mod_magnet",
     "mod_maxminddb",
     "mod_mbedtls",
     "mod_mcpage",

@@ -3,9 +3,9 @@
 
 use std::io;
 
+use lighty_core::exchange::stage::Stage;
 use lighty_core::pipeline::{self, Attempt};
 use lighty_core::settings::CoreSettings;
-use lighty_core::stage::Stage;
 use lighty_core::{Exchange, Fate, Fault, FaultReport};
 use lighty_io::simulated::{Bug, has_bug};
 
@@ -205,7 +205,7 @@ fn note_cut(on: RequestStream<'_>, ex: &mut Exchange, error: &io::Error) {
     let known = report
         .map(|report| report.fault)
         .or(ex.state.fault.filter(|fault| fault.verdict().fate == Fate::Cut));
-    let ended = on.entry.cut().or(on.conn.entry.kicked());
+    let ended = on.entry.cut().or(on.conn.entry.shut_down_for());
     let fault = ended.or(known).unwrap_or_else(|| match error.kind() {
         io::ErrorKind::UnexpectedEof => Fault::FileShrank,
         io::ErrorKind::BrokenPipe

@@ -11,8 +11,8 @@ use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX}
 use super::{ClientTls, Conn};
 use crate::conn_table::ConnLimits;
 
-/// Bytes read at a time; a header without extensions fits. The parser refuses one that is longer than
-/// [`V2_BYTES_MAX`].
+/// Bytes read at a time; a header without extensions fits. The parser refuses one that is longer
+/// than [`V2_BYTES_MAX`].
 const PIECE_BYTES: usize = 536;
 
 /// Reads the header, if one is expected, and applies it to `conn`. What was read behind it stays in
@@ -33,7 +33,7 @@ pub(super) async fn read(conn: &mut Conn) -> bool {
     conn.entry.wait_for_head(&conn.worker().machine.clock);
     let taken = wait(conn, own.takes_certificates()).await;
     if let Err(why) = &taken {
-        let late = conn.entry.kicked().map(|_| "server.max-head-time ran out");
+        let late = conn.entry.shut_down_for().map(|_| "server.max-head-time ran out");
         log(conn, &format!("extforward.hap-PROXY: {}", late.unwrap_or(*why)));
     }
     taken.is_ok()
@@ -55,7 +55,8 @@ async fn wait(conn: &mut Conn, verify: bool) -> Result<(), &'static str> {
             Ok(Parsed::Complete { consumed, header }) => {
                 take(conn, &header, verify);
                 conn.worker().machine.counters.bytes_in.add(consumed as u64);
-                conn.early = read.split_off(consumed);
+                let early = read.split_off(consumed);
+                conn.early = (!early.is_empty()).then(|| Box::new(early));
                 return Ok(());
             }
             Ok(Parsed::Partial) => {}

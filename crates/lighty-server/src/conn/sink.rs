@@ -35,7 +35,8 @@ impl Sink<'_> {
         }
     }
 
-    /// The request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it has none.
+    /// The request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it has
+    /// none.
     #[inline]
     pub(super) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         match self {

@@ -1,7 +1,7 @@
 //! One stream of requests on a connection.
 
-use lighty_core::stage::{Stage, Stages};
-use lighty_core::status_board::ConnState;
+use lighty_core::exchange::stage::{Stage, Stages};
+use lighty_core::machine::status_board::ConnState;
 
 use super::Conn;
 use crate::conn_table::StreamEntry;

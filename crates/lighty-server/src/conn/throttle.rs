@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_core::Exchange;
-use lighty_core::throttle::Bucket;
+use lighty_core::exchange::throttle::Bucket;
 
 use crate::conn_table::ConnEntry;
 

@@ -5,11 +5,11 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use lighty_core::Fault;
-use lighty_core::status_board::ConnState;
-use lighty_core::throttle::Bucket;
+use lighty_core::exchange::throttle::Bucket;
+use lighty_core::machine::status_board::ConnState;
 use lighty_io::clock::Clock;
 use lighty_io::simulated::{Bug, has_bug};
-use lighty_io::transport::{Kick, KickHow};
+use lighty_io::transport::{ShutdownHandle, ShutdownHow};
 
 use super::stream::StreamEntry;
 use super::sweep_s;
@@ -56,23 +56,32 @@ enum Life {
     Closing,
 }
 
-/// One connection's entry.
+/// One connection's entry. Every idle connection holds one, so it is small.
 pub struct ConnEntry {
-    kick: Kick,
+    shutdown: ShutdownHandle,
     wait: Cell<Wait>,
     since_s: Cell<u32>,
     limits: Cell<ConnLimits>,
     life: Cell<Life>,
-    kicked: Cell<Option<Fault>>,
-    /// The streams that are open on it, in the order in which they were opened.
-    streams: RefCell<Vec<Weak<StreamEntry>>>,
-    /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
-    bucket: RefCell<Option<Arc<Bucket>>>,
+    shut_down_for: Cell<Option<Fault>>,
+    /// The stream that a connection has from the beginning: HTTP/1 has no other.
+    pub stream: StreamEntry,
+    /// What few connections have.
+    rare: RefCell<Option<Box<Rare>>>,
     /// Position in the order in which connections became idle.
     pub(super) idle_order: Cell<u64>,
-    pub(super) index: Cell<usize>,
+    pub(super) index: Cell<u32>,
     client: Rc<str>,
-    asked: RefCell<Option<Box<Asked>>>,
+}
+
+/// What few connections have.
+#[derive(Default)]
+struct Rare {
+    /// The streams that were opened on it, in order, and what ends the waits of each.
+    streams: Vec<(ShutdownHandle, Weak<StreamEntry>)>,
+    /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
+    bucket: Option<Arc<Bucket>>,
+    asked: Option<Asked>,
 }
 
 /// A connection's latest request, for the status page.
@@ -96,30 +105,34 @@ pub struct Doing {
 
 impl ConnEntry {
     /// A connection that was just accepted.
-    pub(super) fn new(kick: Kick, client: Rc<str>, idle_order: u64, now_s: u32) -> Self {
+    pub(super) fn new(
+        shutdown: ShutdownHandle,
+        client: Rc<str>,
+        idle_order: u64,
+        now_s: u32,
+    ) -> Self {
         Self {
-            kick,
+            shutdown,
             wait: Cell::new(Wait::Request),
             since_s: Cell::new(now_s),
             limits: Cell::new(ConnLimits::default()),
             life: Cell::new(Life::New),
-            kicked: Cell::new(None),
-            streams: RefCell::default(),
-            bucket: RefCell::default(),
+            shut_down_for: Cell::new(None),
+            stream: StreamEntry::new(),
+            rare: RefCell::default(),
             idle_order: Cell::new(idle_order),
             index: Cell::new(0),
             client,
-            asked: RefCell::default(),
         }
     }
 
-    /// Opens a stream whose waits `kick` ends. It is closed by dropping it.
-    pub fn open_stream(&self, kick: Kick) -> Rc<StreamEntry> {
-        let stream = Rc::new(StreamEntry::new(kick));
-        let mut streams = self.streams.borrow_mut();
-        streams.retain(|known| known.strong_count() > 0);
-        streams.reserve_exact(1);
-        streams.push(Rc::downgrade(&stream));
+    /// Opens another stream, whose waits `shutdown` ends. It is closed by dropping it.
+    pub fn open_stream(&self, shutdown: ShutdownHandle) -> Rc<StreamEntry> {
+        let stream = Rc::new(StreamEntry::new());
+        let mut rare = self.rare.borrow_mut();
+        let streams = &mut rare.get_or_insert_default().streams;
+        streams.retain(|(_, known)| known.strong_count() > 0);
+        streams.push((shutdown, Rc::downgrade(&stream)));
         stream
     }
 
@@ -140,8 +153,8 @@ impl ConnEntry {
         self.since_s.set(now_s);
     }
 
-    /// Records that a request has arrived. Until the next wait of the connection itself, its streams
-    /// are judged.
+    /// Records that a request has arrived. Until the next wait of the connection itself, its
+    /// streams are judged.
     #[inline]
     pub fn begin_request(&self) {
         self.wait.set(Wait::Streams);
@@ -163,8 +176,9 @@ impl ConnEntry {
 
     /// The connection's bucket for a rate in KB per second; shared by its requests.
     pub fn bucket(&self, kbytes: u64, now_ms: u64) -> Arc<Bucket> {
-        let mut bucket = self.bucket.borrow_mut();
-        match &*bucket {
+        let mut rare = self.rare.borrow_mut();
+        let bucket = &mut rare.get_or_insert_default().bucket;
+        match bucket {
             Some(known) if known.kbytes_per_second() == kbytes => Arc::clone(known),
             _ => Arc::clone(bucket.insert(Arc::new(Bucket::per_second(kbytes, now_ms)))),
         }
@@ -177,8 +191,8 @@ impl ConnEntry {
 
     /// Records a request.
     pub fn note(&self, method: &'static str, host: &[u8], target: &[u8]) {
-        let mut asked = self.asked.borrow_mut();
-        let asked = asked.get_or_insert_default();
+        let mut rare = self.rare.borrow_mut();
+        let asked = rare.get_or_insert_default().asked.get_or_insert_default();
         asked.method = method;
         asked.host.clear();
         asked.host.extend_from_slice(host);
@@ -188,7 +202,7 @@ impl ConnEntry {
 
     /// The latest recorded request.
     pub fn asked(&self) -> Option<Asked> {
-        self.asked.borrow().as_deref().cloned()
+        self.rare.borrow().as_ref()?.asked.clone()
     }
 
     /// What the connection does: of several streams, what the oldest with a request does.
@@ -198,23 +212,26 @@ impl ConnEntry {
             Wait::Request => own(ConnState::Idle),
             Wait::Head => own(ConnState::Head),
             Wait::Streams => {
-                let streams = self.streams.borrow();
-                let mut open = streams.iter().filter_map(Weak::upgrade);
-                open.find(|stream| stream.state() != ConnState::Idle).map_or_else(
-                    || own(ConnState::Handler),
-                    |stream| Doing {
-                        state: stream.state(),
-                        since_s: stream.since_s(),
-                        bytes: stream.progress.get(),
-                    },
-                )
+                let of = |stream: &StreamEntry| Doing {
+                    state: stream.state(),
+                    since_s: stream.since_s(),
+                    bytes: stream.progress.get(),
+                };
+                if self.stream.state() != ConnState::Idle {
+                    return of(&self.stream);
+                }
+                let rare = self.rare.borrow();
+                let opened = rare.iter().flat_map(|rare| &rare.streams);
+                let mut open = opened.filter_map(|(_, stream)| stream.upgrade());
+                let busy = open.find(|stream| stream.state() != ConnState::Idle);
+                busy.map_or_else(|| own(ConnState::Handler), |stream| of(&stream))
             }
         }
     }
 
     /// Why the sweep ended the connection's own wait, if it did.
-    pub fn kicked(&self) -> Option<Fault> {
-        self.kicked.get()
+    pub fn shut_down_for(&self) -> Option<Fault> {
+        self.shut_down_for.get()
     }
 
     /// Makes the current request, if any, the last one before a stop. A connection without one gets
@@ -231,14 +248,14 @@ impl ConnEntry {
             self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
         } else {
             // Bytes already received are still read and answered.
-            self.kick.kick(KickHow::Read);
+            self.shutdown.shut_down(ShutdownHow::Read);
         }
     }
 
     /// Closes an idle connection, to make room.
     pub(super) fn reap(&self) {
         self.life.set(Life::Closing);
-        self.kick.kick(KickHow::Both);
+        self.shutdown.shut_down(ShutdownHow::Both);
     }
 
     /// True if the connection must close once idle (stop, reaping).
@@ -271,7 +288,7 @@ impl ConnEntry {
     /// True if the rest of the head is overdue enough to make room for others.
     pub(super) fn is_slow(&self, now_s: u32) -> bool {
         self.wait.get() == Wait::Head
-            && self.kicked.get().is_none()
+            && self.shut_down_for.get().is_none()
             && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
 
@@ -287,28 +304,34 @@ impl ConnEntry {
         }
     }
 
-    /// Ends the connection, or those of its streams, whose wait exceeds its limit. Calls `report` for
-    /// each.
+    /// Ends the connection, or those of its streams, whose wait exceeds its limit. Calls `report`
+    /// for each.
     pub(super) fn sweep(&self, now_s: u32, report: &mut impl FnMut(Fault)) {
         if let Some(fault) = self.overdue(now_s) {
             report(fault);
-            self.kick_out(fault);
+            self.shut_down(fault);
         }
         if has_bug(Bug::MissingTimeout) {
             return;
         }
-        for stream in self.streams.borrow().iter().filter_map(Weak::upgrade) {
+        let mut end_if_overdue = |stream: &StreamEntry, shutdown: &ShutdownHandle| {
             if let Some(fault) = stream.overdue(now_s) {
                 report(fault);
-                stream.end(fault);
+                stream.end(fault, shutdown);
+            }
+        };
+        end_if_overdue(&self.stream, &self.shutdown);
+        for (shutdown, stream) in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
+            if let Some(stream) = stream.upgrade() {
+                end_if_overdue(&stream, shutdown);
             }
         }
     }
 
     /// Ends the connection's wait. A client whose head is overdue is still told so.
-    pub(super) fn kick_out(&self, fault: Fault) {
-        let is_first = self.kicked.replace(Some(fault)).is_none();
+    pub(super) fn shut_down(&self, fault: Fault) {
+        let is_first = self.shut_down_for.replace(Some(fault)).is_none();
         let can_respond = is_first && fault == Fault::HeadTimeout;
-        self.kick.kick(if can_respond { KickHow::Read } else { KickHow::Both });
+        self.shutdown.shut_down(if can_respond { ShutdownHow::Read } else { ShutdownHow::Both });
     }
 }

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 
 use lighty_core::Fault;
-use lighty_core::status_board::ConnState;
+use lighty_core::machine::status_board::ConnState;
 use lighty_io::clock::Clock;
-use lighty_io::transport::{Kick, KickHow};
+use lighty_io::transport::{ShutdownHandle, ShutdownHow};
 
 use super::sweep_s;
 
@@ -25,13 +25,11 @@ pub(super) const RATE_GRACE_S: u32 = 10;
 /// A stream's entry: what it waits for, since when, and how far that has come. HTTP/1, which serves
 /// one request after the other, has one stream for all of a connection's requests.
 pub struct StreamEntry {
-    /// Ends this stream's waits alone, where the protocol has more than one.
-    kick: Kick,
     state: Cell<ConnState>,
     since_s: Cell<u32>,
     limits: Cell<StreamLimits>,
-    /// Settings variant that the limits come from.
-    variant: Cell<Option<u64>>,
+    /// Settings variant that the limits come from, plus one; 0 before the first request.
+    variant: Cell<u64>,
     /// Bytes moved since the current wait began; updated by the connection and by senders.
     pub progress: Cell<u64>,
     seen_progress: Cell<u64>,
@@ -40,14 +38,13 @@ pub struct StreamEntry {
 }
 
 impl StreamEntry {
-    /// A stream without a request, whose waits `kick` ends.
-    pub(super) fn new(kick: Kick) -> Self {
+    /// A stream without a request.
+    pub(super) fn new() -> Self {
         Self {
-            kick,
             state: Cell::new(ConnState::Idle),
             since_s: Cell::new(0),
             limits: Cell::new(StreamLimits::default()),
-            variant: Cell::new(None),
+            variant: Cell::new(0),
             progress: Cell::new(0),
             seen_progress: Cell::new(0),
             seen_s: Cell::new(0),
@@ -115,7 +112,8 @@ impl StreamEntry {
     /// True if the limits came from another settings variant; records `variant`.
     #[inline]
     pub fn is_new_to(&self, variant: u64) -> bool {
-        self.variant.replace(Some(variant)) != Some(variant)
+        let variant = variant.wrapping_add(1);
+        self.variant.replace(variant) != variant
     }
 
     /// What the request waits for; [`ConnState::Idle`] without one.
@@ -168,11 +166,12 @@ impl StreamEntry {
         (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
     }
 
-    /// Ends the stream's wait. Reads return the end of the stream; for a write fault, or if that was
-    /// not enough, writes fail.
-    pub(super) fn end(&self, fault: Fault) {
+    /// Ends the stream's wait with `shutdown`. Reads return the end of the stream; for a write
+    /// fault, or if that was not enough, writes fail.
+    pub(super) fn end(&self, fault: Fault, shutdown: &ShutdownHandle) {
         let is_first = self.cut.replace(Some(fault)).is_none();
         let is_read = matches!(fault, Fault::ReadTimeout | Fault::ReadRate);
-        self.kick.kick(if is_first && is_read { KickHow::Read } else { KickHow::Both });
+        let how = if is_first && is_read { ShutdownHow::Read } else { ShutdownHow::Both };
+        shutdown.shut_down(how);
     }
 }

@@ -1,6 +1,6 @@
 use std::io::Read;
 
-use lighty_core::status_board::ConnState;
+use lighty_core::machine::status_board::ConnState;
 use lighty_io::transport::Stream;
 use tokio::net::UnixStream;
 
@@ -13,7 +13,7 @@ fn who_has_not_asked_yet_has_a_whole_second_from_the_stop_on() {
     runtime.expect("a runtime").block_on(async {
         let (one, _other) = UnixStream::pair().expect("a pair");
         let conns = ConnTable::default();
-        let silent = conns.enter(Stream::from(one).kick_handle(), "".into(), 10);
+        let silent = conns.enter(Stream::from(one).shutdown_handle(), "".into(), 10);
         conns.close_when_idle(15);
         assert_eq!(silent.overdue(16), None);
         assert_eq!(silent.overdue(17), Some(Fault::ClientGone));
@@ -27,18 +27,21 @@ fn half_heads_make_room_where_nobody_is_idle_but_not_at_once() {
         let (one, other) = UnixStream::pair().expect("a pair");
         let (one, other) = (Stream::from(one), Stream::from(other));
         let conns = ConnTable::default();
-        let first = conns.enter(one.kick_handle(), "".into(), 10);
-        let second = conns.enter(other.kick_handle(), "".into(), 10);
+        let first = conns.enter(one.shutdown_handle(), "".into(), 10);
+        let second = conns.enter(other.shutdown_handle(), "".into(), 10);
         second.wait_for_head_from(11);
         first.wait_for_head_from(10);
         assert_eq!(conns.reap(2, 11), 0, "both may still be on their way");
         assert_eq!(conns.reap(2, 12), 1);
-        assert_eq!((first.kicked(), second.kicked()), (Some(Fault::HeadTimeout), None));
+        assert_eq!(
+            (first.shut_down_for(), second.shut_down_for()),
+            (Some(Fault::HeadTimeout), None)
+        );
         first.wait_for_request(12);
         assert_eq!(conns.reap(2, 20), 1, "an idle one goes before");
-        assert_eq!(second.kicked(), None);
+        assert_eq!(second.shut_down_for(), None);
         assert_eq!(conns.reap(2, 20), 1);
-        assert_eq!(second.kicked(), Some(Fault::HeadTimeout));
+        assert_eq!(second.shut_down_for(), Some(Fault::HeadTimeout));
     });
 }
 
@@ -50,8 +53,8 @@ fn the_longest_idle_make_room_first_and_newcomers_last() {
             let (one, other) = UnixStream::pair().expect("a pair");
             let (one, other) = (Stream::from(one), Stream::from(other));
             let conns = ConnTable::default();
-            let newcomer = conns.enter(one.kick_handle(), "".into(), 10);
-            let asked = conns.enter(other.kick_handle(), "".into(), 10);
+            let newcomer = conns.enter(one.shutdown_handle(), "".into(), 10);
+            let asked = conns.enter(other.shutdown_handle(), "".into(), 10);
             asked.begin_request();
             conns.wait_idle(&asked, 10);
             assert_eq!(conns.reap(1, now_s), 1);
@@ -62,10 +65,9 @@ fn the_longest_idle_make_room_first_and_newcomers_last() {
     });
 }
 
-#[tokio::test]
-async fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
-    let (one, _other) = UnixStream::pair().expect("a pair");
-    let entry = StreamEntry::new(Stream::from(one).kick_handle());
+#[test]
+fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
+    let entry = StreamEntry::new();
     entry.limit(StreamLimits { write_idle_s: 5, min_read_rate: 100, ..StreamLimits::default() });
     let clock = Clock::manual(0);
     let overdue_after = |seconds: u32, bytes_each: u64| {
@@ -99,10 +101,10 @@ fn siblings() -> Siblings {
     let carriers: [Stream; 3] = ours.try_into().expect("three");
     let theirs = theirs.into_iter().map(|end| end.into_std().expect("a socket"));
     let conns = ConnTable::default();
-    let entry = conns.enter(carriers[0].kick_handle(), "".into(), 0);
+    let entry = conns.enter(carriers[0].shutdown_handle(), "".into(), 0);
     entry.limit(ConnLimits { idle_s: 5, head_s: 5, ..ConnLimits::default() });
     entry.begin_request();
-    let streams = [1, 2].map(|at: usize| entry.open_stream(carriers[at].kick_handle()));
+    let streams = [1, 2].map(|at: usize| entry.open_stream(carriers[at].shutdown_handle()));
     for stream in &streams {
         stream.limit(StreamLimits { write_idle_s: 5, ..StreamLimits::default() });
         stream.wait_from(ConnState::Write, 0);
@@ -134,7 +136,7 @@ async fn a_slow_stream_is_cut_without_its_sibling_and_its_connection() {
     let faults = both.sweep(5, &[&both.streams[1]]);
     assert_eq!(faults, [(5, Fault::WriteTimeout)]);
     assert_eq!((both.streams[0].cut(), both.streams[1].cut()), (Some(Fault::WriteTimeout), None));
-    assert_eq!(both.entry.kicked(), None);
+    assert_eq!(both.entry.shut_down_for(), None);
     assert_eq!(both.ended(), [false, true, false]);
 }
 
@@ -159,11 +161,11 @@ async fn a_connection_is_idle_only_without_streams_and_a_closed_stream_is_not_ju
     let survivor = Rc::clone(&streams[1]);
     let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
     // The slow one is closed, and another opened.
-    streams[0] = entry.open_stream(carrier.kick_handle());
+    streams[0] = entry.open_stream(carrier.shutdown_handle());
     conns.sweep(70, |fault| panic!("{fault:?}"));
     assert_eq!((entry.doing().state, survivor.cut()), (ConnState::Handler, None));
     conns.wait_idle(entry, 70);
     let mut faults = Vec::new();
     conns.sweep(75, |fault| faults.push(fault));
-    assert_eq!((faults, entry.kicked()), (vec![Fault::ClientGone], Some(Fault::ClientGone)));
+    assert_eq!((faults, entry.shut_down_for()), (vec![Fault::ClientGone], Some(Fault::ClientGone)));
 }

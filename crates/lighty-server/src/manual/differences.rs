@@ -62,7 +62,7 @@ pub(super) fn page() -> String {
     let mut page = format!(
         "{GENERATED}# What differs from lighttpd\n\n\
          Everything that lighttpd 1.4 does otherwise with the same configuration, and goes on doing \
-         otherwise. Tests ask both servers with some hundred configurations and hold every answer \
+         otherwise. Tests ask both servers with some hundred configurations and hold every response \
          against this table: what is not in it is the same, or a mistake that should be reported. \
          [Coming from lighttpd](lighttpd.md) has the rest.\n\n\
          | | lighttpd | lighty | because |\n|---|---|---|---|\n"

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use lighty_config::{Directive, Kind, Table};
 use lighty_core::fault::{Blame, Fate};
-use lighty_core::{Fault, Settings, limits};
+use lighty_core::settings::limits;
+use lighty_core::{Fault, Settings};
 use lighty_http::Status;
 use lighty_http::range;
 use lighty_http::uri::UriFault;
@@ -34,7 +35,7 @@ pub(super) fn page(table: &Table<Settings>) -> String {
 fn heads(page: &mut String) {
     page.push_str(
         "## Request heads that are refused\n\n\
-         Nobody looks at what such a request asks for. The answer is sent and the connection is \
+         Nobody looks at what such a request asks for. The response is sent and the connection is \
          closed in every case, because where the next request would begin is not certain.\n\n\
          | name | status | what was wrong |\n|---|---|---|\n",
     );
@@ -53,7 +54,7 @@ fn chunks(page: &mut String) {
     page.push_str(
         "## Chunked bodies that are refused\n\n\
          Found while a handler reads the body; the connection is closed. A body that no handler \
-         reads is not looked at: the answer goes out and the connection is closed after it.\n\n\
+         reads is not looked at: the response goes out and the connection is closed after it.\n\n\
          | name | what was wrong |\n|---|---|\n",
     );
     for fault in ChunkFault::ALL {
@@ -74,7 +75,7 @@ fn faults(page: &mut String) {
     page.push_str(
         "## Everything else that can go wrong\n\n\
          *To blame* is whom the error log's level is chosen for: a client can fill no log above \
-         `notice`. *Cut* means that an answer had begun and cannot be completed, so the \
+         `notice`. *Cut* means that a response had begun and cannot be completed, so the \
          connection ends without another byte.\n\n\
          | what happened | status | to blame | log level | connection |\n|---|---|---|---|---|\n",
     );
@@ -147,7 +148,7 @@ fn fixed_limits(page: &mut String) {
         (
             limits::DRAIN_BYTES_MAX,
             "bytes of an unread request body that are read and dropped",
-            "the connection closes behind the answer",
+            "the connection closes behind the response",
         ),
         (
             u64::from(limits::PIPELINE_BURST_MAX),

@@ -51,7 +51,7 @@ impl Backend {
             self.read_upload(&upload, number, &errand).await?;
             has_read = true;
         }
-        let keeps = self.answer(number, &errand, line.starts_with("HEAD ")).await?;
+        let keeps = self.respond(number, &errand, line.starts_with("HEAD ")).await?;
         if !has_read {
             self.read_upload(&upload, number, &errand).await?;
         }
@@ -75,7 +75,7 @@ impl Backend {
         Some(errand)
     }
 
-    async fn answer(&mut self, number: u64, errand: &Errand, is_head: bool) -> Result<bool> {
+    async fn respond(&mut self, number: u64, errand: &Errand, is_head: bool) -> Result<bool> {
         match errand.deed {
             Deed::DieBeforeHead => return Ok(false),
             Deed::HangBeforeHead => return self.hang().await,
@@ -85,7 +85,7 @@ impl Backend {
             }
             _ => {}
         }
-        let length = errand.answer_bytes;
+        let length = errand.response_bytes;
         let (framing, keeps) = match self.rng.below(4) {
             0 => ("Transfer-Encoding: chunked\r\n".to_owned(), true),
             1 => (format!("Content-Length: {length}\r\nConnection: close\r\n"), false),
@@ -119,12 +119,12 @@ impl Backend {
     async fn body(&mut self, number: u64, errand: &Errand, is_chunked: bool) -> Result<Cut> {
         let cut_at = match errand.deed {
             Deed::DieInBody | Deed::ResetInBody | Deed::HangInBody => {
-                Some(self.rng.below(errand.answer_bytes))
+                Some(self.rng.below(errand.response_bytes))
             }
             _ => None,
         };
         let mut at = 0;
-        while at < errand.answer_bytes {
+        while at < errand.response_bytes {
             if cut_at.is_some_and(|cut| at >= cut) {
                 return self.cut(errand.deed).await;
             }
@@ -146,11 +146,11 @@ impl Backend {
 
     /// The length of the next piece, after the pause before it.
     pub(crate) async fn step(&self, errand: &Errand, at: u64, cut_at: Option<u64>) -> u64 {
-        let until = cut_at.unwrap_or(errand.answer_bytes);
+        let until = cut_at.unwrap_or(errand.response_bytes);
         let most = match errand.deed {
             Deed::Trickle => {
                 sleep(self.rng.ms(1, 900)).await;
-                (errand.answer_bytes / 12).max(1)
+                (errand.response_bytes / 12).max(1)
             }
             _ => self.rng.pick(&[100, 4_000, 30_000]),
         };

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use lighty_core::limits;
+use lighty_core::settings::limits;
 use lighty_io::transport::memory::MemoryEnd;
 use tokio::time::{sleep, timeout};
 
-use crate::reader::{Answer, End, Reader};
+use crate::reader::{End, Reader, Response};
 use crate::rng::{Rng, body_of};
 use crate::sim::{Deed, Errand, Sim};
 use crate::site::{FILES, IDLE_S, PATIENCE_S};
@@ -47,8 +47,8 @@ pub(crate) struct Asked {
     pub(crate) body_bytes: u64,
     /// How much of it was sent.
     pub(crate) sent: usize,
-    /// Its body has no length, and is too long for a server to read it for nothing: an early answer
-    /// may be the last one.
+    /// Its body has no length, and is too long for a server to read it for nothing: an early
+    /// response may be the last one.
     pub(crate) may_be_last: bool,
 }
 
@@ -114,8 +114,8 @@ impl Client {
             self.sim.wrong(format_args!("{} {manner:?}: waited without a limit", self.name));
         }
         let is_left = matches!(self.manner, Manner::Leaves | Manner::Resets);
-        for answer in &reader.answers {
-            self.sim.event(format_args!("{} read {answer}", self.name));
+        for response in &reader.responses {
+            self.sim.event(format_args!("{} read {response}", self.name));
         }
         verdict::judge(&self.sim, &self.name, &asked, &reader, is_left);
     }
@@ -233,7 +233,7 @@ impl Client {
 
     async fn read(&self, reader: &mut Reader<'_>, is_head: bool) -> bool {
         let pace = if self.is_slow { Some(&self.rng) } else { None };
-        match reader.answer(is_head, pace).await {
+        match reader.respond(is_head, pace).await {
             Some(end) => end == End::Whole,
             None => false,
         }
@@ -386,10 +386,10 @@ impl Client {
             0..2 if !self.sim.is_calm => rng.pick(&bad),
             2 => Trickle,
             3 => AnswerEarly,
-            _ => Answer,
+            _ => Response,
         };
         let upload_bytes = if is_post { rng.pick(UPLOADS) } else { 0 };
-        Errand { is_post, upload_bytes, answer_bytes: rng.pick(&UPLOADS[1..]), deed }
+        Errand { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), deed }
     }
 
     /// Ends the head with what frames the body.
@@ -423,8 +423,8 @@ impl Client {
     }
 }
 
-/// The answers, for the trace.
-impl std::fmt::Display for Answer {
+/// The responses, for the trace.
+impl std::fmt::Display for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (length, end) = (self.body.len(), self.end);
         write!(f, "{} with {length} bytes, {end:?}, closes: {}", self.status, self.closes())

@@ -39,11 +39,11 @@ pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
     if errand.deed != Deed::AnswerEarly {
         read_upload(it, number, &errand).await?;
     }
-    if answer(it, number, &errand).await? == Cut::Yes {
+    if respond(it, number, &errand).await? == Cut::Yes {
         return Ok(false);
     }
     if errand.deed == Deed::AnswerEarly {
-        // What has come is read, so that closing does not destroy the answer.
+        // What has come is read, so that closing does not destroy the response.
         let _ = read_upload(it, number, &errand).await;
         return Ok(false);
     }
@@ -63,7 +63,7 @@ async fn read_upload(it: &mut Backend, number: u64, errand: &Errand) -> Result<(
     Ok(())
 }
 
-async fn answer(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> {
+async fn respond(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> {
     match errand.deed {
         Deed::DieBeforeHead => return Ok(Cut::Yes),
         Deed::HangBeforeHead => return it.hang().await.map(|_| Cut::Yes),
@@ -73,7 +73,7 @@ async fn answer(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> {
         }
         _ => {}
     }
-    let length = errand.answer_bytes;
+    let length = errand.response_bytes;
     let framing =
         if it.rng.once_in(2) { format!("Content-Length: {length}\r\n") } else { String::new() };
     let head =

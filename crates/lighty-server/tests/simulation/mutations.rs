@@ -14,7 +14,7 @@ fn words(bug: Bug) -> &'static [&'static str] {
         Bug::PermitLeak => &["open, "],
         Bug::MixedBodies => &["are right", "its upload has other bytes"],
         Bug::MissingTimeout => &["waited without a limit", "connections are left"],
-        Bug::TwoResponses => &["belong to no answer", "the answer to another", "answers to"],
+        Bug::TwoResponses => &["belong to no response", "the response to another", "answers to"],
         Bug::CutWithoutFault => &["cut without a fault"],
         Bug::SilentTruncation => &["are right"],
     }

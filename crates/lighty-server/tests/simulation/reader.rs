@@ -19,7 +19,7 @@ pub(crate) enum End {
 
 /// One response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -28,7 +28,7 @@ pub(crate) struct Answer {
     pub(crate) ends_with_connection: bool,
 }
 
-impl Answer {
+impl Response {
     /// A field's value.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -47,14 +47,14 @@ impl Answer {
 pub(crate) struct Reader<'a> {
     end: &'a MemoryEnd,
     buffer: Vec<u8>,
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) responses: Vec<Response>,
     /// How the connection ended, once it has.
     pub(crate) ended: Option<End>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(end: &'a MemoryEnd) -> Self {
-        Reader { end, buffer: Vec::new(), answers: Vec::new(), ended: None }
+        Reader { end, buffer: Vec::new(), responses: Vec::new(), ended: None }
     }
 
     /// Bytes that belong to no response.
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one response and keeps it. `None`: the connection ended before it.
-    pub(crate) async fn answer(&mut self, is_head: bool, pace: Option<&Rng>) -> Option<End> {
+    pub(crate) async fn respond(&mut self, is_head: bool, pace: Option<&Rng>) -> Option<End> {
         let head = loop {
             let Some(head) = self.head(pace).await else {
                 if self.buffer.is_empty() {
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
             let end = self.ended.unwrap_or(End::Closed);
             let head = String::from_utf8_lossy(&std::mem::take(&mut self.buffer)).into_owned();
             let ends_with_connection = false;
-            self.answers.push(Answer {
+            self.responses.push(Response {
                 status: 0,
                 head,
                 body: Vec::new(),
@@ -89,29 +89,34 @@ impl<'a> Reader<'a> {
             return Some(end);
         };
         let status = head.get(9..12).and_then(|code| code.parse().ok()).unwrap_or(0);
-        let mut answer =
-            Answer { status, head, body: Vec::new(), end: End::Whole, ends_with_connection: false };
-        answer.end = match status {
+        let mut response = Response {
+            status,
+            head,
+            body: Vec::new(),
+            end: End::Whole,
+            ends_with_connection: false,
+        };
+        response.end = match status {
             0 => End::Malformed,
             _ if is_head || status == 304 || status == 204 => End::Whole,
-            _ => self.body(&mut answer, pace).await,
+            _ => self.body(&mut response, pace).await,
         };
-        let end = answer.end;
-        self.answers.push(answer);
+        let end = response.end;
+        self.responses.push(response);
         Some(end)
     }
 
-    async fn body(&mut self, answer: &mut Answer, pace: Option<&Rng>) -> End {
-        if let Some(length) = answer.field("content-length") {
+    async fn body(&mut self, response: &mut Response, pace: Option<&Rng>) -> End {
+        if let Some(length) = response.field("content-length") {
             let Ok(length) = length.parse::<usize>() else { return End::Malformed };
-            return self.take(&mut answer.body, length, pace).await;
+            return self.take(&mut response.body, length, pace).await;
         }
-        if answer.field("transfer-encoding").is_none() {
-            answer.ends_with_connection = true;
+        if response.field("transfer-encoding").is_none() {
+            response.ends_with_connection = true;
             while self.more(pace).await {
-                answer.body.append(&mut self.buffer);
+                response.body.append(&mut self.buffer);
             }
-            answer.body.append(&mut self.buffer);
+            response.body.append(&mut self.buffer);
             return match self.ended {
                 Some(End::Reset) => End::Reset,
                 _ => End::Whole,
@@ -131,7 +136,7 @@ impl<'a> Reader<'a> {
             let mut chunk = Vec::new();
             let end = self.take(&mut chunk, length + 2, pace).await;
             chunk.truncate(length);
-            answer.body.append(&mut chunk);
+            response.body.append(&mut chunk);
             if end != End::Whole || length == 0 {
                 return end;
             }

@@ -14,7 +14,7 @@ use crate::site::NETWORK_BACKENDS;
 /// How one backend treats one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    Answer,
+    Response,
     /// Answers before it has read the body, then reads on.
     AnswerEarly,
     Trickle,
@@ -33,7 +33,7 @@ pub(crate) enum Deed {
 pub(crate) struct Errand {
     pub(crate) is_post: bool,
     pub(crate) upload_bytes: u64,
-    pub(crate) answer_bytes: u64,
+    pub(crate) response_bytes: u64,
     pub(crate) deed: Deed,
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lighty_config::{Config, FsLoader, LoadOptions, Main, Table, load};
-use lighty_core::{Settings, directives};
+use lighty_core::Settings;
+use lighty_core::settings::directives;
 use lighty_server::modules;
 
 use crate::rng::body_of;

@@ -5,7 +5,7 @@ use std::io::Read;
 use lighty_core::{Blame, Fault};
 
 use crate::client::{Asked, Want};
-use crate::reader::{Answer, End, Reader};
+use crate::reader::{End, Reader, Response};
 use crate::rng::body_of;
 use crate::sim::Sim;
 use crate::site::{FILES, key_of_file, upload};
@@ -13,38 +13,38 @@ use crate::site::{FILES, key_of_file, upload};
 /// Judges a connection. `is_left`: the client went away by itself.
 pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>, is_left: bool) {
     let wrong = |text: String| sim.wrong(format_args!("{name}: {text}"));
-    if reader.answers.len() > asked.len() {
-        wrong(format!("{} answers to {} requests", reader.answers.len(), asked.len()));
+    if reader.responses.len() > asked.len() {
+        wrong(format!("{} answers to {} requests", reader.responses.len(), asked.len()));
     }
     if !is_left && !reader.rest().is_empty() {
-        wrong(format!("{} bytes that belong to no answer", reader.rest().len()));
+        wrong(format!("{} bytes that belong to no response", reader.rest().len()));
     }
-    // After an answer that closes nothing is served any more.
+    // After a response that closes nothing is served any more.
     let (mut is_over, mut is_closed) = (false, false);
     for (index, one) in asked.iter().enumerate() {
-        let Some(answer) = reader.answers.get(index) else {
+        let Some(response) = reader.responses.get(index) else {
             if !is_left && !is_over {
                 judge_silence(sim, one, &asked[index..]).unwrap_or_else(&wrong);
             }
             if is_closed && sim.ending(one.number).is_some() {
-                wrong(format!("{} was served after the connection's last answer", one.number));
+                wrong(format!("{} was served after the connection's last response", one.number));
             }
             is_over = true;
             continue;
         };
         if is_closed {
-            wrong(format!("{} was answered after the last answer", one.number));
+            wrong(format!("{} was answered after the last response", one.number));
         }
-        match answer.end {
-            End::Whole => judge_whole(sim, one, answer).unwrap_or_else(&wrong),
-            End::Malformed => wrong(format!("{}: malformed: {}", one.number, answer.head)),
+        match response.end {
+            End::Whole => judge_whole(sim, one, response).unwrap_or_else(&wrong),
+            End::Malformed => wrong(format!("{}: malformed: {}", one.number, response.head)),
             End::Closed | End::Reset if is_left => {}
             End::Closed | End::Reset => {
-                judge_cut(sim, one, &asked[index..], answer).unwrap_or_else(&wrong);
+                judge_cut(sim, one, &asked[index..], response).unwrap_or_else(&wrong);
             }
         }
-        is_closed = answer.closes() || answer.ends_with_connection;
-        is_over = is_closed || one.may_be_last || answer.end != End::Whole;
+        is_closed = response.closes() || response.ends_with_connection;
+        is_over = is_closed || one.may_be_last || response.end != End::Whole;
     }
 }
 
@@ -60,7 +60,7 @@ fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
     }
 }
 
-/// A request without an answer, on a connection that the server ended.
+/// A request without a response, on a connection that the server ended.
 fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
     // A connection may be closed while it waits for a request, or for the rest of a head whose
     // client has ended its stream.
@@ -78,44 +78,45 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
         Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
         // It was on its way when its idle connection was closed for another.
         None if sim.is_crowded => Ok(()),
-        ending => Err(format!("{} got no answer: {ending:?}", one.number)),
+        ending => Err(format!("{} got no response: {ending:?}", one.number)),
     }
 }
 
-/// True if the answer to one of these was cut. A reset then destroys what the client has not read.
+/// True if the response to one of these was cut. A reset then destroys what the client has not
+/// read.
 fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
     let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
     !sim.is_calm && asked.iter().any(is_cut)
 }
 
-/// An answer that ended early.
-fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], answer: &Answer) -> Judged {
+/// A response that ended early.
+fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], response: &Response) -> Judged {
     match sim.ending(one.number) {
-        Some(_) if answer.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
+        Some(_) if response.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
         // More followed where nothing was to follow.
         Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
         // What is no request has no number; the observer has looked for the fault.
         None if one.want == Want::Garbage => Ok(()),
         Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),
-        ending => Err(format!("{}: cut: {answer}: {ending:?}", one.number)),
+        ending => Err(format!("{}: cut: {response}: {ending:?}", one.number)),
     }
 }
 
-/// An answer that looks whole.
-fn judge_whole(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
-    match (answer.status, one.want) {
-        (200, Want::Backend) => judge_backend(sim, one, answer),
-        (200 | 206, Want::File { index, range }) => judge_file(one, answer, index, range),
+/// A response that looks whole.
+fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+    match (response.status, one.want) {
+        (200, Want::Backend) => judge_backend(sim, one, response),
+        (200 | 206, Want::File { index, range }) => judge_file(one, response, index, range),
         (201, Want::Put) => judge_upload(sim, one),
         (404, Want::Missing) | (400, Want::Garbage) => Ok(()),
-        (400.., _) => judge_failure(sim, one, answer),
+        (400.., _) => judge_failure(sim, one, response),
         (status, want) => Err(format!("{}: {status} for {want:?}", one.number)),
     }
 }
 
-fn judge_failure(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
+fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     let number = one.number;
-    let status = answer.status;
+    let status = response.status;
     // A head that did not come in time is answered without being read.
     if one.sent < one.head_bytes && status == 408 && !sim.is_calm {
         return Ok(());
@@ -142,42 +143,42 @@ fn judge_failure(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
     Ok(())
 }
 
-fn judge_backend(sim: &Sim, one: &Asked, answer: &Answer) -> Judged {
+fn judge_backend(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     let number = one.number;
-    if answer.field("x-id") != Some(&number.to_string()) {
-        return Err(format!("{number}: the answer to another: {}", answer.head));
+    if response.field("x-id") != Some(&number.to_string()) {
+        return Err(format!("{number}: the response to another: {}", response.head));
     }
     let errand = sim.errands.borrow()[&number];
-    let length = if one.is_head { 0 } else { errand.answer_bytes };
+    let length = if one.is_head { 0 } else { errand.response_bytes };
     let expected = body_of(number, 0, length);
-    if answer.field("content-encoding") != Some("gzip") || one.is_head {
-        return compare(number, answer, &expected);
+    if response.field("content-encoding") != Some("gzip") || one.is_head {
+        return compare(number, response, &expected);
     }
     let mut plain = Vec::new();
-    let read = flate2::read::GzDecoder::new(&answer.body[..]).read_to_end(&mut plain);
+    let read = flate2::read::GzDecoder::new(&response.body[..]).read_to_end(&mut plain);
     match read {
         Ok(_) if plain == expected => Ok(()),
         other => Err(format!("{number}: compressed, of {}: {other:?}", expected.len())),
     }
 }
 
-fn judge_file(one: &Asked, answer: &Answer, index: usize, range: Option<(u64, u64)>) -> Judged {
+fn judge_file(one: &Asked, response: &Response, index: usize, range: Option<(u64, u64)>) -> Judged {
     let (from, length) = match range {
-        Some((first, last)) if answer.status == 206 => (first, last - first + 1),
+        Some((first, last)) if response.status == 206 => (first, last - first + 1),
         Some(_) if !one.is_http10 && !one.is_head => {
             return Err(format!("{}: no range", one.number));
         }
         _ => (0, FILES[index]),
     };
     let length = if one.is_head { 0 } else { length };
-    compare(one.number, answer, &body_of(key_of_file(index), from, length))
+    compare(one.number, response, &body_of(key_of_file(index), from, length))
 }
 
-fn compare(number: u64, answer: &Answer, expected: &[u8]) -> Judged {
-    if answer.body == expected {
+fn compare(number: u64, response: &Response, expected: &[u8]) -> Judged {
+    if response.body == expected {
         return Ok(());
     }
-    let same = answer.body.iter().zip(expected).take_while(|(one, other)| one == other).count();
-    let (got, wanted) = (answer.body.len(), expected.len());
-    Err(format!("{number}: a whole answer of {got} bytes, not {wanted}; {same} are right"))
+    let same = response.body.iter().zip(expected).take_while(|(one, other)| one == other).count();
+    let (got, wanted) = (response.body.len(), expected.len());
+    Err(format!("{number}: a whole response of {got} bytes, not {wanted}; {same} are right"))
 }

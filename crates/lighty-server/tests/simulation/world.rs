@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_io::connect::Target;
-use lighty_io::pool::Lane;
 use lighty_io::simulated::{Connecting, World};
+use lighty_io::threads::pool::Lane;
 use lighty_io::transport::{Stream, memory};
 use tokio::time::sleep;
 

@@ -47,7 +47,7 @@ impl Tomcat {
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
         let mut program = Program::start(directory, &line, &[]);
         // CPING and CPONG of AJP13.
-        program.await_answer(&listen, &[0x12, 0x34, 0, 1, 10], &[b'A', b'B', 0, 1, 9]);
+        program.await_response(&listen, &[0x12, 0x34, 0, 1, 10], &[b'A', b'B', 0, 1, 9]);
         Some(Self { program, listen })
     }
 

@@ -77,7 +77,7 @@ const REQUEST_NAMES: [&str; 14] = [
     "user-agent",
 ];
 
-/// Codes 0xA001 to 0xA00B of an answer.
+/// Codes 0xA001 to 0xA00B of a response.
 const RESPONSE_NAMES: [&str; 11] = [
     "Content-Type",
     "Content-Language",

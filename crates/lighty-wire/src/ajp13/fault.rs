@@ -12,7 +12,7 @@ fault_table! {
         Unasked = "ajp-unasked", "a message while nothing was asked";
         HeadersMissing = "ajp-headers-missing", "a body or an end before the headers";
         HeadersRepeated = "ajp-headers-repeated", "headers for a second time";
-        AfterEnd = "ajp-after-end", "bytes after the end of the answer";
+        AfterEnd = "ajp-after-end", "bytes after the end of the response";
         Truncated = "ajp-truncated", "a message ends within one of its parts";
         Trailing = "ajp-trailing", "bytes behind the last part of a message";
         StringEnd = "ajp-string-end", "a string or chunk without the NUL behind it";

@@ -88,8 +88,8 @@ const FRONT_BYTES: usize = PREFIX_BYTES + 3;
 
 /// Decodes the responses on one connection.
 ///
-/// `begin_request` or `begin_ping` when one was sent; `feed` what arrives; the head lies in `status`
-/// and `fields` until the next begins. After a fault every further call repeats it.
+/// `begin_request` or `begin_ping` when one was sent; `feed` what arrives; the head lies in
+/// `status` and `fields` until the next begins. After a fault every further call repeats it.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     phase: Phase,

@@ -58,7 +58,7 @@ fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> Seen {
     seen
 }
 
-/// The answer to a request, the same in every cut.
+/// The response to a request, the same in every cut.
 fn decode(wire: &[u8]) -> Seen {
     let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
     let mut first = None;
@@ -96,7 +96,7 @@ fn refuse(wire: &[&[u8]], fault: AjpFault) {
 
 /// What Tomcat sends for a page: headers, a chunk with a NUL behind it, a flush, the end.
 #[test]
-fn an_answer_as_tomcat_sends_it() {
+fn a_response_as_tomcat_sends_it() {
     let wire = [
         &headers(2, b"\xA0\x01\0\x09text/html\0\xA0\x03\0\x02 5\0")[..],
         b"AB\0\x09\x03\0\x05hello\0",
@@ -324,7 +324,7 @@ fn what_concerns_the_connection_is_dropped() {
 }
 
 #[test]
-fn the_next_answer_begins_afresh() {
+fn the_next_response_begins_afresh() {
     let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
     decoder.begin_request();
     decode_pieces(&mut decoder, &[&headers(1, b"\xA0\x03\0\x019\0"), b"AB\0\x02"]);
@@ -378,7 +378,7 @@ proptest! {
         prop_assert!(seen.events.contains(&Told::Headers(status, reason.into_bytes())));
     }
 
-    /// Bytes that are nearly an answer mean the same in every cut.
+    /// Bytes that are nearly a response mean the same in every cut.
     #[test]
     fn cuts_do_not_matter(edits in proptest::collection::vec((0_usize..60, any::<u8>()), 1..4)) {
         let mut wire = headers(1, b"\xA0\x01\0\x09text/html\0");

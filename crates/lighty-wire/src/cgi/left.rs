@@ -23,7 +23,7 @@ impl Left {
     pub fn of(head: &CgiHead) -> Self {
         match head.content_length {
             Some(length) => Self::Length(length),
-            None if head.is_chunked => Self::Chunks(Box::new(ChunkedDecoder::of_answer())),
+            None if head.is_chunked => Self::Chunks(Box::new(ChunkedDecoder::of_response())),
             None => Self::Rest,
         }
     }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_ends_with_the_answer_alone() {
+    fn the_rest_ends_with_the_response_alone() {
         let mut left = Left::of(&CgiHead::new());
         assert_eq!(left.take(b"ab"), Ok((2, 0..2)));
         assert!(left.is_nothing() && !left.is_whole());
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn chunks_end_with_the_last_one() {
-        let mut left = Left::Chunks(Box::new(ChunkedDecoder::of_answer()));
+        let mut left = Left::Chunks(Box::new(ChunkedDecoder::of_response()));
         let mut output: &[u8] = b"2\r\nab\r\n0\r\n\r\nmore";
         let mut bytes = 0;
         while !output.is_empty() {
@@ -98,7 +98,7 @@ mod tests {
             output = &output[consumed..];
         }
         assert_eq!((bytes, left.is_whole()), (2, true));
-        let mut other = Left::Chunks(Box::new(ChunkedDecoder::of_answer()));
+        let mut other = Left::Chunks(Box::new(ChunkedDecoder::of_response()));
         assert!(other.take(b"no chunk\r\n").is_err());
     }
 }

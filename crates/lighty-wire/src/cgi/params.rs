@@ -21,11 +21,12 @@ const SCRATCH_BYTES: usize = 256;
 /// What a program is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// An answer.
+    /// A response.
     #[default]
     Respond,
-    /// Whether the request is allowed. FastCGI 1.0 section 6.3: such a program learns neither of the
-    /// body nor of the script (`CONTENT_LENGTH`, `PATH_INFO`, `PATH_TRANSLATED`, `SCRIPT_NAME`).
+    /// Whether the request is allowed. FastCGI 1.0 section 6.3: such a program learns neither of
+    /// the body nor of the script (`CONTENT_LENGTH`, `PATH_INFO`, `PATH_TRANSLATED`,
+    /// `SCRIPT_NAME`).
     Authorize,
 }
 
@@ -36,7 +37,8 @@ pub struct Params<'a> {
     pub purpose: Purpose,
     /// `SERVER_SOFTWARE`.
     pub server_software: &'a [u8],
-    /// `SERVER_NAME`: what the server is called, else the host that the request names, without port.
+    /// `SERVER_NAME`: what the server is called, else the host that the request names, without
+    /// port.
     pub server_name: &'a [u8],
     /// `SERVER_PORT`.
     pub server_port: u16,
@@ -112,8 +114,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Calls `visit` with each name and value, each name once. Returns how many fields did not become
-    /// variables because their names collide, see [`Params::colliding`].
+    /// Calls `visit` with each name and value, each name once. Returns how many fields did not
+    /// become variables because their names collide, see [`Params::colliding`].
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8])) -> usize {
         let mut visitor = Visitor { extra: self.extra, visit };
         let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
@@ -228,8 +230,8 @@ impl<'a> Params<'a> {
         self.fields.iter().take(index).any(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 
-    /// The value if it is the only one of this name. Else appends all of them to `scratch`, joined as
-    /// RFC 9110 section 5.3 and, for cookies, RFC 6265 section 5.4 allow.
+    /// The value if it is the only one of this name. Else appends all of them to `scratch`, joined
+    /// as RFC 9110 section 5.3 and, for cookies, RFC 6265 section 5.4 allow.
     fn all_values(
         &self,
         index: usize,

@@ -85,8 +85,8 @@ enum Kind {
 
 /// Reads what a web server sends, piece by piece.
 ///
-/// `clear` it when the answer has been ended and the connection stays. After a fault every further
-/// call repeats it.
+/// `clear` it when the response has been ended and the connection stays. After a fault every
+/// further call repeats it.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     records: RecordReader,

@@ -93,7 +93,7 @@ fn refuse(fault: FastcgiFault, input: &[u8]) {
 }
 
 #[test]
-fn an_answer_is_read_up_to_its_end() {
+fn a_response_is_read_up_to_its_end() {
     let mut input = Vec::new();
     push_stdout(1, b"Status: 200\n\nhello", &mut input);
     push_stderr(1, b"a warning\n", &mut input);

@@ -81,8 +81,8 @@ pub fn params<'a>(
 
 /// Writes parameters into as many records as they need.
 ///
-/// Section 3.4 lets a pair lie across records, but PHP reads each record by itself. So a pair begins
-/// a new one rather than be cut; only one that is longer than any record is.
+/// Section 3.4 lets a pair lie across records, but PHP reads each record by itself. So a pair
+/// begins a new one rather than be cut; only one that is longer than any record is.
 #[derive(Debug)]
 pub struct ParamsWriter<'a> {
     out: &'a mut Vec<u8>,

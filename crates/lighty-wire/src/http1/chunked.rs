@@ -264,7 +264,7 @@ impl ChunkedDecoder {
     /// As [`ChunkedDecoder::new`], for a backend's response: streaming byte by byte for hours is no
     /// attack there, so framing may outweigh data.
     #[must_use]
-    pub const fn of_answer() -> Self {
+    pub const fn of_response() -> Self {
         let mut decoder = Self::new();
         decoder.overhead_max = u64::MAX;
         decoder

@@ -235,11 +235,11 @@ fn framing_may_not_outweigh_data() {
     let count = OVERHEAD_BYTES_MAX / 2;
     assert_eq!(run(&fat(count)), None);
     assert_eq!(run(&fat(count + 1)), Some(ChunkFault::Overhead));
-    let mut of_answer = ChunkedDecoder::of_answer();
+    let mut of_response = ChunkedDecoder::of_response();
     let body = fat(count + 1);
-    assert_eq!(decode_pieces(&mut of_answer, &[body.as_bytes()]).end, Some(body.len()));
-    of_answer.clear();
-    assert_eq!(decode_pieces(&mut of_answer, &[body.as_bytes()]).fault, None, "and so reused");
+    assert_eq!(decode_pieces(&mut of_response, &[body.as_bytes()]).end, Some(body.len()));
+    of_response.clear();
+    assert_eq!(decode_pieces(&mut of_response, &[body.as_bytes()]).fault, None, "and so reused");
     // A long upload in signed chunks of 64 KiB passes.
     let mut decoder = ChunkedDecoder::new();
     let line = format!("10000;chunk-signature={}\r\n", "a".repeat(64));

@@ -28,6 +28,6 @@ impl ConnectionOptions {
 
     /// RFC 9112 section 9.3: `close` wins; 1.1 stays by default, 1.0 when it asks to.
     pub(super) fn keep_alive(self, version: Version) -> bool {
-        !self.close && (version == Version::Http11 || self.keep_alive)
+        !self.close && (version >= Version::Http11 || self.keep_alive)
     }
 }

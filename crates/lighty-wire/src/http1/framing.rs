@@ -46,6 +46,15 @@ pub(super) fn body_framing(
         }
         Some(Announced::Length { bytes, .. }) => BodyFraming::Length(bytes),
     };
+    for_method(framing, method, opts)
+}
+
+/// Refuses content with a method that has none, and its absence where it is wanted.
+pub(super) fn for_method(
+    framing: BodyFraming,
+    method: Option<Method>,
+    opts: &ParseOpts,
+) -> Result<BodyFraming, RequestFault> {
     match method {
         Some(Method::Get | Method::Head) if framing.has_body() && !opts.method_get_body => {
             Err(RequestFault::ContentInGet)

@@ -16,7 +16,7 @@ use memchr::memchr;
 use super::connection::ConnectionOptions;
 use super::fault::RequestFault;
 pub use super::framing::BodyFraming;
-use super::framing::body_framing;
+use super::framing::{body_framing, for_method};
 use super::scan::HeadScan;
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 use super::whole;
@@ -28,7 +28,8 @@ pub struct Limits {
     /// Bytes of request line and header fields together, without the final empty line: 431.
     pub head_bytes_max: usize,
     /// Bytes of all header lines together, line ends included: 431. It is
-    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one field.
+    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one
+    /// field.
     pub field_bytes_max: usize,
     /// Number of header lines, at most [`FIELDS_CAP`]: 431.
     pub fields_max: u32,
@@ -66,6 +67,17 @@ pub enum Head {
         /// Bytes to take off the front of the buffer.
         consumed: usize,
     },
+}
+
+/// The parts of a request that another protocol has taken apart already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) version: Version,
+    /// A token.
+    pub(crate) method: &'a [u8],
+    /// A path and query, `*`, or the authority for CONNECT; without blanks.
+    pub(crate) target: &'a [u8],
+    pub(crate) framing: BodyFraming,
 }
 
 /// Which of the four forms the target had.
@@ -218,6 +230,35 @@ impl RequestHead {
             + self.fields.capacity()
     }
 
+    /// Reads a request whose parts came in frames. It takes `fields`, and gives old ones for them.
+    ///
+    /// # Errors
+    /// [`RequestFault`]; the request line is there for the log then.
+    pub(crate) fn read_parts(
+        &mut self,
+        parts: &Parts<'_>,
+        fields: &mut Fields,
+        limits: &Limits,
+        opts: &ParseOpts,
+    ) -> Result<(), RequestFault> {
+        self.clear();
+        for text in [parts.method, b" ", parts.target, b" ", parts.version.as_str().as_bytes()] {
+            self.line.extend_from_slice(text);
+        }
+        self.method_len = parts.method.len();
+        self.raw_target_len = parts.target.len();
+        self.method = Method::from_bytes(parts.method);
+        self.version = parts.version;
+        core::mem::swap(&mut self.fields, fields);
+        fields.clear();
+        if parts.target.len() > limits.target_bytes_max {
+            return Err(RequestFault::TargetTooLong);
+        }
+        check_singletons(&self.fields)?;
+        self.framing = for_method(parts.framing, self.method, opts)?;
+        read_rest(opts, self)
+    }
+
     fn forget_message(&mut self) {
         self.line.clear();
         (self.method_len, self.raw_target_len) = (0, 0);
@@ -281,6 +322,10 @@ fn understand(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFaul
         return read_target(opts, out);
     }
     out.framing = body_framing(out.method, out.version, &out.fields, opts)?;
+    read_rest(opts, out)
+}
+
+fn read_rest(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault> {
     read_target(opts, out)?;
     read_connection(out);
     read_expectation(out)
@@ -336,8 +381,8 @@ fn parse_lines(
     Ok(())
 }
 
-/// RFC 9110 section 2.5: a request of a higher minor version is processed as one of the highest that
-/// is known. The same head as HTTP/1.1, where it is such a one.
+/// RFC 9110 section 2.5: a request of a higher minor version is processed as one of the highest
+/// that is known. The same head as HTTP/1.1, where it is such a one.
 fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
     let end = memchr(b'\n', head)?;
     let end = if head[..end].ends_with(b"\r") { end - 1 } else { end };
@@ -349,8 +394,8 @@ fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
     Some(known)
 }
 
-/// `httparse` refuses a target that is not UTF-8, where `normalise` has rules for each byte of it. The
-/// same head with a target of ASCII, where it is such a one: `out` keeps the line as it came.
+/// `httparse` refuses a target that is not UTF-8, where `normalise` has rules for each byte of it.
+/// The same head with a target of ASCII, where it is such a one: `out` keeps the line as it came.
 fn with_ascii_target(head: &[u8], opts: &ParseOpts, out: &RequestHead) -> Option<Vec<u8>> {
     let is_judged = opts.url_normalize || !opts.url_invalid_utf8_reject;
     if !is_judged || core::str::from_utf8(out.target_raw()).is_ok() {
@@ -458,7 +503,7 @@ impl LastHost {
 fn host_line(version: Version, fields: &Fields) -> Result<Option<&[u8]>, RequestFault> {
     let mut lines = fields.get_all(Known::Host);
     match (lines.next(), lines.next()) {
-        (None, _) if version == Version::Http11 => Err(RequestFault::HostMissing),
+        (None, _) if version >= Version::Http11 => Err(RequestFault::HostMissing),
         (line, None) => Ok(line),
         (_, Some(_)) => Err(RequestFault::HostRepeated),
     }

@@ -1,4 +1,4 @@
-//! Which coding a client gets, of what, and how the answer describes it.
+//! Which coding a client gets, of what, and how the response describes it.
 
 use std::io::Write;
 
@@ -203,7 +203,8 @@ fn head_says_what_get_says() {
                 "Vary",
                 "Accept-Ranges",
             ] {
-                // What is known only once the body was made may be left out (RFC 9110 section 9.3.2).
+                // What is known only once the body was made may be left out (RFC 9110 section
+                // 9.3.2).
                 let is_made = target == "/" || (target == "/backend" && accept != "identity");
                 // Each error page has an id of its own, which compresses to a length of its own.
                 let is_own = target == "/missing"

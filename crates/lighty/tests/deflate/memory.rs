@@ -16,7 +16,7 @@ fn with_memory(kib: u32) -> Server {
         .start()
 }
 
-/// A client that reads no more than the head of a long answer, and the answer's coding.
+/// A client that reads no more than the head of a long response, and the response's coding.
 fn start_reading(server: &Server) -> (Client, Option<String>) {
     let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
     client.send("GET /noise.html HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n");

@@ -9,7 +9,7 @@ use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::{lighty, wait_until};
 
-/// Polls until the answer's body is `wanted`.
+/// Polls until the response's body is `wanted`.
 fn served_within(server: &Server, target: &str, wanted: &[u8], deadline: Duration) -> bool {
     wait_until(deadline, || server.get(target).body == wanted)
 }

@@ -127,7 +127,7 @@ fn symbolic_links_are_followed_refused_or_kept_beneath() {
 }
 
 #[test]
-fn a_loop_of_links_is_an_answer() {
+fn a_loop_of_links_is_a_response() {
     let server = lighty!().link("loop", "loop").start();
     let status = server.get("/loop").status;
     assert!(matches!(status, 403 | 404), "{status}");

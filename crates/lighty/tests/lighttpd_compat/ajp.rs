@@ -125,7 +125,7 @@ pub(crate) fn converse(stream: &mut TcpStream) -> std::io::Result<()> {
             send(stream, &[6, 0x1F, 0xFA])?;
         }
     }
-    let (head, body) = seen.answer(true);
+    let (head, body) = seen.response(true);
     send(stream, &head_of(&head))?;
     for piece in body.chunks(8000) {
         send(stream, &[&[3][..], &size(piece.len()), piece, &[0]].concat())?;

@@ -21,12 +21,13 @@
 //! configuration, up to the next line of dashes
 //! ---
 //! GET /a /b HTTP/1.0 | Host: x | !User-Agent || BODY => differs ID
-//! RAW GET / HTTP/1.1\r\n...               bytes as they are; every answer is compared
+//! RAW GET / HTTP/1.1\r\n...               bytes as they are; every response is compared
 //! ```
 //!
 //! A request names its method, one target or several (a request each), a version where it is not
-//! 1.1, then fields. `Host: a.example`, `Connection: close` and the length of a body are added where
-//! they are not given and not left out by `!NAME`. `=> loose` compares everything but the body.
+//! 1.1, then fields. `Host: a.example`, `Connection: close` and the length of a body are added
+//! where they are not given and not left out by `!NAME`. `=> loose` compares everything but the
+//! body.
 
 use std::path::PathBuf;
 
@@ -42,7 +43,7 @@ pub(crate) const PROGRAMS: [(&str, &str); 3] = [
 /// What is known of a request beforehand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Both answer alike.
+    /// Both response alike.
     #[default]
     Alike,
     /// They do not, as a row of the differences says.

@@ -1,4 +1,4 @@
-//! What two answers have to have in common: status, every field that means something, the body.
+//! What two responses have to have in common: status, every field that means something, the body.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use lighty_testkit::response::Response;
 
 use crate::multistatus;
 
-/// One thing in which two answers differ.
+/// One thing in which two responses differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// `status 404 200`, `field NAME`, `body`, `answers`, `start`.
@@ -45,7 +45,7 @@ const LEFT_OUT: [&str; 7] =
 /// Fields whose values have a time in them.
 const PRESENCE_ONLY: [&str; 2] = ["expires", "etag"];
 
-/// What makes an answer one of the server's own pages.
+/// What makes a response one of the server's own pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
     Error,
@@ -65,7 +65,7 @@ fn page(answer: &Response) -> Page {
     }
 }
 
-/// The answers to one request, held against each other.
+/// The responses to one request, held against each other.
 pub(crate) fn compare(
     lighttpd: &[Result<Response, String>],
     lighty: &[Result<Response, String>],
@@ -115,7 +115,7 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
     found("interim".into(), format!("{:?}", theirs.interim), format!("{:?}", ours.interim));
     let pages = (page(theirs), page(ours));
     let own_page = pages.0 == pages.1 && pages.0 != Page::Content;
-    // Nothing of the page is seen of the answer to HEAD.
+    // Nothing of the page is seen of the response to HEAD.
     let may_be_own = own_page || (to_head && theirs.status >= 300);
     for name in names(theirs, ours) {
         let value = |answer: &Response| value(answer, &name);
@@ -190,7 +190,7 @@ fn accounts(theirs: &str, ours: &str) -> Vec<(String, String, String)> {
     all
 }
 
-/// Names of the fields that either answer has, in small letters, each once.
+/// Names of the fields that either response has, in small letters, each once.
 fn names(theirs: &Response, ours: &Response) -> Vec<String> {
     let both = theirs.fields.iter().chain(&ours.fields);
     let mut names: Vec<String> = both.map(|(name, _)| name.to_ascii_lowercase()).collect();

@@ -1,5 +1,6 @@
 //! Backends within the test's own process: each answers with what it saw, variable by variable,
-//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI, uwsgi and AJP13.
+//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI, uwsgi and
+//! AJP13.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -51,7 +52,7 @@ fn converse(speaks: Speaks, mut stream: TcpStream) -> std::io::Result<()> {
         Speaks::Ajp => ajp::converse(&mut stream),
         Speaks::Http => {
             let seen = read_http(&mut stream)?;
-            let (head, body) = seen.answer(false);
+            let (head, body) = seen.response(false);
             stream.write_all(head.as_bytes())?;
             stream.write_all(&body)
         }
@@ -60,13 +61,13 @@ fn converse(speaks: Speaks, mut stream: TcpStream) -> std::io::Result<()> {
                 Speaks::Uwsgi => read_uwsgi(&mut stream)?,
                 _ => read_scgi(&mut stream)?,
             };
-            let (head, body) = seen.answer(true);
+            let (head, body) = seen.response(true);
             stream.write_all(head.as_bytes())?;
             stream.write_all(&body)
         }
         Speaks::FastCgi => loop {
             let (seen, id, keep) = read_fastcgi(&mut stream)?;
-            let (head, body) = seen.answer(true);
+            let (head, body) = seen.response(true);
             let mut records = Vec::new();
             for part in [head.as_bytes(), &body].concat().chunks(60_000) {
                 record(&mut records, 6, id, part);
@@ -94,7 +95,7 @@ const LEFT_OUT: [&str; 7] = [
 
 impl Seen {
     /// Head and body; `cgi` where the status is a field.
-    pub(crate) fn answer(&self, cgi: bool) -> (String, Vec<u8>) {
+    pub(crate) fn response(&self, cgi: bool) -> (String, Vec<u8>) {
         if let Some((_, said)) = self.query.split_once("say=") {
             let said = decoded(said);
             let at = said.windows(2).position(|two| two == b"\n\n").map_or(said.len(), |at| at + 2);

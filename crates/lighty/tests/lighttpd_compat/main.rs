@@ -85,7 +85,7 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
     let mut differed = false;
     for ask in &case.asks {
         let (a, b) = (theirs.ask(ask), ours.ask(ask));
-        answered |= a.iter().flatten().any(|answer| answer.status != 404);
+        answered |= a.iter().flatten().any(|response| response.status != 404);
         let mut findings = compare(&a, &b, ask.to_head, ask.loose);
         // Where there is a log, what is known beforehand is known of its line.
         let mark = if case.log.is_some() { &Mark::Alike } else { &ask.mark };

@@ -16,7 +16,7 @@ use crate::case::{Ask, Case, Entry, PROGRAMS};
 use crate::coding::decoded;
 use crate::echo;
 
-/// How long an answer may take. Only a machine that others keep busy comes near it.
+/// How long a response may take. Only a machine that others keep busy comes near it.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Which one.
@@ -32,7 +32,7 @@ pub(crate) struct Side {
     which: Which,
     ports: [u16; 2],
     directory: String,
-    /// The last lock that was given: `@TOKEN@` in requests and answers.
+    /// The last lock that was given: `@TOKEN@` in requests and responses.
     token: RefCell<String>,
 }
 
@@ -143,7 +143,7 @@ impl Side {
         self.server.as_ref().expect("it runs")
     }
 
-    /// Asks on a connection of its own: the answer, or all of them.
+    /// Asks on a connection of its own: the response, or all of them.
     pub(crate) fn ask(&self, ask: &Ask) -> Vec<Result<Response, String>> {
         let bytes = self.fill_bytes(&ask.bytes);
         let mut client = match Client::try_tcp(SocketAddr::from(([127, 0, 0, 1], self.ports[0]))) {
@@ -218,7 +218,7 @@ impl Side {
         text
     }
 
-    /// An answer without content coding, in which ports, directories and names of the server read
+    /// A response without content coding, in which ports, directories and names of the server read
     /// the same for both.
     fn without_own(&self, mut answer: Response) -> Response {
         if let Some(token) = answer.all("Lock-Token").next() {

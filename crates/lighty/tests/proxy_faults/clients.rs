@@ -1,4 +1,4 @@
-//! Clients that leave, fall silent or still send while the answer comes.
+//! Clients that leave, fall silent or still send while the response comes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -72,7 +72,7 @@ fn an_early_413_reaches_a_client_that_sends_as_fast_as_it_can() {
 }
 
 #[test]
-fn a_client_that_closes_its_half_gets_its_answer() {
+fn a_client_that_closes_its_half_gets_its_response() {
     let backend = Backend::start(|peer| {
         while peer.request().is_some() {
             std::thread::sleep(Duration::from_millis(500));

@@ -43,7 +43,7 @@ fn open_to(backend: &Backend) -> Vec<u64> {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_reaches_nobody() {
+fn a_response_that_nobody_asked_for_reaches_nobody() {
     for pause in [0, 1, 20] {
         let said = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&said);
@@ -59,13 +59,13 @@ fn an_answer_that_nobody_asked_for_reaches_nobody() {
         for round in 1..=10 {
             assert_eq!(server.get("/x").text(), "right", "after {pause} ms");
             assert!(wait_until(SOON, || said.load(Ordering::SeqCst) == round));
-            // A busy machine delivers late, and what comes behind a request is its answer.
+            // A busy machine delivers late, and what comes behind a request is its response.
             assert!(wait_until(SOON, || open_to(&backend).iter().all(|unread| *unread > 0)));
         }
     }
 }
 
-/// A backend that resets each connection a moment after its first answer.
+/// A backend that resets each connection a moment after its first response.
 fn resets_when_idle() -> Backend {
     Backend::start(|peer| {
         if peer.request().is_some() {
@@ -122,7 +122,7 @@ fn a_post_is_never_sent_twice() {
                         return;
                     }
                 });
-                let spare = Backend::start(|peer| peer.answer_all("spare"));
+                let spare = Backend::start(|peer| peer.respond_to_all("spare"));
                 let server = lighty!()
                     .config(&format!(
                         "proxy-core.protocol = \"http\"\nproxy-core.balancer = \"static\"\n\
@@ -149,7 +149,7 @@ fn body_of(index: usize) -> String {
     format!("{index:06}").repeat(1 + index % 977)
 }
 
-/// A backend that does something wrong with every third answer, and never the same twice running.
+/// A backend that does something wrong with every third response, and never the same twice running.
 fn moody() -> Backend {
     Backend::start(|peer| {
         while let Some(asked) = peer.request() {
@@ -170,7 +170,7 @@ fn moody() -> Backend {
                     return peer.reset();
                 }
                 // In one piece: what comes later, when the connection was given on already, no
-                // proxy can tell from an answer.
+                // proxy can tell from a response.
                 12 => {
                     peer.send(format!(
                         "{sized}{body}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
@@ -235,7 +235,7 @@ fn nobody_gets_anothers_answer_or_half_of_his_own() {
 }
 
 #[test]
-fn a_backend_that_closes_behind_each_answer_costs_no_get_and_doubles_no_post() {
+fn a_backend_that_closes_behind_each_response_costs_no_get_and_doubles_no_post() {
     let backend = Backend::start(|peer| {
         if peer.request().is_some() {
             peer.answer("ok");

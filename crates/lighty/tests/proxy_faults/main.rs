@@ -1,8 +1,8 @@
 //! Backends that die, lie, hang or say too much: what the client is told, and when.
 
-mod answers;
 mod clients;
 mod connections;
+mod responses;
 
 use std::time::Duration;
 

@@ -252,3 +252,50 @@ fn without_a_server_there_is_nothing_to_reload() {
     let (status, out, err) = site.run(&["reload", "--pid-file", "/nonexistent/lighty.pid"]);
     assert!(status == 1 && out.is_empty() && err.contains("/nonexistent/lighty.pid.ctl"), "{err}");
 }
+
+#[test]
+fn a_stop_does_not_wait_for_a_reload_that_hangs() {
+    let mut site = start("server.tag = \"one\"");
+    site.write("include_shell \"touch @DIR@/begun; sleep 600\"");
+    let pid_file = site.server.directory().join("lighty.pid");
+    let asking = std::thread::spawn(move || lighty_server::reload::ask(&pid_file));
+    let begun = site.server.directory().join("begun");
+    assert!(wait_until(PATIENCE, || begun.exists()), "the command does not run");
+    // Requests and other signals go on meanwhile.
+    assert_eq!(site.tag(), "one");
+    site.server.stop();
+    let said = asking.join().expect("no panic").expect_err("no reload");
+    assert_eq!(said, "the server is stopping");
+}
+
+#[test]
+fn the_database_of_webdav_stays_private_when_webdav_goes() {
+    let webdav = "webdav.activate = \"enable\"\nwebdav.sqlite-db-name = \"@DIR@/root/dav.db\"";
+    let site = start(webdav);
+    // The database is made for the first request that needs it.
+    let mut client = site.server.connect();
+    client.send("PUT /c HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nb");
+    assert_eq!(client.response().status, 201);
+    assert_eq!(site.server.get("/dav.db").status, 403);
+    site.change("server.tag = \"two\"");
+    assert_eq!(site.server.get("/dav.db").status, 403);
+    assert_eq!(site.server.get("/a").status, 200);
+}
+
+#[test]
+fn commands_that_took_a_log_leave_no_zombies() {
+    let site = start("accesslog.filename = \"|cat >> @DIR@/0.log\"");
+    for number in 1..=5 {
+        site.change(&format!("accesslog.filename = \"|cat >> @DIR@/{number}.log\""));
+    }
+    let tasks = format!("/proc/{}/task", site.server.pid());
+    let children = || -> Vec<String> {
+        let of_task = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+        };
+        let tasks = std::fs::read_dir(&tasks).expect("a process").flatten();
+        let all: Vec<String> = tasks.map(of_task).collect();
+        all.join(" ").split_whitespace().map(str::to_owned).collect()
+    };
+    assert!(wait_until(PATIENCE, || children().len() == 1), "{:?}", children());
+}

@@ -118,13 +118,13 @@ fn serve(mut stream: TcpStream) {
         }
         let upgrades = String::from_utf8_lossy(&head).to_ascii_lowercase().contains("upgrade:");
         head.clear();
-        let answer = match upgrades {
+        let response = match upgrades {
             true => {
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
             }
             false => "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nproxied",
         };
-        if stream.write_all(answer.as_bytes()).is_err() {
+        if stream.write_all(response.as_bytes()).is_err() {
             return;
         }
         if upgrades {

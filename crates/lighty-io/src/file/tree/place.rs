@@ -34,9 +34,9 @@ pub enum Reach {
 }
 
 impl Tree {
-    /// Copies a file or a directory to `path` of another tree (or this). There is nothing to be seen
-    /// of the copy before it is whole; what it replaces is there until then. Entries that cannot be
-    /// copied are reported and missing.
+    /// Copies a file or a directory to `path` of another tree (or this). There is nothing to be
+    /// seen of the copy before it is whole; what it replaces is there until then. Entries that
+    /// cannot be copied are reported and missing.
     ///
     /// # Errors
     /// What the system says: then all is as before. `ResourceBusy` where one of both places is the
@@ -210,8 +210,8 @@ fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a name from what has it, out of sight. It is held, so that nobody takes it for what a crash
-/// has left.
+/// Takes a name from what has it, out of sight. It is held, so that nobody takes it for what a
+/// crash has left.
 fn hide(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let held = match look_at(parent, name)?.kind {
         FileKind::Directory => Some(open_dir(parent, name)?),

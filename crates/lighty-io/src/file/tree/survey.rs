@@ -91,8 +91,8 @@ impl Survey {
         Ok(batch)
     }
 
-    /// Goes on with what is in the directory that ended the last batch, if one did. After an error it
-    /// goes on behind that.
+    /// Goes on with what is in the directory that ended the last batch, if one did. After an error
+    /// it goes on behind that.
     ///
     /// # Errors
     /// What the system says of the directory; beyond [`TREE_DEPTH_MAX`] that its name is too long.

@@ -12,7 +12,7 @@ use super::super::meta::{FileKind, Meta};
 use super::super::resolve::{self, retry};
 use super::copy::{copy_bytes, copy_mode, open_file, write_at};
 use super::{Cancel, FILE_MODE, Tree, is_one_of, look_at, staging, sync_dir};
-use crate::pool::{Lane, ThreadPool};
+use crate::threads::pool::{Lane, ThreadPool};
 
 /// What an upload may take the place of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +111,8 @@ impl Upload {
         done
     }
 
-    /// The file is whole and safe on its disk, with a name for the time being; `place` exchanges that
-    /// for the name to be, whatever has that.
+    /// The file is whole and safe on its disk, with a name for the time being; `place` exchanges
+    /// that for the name to be, whatever has that.
     ///
     /// # Errors
     /// What the system says; what has the name keeps it then.

@@ -1,5 +1,5 @@
-//! Which place a path leads to: with links, several document roots and several spellings, many paths
-//! lead to one.
+//! Which place a path leads to: with links, several document roots and several spellings, many
+//! paths lead to one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -87,7 +87,8 @@ impl Tree {
         {
             return Ok(path.into_bytes());
         }
-        // A jail without /proc: the path that the tree was opened by is as good, if it still is one.
+        // A jail without /proc: the path that the tree was opened by is as good, if it still is
+        // one.
         let spelled = join(self.path.as_os_str().as_bytes(), way);
         let path = std::fs::canonicalize(OsStr::from_bytes(&spelled))?;
         let path = path.into_os_string().into_encoded_bytes();

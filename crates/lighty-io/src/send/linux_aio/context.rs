@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 
 use super::pages::Pages;
 use super::{ALIGN_BYTES, Segment};
-use crate::panics;
-use crate::syscall_fallback::Syscall;
+use crate::process::syscall_fallback::Syscall;
+use crate::threads::panics;
 
 /// Completions taken at a time.
 const EVENTS_MAX: usize = 64;
@@ -126,10 +126,10 @@ impl AioContext {
         let skip = offset % ALIGN_BYTES;
         let length = (skip + want).next_multiple_of(ALIGN_BYTES);
         let pages = Pages::new(usize::try_from(length).map_err(|_| too_large())?)?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.submit(Request { pages, _file: file, reply }, offset - skip)?;
         let lost = |_| io::Error::other("kernel AIO: the context is gone");
-        let (pages, result) = answer.await.map_err(lost)?;
+        let (pages, result) = response.await.map_err(lost)?;
         let bytes = result?.saturating_sub(skip).min(want);
         Ok(Segment { memory: pages.into_file()?, skip, bytes })
     }

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::syscall_fallback::Syscall;
+use crate::process::syscall_fallback::Syscall;
 
 /// A mapped memory file.
 #[derive(Debug)]

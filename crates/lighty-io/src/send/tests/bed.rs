@@ -15,8 +15,8 @@ use lighty_buf::{ChunkQueue, FileRange};
 use socket2::{Domain, Socket, Type};
 
 use crate::file::{EngineChoice, EngineLimits, FileEngine, Follow, Root};
-use crate::pool::ThreadPool;
 use crate::send::{File, NetworkBackend, SendOptions, Sender};
+use crate::threads::pool::ThreadPool;
 use crate::transport::Stream;
 
 /// Runs a test on a worker: one thread, one loop.

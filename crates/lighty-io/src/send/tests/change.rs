@@ -9,7 +9,7 @@ const BYTES: usize = 4 << 20;
 const BEFORE: u64 = 700_000;
 
 #[test]
-fn a_file_that_shrinks_ends_the_answer_and_is_not_padded() {
+fn a_file_that_shrinks_ends_the_response_and_is_not_padded() {
     for_all(async |bed| {
         for shrunk in [2_000_123, BEFORE, 0] {
             let file = bed.cold_file("file", BYTES).await;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lighty_core::protected_files::{is_protected, keep};
+use lighty_core::pipeline::protected_files::{is_protected, keep};
 use lighty_io::file::Meta;
 use lighty_io::file::tree::{canonical_through, meta_of_path, remove_path};
 
@@ -49,8 +49,8 @@ impl Database {
         Ok(&mut self.open.insert(open).0)
     }
 
-    /// Closes a file that has lost its name. What was written last is brought into it; else what has
-    /// the name next would be taken for the file that it belongs to.
+    /// Closes a file that has lost its name. What was written last is brought into it; else what
+    /// has the name next would be taken for the file that it belongs to.
     fn give_up(&mut self) {
         let Some((db, _)) = self.open.take() else { return };
         // It fails where the disk does; then that much is lost of a file that nobody finds.
@@ -77,8 +77,8 @@ impl Database {
     }
 }
 
-/// How SQLite ends the names of the files that it has beside a database, at the end of all links. It
-/// believes what it finds there: a journal is played back.
+/// How SQLite ends the names of the files that it has beside a database, at the end of all links.
+/// It believes what it finds there: a journal is played back.
 pub(super) const ADDED: &[&str] = &["-wal", "-shm", "-journal"];
 
 /// What it calls them.
@@ -87,8 +87,8 @@ fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
     ADDED.iter().map(move |end| OsString::from_vec([&*path, end.as_bytes()].concat()).into())
 }
 
-/// Whether another process holds the database, so that whoever asks for it need not wait to hear it:
-/// one at a time tries.
+/// Whether another process holds the database, so that whoever asks for it need not wait to hear
+/// it: one at a time tries.
 #[derive(Default)]
 pub(super) struct Gate {
     held: AtomicBool,

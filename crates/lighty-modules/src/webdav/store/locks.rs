@@ -148,8 +148,8 @@ impl Db {
         rows.collect()
     }
 
-    /// The locks that keep somebody from changing files. Where a file has several, which are shared,
-    /// one token is enough (RFC 4918 section 6.2).
+    /// The locks that keep somebody from changing files. Where a file has several, which are
+    /// shared, one token is enough (RFC 4918 section 6.2).
     pub(super) fn locks_against(&self, claim: &Claim, now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let mut blocking = Vec::new();
         if !self.has_locks()? {

@@ -40,8 +40,8 @@ pub(in super::super) enum Changed {
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Db {
-    /// What is known of some places, in their order; of the first ones only, if that is much already,
-    /// but at least of one.
+    /// What is known of some places, in their order; of the first ones only, if that is much
+    /// already, but at least of one.
     pub(in super::super) fn describe(
         &mut self,
         places: &[CanonicalPath],

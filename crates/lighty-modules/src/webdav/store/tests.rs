@@ -42,7 +42,7 @@ fn lock(token: &str, path: &[u8], infinite: bool, exclusive: bool) -> Lock {
 }
 
 fn take(db: &mut Db, lock: &Lock) -> Taken {
-    db.take_lock(&new(lock.clone()), NOW_S, 100).expect("an answer")
+    db.take_lock(&new(lock.clone()), NOW_S, 100).expect("a response")
 }
 
 fn new(lock: Lock) -> NewLock {
@@ -82,7 +82,7 @@ fn changes_are_made_all_or_none() {
     assert_eq!(db.properties(path).expect("one"), [dead("b", "2")]);
     let size = dead("b", "2").xml.len() + "urn:x".len() + "b".len();
     let same = [Change::Set(dead("b", "3"))];
-    assert_eq!(db.change(path, &same, size - 1).expect("an answer"), Changed::TooLarge);
+    assert_eq!(db.change(path, &same, size - 1).expect("a response"), Changed::TooLarge);
     assert_eq!(db.properties(path).expect("as before"), [dead("b", "2")]);
     assert_eq!(db.change(path, &same, size).expect("changed"), Changed::All);
 }
@@ -176,7 +176,7 @@ fn locks_end_and_are_counted() {
     for number in 0..2 {
         let path = format!("/s/{number}");
         let taken = db.take_lock(&new(lock(&path, path.as_bytes(), false, true)), NOW_S, 2);
-        assert!(is_taken(&taken.expect("an answer")));
+        assert!(is_taken(&taken.expect("a response")));
     }
     let third = new(lock("third", b"/s/third", false, true));
     assert!(matches!(db.take_lock(&third, NOW_S + 9, 2), Ok(Taken::TooMany)));
@@ -186,7 +186,7 @@ fn locks_end_and_are_counted() {
     assert!(matches!(refreshed, Ok(Refresh::Done(lock)) if lock.expires_s == NOW_S + 99));
     let of = |db: &mut Db, token: &str, user: &[u8]| {
         db.refresh_lock(&at(b"/s/third"), &[token.into()], user, (NOW_S, NOW_S + 99))
-            .expect("an answer")
+            .expect("a response")
     };
     assert!(matches!(of(&mut db, "third", b"bob"), Refresh::NotYours));
     assert!(matches!(of(&mut db, "other", b"alice"), Refresh::Unknown));
@@ -222,9 +222,9 @@ async fn who_writes_keeps_others_from_locking() {
         tokens: Vec::new(),
         user: Vec::new(),
     };
-    let writing = store.begin_writing(claim, NOW_S).await.expect("an answer").ok();
+    let writing = store.begin_writing(claim, NOW_S).await.expect("a response").ok();
     let take = async |path: &[u8], infinite| {
-        store.take_lock(new(lock("x", path, infinite, true)), NOW_S, 9).await.expect("an answer")
+        store.take_lock(new(lock("x", path, infinite, true)), NOW_S, 9).await.expect("a response")
     };
     assert!(matches!(take(b"/s/t", false).await, Taken::Busy));
     assert!(matches!(take(b"/s/t/below", false).await, Taken::Busy));

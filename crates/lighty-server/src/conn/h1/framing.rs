@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
-use lighty_core::{BodyStream, Exchange, Fault, Response, trace};
+use lighty_core::log::trace;
+use lighty_core::{BodyStream, Exchange, Fault, Response};
 use lighty_http::{Fields, Known, Version, decimal};
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::response as encode;
@@ -49,7 +50,7 @@ impl H1Io {
                     };
                     ex.fail_saying(blame, &fault.to_string());
                     let id = ex.id();
-                    lighty_core::error_page::fill(&mut ex.response, id);
+                    lighty_core::pipeline::error_page::fill(&mut ex.response, id);
                 }
             }
         }

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use lighty_core::stage::{Stage, Stages};
-use lighty_core::{Exchange, Fault, Request, RequestBody, limits};
+use lighty_core::exchange::stage::{Stage, Stages};
+use lighty_core::settings::limits;
+use lighty_core::{Exchange, Fault, Request, RequestBody};
 use lighty_http::{Fields, Known, Method, host};
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
 
@@ -48,7 +49,7 @@ impl H1Conn<'_> {
                 Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) if on.conn.entry.kicked() == Some(Fault::HeadTimeout) => {
+                Poll::Ready(Ok(0)) if on.conn.entry.shut_down_for() == Some(Fault::HeadTimeout) => {
                     return Poll::Ready(Read::TimedOut);
                 }
                 Poll::Ready(_) => return Poll::Ready(Read::Gone),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
-use lighty_core::{BodyFault, BodySource, Client, Fault, limits};
+use lighty_core::settings::limits;
+use lighty_core::{BodyFault, BodySource, Client, Fault};
 use lighty_http::{Fields, Status, Version};
 use lighty_io::clock::Clock;
 use lighty_io::transport::{Peer, PeerClose, Stream};
@@ -16,7 +17,7 @@ use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::response::{CONTINUE, encode_head};
 use lighty_wire::http1::{BodyFraming, RequestHead};
 
-use crate::conn_table::StreamEntry;
+use crate::conn_table::{ConnEntry, StreamEntry};
 
 /// Initial buffer size; a typical request fits.
 const BUFFER_BYTES: usize = 4096;
@@ -28,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 pub(super) struct Input {
     clock: Clock,
     stream: Option<Rc<Stream>>,
-    entry: Option<Rc<StreamEntry>>,
+    entry: Option<Rc<ConnEntry>>,
     buffer: ReadBuf,
     body: BodyState,
     continue_owed: bool,
@@ -77,7 +78,7 @@ impl Input {
 
     /// Attaches to a connection that has become readable.
     #[inline]
-    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<StreamEntry>) {
+    pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));
         self.body = BodyState::None;
@@ -99,6 +100,11 @@ impl Input {
         self.stream = None;
         self.entry = None;
         self.buffer.recycle(limits::KEPT_BUFFER_BYTES_MAX);
+    }
+
+    /// What the sweep judges of the connection's one stream.
+    fn entry(&self) -> Option<&StreamEntry> {
+        stream_of(&self.entry)
     }
 
     /// Bytes received and not yet consumed.
@@ -194,20 +200,20 @@ impl Input {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         self.send_continue();
-        if let Some(entry) = &self.entry {
+        if let Some(entry) = self.entry() {
             entry.wait_for_body(&self.clock);
         }
         let count = match ready!(self.poll_fill(cx, PIECE_BYTES)) {
             Ok(count) => count,
             Err(_) => return Poll::Ready(Err(BodyFault::Disconnected)),
         };
-        if let Some(entry) = &self.entry {
+        if let Some(entry) = self.entry() {
             entry.progress.set(entry.progress.get() + count as u64);
         }
         if count > 0 {
             return Poll::Ready(Ok(()));
         }
-        let fault = match self.entry.as_ref().and_then(|entry| entry.cut()) {
+        let fault = match self.entry().and_then(StreamEntry::cut) {
             Some(Fault::ReadTimeout) => BodyFault::ReadTimeout,
             Some(Fault::ReadRate) => BodyFault::ReadRate,
             _ => BodyFault::Disconnected,
@@ -270,6 +276,10 @@ impl Input {
     }
 }
 
+fn stream_of(entry: &Option<Rc<ConnEntry>>) -> Option<&StreamEntry> {
+    entry.as_ref().map(|entry| &entry.stream)
+}
+
 /// Bytes of interim responses that may wait for the socket. Further ones are dropped.
 const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
@@ -321,7 +331,8 @@ impl Client for Input {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let Some(stream) = &self.stream else { return Poll::Ready(Fault::ClientGone) };
         let gone = self.gone.get_or_insert_with(|| {
-            let limit_s = self.entry.as_ref().map_or(0, |entry| entry.limits().half_closed_idle_s);
+            let limit_s =
+                stream_of(&self.entry).map_or(0, |entry| entry.limits().half_closed_idle_s);
             Gone::Awaited(Box::pin(wait_until_gone(Rc::clone(stream), limit_s)))
         });
         // A page and a program it runs may both poll this.
@@ -342,7 +353,7 @@ impl Client for Input {
     }
 
     fn pause_body_timer(&mut self) {
-        if let Some(entry) = &self.entry {
+        if let Some(entry) = self.entry() {
             entry.stop_waiting_for_body(&self.clock);
         }
     }
@@ -390,7 +401,7 @@ mod tests {
 
     use super::*;
     use crate::conn_table::{ConnTable, sweep_s};
-    use lighty_core::status_board::ConnState;
+    use lighty_core::machine::status_board::ConnState;
     use lighty_io::transport::memory;
 
     #[tokio::test]
@@ -400,9 +411,9 @@ mod tests {
         let clock = Clock::manual(0);
         let mut input = Input::new(clock.clone());
         let begun_s = sweep_s(&clock);
-        let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), begun_s);
-        let entry = conn.open_stream(stream.kick_handle());
-        input.attach(&stream, &entry);
+        let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), begun_s);
+        let entry = &conn.stream;
+        input.attach(&stream, &conn);
         let mut head = RequestHead::default();
         head.framing = BodyFraming::Length(5);
         input.begin_body(&head, 0);
@@ -420,9 +431,8 @@ mod tests {
             memory::pair(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], 1).into(), 30);
         let stream = Rc::new(Stream::from_memory(ours));
         let mut input = Input::new(Clock::manual(0));
-        let conn = ConnTable::default().enter(stream.kick_handle(), "".into(), 0);
-        let entry = conn.open_stream(stream.kick_handle());
-        input.attach(&stream, &entry);
+        let conn = ConnTable::default().enter(stream.shutdown_handle(), "".into(), 0);
+        input.attach(&stream, &conn);
         let mut head = RequestHead::default();
         (head.version, head.framing) = (Version::Http11, BodyFraming::None);
         input.begin_body(&head, 0);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
-use lighty_core::stage::Stage;
-use lighty_core::status_board::ConnState;
+use lighty_core::exchange::stage::Stage;
+use lighty_core::machine::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
 use lighty_io::file::OpenFile;
 use lighty_io::send::SendState;

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use lighty_core::{Exchange, Fault, Level, Request, trace};
+use lighty_core::log::trace;
+use lighty_core::{Exchange, Fault, Level, Request};
 use lighty_http::Version;
 use lighty_wire::http1::RequestFault;
 

@@ -1,0 +1,204 @@
+//! Bodies: what a response carries, and how a handler reads the client's request body.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lighty_buf::{Chunk, ChunkQueue};
+use lighty_http::Fields;
+use lighty_io::file::OpenFile;
+use lighty_io::stat_cache::Entry;
+
+use crate::fault::{BodyFault, FaultReport};
+
+/// A response body. It is a single enum, matched where it is sent, so a file range reaches the
+/// network backend without passing through any code that leaves it unchanged.
+#[derive(Default)]
+pub enum Body {
+    /// No body; `Content-Length: 0` where the status allows one.
+    #[default]
+    Empty,
+    /// Bytes in memory.
+    Memory(Bytes),
+    /// All bytes of a small file in the stat cache; only a reference is counted.
+    Cached(Rc<Entry>),
+    /// `length` bytes of a file from `offset`.
+    File { file: Rc<OpenFile>, offset: u64, length: u64 },
+    /// A sequence of memory and file ranges of known length (multipart ranges).
+    Chunks(ChunkQueue<Rc<OpenFile>>),
+    /// A source that yields chunks over time; its length may be unknown.
+    Stream(Box<dyn BodyStream>),
+}
+
+impl Body {
+    /// Length in bytes, if known in advance.
+    pub fn known_length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Memory(bytes) => Some(bytes.len() as u64),
+            Body::Cached(entry) => Some(entry.small().map_or(0, |bytes| bytes.len() as u64)),
+            Body::File { length, .. } => Some(*length),
+            Body::Chunks(queue) => Some(queue.len_bytes()),
+            Body::Stream(stream) => stream.known_length(),
+        }
+    }
+}
+
+/// A piece of a response body, or why there is no more of it.
+pub type BodyChunk = Result<Chunk<Rc<OpenFile>>, FaultReport>;
+
+/// A body produced while it is sent. Polled only when the client has room: a slow client applies
+/// backpressure to the source, with at most one chunk in between.
+pub trait BodyStream {
+    /// The next chunk; `None` at the end. A fault truncates the response, which the client can
+    /// always detect.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>>;
+
+    /// Polled while the client has no room, to forward the rest of the request body. Without this,
+    /// a client that sends its whole body before reading would wait forever. Produces no response
+    /// data. Returns `false` once the source takes no more of the request; the rest is then
+    /// dropped. A wrapping source forwards the call.
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool;
+
+    /// Total length in bytes, if the source knows it.
+    fn known_length(&self) -> Option<u64> {
+        None
+    }
+
+    /// Trailers, once the body has ended (RFC 9110 section 6.5). They are sent only to a client
+    /// that sent `TE: trailers`, and where the protocol has room for them.
+    fn trailers(&self) -> Option<&Fields> {
+        None
+    }
+}
+
+/// The body of a response to HEAD whose length is unknown until it is produced. It is never sent.
+pub struct UnknownLength;
+
+impl BodyStream for UnknownLength {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        Poll::Ready(None)
+    }
+
+    fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
+        false
+    }
+}
+
+/// Delivers a request's body from the connection's codec.
+pub trait BodySource {
+    /// The next decoded piece of the body; `None` after the last. Reads from the client only when
+    /// polled, which provides backpressure.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>>;
+
+    /// Takes the permitted trailers (RFC 9110 section 6.5.1) once the body has ended.
+    fn take_trailers(&mut self) -> Option<Fields> {
+        None
+    }
+}
+
+/// A request body that is in memory.
+struct Given(Option<Bytes>);
+
+impl BodySource for Given {
+    fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        Poll::Ready(self.0.take().map(Ok))
+    }
+}
+
+/// Counts the received bytes of a request body while it arrives, readable from other workers.
+#[derive(Debug, Default)]
+pub struct BodyMeter(AtomicU64);
+
+impl BodyMeter {
+    /// Bytes received so far, without the framing.
+    pub fn received(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of a request, as a handler sees it.
+#[derive(Default)]
+pub struct RequestBody {
+    source: Option<Rc<RefCell<dyn BodySource>>>,
+    announced: Option<u64>,
+    received: u64,
+    ended: bool,
+    pushed_back: VecDeque<Bytes>,
+    meter: Option<Arc<BodyMeter>>,
+}
+
+impl RequestBody {
+    /// A body not yet received. `announced` is its length, if the client said so.
+    pub fn incoming(source: Rc<RefCell<dyn BodySource>>, announced: Option<u64>) -> Self {
+        Self { source: Some(source), announced, ..Self::default() }
+    }
+
+    /// A body in memory, which a module gives a request of its own, or in place of the client's.
+    pub fn given(bytes: Bytes) -> Self {
+        let announced = Some(bytes.len() as u64);
+        Self::incoming(Rc::new(RefCell::new(Given(Some(bytes)))), announced)
+    }
+
+    /// True if the request has a body.
+    pub fn exists(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// The Content-Length that the client announced.
+    pub fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
+    /// Bytes received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Counts the bytes in `meter` from now on, whoever reads them.
+    pub fn measure(&mut self, meter: Arc<BodyMeter>) {
+        self.meter = Some(meter);
+    }
+
+    /// Takes the trailers once the body has ended.
+    pub fn take_trailers(&mut self) -> Option<Fields> {
+        self.source.as_ref()?.borrow_mut().take_trailers()
+    }
+
+    /// Returns a piece, to be read again before the rest.
+    pub fn push_back(&mut self, piece: Bytes) {
+        self.pushed_back.push_front(piece);
+    }
+
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Option<Result<Bytes, BodyFault>> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Polling form of [`RequestBody::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(piece) = self.pushed_back.pop_front() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        let Some(source) = self.source.as_ref().filter(|_| !self.ended) else {
+            return Poll::Ready(None);
+        };
+        let piece = std::task::ready!(source.borrow_mut().poll_piece(cx));
+        match &piece {
+            Some(Ok(bytes)) => self.count(bytes.len() as u64),
+            Some(Err(_)) | None => self.ended = true,
+        }
+        Poll::Ready(piece)
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.received += bytes;
+        if let Some(meter) = &self.meter {
+            meter.0.store(self.received, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is known of one request while it lives.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::Undecided;
+use lighty_http::{Method, Status};
+
+use crate::exchange::request_id::RequestId;
+use crate::exchange::throttle::Bucket;
+use crate::fault::Fault;
+use crate::pipeline::rehearsal::Rehearsal;
+use crate::settings::Settings;
+
+/// What rewriting has done to a request so far; reset when an error handler takes over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rewriting {
+    /// How often the target was replaced.
+    pub rounds: u8,
+    /// A rule was marked as the last one.
+    pub finished: bool,
+}
+
+/// An error handler that responds in place of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorHandler {
+    /// True for `server.error-handler-404`: its files are sent with status 200.
+    pub chooses_status: bool,
+    /// The client's method; the handler may run with a different one.
+    pub asked: Option<Method>,
+}
+
+/// What is known of one request; the next begins with the default.
+#[derive(Default)]
+pub struct RequestState {
+    /// Status for which an error handler is running.
+    pub error_status: Option<Status>,
+    /// Which error handler that is, if any.
+    pub error_handler: Option<ErrorHandler>,
+    /// The response is a file that takes the error's status.
+    pub stands_for_error: bool,
+    /// Number of restarts.
+    pub restarts: u8,
+    /// The fault behind an error response, for the log.
+    pub fault: Option<Fault>,
+    /// The handler that responded, for logs and for the error handler's status rule.
+    pub handler: &'static str,
+    /// Response bytes sent so far, head included.
+    pub bytes_sent: u64,
+    /// Length of the response head in bytes.
+    pub head_sent: u64,
+    /// True if the connection can serve another request after the response.
+    pub keeps_connection: bool,
+    /// True if the whole response was sent.
+    pub completed: bool,
+    /// How the target was rewritten.
+    pub rewriting: Rewriting,
+    /// The settings under which the request is restarted decide about the response's head: its own
+    /// fields were changed under them.
+    pub keeps_settings: bool,
+    /// Those settings, if it was restarted. Their modules take part in the response's head as well.
+    pub asked_settings: Option<Rc<Settings>>,
+    /// The client's own bandwidth limit, if it has one.
+    pub key_bucket: Option<Arc<Bucket>>,
+    /// Dry run: records what would be done, without starting or changing anything.
+    pub rehearsal: Option<Box<Rehearsal>>,
+    /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
+    pub quiet: bool,
+    /// Why a condition behind `settings` could not be decided, if so.
+    pub(crate) undecided: Option<Undecided>,
+    /// The physical path is known, so conditions on it can be decided.
+    pub(crate) path_known: bool,
+    pub(crate) id: Cell<Option<RequestId>>,
+    /// Settings for the URL of the served file, if they differ from those for the requested URL.
+    pub(crate) served_settings: Option<Rc<Settings>>,
+    /// `settings` are those of the served file while access to it is being judged.
+    pub authorizes_served: bool,
+}

@@ -1,0 +1,75 @@
+//! The server's response.
+
+use lighty_http::{Fields, Known, Status};
+
+use crate::exchange::body::Body;
+use crate::exchange::tunnel::Tunnel;
+
+/// One response, reusable. A handler sets the status, its own fields and the body; the fields that
+/// frame them belong to the protocol. A handler that reuses its fields may keep Content-Length
+/// among them, see [`Response::length_said`].
+#[derive(Default)]
+pub struct Response {
+    pub status: Status,
+    pub fields: Fields,
+    pub body: Body,
+    /// No further request is served on the client's connection.
+    pub is_last: bool,
+    /// A handler or an error page has responded; guards against a second response.
+    pub answered: bool,
+    /// Body length reported for HEAD and 304, where `body` is empty.
+    pub head_content_length: Option<u64>,
+    /// The Content-Length in `fields`. It is kept if it matches the body sent; an unconfirmed
+    /// length is replaced.
+    pub length_said: Option<u64>,
+    /// The body is the whole file at the physical path, unmodified, as the handler says.
+    pub is_whole_file: bool,
+    /// A body of unknown length ends with the connection, even where the protocol could mark its
+    /// end. HEAD then reports no length. A protocol that always marks the end ignores this.
+    pub ends_with_connection: bool,
+    /// No filter applies to a response with this head. A cached head may remember this, see
+    /// [`crate::pipeline::is_filtered`].
+    pub unfiltered: bool,
+    /// Takes over the connection after a 101.
+    pub tunnel: Option<Box<dyn Tunnel>>,
+}
+
+impl Response {
+    /// Clears the response; keeps the buffers.
+    pub fn clear(&mut self) {
+        self.status = Status::OK;
+        self.fields.clear();
+        self.body = Body::Empty;
+        self.is_last = false;
+        self.answered = false;
+        self.head_content_length = None;
+        self.length_said = None;
+        self.is_whole_file = false;
+        self.ends_with_connection = false;
+        self.unfiltered = false;
+        self.tunnel = None;
+    }
+
+    /// Starts over with a status: drops the fields and the body set so far.
+    pub fn restart(&mut self, status: Status) {
+        let is_last = self.is_last;
+        self.clear();
+        self.is_last = is_last;
+        self.status = status;
+    }
+
+    /// Responds with a status, a media type and bytes.
+    pub fn set_text(&mut self, status: Status, content_type: &str, text: impl Into<bytes::Bytes>) {
+        self.status = status;
+        self.fields.set(Known::ContentType, content_type);
+        self.body = Body::Memory(text.into());
+        self.answered = true;
+    }
+}
+
+impl Response {
+    /// True if no handler has set a body yet.
+    pub fn body_is_default(&self) -> bool {
+        matches!(self.body, Body::Empty) && self.head_content_length.is_none()
+    }
+}

@@ -1,0 +1,201 @@
+//! The stages of a request's life, and when it came to each.
+//!
+//! A stamp is the worker's time of the turn of its loop in which the stage began, see
+//! [`lighty_io::clock`]: what happens within one turn has one stamp, and a request whose every
+//! phase runs at once asks the kernel for no time. A request that begins again is stamped anew.
+
+use crate::pipeline::phase::{ORDER, Phase};
+
+/// A moment in a request's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Its connection was accepted; only a connection's first request has it.
+    Accepted,
+    /// Its first byte has arrived.
+    FirstByte,
+    /// Its head is complete.
+    Head,
+    /// Its settings are known.
+    Settings,
+    /// A phase's first module is called. A phase in which none takes part takes no time.
+    Phase(Phase),
+    /// Its path is about to be looked up.
+    LookUp,
+    /// What is at the path is known, and open if it is a file.
+    Open,
+    /// It asks for a connection to a backend.
+    BackendQueue,
+    /// It has a place at a backend, or may start a program.
+    Connect,
+    /// It has a connection to the backend, new or kept; or the program runs.
+    Connected,
+    /// The backend has all of it, unless the rest of its body goes beside the response.
+    RequestSent,
+    /// The head of the backend's response is complete.
+    HeadBack,
+    /// The response's first byte is sent.
+    FirstByteOut,
+    /// The whole body has come from what makes it while it is sent.
+    BodyBack,
+    /// The response's last byte is sent.
+    LastByteOut,
+}
+
+impl Stage {
+    /// How many there are.
+    pub const COUNT: usize = ORDER.len() + 14;
+
+    /// All stages, in the order in which a request can meet them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let phases = |from: Phase, to: Phase| {
+            ORDER.into_iter().filter(move |phase| (from..=to).contains(phase)).map(Self::Phase)
+        };
+        [Self::Accepted, Self::FirstByte, Self::Head, Self::Settings]
+            .into_iter()
+            .chain(phases(Phase::RawUrl, Phase::Remote))
+            .chain([Self::LookUp, Self::Open])
+            .chain(phases(Phase::Directory, Phase::SendFile))
+            .chain([Self::BackendQueue, Self::Connect, Self::Connected])
+            .chain([Self::RequestSent, Self::HeadBack])
+            .chain(phases(Phase::ResponseHead, Phase::Filter))
+            .chain([Self::FirstByteOut, Self::BodyBack, Self::LastByteOut])
+            .chain(phases(Phase::Done, Phase::Done))
+    }
+
+    #[inline]
+    const fn number(self) -> usize {
+        let after = match self {
+            Self::Phase(phase) => return phase as usize,
+            Self::Accepted => 0,
+            Self::FirstByte => 1,
+            Self::Head => 2,
+            Self::Settings => 3,
+            Self::LookUp => 4,
+            Self::Open => 5,
+            Self::BackendQueue => 6,
+            Self::Connect => 7,
+            Self::Connected => 8,
+            Self::RequestSent => 9,
+            Self::HeadBack => 10,
+            Self::FirstByteOut => 11,
+            Self::BodyBack => 12,
+            Self::LastByteOut => 13,
+        };
+        ORDER.len() + after
+    }
+}
+
+/// When a request came to each stage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stages {
+    start_us: u64,
+    /// A bit for each stage that has a stamp.
+    met: u32,
+    /// Microseconds since the start, at most [`u32::MAX`].
+    at_us: [u32; Stage::COUNT],
+}
+
+impl Stages {
+    /// Begins a request whose first byte has arrived.
+    #[inline]
+    pub fn begin(&mut self, now_us: u64) {
+        self.start_us = now_us;
+        self.met = 1 << Stage::FirstByte.number();
+        self.at_us[Stage::FirstByte.number()] = 0;
+    }
+
+    /// Like [`Stages::begin`], for the first request on a connection accepted at that time.
+    pub fn begin_first(&mut self, accepted_us: u64, now_us: u64) {
+        self.start_us = accepted_us;
+        self.met = 0;
+        self.enter(Stage::Accepted, accepted_us);
+        self.enter(Stage::FirstByte, now_us);
+    }
+
+    /// The request comes to a stage.
+    #[inline]
+    pub fn enter(&mut self, stage: Stage, now_us: u64) {
+        self.enter_all([stage], now_us);
+    }
+
+    /// The request comes to several stages at once.
+    #[inline]
+    pub fn enter_all<const N: usize>(&mut self, stages: [Stage; N], now_us: u64) {
+        let since_us = now_us.saturating_sub(self.start_us);
+        let since_us = u32::try_from(since_us).unwrap_or(u32::MAX);
+        for stage in stages {
+            self.at_us[stage.number()] = since_us;
+            self.met |= 1 << stage.number();
+        }
+    }
+
+    /// The request comes to several stages in the same turn of the loop as to `known`.
+    #[inline]
+    pub fn enter_with<const N: usize>(&mut self, known: Stage, stages: [Stage; N]) {
+        let at_us = self.at_us[known.number()];
+        for stage in stages {
+            self.at_us[stage.number()] = at_us;
+            self.met |= 1 << stage.number();
+        }
+    }
+
+    /// The request has yet to come to a stage, although it was there before.
+    pub fn forget(&mut self, stage: Stage) {
+        self.met &= !(1 << stage.number());
+    }
+
+    /// True if the request has come to a stage.
+    #[inline]
+    pub fn has(&self, stage: Stage) -> bool {
+        self.met & (1 << stage.number()) != 0
+    }
+
+    /// Microseconds from the request's start to a stage, if it came there.
+    pub fn at_us(&self, stage: Stage) -> Option<u32> {
+        self.has(stage).then(|| self.at_us[stage.number()])
+    }
+
+    /// The monotonic time of a stage in microseconds, if the request came there.
+    pub fn when_us(&self, stage: Stage) -> Option<u64> {
+        self.at_us(stage).map(|at_us| self.start_us + u64::from(at_us))
+    }
+
+    /// The stages that the request came to, in the order of [`Stage::all`].
+    pub fn met(&self) -> impl Iterator<Item = (Stage, u32)> {
+        Stage::all().filter_map(|stage| Some((stage, self.at_us(stage)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stage_has_a_number_of_its_own() {
+        let mut numbers: Vec<usize> = Stage::all().map(Stage::number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..Stage::COUNT).collect::<Vec<_>>());
+        assert!(Stage::COUNT <= u32::BITS as usize, "a bit for each");
+    }
+
+    #[test]
+    fn stamps_count_from_the_start_and_end_at_the_most() {
+        let mut stages = Stages::default();
+        stages.begin_first(1_000, 1_500);
+        stages.enter(Stage::Head, 2_000);
+        stages.enter_with(Stage::Head, [Stage::Settings]);
+        stages.enter(Stage::LastByteOut, u64::MAX);
+        let met = [
+            (Stage::Accepted, 0),
+            (Stage::FirstByte, 500),
+            (Stage::Head, 1_000),
+            (Stage::Settings, 1_000),
+            (Stage::LastByteOut, u32::MAX),
+        ];
+        assert_eq!(stages.met().collect::<Vec<_>>(), met);
+        assert_eq!(stages.when_us(Stage::Head), Some(2_000));
+        assert_eq!(stages.when_us(Stage::Open), None);
+        stages.begin(5_000);
+        assert_eq!(stages.met().collect::<Vec<_>>(), [(Stage::FirstByte, 0)]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Writes the lines of the `debug.log-*` switches: single requests in the error log.
+//!
+//! The switches are part of a request's settings, so a condition can trace a single client or URL.
+//! Lines are at level `notice`, because whoever sets a switch wants to see them.
+
+use std::fmt::Write;
+
+use lighty_config::Facts;
+
+use crate::exchange::Exchange;
+use crate::log::Level;
+
+/// Maximum bytes of an unparsable head shown in a line.
+const RAW_BYTES_MAX: usize = 1024;
+
+/// True if any switch is on for a request that succeeds.
+#[inline]
+pub fn is_on(ex: &Exchange) -> bool {
+    let core = &ex.settings.core;
+    core.log_request_header | core.log_condition_handling | core.log_request_handling
+}
+
+/// The head of a request has arrived: `debug.log-request-header`.
+pub fn request(ex: &Exchange) {
+    if ex.settings.core.log_request_header {
+        ex.log(Level::Notice, &request_header(ex));
+    }
+}
+
+/// The phases ended with a response or a restart: `debug.log-condition-handling` and
+/// `debug.log-request-handling`.
+pub fn pass(ex: &Exchange) {
+    let core = &ex.settings.core;
+    if core.log_condition_handling {
+        conditions(ex);
+    }
+    if core.log_request_handling {
+        let by = if ex.state.handler.is_empty() { "the core" } else { ex.state.handler };
+        let fault = ex.state.fault.map_or("", |fault| fault.verdict().words);
+        let comma = if fault.is_empty() { "" } else { ", " };
+        ex.log(
+            Level::Notice,
+            &format!("handled by {by}: {}{comma}{fault}", ex.response.status.code()),
+        );
+    }
+}
+
+/// The request is restarted with another URL.
+pub fn restart(ex: &Exchange) {
+    if let Some(rehearsal) = &ex.state.rehearsal {
+        rehearsal.step(format!("rewritten to {}", ex.request.target.escape_ascii()));
+    }
+}
+
+/// An error handler replaces an error.
+pub fn error_handler(ex: &Exchange) {
+    if let (Some(rehearsal), Some(status)) = (&ex.state.rehearsal, ex.state.error_status) {
+        let target = ex.request.target.escape_ascii();
+        rehearsal.step(format!("error {} is answered by {target}", status.code()));
+    }
+}
+
+/// The response is complete: `debug.log-request-header-on-error`.
+pub fn response(ex: &Exchange) {
+    let core = &ex.settings.core;
+    if core.log_request_header_on_error
+        && !core.log_request_header
+        && ex.response.status.code() >= 400
+    {
+        ex.log(Level::Notice, &request_header(ex));
+    }
+}
+
+/// The response head as sent: `debug.log-response-header`.
+pub fn response_head(ex: &Exchange, head: &[u8]) {
+    if ex.settings.core.log_response_header {
+        ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
+    }
+}
+
+/// A rejected head as received: both request-header switches.
+pub fn refused_head(ex: &Exchange, raw: &[u8]) {
+    let core = &ex.settings.core;
+    if core.log_request_header || core.log_request_header_on_error {
+        let shown = &raw[..raw.len().min(RAW_BYTES_MAX)];
+        let more = if shown.len() < raw.len() { " ..." } else { "" };
+        ex.log(Level::Notice, &format!("request header:{}{more}", bracketed(shown)));
+    }
+}
+
+/// The lines of a head, each in brackets, so that none of its bytes can forge a log line.
+fn bracketed(head: &[u8]) -> String {
+    let mut text = String::new();
+    for line in head.split(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if !line.is_empty() {
+            let _ = write!(text, " [{}]", line.escape_ascii());
+        }
+    }
+    text
+}
+
+fn request_header(ex: &Exchange) -> String {
+    let mut text = format!("request header: [{}]", ex.request.line.escape_ascii());
+    for (name, value) in ex.request.fields.iter() {
+        let _ = write!(text, " [{}: {}]", name.escape_ascii(), value.escape_ascii());
+    }
+    text
+}
+
+fn conditions(ex: &Exchange) {
+    let facts: &dyn Facts = ex;
+    for judgement in ex.generation.config().evaluate_all(facts) {
+        let message = format!(
+            "condition {} is {}: {}",
+            judgement.head,
+            judgement.outcome.as_str(),
+            judgement.why
+        );
+        ex.log(Level::Notice, &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_one_line_whatever_is_in_it() {
+        let text = bracketed(b"GET / HTTP/1.1\r\nA: b\r\x1b[2J\n\r\n");
+        assert_eq!(text, " [GET / HTTP/1.1] [A: b\\r\\x1b[2J]");
+    }
+}

@@ -1,0 +1,47 @@
+//! Counters of one worker. Plain cells, written only by the worker's own thread. To sum over
+//! workers, ask each for a copy.
+
+use std::cell::Cell;
+
+/// A counter changed only by its own thread.
+#[derive(Default, Debug)]
+pub struct Counter(Cell<u64>);
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.set(self.0.get().wrapping_add(n));
+    }
+
+    /// The current value.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// A worker's counters of connections and requests.
+#[derive(Default, Debug)]
+pub struct Counters {
+    /// Connections accepted.
+    pub connections: Counter,
+    /// Idle connections closed early because `server.max-connections` or descriptors ran out.
+    pub reaped: Counter,
+    /// Requests served.
+    pub requests: Counter,
+    /// Bytes sent to clients, heads included.
+    pub bytes_out: Counter,
+    /// Bytes received from clients.
+    pub bytes_in: Counter,
+    /// Requests rejected by the codec (400, 414, 431 ...).
+    pub refused: Counter,
+    /// Responses cut short.
+    pub cut: Counter,
+    /// Connections ended by a timeout or a minimum rate.
+    pub timed_out: Counter,
+    /// Times that accepting paused for lack of descriptors or connection slots.
+    pub accept_pauses: Counter,
+    /// Request fields withheld from programs because their names collide.
+    pub fields_withheld: Counter,
+    /// When the error log last mentioned them, in wall-clock seconds.
+    pub logged_withheld_s: Cell<i64>,
+}

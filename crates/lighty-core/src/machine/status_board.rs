@@ -1,0 +1,309 @@
+//! Where workers report what they are doing, to one another and to the status page.
+//!
+//! A worker counts in cells that no other thread may read. A reader therefore asks every worker,
+//! and each replies between two turns of its loop.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lighty_io::threads::panics;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long a worker may take to reply before it is reported as missing.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Queued questions per worker; further ones are not sent.
+const QUESTIONS_MAX: usize = 16;
+
+/// Connections that one worker reports in full; the rest are only counted.
+pub const TOLD_CONNECTIONS_MAX: usize = 1000;
+
+/// What a connection is doing, which selects its time limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnState {
+    /// Waits for a request.
+    Idle,
+    /// Its request is being read.
+    Head,
+    /// Its request's body is being read.
+    Body,
+    /// Its request is being handled.
+    Handler,
+    /// Its response is being sent.
+    Write,
+    /// Like [`ConnState::Write`], and reported as such, while more of the request body is read.
+    Duplex,
+}
+
+impl ConnState {
+    /// The reported states, in the order of a request's life.
+    pub const ALL: [ConnState; 5] =
+        [ConnState::Idle, ConnState::Head, ConnState::Body, ConnState::Handler, ConnState::Write];
+
+    /// Its index in [`ConnState::ALL`].
+    pub fn place(self) -> usize {
+        let told = if self == ConnState::Duplex { ConnState::Write } else { self };
+        Self::ALL.iter().position(|known| *known == told).unwrap_or(0)
+    }
+
+    /// The letter on a scoreboard (lighttpd 1.5, mod_status).
+    pub fn letter(self) -> char {
+        match self {
+            ConnState::Idle => '_',
+            ConnState::Head => 'r',
+            ConnState::Body => 'R',
+            ConnState::Handler => 'h',
+            ConnState::Write | ConnState::Duplex => 'W',
+        }
+    }
+
+    /// The state in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            ConnState::Idle => "idle",
+            ConnState::Head => "read head",
+            ConnState::Body => "read body",
+            ConnState::Handler => "handle request",
+            ConnState::Write | ConnState::Duplex => "write answer",
+        }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub doing: ConnState,
+    /// Seconds in this state.
+    pub for_s: u32,
+    /// The client's address.
+    pub client: Arc<str>,
+    pub method: &'static str,
+    pub host: String,
+    /// The target of the current or latest request, as received.
+    pub target: String,
+    /// Bytes moved in this state.
+    pub bytes: u64,
+}
+
+/// A worker's recent activity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    pub seconds: u64,
+    pub requests: u64,
+    pub bytes_out: u64,
+}
+
+/// One worker's report.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub worker: usize,
+    pub requests: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub pace: Pace,
+    /// The file engine's name, and why it was chosen.
+    pub engine: (String, String),
+    pub network_backend: String,
+    /// Open connections by state, in the order of [`ConnState::ALL`].
+    pub doing: [u64; ConnState::ALL.len()],
+    /// Some or all of the connections.
+    pub connections: Vec<Connection>,
+    /// Named figures, summed over all workers.
+    pub figures: Vec<(String, u64)>,
+}
+
+impl Report {
+    /// Number of open connections.
+    pub fn open(&self) -> u64 {
+        self.doing.iter().sum()
+    }
+
+    /// Number of idle connections.
+    pub fn idle(&self) -> u64 {
+        self.doing[0]
+    }
+}
+
+/// Figures of the process rather than of a worker.
+pub trait Statistics: Send + Sync {
+    /// Adds names and values.
+    fn collect(&self, figures: &mut Vec<(String, String)>);
+
+    /// Adds reports of backend pools.
+    fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
+}
+
+/// Backends that share the requests of one configuration entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackendPool {
+    /// Its name in the configuration.
+    pub name: String,
+    pub requests: u64,
+    /// Requests waiting for a place at a backend.
+    pub waiting: u32,
+    pub backends: Vec<Backend>,
+}
+
+/// One backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backend {
+    pub address: String,
+    /// A word such as `up` or `down`.
+    pub state: &'static str,
+    /// Why it is not up, if known.
+    pub why: String,
+    /// Requests in progress.
+    pub in_use: u32,
+    /// Idle connections.
+    pub idle: u32,
+    pub requests: u64,
+    /// Requests that failed because of it.
+    pub failed: u64,
+    /// Mean time to the first response byte in microseconds; 0: unknown.
+    pub first_byte_us: u32,
+}
+
+type Question = oneshot::Sender<Report>;
+
+/// The board of a process. Clones share it.
+#[derive(Clone, Default)]
+pub struct StatusBoard(Arc<Desks>);
+
+#[derive(Default)]
+struct Desks {
+    workers: Mutex<Vec<mpsc::Sender<Question>>>,
+    statistics: Mutex<Vec<Arc<dyn Statistics>>>,
+}
+
+/// Receives the questions for a worker.
+pub struct StatusResponder(mpsc::Receiver<Question>);
+
+impl StatusResponder {
+    /// Replies to questions for as long as it is polled.
+    pub async fn respond(mut self, mut report: impl FnMut() -> Report) {
+        while let Some(question) = self.0.recv().await {
+            // The asker may have timed out. If the report panics, this reply is skipped.
+            if let Ok(report) = panics::caught_in(&mut report) {
+                let _ = question.send(report);
+            }
+        }
+    }
+}
+
+impl StatusBoard {
+    /// Adds a worker.
+    pub fn join(&self) -> StatusResponder {
+        let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
+        self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
+        StatusResponder(questions)
+    }
+
+    /// Adds figures of the process.
+    pub fn add(&self, statistics: Arc<dyn Statistics>) {
+        self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
+    }
+
+    /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
+    /// that do not reply in time are missing from the reports.
+    pub async fn ask(&self) -> (Vec<Report>, usize) {
+        let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let asked: Vec<_> = desks.iter().map(ask_one).collect();
+        let mut reports = Vec::with_capacity(desks.len());
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        for response in asked.into_iter().flatten() {
+            if let Ok(Ok(report)) = tokio::time::timeout_at(deadline, response).await {
+                reports.push(report);
+            }
+        }
+        reports.sort_by_key(|report| report.worker);
+        (reports, desks.len())
+    }
+
+    /// The summed figures of all workers and those of the process, sorted by name.
+    pub fn figures(&self, reports: &[Report]) -> Vec<(String, String)> {
+        let mut sums: Vec<(String, u64)> = Vec::new();
+        for (name, value) in reports.iter().flat_map(|report| &report.figures) {
+            match sums.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(*value),
+                None => sums.push((name.clone(), *value)),
+            }
+        }
+        let mut all: Vec<_> = sums.into_iter().map(|(name, sum)| (name, sum.to_string())).collect();
+        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sources.iter().for_each(|source| source.collect(&mut all));
+        all.sort();
+        all
+    }
+
+    /// All backend pools, in order of first use.
+    pub fn pools(&self) -> Vec<BackendPool> {
+        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut pools = Vec::new();
+        sources.iter().for_each(|source| source.collect_pools(&mut pools));
+        pools
+    }
+}
+
+fn ask_one(responder: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Report>> {
+    let (response, answered) = oneshot::channel();
+    responder.try_send(response).is_ok().then_some(answered)
+}
+
+/// The scoreboard letters of the reported connections.
+pub fn score(reports: &[Report]) -> String {
+    let mut text = String::new();
+    for connection in reports.iter().flat_map(|report| &report.connections) {
+        // Writing to a string cannot fail.
+        let _ = text.write_char(connection.doing.letter());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Two;
+
+    impl Statistics for Two {
+        fn collect(&self, figures: &mut Vec<(String, String)>) {
+            figures.push(("a.process".to_owned(), "up".to_owned()));
+        }
+    }
+
+    fn report(worker: usize) -> Report {
+        let figures = vec![("b.sum".to_owned(), 3), (format!("c.{worker}"), 1)];
+        Report { worker, figures, ..Report::default() }
+    }
+
+    #[tokio::test]
+    async fn workers_are_asked_and_one_that_hangs_is_missing() {
+        let board = StatusBoard::default();
+        board.add(Arc::new(Two));
+        let (first, second) = (board.join(), board.join());
+        let _hangs = board.join();
+        let (reports, workers) = tokio::select! {
+            asked = board.ask() => asked,
+            () = second.respond(|| report(1)) => unreachable!("it answers for ever"),
+            () = first.respond(|| report(0)) => unreachable!("it answers for ever"),
+        };
+        assert_eq!((reports.len(), workers), (2, 3));
+        assert_eq!((reports[0].worker, reports[1].worker), (0, 1));
+        let figures = board.figures(&reports);
+        let text: Vec<_> = figures.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(text, ["a.process=up", "b.sum=6", "c.0=1", "c.1=1"]);
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_asked_no_more_than_n_times_at_once() {
+        let board = StatusBoard::default();
+        let mut responder = board.join();
+        let asked: Vec<_> = (0..=QUESTIONS_MAX)
+            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0]))
+            .collect();
+        assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
+        assert!(asked[QUESTIONS_MAX].is_none());
+        assert!(responder.0.recv().await.is_some());
+    }
+}

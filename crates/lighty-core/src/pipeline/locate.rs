@@ -1,0 +1,209 @@
+//! Resolves another URL of this server that a request names besides its target, such as WebDAV's
+//! `Destination`.
+//!
+//! The URL is resolved like a request for it: conditions, access control (`mod_auth`,
+//! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on that way
+//! does not resolve.
+
+use std::mem::take;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::{CaptureSet, Field};
+use lighty_http::{Status, uri};
+
+use crate::exchange::Exchange;
+use crate::exchange::request_state::Rewriting;
+use crate::fault::Fault;
+use crate::module::Among;
+use crate::pipeline::phase::{ORDER, Phase};
+use crate::pipeline::physical::Physical;
+use crate::pipeline::{self, Pass};
+use crate::settings::Settings;
+use crate::settings::limits;
+
+/// The place that a URL leads to.
+pub struct Located {
+    /// The decoded path of the URL.
+    pub path: Vec<u8>,
+    /// Its place in the file system; presumed, since nothing was looked up.
+    pub physical: Physical,
+    /// The settings of a request for it.
+    pub settings: Rc<Settings>,
+}
+
+/// Resolves `target` (path and query, encoded). Restores the exchange afterwards.
+///
+/// # Errors
+/// The status that a request would get.
+pub async fn locate(ex: &mut Exchange, target: &[u8]) -> Result<Located, Status> {
+    find(ex, Named::Target(target)).await
+}
+
+/// Like [`locate`], for a decoded path that rewriting has already produced, or a member of one: no
+/// rule changes it again. Uses the request's query if `with_query`.
+///
+/// # Errors
+/// The status that a request would get.
+pub async fn locate_rewritten(
+    ex: &mut Exchange,
+    path: &[u8],
+    with_query: bool,
+) -> Result<Located, Status> {
+    find(ex, Named::Path(path, with_query)).await
+}
+
+/// True if [`locate`] may treat URLs differently: a condition or a module inspects URLs or paths.
+pub fn distinguishes_urls(ex: &Exchange) -> bool {
+    let generation = &ex.generation;
+    let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
+    let asked =
+        |phase| generation.modules.ever(phase).take_while(|module| !module.responds_to_paths());
+    let mut asked = phases().flat_map(asked);
+    fields.iter().any(|field| generation.config().uses(field))
+        || asked.any(|module| module.refuses_paths())
+}
+
+/// Starts or stops judging the physical path as presumed, before anything is looked up: a file to
+/// be created is judged as what it will be. Resolves the settings of that place.
+pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
+    ex.physical.presumed = presumed;
+    if ex.generation.asks_physical {
+        ex.resolve_settings();
+    }
+}
+
+/// True if the presumed physical path may be accessed. Otherwise the response is set.
+pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
+    pipeline::run(Phase::Authorize, ex).await.is_none()
+}
+
+/// How a place is named.
+enum Named<'a> {
+    /// By an encoded target, as clients do.
+    Target(&'a [u8]),
+    Path(&'a [u8], bool),
+}
+
+async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Status> {
+    let aside = Aside::take(ex);
+    let query = &aside.target[aside.path_end..];
+    let found = match name(ex, &named, query) {
+        Ok(()) => walk(ex).await,
+        Err(status) => Err(status),
+    };
+    if found.is_err() {
+        ex.response.clear();
+    }
+    aside.restore(ex);
+    found
+}
+
+/// What a request leads to, while another URL is resolved in its place.
+struct Aside {
+    settings: Rc<Settings>,
+    captures: CaptureSet,
+    physical: Physical,
+    target: Vec<u8>,
+    path_end: usize,
+    path: Vec<u8>,
+    user: Vec<u8>,
+    realm: Option<Arc<str>>,
+    path_known: bool,
+    rewriting: Rewriting,
+    fault: Option<Fault>,
+    handler: &'static str,
+}
+
+impl Aside {
+    fn take(ex: &mut Exchange) -> Self {
+        Self {
+            settings: Rc::clone(&ex.settings),
+            captures: take(&mut ex.captures),
+            physical: take(&mut ex.physical),
+            target: take(&mut ex.request.target),
+            path_end: ex.request.path_end,
+            path: take(&mut ex.request.path),
+            user: ex.request.remote_user.clone(),
+            realm: ex.request.auth_realm.clone(),
+            path_known: ex.state.path_known,
+            rewriting: take(&mut ex.state.rewriting),
+            fault: ex.state.fault,
+            handler: ex.state.handler,
+        }
+    }
+
+    fn restore(self, ex: &mut Exchange) {
+        ex.settings = self.settings;
+        ex.captures = self.captures;
+        ex.physical = self.physical;
+        let request = &mut ex.request;
+        (request.target, request.path_end, request.path) = (self.target, self.path_end, self.path);
+        (request.remote_user, request.auth_realm) = (self.user, self.realm);
+        let state = &mut ex.state;
+        (state.path_known, state.rewriting) = (self.path_known, self.rewriting);
+        (state.fault, state.handler) = (self.fault, self.handler);
+    }
+}
+
+/// Sets the exchange's target.
+fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status> {
+    match *named {
+        Named::Target(target) => {
+            ex.state.rewriting = Rewriting::default();
+            ex.set_target(target).map_err(|_| Status::BAD_REQUEST)
+        }
+        Named::Path(path, with_query) => {
+            ex.state.rewriting = Rewriting { finished: true, ..Rewriting::default() };
+            ex.request.target.clear();
+            uri::encode_path(path, &mut ex.request.target);
+            ex.request.path_end = ex.request.target.len();
+            ex.request.target.extend_from_slice(if with_query { query } else { b"" });
+            ex.request.path = path.to_vec();
+            Ok(())
+        }
+    }
+}
+
+async fn walk(ex: &mut Exchange) -> Result<Located, Status> {
+    for _ in 0..=limits::RESTARTS_MAX {
+        ex.physical = Physical::default();
+        // Until the path is known, no condition on it holds, not even `!=`.
+        ex.state.path_known = false;
+        ex.resolve_settings();
+        match pass(ex).await {
+            None => {
+                let path = take(&mut ex.request.path);
+                let physical = take(&mut ex.physical);
+                return Ok(Located { path, physical, settings: Rc::clone(&ex.settings) });
+            }
+            Some(Pass::Restart) => {}
+            Some(_) => return Err(ex.response.status),
+        }
+    }
+    Err(Status::INTERNAL_SERVER_ERROR)
+}
+
+/// The phases that resolve a URL.
+fn phases() -> impl Iterator<Item = Phase> {
+    ORDER.into_iter().take_while(|phase| *phase <= Phase::Physical)
+}
+
+async fn pass(ex: &mut Exchange) -> Option<Pass> {
+    let among = Among::only(ex.generation.modules.before(|module| module.responds_to_paths()));
+    for phase in phases() {
+        if phase == Phase::Physical {
+            ex.set_physical();
+        }
+        let end = pipeline::run_among(among, phase, ex).await;
+        if end.is_some() {
+            return end;
+        }
+    }
+    let before = Rc::clone(&ex.settings);
+    authorize_path(ex, true);
+    if Rc::ptr_eq(&before, &ex.settings) {
+        return None;
+    }
+    pipeline::run(Phase::Authorize, ex).await
+}

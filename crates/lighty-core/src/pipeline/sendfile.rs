@@ -1,0 +1,263 @@
+//! A file that a backend or program sends instead of its response (`X-Sendfile` and the like). Only
+//! files beneath configured directories are allowed.
+
+mod parts;
+
+use std::sync::Arc;
+
+use lighty_config::{Reject, Strings, Value, parse_strings};
+use lighty_http::{Fields, Known, Status, uri};
+
+use crate::exchange::Exchange;
+use crate::exchange::body::Body;
+use crate::fault::{Fault, FaultReport};
+use crate::module::{FileFate, Step};
+
+const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
+const FOR_THE_SERVER: &[u8] = b"X-LIGHTTPD-";
+const SEND_PARTS: &[u8] = b"X-Sendfile2";
+
+/// What a response names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A file by its absolute path, optionally percent-encoded.
+    Whole { path: Vec<u8>, fate: FileFate },
+    /// File parts: the value of `X-Sendfile2`.
+    Parts(Vec<u8>),
+}
+
+/// The file named by a response (`X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`)
+/// or the file parts (`X-Sendfile2`).
+pub fn asked(fields: &Fields) -> Option<Named> {
+    if let Some(path) = fields.get_named(SEND_TEMPFILE) {
+        return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
+    }
+    match fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile)) {
+        Some(path) => Some(Named::Whole { path: path.to_vec(), fate: FileFate::Stays }),
+        None => Some(Named::Parts(fields.get_named(SEND_PARTS)?.to_vec())),
+    }
+}
+
+/// Sends a file in place of the response in the exchange, keeping the response's fields that do not
+/// describe its body. Without `roots`, the document root is used.
+///
+/// # Errors
+/// [`Fault::SendfileRefused`], if the file is beneath none of the roots.
+pub fn send(
+    ex: &mut Exchange,
+    roots: &[Arc<str>],
+    named: &Named,
+) -> Result<Step<'static>, FaultReport> {
+    let (path, fate) = match named {
+        Named::Whole { path, fate } => (path, *fate),
+        Named::Parts(value) => return Ok(Step::SendParts(parts::parse(ex, roots, value)?)),
+    };
+    let place = place_within(ex, roots, path)?;
+    let status = ex.response.status;
+    carry(ex, |known, name| match known {
+        Some(known) => !OF_THE_BODY.contains(&known),
+        None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
+    });
+    if status != Status::OK {
+        // The file is a page for this status, not the requested content.
+        ex.state.error_status.get_or_insert(status);
+    }
+    ex.physical.clear();
+    ex.physical.docroot = place.root;
+    ex.physical.rel = place.rel;
+    Ok(Step::SendFile(fate))
+}
+
+/// Removes fields meant for the server alone, honoured or not: `X-Sendfile` and all `X-LIGHTTPD-`
+/// fields, which reveal its files.
+pub fn take_out(fields: &mut Fields) {
+    fields.remove(Known::XSendfile);
+    fields.remove(Known::XLighttpdSendFile);
+    // No other known field begins so.
+    let unknown = fields.iter_known().filter(|(known, ..)| known.is_none());
+    if unknown.map(|(_, name, _)| name).any(is_for_the_server) {
+        take_out_unknown(fields);
+    }
+}
+
+fn is_for_the_server(name: &[u8]) -> bool {
+    let start = name.get(..FOR_THE_SERVER.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(FOR_THE_SERVER))
+}
+
+#[cold]
+fn take_out_unknown(fields: &mut Fields) {
+    let names = fields.iter().map(|(name, _)| name);
+    let ours: Vec<Vec<u8>> =
+        names.filter(|name| is_for_the_server(name)).map(<[u8]>::to_vec).collect();
+    for name in ours {
+        fields.remove_named(&name);
+    }
+}
+
+/// Makes file parts the body of the current response. Its head already describes which part it is,
+/// so it is kept unchanged.
+pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
+    let response = &mut ex.response;
+    for name in [Known::ContentLength, Known::Date, Known::XSendfile, Known::XLighttpdSendFile] {
+        response.fields.remove(name);
+    }
+    response.fields.remove_named(SEND_PARTS);
+    (response.head_content_length, response.length_said) = (None, None);
+    response.body = body;
+    response.answered = true;
+}
+
+/// The place of a file beneath one of the roots or, if there are none, the document root.
+fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, FaultReport> {
+    let place = match roots {
+        [] => place(path, [&*ex.physical.docroot]),
+        several => place(path, several.iter().map(|root| root.as_bytes())),
+    };
+    place.ok_or_else(|| FaultReport::new(Fault::SendfileRefused, path.escape_ascii().to_string()))
+}
+
+/// Fields derived from the file itself, or about the replaced body.
+const OF_THE_BODY: [Known; 10] = [
+    Known::ContentLength,
+    Known::ContentEncoding,
+    Known::ContentRange,
+    Known::AcceptRanges,
+    Known::ETag,
+    Known::LastModified,
+    Known::Date,
+    Known::XSendfile,
+    Known::XLighttpdSendFile,
+    Known::XAccelRedirect,
+];
+
+/// Carries over the wanted fields and drops the response.
+pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
+    let fields = std::mem::take(&mut ex.response.fields);
+    ex.response.restart(Status::OK);
+    ex.carried.clear();
+    for (known, name, value) in fields.iter_known().filter(|(known, name, _)| wanted(*known, name))
+    {
+        ex.carried.push_looked_up(known, name, value);
+    }
+}
+
+/// Reads such directories from a configuration; each begins with `/` and has no trailing `/`.
+///
+/// # Errors
+/// Which of them is not an absolute path.
+pub fn directories(value: &Value) -> Result<Strings, Reject> {
+    let list = parse_strings(value)?;
+    let spans = value.as_list().unwrap_or_default();
+    let each = |(at, path): (usize, &Arc<str>)| {
+        if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
+            let trimmed = path.trim_end_matches('/');
+            return Ok(if trimmed.is_empty() { "/".into() } else { trimmed.into() });
+        }
+        let reject = Reject::new(format!("has \"{path}\", which is not an absolute path"));
+        Err(match spans.get(at) {
+            Some((_, item)) => reject.at(item.span),
+            None => reject,
+        })
+    };
+    list.iter().enumerate().map(each).collect()
+}
+
+/// A file, split into a directory and the path beneath it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// Absolute, without a trailing slash.
+    root: Vec<u8>,
+    /// Without a leading slash, `.` or `..`.
+    rel: Vec<u8>,
+}
+
+/// The place of a file that a backend names by absolute path, optionally percent-encoded (as in
+/// lighttpd 1.4). `None` if it is beneath none of the roots.
+fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<Place> {
+    let path = decode(named)?;
+    roots.into_iter().find_map(|root| {
+        let end = root.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+        let rel = path.strip_prefix(&root[..end])?.strip_prefix(b"/")?;
+        let root = if end == 0 { b"/".to_vec() } else { root[..end].to_vec() };
+        (!rel.is_empty()).then(|| Place { root, rel: rel.to_vec() })
+    })
+}
+
+/// Decodes once and normalises. A path with climbing segments is rejected, not repaired.
+fn decode(named: &[u8]) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(named.len());
+    uri::decode_into(named, &mut decoded);
+    let climbs = decoded.split(|byte| *byte == b'/').any(|segment| segment == b"..");
+    if decoded.first() != Some(&b'/') || decoded.contains(&0) || climbs {
+        return None;
+    }
+    let mut path = Vec::with_capacity(decoded.len());
+    for segment in decoded.split(|byte| *byte == b'/') {
+        if !segment.is_empty() && segment != b"." {
+            path.push(b'/');
+            path.extend_from_slice(segment);
+        }
+    }
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(named: &str, roots: &[&str]) -> Option<String> {
+        let place = place(named.as_bytes(), roots.iter().map(|root| root.as_bytes()))?;
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Some(format!("{}|{}", text(place.root), text(place.rel)))
+    }
+
+    #[test]
+    fn files_beneath_a_root_are_found_there() {
+        let of = |named: &str| found(named, &["/srv/files", "/var/cache/"]);
+        assert_eq!(of("/srv/files/a/b.txt").as_deref(), Some("/srv/files|a/b.txt"));
+        assert_eq!(of("/srv//files/./a%20b").as_deref(), Some("/srv/files|a b"));
+        assert_eq!(of("/var/cache/x").as_deref(), Some("/var/cache|x"));
+        assert_eq!(found("/etc/passwd", &["/"]).as_deref(), Some("/|etc/passwd"));
+        assert_eq!(of("/srv/files/100% sure").as_deref(), Some("/srv/files|100% sure"));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for named in [
+            "",
+            "/",
+            "a.txt",
+            "/srv/files",
+            "/srv/files/",
+            "/srv/files2/a",
+            "/srv/files/../secret",
+            "/srv/files/%2e%2e/secret",
+            "/srv/files/a/../b",
+            "/srv/files/a%00b",
+            "/etc/passwd",
+            "file:///srv/files/a",
+        ] {
+            assert_eq!(found(named, &["/srv/files"]), None, "{named}");
+        }
+        assert_eq!(found("/srv/files/a", &[]), None);
+    }
+
+    #[test]
+    fn what_is_for_the_server_is_taken_out() {
+        let mut fields = Fields::new();
+        let names = ["x-sendfile", "X-A", "X-Lighttpd-KBytes-per-second", "X-LIGHTTPD-send-file"];
+        names.iter().chain(&names).for_each(|name| fields.push(name.as_bytes(), b"1"));
+        take_out(&mut fields);
+        let left: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        assert_eq!(left, [b"X-A", b"X-A"]);
+    }
+
+    #[test]
+    fn directories_are_absolute_and_have_no_slash_at_the_end() {
+        let read = |text: &str| directories(&Value::Str(text.into())).ok().map(|l| l.to_vec());
+        assert_eq!(read("/srv/a/"), Some(vec!["/srv/a".into()]));
+        assert_eq!(read("/"), Some(vec!["/".into()]));
+        assert_eq!((read("srv"), read(""), read("/srv/../etc")), (None, None, None));
+    }
+}

@@ -1,0 +1,159 @@
+//! A request within a request: another local URL whose response becomes part of the response.
+//!
+//! It goes through all phases like the client's own, with the client's fields and privileges, so it
+//! reaches nothing that the client could not request itself. Its head is discarded.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use lighty_http::{Fields, Known, Method};
+
+use crate::exchange::Exchange;
+use crate::exchange::body::RequestBody;
+use crate::exchange::extensions::Extension;
+use crate::exchange::stage::Stage;
+use crate::module::Step;
+use crate::{Fault, pipeline};
+
+/// Fields specific to the client's own request: its body, conditions and ranges, encodings, and
+/// connection handling.
+const OF_THE_WHOLE: [Known; 18] = [
+    Known::ContentLength,
+    Known::ContentType,
+    Known::ContentEncoding,
+    Known::TransferEncoding,
+    Known::Trailer,
+    Known::Te,
+    Known::Expect,
+    Known::IfMatch,
+    Known::IfNoneMatch,
+    Known::IfModifiedSince,
+    Known::IfUnmodifiedSince,
+    Known::IfRange,
+    Known::Range,
+    Known::AcceptEncoding,
+    Known::Connection,
+    Known::KeepAlive,
+    Known::Upgrade,
+    Known::ProxyConnection,
+];
+
+/// Requests a URL, a path with or without a query, and returns the exchange with its response.
+/// Its exchange begins with what features let it inherit, and with `within`.
+///
+/// # Errors
+/// [`Fault::NotFound`] if it is not a URL.
+pub async fn respond<T: Extension>(
+    parent: &Exchange,
+    method: Method,
+    target: &[u8],
+    within: T,
+) -> Result<Box<Exchange>, Fault> {
+    respond_with(parent, method, target, within, Own::default()).await
+}
+
+/// What a request within another has of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// Fields in place of the client's of the same names.
+    pub fields: Fields,
+    pub body: Bytes,
+}
+
+impl Own {
+    fn give(self, part: &mut Exchange) {
+        for (name, _) in self.fields.iter() {
+            part.request.fields.remove_named(name);
+        }
+        part.request.fields.append(&self.fields);
+        if !self.body.is_empty() {
+            let length = self.body.len().to_string();
+            part.request.fields.set(Known::ContentLength, length);
+            part.body = RequestBody::given(self.body);
+        }
+    }
+}
+
+/// Like [`respond`], with fields and a body.
+///
+/// # Errors
+/// [`Fault::NotFound`] if it is not a URL.
+pub async fn respond_with<T: Extension>(
+    parent: &Exchange,
+    method: Method,
+    target: &[u8],
+    within: T,
+    own: Own,
+) -> Result<Box<Exchange>, Fault> {
+    let mut part = begin(parent, method);
+    *part.ext_mut() = within;
+    own.give(&mut part);
+    part.set_target(target).map_err(|_| Fault::NotFound)?;
+    part.request.target_raw.clone_from(&part.request.target);
+    part.resolve_settings();
+    // Boxed: a future that contains one of its own kind.
+    Box::pin(pipeline::respond(&mut part)).await;
+    Ok(part)
+}
+
+/// Requests a URL from a backend at an address, `host:port` or `unix:/path`, that speaks HTTP. The
+/// request has no fields but its own; it waits, and is limited, as other requests to backends.
+///
+/// # Errors
+/// [`Fault::NotFound`] if it is not a URL, or no module has backends.
+pub async fn respond_from_backend(
+    parent: &Exchange,
+    method: Method,
+    (address, authority): (&str, &[u8]),
+    target: &[u8],
+    own: Own,
+) -> Result<Box<Exchange>, Fault> {
+    let mut part = begin(parent, method);
+    part.settings = Rc::clone(&part.generation.global);
+    part.request.fields.clear();
+    part.request.fields.set(Known::Host, authority);
+    part.request.authority = authority.to_ascii_lowercase();
+    part.environment.clear();
+    own.give(&mut part);
+    part.set_target(target).map_err(|_| Fault::NotFound)?;
+    part.request.target_raw.clone_from(&part.request.target);
+    let generation = Rc::clone(&part.generation);
+    for module in generation.modules.iter() {
+        match module.send_to_backend(&mut part, address) {
+            None => continue,
+            Some(Step::Wait(wait)) => drop(wait.await),
+            Some(_) => {}
+        }
+        return Ok(part);
+    }
+    Err(Fault::NotFound)
+}
+
+fn begin(parent: &Exchange, method: Method) -> Box<Exchange> {
+    let mut part = Box::new(Exchange::new(&parent.generation));
+    part.settings = Rc::clone(&parent.settings);
+    let (from, request) = (&parent.request, &mut part.request);
+    request.method = Some(method);
+    request.version = from.version;
+    request.scheme = from.scheme;
+    request.line.clone_from(&from.line);
+    request.authority.clone_from(&from.authority);
+    request.fields = from.fields.clone();
+    for name in OF_THE_WHOLE {
+        request.fields.remove(name);
+    }
+    request.peer = from.peer;
+    request.local_socket = Rc::clone(&from.local_socket);
+    request.local_port = from.local_port;
+    request.peer_text = Rc::clone(&from.peer_text);
+    part.environment = parent.environment.clone();
+    part.client.clone_from(&parent.client);
+    part.stages = parent.stages;
+    part.enter(Stage::Head);
+    part.ordinal = parent.ordinal;
+    part.inherit(parent);
+    part.state.keeps_settings = parent.state.keeps_settings;
+    part.share_id(parent);
+    part.state.key_bucket.clone_from(&parent.state.key_bucket);
+    part
+}

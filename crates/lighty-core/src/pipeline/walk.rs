@@ -1,0 +1,365 @@
+//! The order in which a request comes to the hooks of modules, and to the core's own work between
+//! them.
+//!
+//! A [`Walk`] is no future: it says what comes next, and its caller waits for that where it has to
+//! wait.
+
+use lighty_http::{Known, Status};
+
+use super::authorize::{self, authorize, authorize_served, settle};
+use super::errors::{fill_error_page, fill_known_page, keep_error_status};
+use super::look_up::{is_known, look_up, redirect_to_slash};
+use super::protected_files::{self, is_protected};
+use super::{
+    Pass, begins_anew, filters_of, is_complete, is_conditional, is_directory, named_file,
+    note_handler, refuse_early, send_named, takes_part,
+};
+use crate::exchange::Exchange;
+use crate::exchange::stage::Stage;
+use crate::fault::Fault;
+use crate::module::{HOOKS, Hook, Module, ModuleList};
+use crate::pipeline::phase::{ModuleSet, Phase, PhaseSet};
+
+/// What a walk comes to next.
+pub(super) enum Next<'m> {
+    /// A module's hook, to be called with the exchange.
+    Call(Hook, &'m dyn Module),
+    /// Work of the core that may have to wait.
+    Core(Work),
+    /// The response is complete except for its framing.
+    Nothing,
+}
+
+/// Work of the core that may have to wait.
+pub(super) enum Work {
+    /// What comes before a phase.
+    Before(Phase),
+    /// Sending what a handler named.
+    Send(Pass),
+    /// Reading the operator's page for an error.
+    ErrorPage,
+}
+
+/// Whether a phase's modules are called.
+pub(super) enum Due {
+    Yes,
+    No,
+    /// The pass ends before the phase.
+    End(Pass),
+    /// [`Work::Before`] knows.
+    Wait,
+}
+
+impl From<bool> for Due {
+    fn from(is_due: bool) -> Self {
+        if is_due { Due::Yes } else { Due::No }
+    }
+}
+
+impl Work {
+    /// Does the work. Returns whether the modules of the phase are called.
+    pub(super) async fn run(self, ex: &mut Exchange) -> Due {
+        match self {
+            Work::Before(phase) => before(phase, ex).await,
+            Work::Send(named) => Due::End(send_named(ex, named).await),
+            Work::ErrorPage => {
+                fill_error_page(ex).await;
+                Due::Yes
+            }
+        }
+    }
+}
+
+/// A request's way through all phases but the last: as many passes as it takes up to
+/// [`Phase::Handle`], then those that complete the response's head.
+pub(super) struct Walk {
+    /// The phase that the request has come to; [`Phase::Done`] if none is left.
+    phase: Phase,
+    /// Index of the module that was called last.
+    called: u8,
+    /// An error may lack its page.
+    may_lack_page: bool,
+    /// The walk began with the request, and not with a response.
+    is_whole: bool,
+    /// The modules that have not been called in this phase.
+    left: ModuleSet,
+    /// The modules that apply, of those that take part in this phase.
+    only: ModuleSet,
+    /// Modules that apply as well, whether they take part or not.
+    also: ModuleSet,
+    /// How the pass has ended.
+    end: Option<Pass>,
+}
+
+impl Walk {
+    /// Begins with the first phase.
+    pub(super) fn begin(ex: &mut Exchange) -> Self {
+        Self { end: refuse_early(ex), ..Self::at(Phase::RawUrl) }
+    }
+
+    /// Goes on after a pass that has ended.
+    pub(super) fn after(end: Pass) -> Self {
+        Self { end: Some(end), ..Self::at(Phase::Handle) }
+    }
+
+    /// Completes a response.
+    pub(super) fn completing(ex: &Exchange) -> Self {
+        let asked = ex.state.asked_settings.as_ref();
+        let modules = &ex.generation.modules;
+        let part = |asked| modules.part(Phase::ResponseHead, asked);
+        let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
+        Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
+    }
+
+    const fn at(phase: Phase) -> Self {
+        let all = ModuleSet::ALL;
+        Self {
+            phase,
+            called: 0,
+            may_lack_page: false,
+            is_whole: true,
+            left: all,
+            only: all,
+            also: ModuleSet::NONE,
+            end: None,
+        }
+    }
+
+    /// What comes next. Uses the current settings, because what came last may have changed them.
+    #[inline]
+    pub(super) fn next<'m>(&mut self, modules: &'m ModuleList, ex: &mut Exchange) -> Next<'m> {
+        loop {
+            if self.end.is_none() && ex.state.undecided.is_none() && !self.may_lack_page {
+                let part = modules.part(self.phase, &ex.settings).and(self.only).with(self.also);
+                if let Some((at, module)) = modules.first(part.and(self.left)) {
+                    return self.call(at, module, ex);
+                }
+                if self.phase < Phase::Handle {
+                    let stops = modules.stops(&ex.settings);
+                    if let Some(work) = self.come_to_next_phase(stops, ex) {
+                        return Next::Core(work);
+                    }
+                    continue;
+                }
+            }
+            if let Some(next) = self.turn(ex) {
+                return next;
+            }
+        }
+    }
+
+    #[inline]
+    fn call<'m>(&mut self, at: usize, module: &'m dyn Module, ex: &mut Exchange) -> Next<'m> {
+        if self.left == ModuleSet::ALL {
+            ex.enter(Stage::Phase(self.phase));
+        }
+        self.called = at as u8;
+        self.left = ModuleSet::behind(at);
+        Next::Call(HOOKS[self.phase as usize], module)
+    }
+
+    fn come_to_next_phase(&mut self, stops: PhaseSet, ex: &mut Exchange) -> Option<Work> {
+        self.phase = stops.next_to_handle(self.phase);
+        self.left = ModuleSet::ALL;
+        match prepare(self.phase, ex) {
+            Due::Yes => None,
+            Due::Wait => Some(Work::Before(self.phase)),
+            due => {
+                self.resume(due);
+                None
+            }
+        }
+    }
+
+    /// Goes on after the last phase of a pass, where a pass has ended, and after that.
+    #[inline(never)]
+    fn turn(&mut self, ex: &mut Exchange) -> Option<Next<'static>> {
+        if let Some(end) = self.end.take() {
+            match end {
+                Pass::SendFile(_) | Pass::SendParts(_) => {
+                    return Some(Next::Core(Work::Send(end)));
+                }
+                Pass::Answered | Pass::Restart => *self = following(&end, ex),
+            }
+        } else if let Some(undecided) = ex.state.undecided.take() {
+            if self.phase <= Phase::Handle {
+                ex.fail_undecided(&undecided);
+                self.end = Some(Pass::Answered);
+            }
+        } else if std::mem::take(&mut self.may_lack_page) {
+            if !fill_known_page(ex) {
+                return Some(Next::Core(Work::ErrorPage));
+            }
+        } else {
+            match self.phase {
+                Phase::ResponseHead => self.come_to_filters(ex),
+                Phase::Filter => self.come_to_end(ex),
+                Phase::Done => return Some(Next::Nothing),
+                _ => self.end = Some(no_response(ex)),
+            }
+        }
+        None
+    }
+
+    /// True if this is the walk of a request, and not that of a response alone.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// A module has ended the phase and, up to [`Phase::Handle`], the pass.
+    #[inline]
+    pub(super) fn end(&mut self, end: Pass, modules: &ModuleList, ex: &mut Exchange) {
+        if self.phase > Phase::Handle {
+            self.left = ModuleSet::NONE;
+            return;
+        }
+        if let Some(module) = modules.get(self.called.into()) {
+            note_handler(module, &end, ex);
+        }
+        self.end = Some(end);
+    }
+
+    /// Goes on after the core's work.
+    pub(super) fn resume(&mut self, due: Due) {
+        match due {
+            Due::Yes | Due::Wait => {}
+            Due::No => self.left = ModuleSet::NONE,
+            Due::End(pass) => self.end = Some(pass),
+        }
+    }
+
+    fn come_to_filters(&mut self, ex: &Exchange) {
+        self.phase = Phase::Filter;
+        self.left = ModuleSet::ALL;
+        (self.only, self.also) = (filters_of(ex), ModuleSet::NONE);
+    }
+
+    fn come_to_end(&mut self, ex: &mut Exchange) {
+        // A filter may have taken long within this turn.
+        if self.left != ModuleSet::ALL {
+            ex.machine.clock.refresh();
+        }
+        // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
+        // here.
+        if ex.response.status == Status::NOT_MODIFIED {
+            ex.response.fields.remove(Known::ContentType);
+        }
+        self.phase = Phase::Done;
+        self.only = ModuleSet::NONE;
+    }
+}
+
+/// What follows a pass that a response or a restart has ended: another pass, or what completes the
+/// response.
+fn following(end: &Pass, ex: &mut Exchange) -> Walk {
+    if begins_anew(ex, end) {
+        return Walk::begin(ex);
+    }
+    named_file::join_carried(ex);
+    keep_error_status(ex);
+    if ex.response.status.code() < 400 && is_complete(ex) {
+        return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
+    }
+    Walk { is_whole: true, ..Walk::completing(ex) }
+}
+
+/// Does what the core does before a phase, as far as nothing has to wait.
+#[inline]
+fn prepare(phase: Phase, ex: &mut Exchange) -> Due {
+    match phase {
+        Phase::Physical => {
+            ex.set_physical();
+            Due::Yes
+        }
+        Phase::Authorize => settle(ex).into(),
+        Phase::Directory => find_known(ex),
+        Phase::Found if ex.is_renamed() => Due::Wait,
+        Phase::Found => refuse_protected(ex),
+        Phase::Conditions => is_conditional(ex).into(),
+        Phase::Withhold => Due::No,
+        Phase::Handle if ex.state.served_settings.is_some() => Due::Wait,
+        _ => Due::Yes,
+    }
+}
+
+/// Does what the core does before a phase and [`prepare`] could not.
+async fn before(phase: Phase, ex: &mut Exchange) -> Due {
+    let end = match phase {
+        Phase::Directory => return find(ex).await,
+        Phase::Found => match authorize_served(ex).await {
+            None => return refuse_protected(ex),
+            end => end,
+        },
+        _ => match ex.state.served_settings.take() {
+            Some(served) => authorize::handle(ex, served).await,
+            None => None,
+        },
+    };
+    end.map_or(Due::Yes, Due::End)
+}
+
+/// Finds out what is at the physical path, if that is known already.
+#[inline(never)]
+fn find_known(ex: &mut Exchange) -> Due {
+    ex.enter(Stage::LookUp);
+    ex.physical.entry = None;
+    if !is_known(ex) {
+        return Due::Wait;
+    }
+    ex.enter(Stage::Open);
+    match settle(ex) && takes_part(ex, Phase::Authorize) {
+        true => Due::Wait,
+        false => found(ex),
+    }
+}
+
+/// Finds out what is at the physical path, and whether it may be accessed.
+async fn find(ex: &mut Exchange) -> Due {
+    let is_changed = match ex.physical.entry {
+        Some(_) => true,
+        None => {
+            let looked_up = look_up(ex).await;
+            // A thread that has looked may wake the loop within the same turn.
+            ex.machine.clock.refresh();
+            if let Err(fault) = looked_up {
+                ex.fail(fault);
+                return Due::End(Pass::Answered);
+            }
+            ex.enter(Stage::Open);
+            settle(ex)
+        }
+    };
+    if is_changed && let Some(end) = authorize(ex).await {
+        return Due::End(end);
+    }
+    found(ex)
+}
+
+/// Something is at the physical path, and may be accessed.
+fn found(ex: &mut Exchange) -> Due {
+    match redirect_to_slash(ex) {
+        true => Due::End(Pass::Answered),
+        false => is_directory(ex).into(),
+    }
+}
+
+/// Refuses a file that the server keeps for itself, whatever path leads to it.
+fn refuse_protected(ex: &mut Exchange) -> Due {
+    if ex.physical.entry.as_ref().is_some_and(|entry| is_protected(entry.meta())) {
+        ex.fail_saying(Fault::Forbidden, protected_files::WORDS);
+        return Due::End(Pass::Answered);
+    }
+    Due::Yes
+}
+
+/// No module has ended the pass.
+fn no_response(ex: &mut Exchange) -> Pass {
+    if !ex.response.answered {
+        let particulars = match is_directory(ex) {
+            true => "a directory that has neither an index file nor a listing here",
+            false => "no handler takes this request",
+        };
+        ex.fail_saying(Fault::Forbidden, particulars);
+    }
+    Pass::Answered
+}

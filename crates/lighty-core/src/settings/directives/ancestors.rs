@@ -1,0 +1,168 @@
+//! Names known to lighttpd 1.4 or 1.5 but not to this version: planned ones, and those that
+//! lighttpd itself gave up.
+
+/// What replaces a module that is not available yet.
+pub const INSTEAD: &[(&str, &str)] = &[
+    (
+        "mod_wstunnel",
+        "a backend that speaks WebSocket needs proxy-core.protocol = \"http\" and \
+         proxy-core.upgrade = \"enable\"; before one that does not, put a program that does, such \
+         as websockify",
+    ),
+    (
+        "mod_authn_ldap",
+        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
+         the directory (\"mode\" => \"authorizer\" in fastcgi.server)",
+    ),
+    (
+        "mod_authn_pam",
+        "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
+         PAM (\"mode\" => \"authorizer\" in fastcgi.server)",
+    ),
+    ("mod_maxminddb", MAXMINDDB),
+    ("mod_geoip", MAXMINDDB),
+    ("mod_vhostdb", VHOSTS),
+    ("mod_mysql_vhost", VHOSTS),
+    ("mod_sql_vhost_core", VHOSTS),
+    (
+        "mod_cml",
+        "it asked a Lua script whether a page made before still serves; mod_magnet is there \
+         for that",
+    ),
+];
+
+/// Modules that lighttpd itself gave up, and that will not come.
+pub const GONE_MODULES: &[&str] = &["mod_cml"];
+
+/// Directives removed with their module, without an equivalent.
+pub const GONE: &[(&str, &str)] = &[
+    ("cml.extension", "mod_cml"),
+    ("cml.memcache-hosts", "mod_cml"),
+    ("cml.memcache-namespace", "mod_cml"),
+    ("cml.power-magnet", "mod_cml"),
+];
+
+const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remoteip\"] == \
+                         \"192.0.2.0/24\", or look the country up in the application";
+const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes from the database, \
+                      or let evhost.path-pattern or simple-vhost.server-root find them by name";
+
+/// Directives that are not available yet, and what they belong to.
+pub const PLANNED: &[(&str, &str)] = &[
+    ("auth.backend.ldap.url", "mod_authn_ldap"),
+    ("auth.backend.ldap.base-dn", "mod_authn_ldap"),
+    ("auth.backend.ldap.filter", "mod_authn_ldap"),
+    ("auth.backend.ldap.ca-file", "mod_authn_ldap"),
+    ("auth.backend.ldap.cert", "mod_authn_ldap"),
+    ("auth.backend.ldap.key", "mod_authn_ldap"),
+    ("auth.backend.ldap.bind-dn", "mod_authn_ldap"),
+    ("auth.backend.ldap.bind-pw", "mod_authn_ldap"),
+    ("auth.backend.ldap.starttls", "mod_authn_ldap"),
+    ("auth.backend.ldap.allow-empty-pw", "mod_authn_ldap"),
+    ("auth.backend.ldap.hostname", "mod_authn_ldap"),
+    ("auth.backend.ldap.groupmember", "mod_authn_ldap"),
+    ("auth.backend.ldap.timeout", "mod_authn_ldap"),
+    ("auth.backend.dbi", "mod_auth"),
+    ("auth.backend.gssapi.keytab", "mod_auth"),
+    ("auth.backend.gssapi.principal", "mod_auth"),
+    ("auth.backend.gssapi.store-creds", "mod_auth"),
+    ("auth.backend.pam.opts", "mod_authn_pam"),
+    ("auth.backend.sasl.opts", "mod_auth"),
+    ("mcpage.enable", "mod_mcpage"),
+    ("mcpage.memcached-hosts", "mod_mcpage"),
+    ("maxminddb.activate", "mod_maxminddb"),
+    ("maxminddb.db", "mod_maxminddb"),
+    ("maxminddb.env", "mod_maxminddb"),
+    ("wstunnel.server", "mod_wstunnel"),
+    ("wstunnel.balance", "mod_wstunnel"),
+    ("wstunnel.debug", "mod_wstunnel"),
+    ("wstunnel.map-extensions", "mod_wstunnel"),
+    ("wstunnel.frame-type", "mod_wstunnel"),
+    ("wstunnel.origins", "mod_wstunnel"),
+    ("wstunnel.ping-interval", "mod_wstunnel"),
+    ("rrdtool.binary", "mod_rrdtool"),
+    ("rrdtool.db-name", "mod_rrdtool"),
+    ("sql-vhost.db", "mod_sql_vhost_core"),
+    ("sql-vhost.user", "mod_sql_vhost_core"),
+    ("sql-vhost.pass", "mod_sql_vhost_core"),
+    ("sql-vhost.sock", "mod_sql_vhost_core"),
+    ("sql-vhost.hostname", "mod_sql_vhost_core"),
+    ("sql-vhost.select-vhost", "mod_sql_vhost_core"),
+    ("sql-vhost.backend", "mod_sql_vhost_core"),
+    ("sql-vhost.port", "mod_sql_vhost_core"),
+    ("sql-vhost.cache-ttl", "mod_sql_vhost_core"),
+    ("sql-vhost.debug", "mod_sql_vhost_core"),
+    ("mysql-vhost.db", "mod_mysql_vhost"),
+    ("mysql-vhost.user", "mod_mysql_vhost"),
+    ("mysql-vhost.pass", "mod_mysql_vhost"),
+    ("mysql-vhost.sock", "mod_mysql_vhost"),
+    ("mysql-vhost.sql", "mod_mysql_vhost"),
+    ("mysql-vhost.hostname", "mod_mysql_vhost"),
+    ("mysql-vhost.port", "mod_mysql_vhost"),
+    ("geoip.db-filename", "mod_geoip"),
+    ("geoip.memory-cache", "mod_geoip"),
+    ("vhostdb.backend", "mod_vhostdb"),
+    ("vhostdb.cache", "mod_vhostdb"),
+    ("vhostdb.dbi", "mod_vhostdb"),
+    ("vhostdb.ldap", "mod_vhostdb"),
+    ("vhostdb.mysql", "mod_vhostdb"),
+    ("vhostdb.pgsql", "mod_vhostdb"),
+    ("trigger-before-download.gdbm-filename", "mod_trigger_b4_dl"),
+    ("trigger-before-download.trigger-url", "mod_trigger_b4_dl"),
+    ("trigger-before-download.download-url", "mod_trigger_b4_dl"),
+    ("trigger-before-download.deny-url", "mod_trigger_b4_dl"),
+    ("trigger-before-download.trigger-timeout", "mod_trigger_b4_dl"),
+    ("ssl.pemfile", "TLS"),
+    ("ssl.privkey", "TLS"),
+    ("ssl.ca-file", "TLS"),
+    ("ssl.ca-dn-file", "TLS"),
+    ("ssl.ca-crl-file", "TLS"),
+    ("ssl.cipher-list", "TLS"),
+    ("ssl.use-sslv2", "TLS"),
+    ("ssl.use-sslv3", "TLS"),
+    ("ssl.dh-file", "TLS"),
+    ("ssl.ec-curve", "TLS"),
+    ("ssl.honor-cipher-order", "TLS"),
+    ("ssl.empty-fragments", "TLS"),
+    ("ssl.openssl.ssl-conf-cmd", "TLS"),
+    ("ssl.stek-file", "TLS"),
+    ("ssl.disable-client-renegotiation", "TLS"),
+    ("ssl.acme-tls-1", "TLS"),
+    ("ssl.stapling-file", "TLS"),
+    ("ssl.ech-opts", "TLS"),
+    ("ssl.ech-public-name", "TLS"),
+    ("ssl.verifyclient.activate", "TLS"),
+    ("ssl.verifyclient.enforce", "TLS"),
+    ("ssl.verifyclient.depth", "TLS"),
+    ("ssl.verifyclient.username", "TLS"),
+    ("ssl.verifyclient.exportcert", "TLS"),
+    ("ssl.verifyclient.ca-file", "TLS"),
+    ("ssl.verifyclient.ca-dn-file", "TLS"),
+    ("ssl.verifyclient.ca-crl-file", "TLS"),
+    ("debug.log-ssl-noise", "TLS"),
+    ("server.breakagelog", "the core"),
+    ("server.bsd-accept-filter", "the core"),
+    ("server.v4mapped", "the core"),
+    ("server.ip-transparent", "the core"),
+    ("server.chunkqueue-chunk-sz", "the core"),
+    ("server.http-parseopt-header-strict", "the core"),
+    ("server.http-parseopt-host-strict", "the core"),
+    ("server.http-parseopt-host-normalize", "the core"),
+    ("server.reject-expect-100-with-417", "the core"),
+    ("debug.log-state-handling", "the core"),
+    ("debug.log-condition-cache-handling", "the core"),
+    ("debug.log-timing", "the core"),
+];
+
+/// Names that lighttpd rejects at start, and their replacements.
+pub const REMOVED: &[(&str, &str)] = &[
+    ("server.host", "server.bind"),
+    ("server.docroot", "server.document-root"),
+    ("server.virtual-root", "mod_simple_vhost"),
+    ("server.virtual-default-host", "mod_simple_vhost"),
+    ("server.virtual-docroot", "mod_simple_vhost"),
+    ("server.userid", "server.username"),
+    ("server.groupid", "server.groupname"),
+    ("server.use-keep-alive", "server.max-keep-alive-requests"),
+    ("server.force-lower-case-files", "server.force-lowercase-filenames"),
+];

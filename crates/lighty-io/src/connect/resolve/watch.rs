@@ -1,0 +1,223 @@
+//! A name that is kept resolved: asked again when its answer has lived its time, and while it
+//! cannot be asked, the last good answer stays.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::lookup::Asker;
+use super::{Answer, Endpoint, Question, ResolveError, ResolveOptions, Resolver, broken_off};
+use crate::threads::panics;
+
+/// How much an answer is to be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The first look-up is under way: there are no endpoints yet.
+    Pending,
+    /// It is what the name servers say.
+    Fresh,
+    /// It is what they said last; they have not been heard since, or say otherwise by now that
+    /// there is nothing.
+    Stale(ResolveError),
+    /// There never was an answer: there are no endpoints.
+    Unresolved(ResolveError),
+}
+
+/// What a watched name stands for at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// Grows with each change of the endpoints; 0 before the first answer.
+    pub generation: u64,
+    /// By priority and address.
+    pub endpoints: Arc<[Endpoint]>,
+    /// How much they are to be believed.
+    pub standing: Standing,
+}
+
+/// A name that is kept resolved for as long as a watch for it exists. Clones and others who watch
+/// the same name share the look-ups.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    // The thread lives as long as the resolver does.
+    _resolver: Resolver,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    question: Question,
+    generation: AtomicU64,
+    state: watch::Sender<Arc<Resolved>>,
+    /// Ends the task's sleep: there is something to do, or nobody watches any more.
+    wake: Arc<Notify>,
+}
+
+impl Watch {
+    pub(super) fn new(shared: Arc<Shared>, resolver: Resolver) -> Watch {
+        Watch { shared, _resolver: resolver }
+    }
+
+    /// The name that is watched.
+    pub fn question(&self) -> &Question {
+        &self.shared.question
+    }
+
+    /// The generation of the present endpoints, for the price of an atomic load: as long as it
+    /// stays, there is no need to look at them.
+    pub fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
+    /// The present answer.
+    pub fn current(&self) -> Arc<Resolved> {
+        Arc::clone(&self.shared.state.borrow())
+    }
+
+    /// Waits until the first look-up has ended, whichever way.
+    pub async fn settled(&self) -> Arc<Resolved> {
+        self.until(|resolved| resolved.standing != Standing::Pending).await
+    }
+
+    /// Waits until there are endpoints of a generation other than this.
+    pub async fn changed(&self, from_generation: u64) -> Arc<Resolved> {
+        self.until(|resolved| resolved.generation != from_generation).await
+    }
+
+    /// Waits until the answer is as wished.
+    pub async fn until(&self, mut wished: impl FnMut(&Resolved) -> bool) -> Arc<Resolved> {
+        let mut states = self.shared.state.subscribe();
+        match states.wait_for(|resolved| wished(resolved)).await {
+            Ok(resolved) => Arc::clone(&resolved),
+            // The sender is ours, so it is there.
+            Err(_) => self.current(),
+        }
+    }
+
+    /// Asks for a look-up before its time, when a backend has moved for example. One that was
+    /// made within the shortest lifetime of an answer is good enough.
+    pub fn refresh(&self) {
+        self.shared.wake.notify_one();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}
+
+impl Shared {
+    /// There is an answer.
+    fn settle(&self, answer: &Answer) {
+        self.update(|resolved| {
+            let is_new = resolved.generation == 0 || resolved.endpoints != answer.endpoints;
+            resolved.generation += u64::from(is_new);
+            resolved.endpoints = Arc::clone(&answer.endpoints);
+            resolved.standing = Standing::Fresh;
+        });
+    }
+
+    /// There is none: what was there before stays.
+    pub(super) fn fail(&self, error: &ResolveError) {
+        self.update(|resolved| {
+            resolved.standing = if resolved.generation == 0 {
+                Standing::Unresolved(error.clone())
+            } else {
+                Standing::Stale(error.clone())
+            };
+        });
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Resolved)) {
+        self.state.send_if_modified(|present| {
+            let mut next = Resolved::clone(present);
+            change(&mut next);
+            let is_changed = next != **present;
+            if is_changed {
+                self.generation.store(next.generation, Ordering::Release);
+                *present = Arc::new(next);
+            }
+            is_changed
+        });
+    }
+}
+
+/// What keeps a name resolved; it runs on the resolver's thread and keeps nothing alive.
+pub(super) struct Task {
+    shared: Weak<Shared>,
+    wake: Arc<Notify>,
+    question: Question,
+    options: Arc<ResolveOptions>,
+}
+
+/// A watch, and its task unless the question answers itself.
+pub(super) fn start(
+    question: Question,
+    options: &Arc<ResolveOptions>,
+) -> (Arc<Shared>, Option<Task>) {
+    let wake = Arc::new(Notify::new());
+    let literal = question.literal();
+    let pending = Resolved { generation: 0, endpoints: Arc::new([]), standing: Standing::Pending };
+    let shared = Arc::new(Shared {
+        question: question.clone(),
+        generation: AtomicU64::new(0),
+        state: watch::Sender::new(Arc::new(pending)),
+        wake: Arc::clone(&wake),
+    });
+    if let Some(endpoint) = literal {
+        shared.settle(&Answer { endpoints: Arc::new([endpoint]), ttl_ms: None });
+        return (shared, None);
+    }
+    let task =
+        Task { shared: Arc::downgrade(&shared), wake, question, options: Arc::clone(options) };
+    (shared, Some(task))
+}
+
+impl Task {
+    /// Until nobody watches any more.
+    pub(super) async fn run(&self, asker: &Arc<Asker>) {
+        panics::point("resolver");
+        let mut failures = 0_u32;
+        loop {
+            let (asker, question) = (Arc::clone(asker), self.question.clone());
+            let asked = tokio::spawn(async move { asker.ask(&question).await });
+            let asked = asked.await.unwrap_or_else(|_| Err(broken_off()));
+            let pause_ms = {
+                let Some(shared) = self.shared.upgrade() else { return };
+                match asked {
+                    Ok(answer) => {
+                        shared.settle(&answer);
+                        failures = 0;
+                        answer.ttl_ms.unwrap_or(self.options.ttl_ms_max)
+                    }
+                    Err(error) => {
+                        shared.fail(&error);
+                        failures = failures.saturating_add(1);
+                        self.retry_ms(failures)
+                    }
+                }
+            };
+            self.sleep(pause_ms).await;
+        }
+    }
+
+    /// Doubles from the first failure on.
+    fn retry_ms(&self, failures: u32) -> u64 {
+        let doubled = 1_u64 << (failures.min(32) - 1);
+        self.options.retry_ms_min.max(1).saturating_mul(doubled).min(self.options.retry_ms_max)
+    }
+
+    /// A wish for a fresh answer ends the sleep, but not sooner than answers are kept at least.
+    async fn sleep(&self, pause_ms: u64) {
+        let least_ms = pause_ms.min(self.options.ttl_ms_min);
+        let rest = Duration::from_millis(pause_ms - least_ms);
+        let woken = async {
+            tokio::time::sleep(Duration::from_millis(least_ms)).await;
+            // What ends the sleep may be the end of the watch: `run` sees to that.
+            let _ = tokio::time::timeout(rest, self.wake.notified()).await;
+        };
+        woken.await;
+    }
+}

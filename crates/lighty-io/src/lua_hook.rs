@@ -1,0 +1,108 @@
+//! Interrupts scripts: a hook that Lua calls after so many instructions, and states that may load C
+//! modules. The script engine above decides what happens; what Lua's interface demands of the
+//! caller stays here.
+
+use std::cell::Cell;
+use std::os::raw::{c_char, c_int};
+
+use mlua::{Lua, LuaOptions, StdLib, ffi};
+
+/// Instructions between two calls of the hook.
+pub const EVERY: i32 = 1000;
+
+/// What becomes of the script that the hook interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Continue,
+    /// Suspend its coroutine, as if it had called `coroutine.yield()`.
+    Yield,
+    /// Raise an error. From now on the hook is called at every instruction, so that a script which
+    /// catches the error ends all the same.
+    Stop,
+}
+
+/// Decides about a script; the argument says whether it can be suspended where it is.
+pub type Judge = fn(can_yield: bool) -> Verdict;
+
+thread_local! {
+    static JUDGE: Cell<Option<Judge>> = const { Cell::new(None) };
+}
+
+/// A new state with Lua's own libraries, `ffi` and, outside LuaJIT, nothing else left out. C
+/// modules can be loaded; the engine decides which script may.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn new_state() -> mlua::Result<Lua> {
+    #[cfg(not(feature = "luajit"))]
+    let coroutine = StdLib::COROUTINE;
+    // LuaJIT has coroutines in its base.
+    #[cfg(feature = "luajit")]
+    let coroutine = StdLib::NONE;
+    let libraries = coroutine
+        | StdLib::TABLE
+        | StdLib::IO
+        | StdLib::OS
+        | StdLib::STRING
+        | StdLib::MATH
+        | StdLib::PACKAGE
+        | StdLib::DEBUG;
+    #[cfg(feature = "luajit")]
+    let libraries = libraries | StdLib::BIT | StdLib::JIT;
+    #[cfg(not(feature = "luajit"))]
+    let libraries = libraries | StdLib::UTF8;
+    // With `catch_rust_panics`, `pcall` is Lua's own: scripts may be suspended inside it.
+    // SAFETY: the libraries that can corrupt memory are `debug`, `package` (C modules) and `jit`.
+    // The engine keeps a reference to each before any script runs and hands scripts none of them.
+    let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new().catch_rust_panics(true)) };
+    Ok(lua)
+}
+
+/// Has `judge` called after every [`EVERY`] instructions of this thread's scripts.
+pub fn watch(lua: &Lua, judge: Judge) {
+    JUDGE.set(Some(judge));
+    rearm(lua);
+}
+
+/// Calls the hook every [`EVERY`] instructions again, after a script was stopped.
+pub fn rearm(lua: &Lua) {
+    // SAFETY: the state is alive as long as `lua` is, and nothing else runs on this thread.
+    unsafe {
+        let state = lua.state();
+        ffi::lua_sethook(state, Some(interrupt), ffi::LUA_MASKCOUNT, EVERY);
+    }
+}
+
+#[cfg(feature = "luajit")]
+unsafe extern "C-unwind" {
+    fn lua_isyieldable(state: *mut ffi::lua_State) -> c_int;
+}
+#[cfg(not(feature = "luajit"))]
+use ffi::lua_isyieldable;
+
+const STOPPED: &std::ffi::CStr = c"the script was stopped: it exceeds a limit";
+
+/// # Safety
+/// Lua alone calls this, with a state that is running. No value here has a destructor, because Lua
+/// leaves by unwinding or by jumping.
+unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+    let Some(judge) = JUDGE.get() else { return };
+    // SAFETY: as above: the state is valid and the hook may call what Lua allows in a count hook:
+    // to yield without values, and to raise an error. Two values fit on any stack (LUA_MINSTACK).
+    unsafe {
+        match judge(lua_isyieldable(state) != 0) {
+            Verdict::Continue => {}
+            Verdict::Yield => {
+                ffi::lua_yield(state, 0);
+            }
+            Verdict::Stop => {
+                ffi::lua_sethook(state, Some(interrupt), ffi::LUA_MASKCOUNT, 1);
+                ffi::luaL_where(state, 0);
+                let text = STOPPED.to_bytes();
+                ffi::lua_pushlstring(state, text.as_ptr().cast::<c_char>(), text.len());
+                ffi::lua_concat(state, 2);
+                ffi::lua_error(state);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The process itself and the processes it starts: signals, privileges, memory, children.
+
+pub mod control;
+pub mod load;
+pub mod memory;
+pub mod privileges;
+pub mod signals;
+pub mod spawn;
+pub mod syscall_fallback;
+pub mod terminal;

@@ -1,0 +1,117 @@
+//! Signals as values that the boot thread can await.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What the operator asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// TERM: stop at once.
+    Stop,
+    /// INT: finish what is under way, take nothing new, then stop.
+    GracefulStop,
+    /// HUP: open the log files again.
+    ReopenLogs,
+    /// USR1: read the configuration again.
+    Reload,
+    /// USR2: write the counters to the error log.
+    Report,
+}
+
+/// How many signals at the head of the list end the server.
+const ENDING: usize = 2;
+
+/// The signals of the process, from the moment of [`listen`](Self::listen) on.
+#[derive(Debug)]
+pub struct Signals {
+    streams: [(Signal, Stream); 5],
+}
+
+impl Signals {
+    /// Takes these signals over; their default action, ending the process, is gone for good.
+    ///
+    /// # Errors
+    /// When the runtime cannot install a handler.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn listen() -> io::Result<Self> {
+        forget_what_was_inherited()?;
+        let streams = [
+            // The first in the list wins when several are pending: ending comes first.
+            (Signal::Stop, signal(SignalKind::terminate())?),
+            (Signal::GracefulStop, signal(SignalKind::interrupt())?),
+            (Signal::ReopenLogs, signal(SignalKind::hangup())?),
+            (Signal::Reload, signal(SignalKind::user_defined1())?),
+            (Signal::Report, signal(SignalKind::user_defined2())?),
+        ];
+        Ok(Signals { streams })
+    }
+
+    /// The next signal. Signals of one kind that come in quick succession may be seen as one.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next signal that ends the server, while others have to wait.
+    pub async fn end(&mut self) -> Signal {
+        std::future::poll_fn(|cx| self.poll_among(ENDING, cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Signal> {
+        self.poll_among(self.streams.len(), cx)
+    }
+
+    /// The first `count` signals of the list.
+    fn poll_among(&mut self, count: usize, cx: &mut Context<'_>) -> Poll<Signal> {
+        for (meaning, stream) in &mut self.streams[..count] {
+            if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                return Poll::Ready(*meaning);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Who started us may have blocked signals, and ignored the one that tells of children: neither is
+/// meant for us, and each goes on through `exec`. Called before there is a second thread.
+fn forget_what_was_inherited() -> io::Result<()> {
+    // SAFETY: a set of signals that sigemptyset makes whole before it is read; the default action
+    // replaces whatever stood there, and no handler of ours did.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) {
+            0 => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+        if libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_signal_arrives_as_its_meaning() {
+        let mut signals = Signals::listen().expect("handlers");
+        let table = [
+            (libc::SIGTERM, Signal::Stop),
+            (libc::SIGINT, Signal::GracefulStop),
+            (libc::SIGHUP, Signal::ReopenLogs),
+            (libc::SIGUSR1, Signal::Reload),
+            (libc::SIGUSR2, Signal::Report),
+        ];
+        for (number, meaning) in table {
+            // SAFETY: sends a signal to this process, which handles it from here on.
+            assert_eq!(unsafe { libc::kill(libc::getpid(), number) }, 0);
+            assert_eq!(signals.next().await, meaning);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Child processes: backends started by the server (`bin-path`) and programs that handle a single
+//! request.
+//!
+//! A child has its own process group, inherits only the three descriptors it is given, and is
+//! signalled to end when the server dies for any reason. It is always reaped, so there are no
+//! zombies. Dropping its [`Child`] kills it.
+//!
+//! Reading order: this file (starting and ending), `exec` (between `fork` and `exec`), `lines` (a
+//! child's output by line), `capture` (all of its output), `channel` (a conversation), `detached`
+//! (programs that are not children of ours for long).
+
+mod capture;
+mod channel;
+pub mod detached;
+mod exec;
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+
+use crate::process::privileges::Identity;
+
+pub use capture::capture;
+pub use channel::Channel;
+pub use lines::{LINE_BYTES_MAX, forward_lines};
+pub use rustix::process::Signal as ChildSignal;
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program {
+    /// The file to execute; a bare name is searched in the child's `PATH`.
+    pub path: PathBuf,
+    /// Its arguments, without its own name.
+    pub args: Vec<OsString>,
+    /// Its complete environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its working directory; the server's if none is given.
+    pub working_dir: Option<PathBuf>,
+    /// Its identity; the server's if none is given.
+    pub identity: Option<Identity>,
+    /// Its standard input.
+    pub stdin: Input,
+    /// Its standard output.
+    pub stdout: Output,
+    /// Its standard error output.
+    pub stderr: Output,
+}
+
+impl Program {
+    /// A program without arguments, environment, input or output.
+    pub fn new(path: impl Into<PathBuf>) -> Program {
+        Program {
+            path: path.into(),
+            args: Vec::new(),
+            environment: Vec::new(),
+            working_dir: None,
+            identity: None,
+            stdin: Input::Null,
+            stdout: Output::Null,
+            stderr: Output::Null,
+        }
+    }
+
+    /// Adds the given variables of the server's environment, if they exist.
+    pub fn copy_environment<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let found =
+            names.into_iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        self.environment.extend(found);
+    }
+
+    /// Adds all variables of the server's environment.
+    pub fn copy_whole_environment(&mut self) {
+        self.environment.extend(std::env::vars_os());
+    }
+}
+
+/// A child's input.
+#[derive(Debug)]
+pub enum Input {
+    /// Empty: end of file immediately.
+    Null,
+    /// A pipe; [`Child::stdin`] is our end.
+    Pipe,
+    /// This descriptor. A listening socket here is what FastCGI calls FCGI_LISTENSOCK_FILENO
+    /// (FastCGI 1.0, section 2.2); see [`crate::listen::BoundSocket::duplicate`].
+    Fd(OwnedFd),
+}
+
+/// A child's output.
+#[derive(Debug)]
+pub enum Output {
+    /// Nowhere.
+    Null,
+    /// A pipe; [`Child::stdout`] or [`Child::stderr`] is our end.
+    Pipe,
+    /// This descriptor.
+    Fd(OwnedFd),
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Unknown: another waiter received the status.
+    Unseen,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(number) => write!(f, "signal {number}"),
+            Exit::Unseen => f.write_str("nobody saw how"),
+        }
+    }
+}
+
+/// A running child. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    watch: ExitWatch,
+    exit: Cell<Option<Exit>>,
+    /// Our end of its standard input.
+    pub stdin: Option<pipe::Sender>,
+    /// Our end of its standard output.
+    pub stdout: Option<pipe::Receiver>,
+    /// Our end of its standard error output.
+    pub stderr: Option<pipe::Receiver>,
+}
+
+/// How the end of a child is detected.
+#[derive(Debug)]
+enum ExitWatch {
+    /// Its descriptor becomes readable.
+    Pidfd(AsyncFd<OwnedFd>),
+    /// Polling, as on kernels before 5.3.
+    Asking,
+}
+
+impl ExitWatch {
+    fn of(pid: Pid) -> io::Result<ExitWatch> {
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                // SAFETY: the descriptor is open, and owned by what is registered until the end.
+                let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+                Ok(ExitWatch::Pidfd(watched?))
+            }
+            // The program runs already: want of a descriptor must not look as if it had not
+            // started.
+            Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => Ok(ExitWatch::Asking),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until checking the child is worthwhile.
+    async fn stirred(&self) -> io::Result<()> {
+        match self {
+            ExitWatch::Pidfd(pidfd) => drop(pidfd.readable().await?),
+            ExitWatch::Asking => tokio::time::sleep(Duration::from_millis(ASK_MS)).await,
+        }
+        Ok(())
+    }
+}
+
+/// Polling interval for a child without a pidfd, in milliseconds.
+const ASK_MS: u64 = 50;
+
+impl Child {
+    /// Starts a program. This takes about a millisecond, during which the loop is not blocked.
+    ///
+    /// # Errors
+    /// Why it did not start, with its path in the text: `NotFound`, `PermissionDenied`, out of
+    /// memory or processes.
+    pub async fn spawn(program: Program) -> io::Result<Child> {
+        let path = program.path.clone();
+        let started = exec::start(program).await;
+        started.and_then(Child::new).map_err(|error| {
+            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN)) {
+                // The program itself is not at fault.
+                return error;
+            }
+            io::Error::new(error.kind(), format!("cannot start {}: {error}", path.display()))
+        })
+    }
+
+    fn new(mut started: exec::Started) -> io::Result<Child> {
+        // From here on, dropping the child kills it if a later step fails.
+        let mut child = Child {
+            pid: started.claim()?,
+            watch: ExitWatch::Asking,
+            exit: Cell::new(None),
+            stdin: None,
+            stdout: None,
+            stderr: None,
+        };
+        child.watch = ExitWatch::of(child.pid)?;
+        child.stdin = started.stdin.take().map(pipe::Sender::from_owned_fd).transpose()?;
+        child.stdout = started.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        child.stderr = started.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
+        Ok(child)
+    }
+
+    /// Its process id, which is also its process group's.
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// How it ended, if known.
+    pub fn exit(&self) -> Option<Exit> {
+        self.exit.get()
+    }
+
+    /// Waits until it has ended, then kills the rest of its process group: a backend must not leave
+    /// workers behind that serve without their master.
+    ///
+    /// # Errors
+    /// If the runtime is shutting down.
+    pub async fn wait(&self) -> io::Result<Exit> {
+        loop {
+            if let Some(exit) = self.exit.get() {
+                return Ok(exit);
+            }
+            self.watch.stirred().await?;
+            self.look()?;
+        }
+    }
+
+    /// Waits until it has ended and returns how. The rest of its process group lives on until
+    /// [`Child::wait`] is called.
+    ///
+    /// # Errors
+    /// If the runtime is shutting down.
+    pub async fn ended(&self) -> io::Result<Exit> {
+        loop {
+            if let Some(exit) = self.exit.get() {
+                return Ok(exit);
+            }
+            if let Some(exit) = look_at(self.pid)? {
+                return Ok(exit);
+            }
+            self.watch.stirred().await?;
+        }
+    }
+
+    /// True as long as processes that it started itself are in its group and run. Reads `/proc`.
+    pub fn has_company(&self) -> bool {
+        let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+        let numbers = processes.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok());
+        numbers.filter(|pid: &i32| *pid != self.id()).any(|pid| runs_in_group(pid, self.id()))
+    }
+
+    /// Sends a signal to it and its process group; false when it has ended.
+    pub fn signal(&self, signal: Signal) -> bool {
+        // As long as it was not waited for, its number belongs to nobody else.
+        self.exit.get().is_none() && rustix::process::kill_process_group(self.pid, signal).is_ok()
+    }
+
+    /// Asks it to end by `signal`, and makes it end by KILL after `grace_ms`.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn stop(&self, signal: Signal, grace_ms: u64) -> io::Result<Exit> {
+        self.signal(signal);
+        let grace = Duration::from_millis(grace_ms);
+        if let Ok(ended) = tokio::time::timeout(grace, self.wait()).await {
+            return ended;
+        }
+        self.signal(Signal::KILL);
+        self.wait().await
+    }
+
+    /// Takes note of its end, if that has come.
+    fn look(&self) -> io::Result<()> {
+        if self.exit.get().is_some() || look_at(self.pid)?.is_none() {
+            return Ok(());
+        }
+        // It is a zombie yet, so the number of the group is still its own.
+        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        if let Some(exit) = reap(self.pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)? {
+            self.exit.set(Some(exit));
+        }
+        Ok(())
+    }
+}
+
+/// True if this process belongs to the group and has not ended.
+fn runs_in_group(pid: i32, group: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name in parentheses: state, parent, group.
+    let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let (state, group_of) = (words.next(), words.nth(1));
+    state.is_some_and(|state| state != "Z") && group_of == Some(group.to_string().as_str())
+}
+
+/// How a child ended, if it has; it stays a zombie.
+fn look_at(pid: Pid) -> io::Result<Option<Exit>> {
+    reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
+}
+
+/// How a child ended. Frees its number, unless the options forbid it.
+fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
+    match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
+        Ok(status) => Ok(status.map(|status| match status.terminating_signal() {
+            Some(number) => Exit::Signal(number),
+            None => Exit::Code(status.exit_status().unwrap_or(-1)),
+        })),
+        Err(Errno::CHILD) => Ok(Some(Exit::Unseen)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Kills a child that nobody waits for any more, and sees to it that its number is freed.
+fn abandon(pid: Pid) {
+    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    // It ends at once as a rule; one that hangs in the kernel must not hold a loop up.
+    let started = crate::threads::start("reaper", Some(64 << 10), move || {
+        let _ = reap(pid, WaitIdOptions::EXITED);
+    });
+    if started.is_err() {
+        let _ = reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let has_been_waited_for = self.look().is_err() || self.exit.get().is_some();
+        if !has_been_waited_for {
+            abandon(self.pid);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Between `fork` and `exec`.
+//!
+//! All children are started by one thread that never ends: the signal that tells a child of its
+//! parent's death is sent when the *thread* that forked it is gone (PR_SET_PDEATHSIG(2const)).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+use tokio::sync::oneshot;
+
+use super::{Input, Output, Program};
+use crate::process::privileges::Identity;
+use crate::threads::panics;
+
+/// What became of a program. Until somebody claims it, dropping it kills it.
+pub(super) struct Started {
+    pid: Option<Pid>,
+    pub(super) stdin: Option<OwnedFd>,
+    pub(super) stdout: Option<OwnedFd>,
+    pub(super) stderr: Option<OwnedFd>,
+}
+
+impl Started {
+    /// Its number; whoever has it sees to its end.
+    pub(super) fn claim(&mut self) -> io::Result<Pid> {
+        self.pid.take().ok_or_else(|| io::Error::other("a process without a number"))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(unwanted) = self.pid.take() {
+            super::abandon(unwanted);
+        }
+    }
+}
+
+/// What is to be started, and where the outcome goes.
+type Order = (Program, oneshot::Sender<io::Result<Started>>);
+
+pub(super) async fn start(program: Program) -> io::Result<Started> {
+    let (give, take) = oneshot::channel();
+    let ended = || io::Error::other("the thread that starts processes has ended");
+    starter()?.send((program, give)).map_err(|_| ended())?;
+    take.await.map_err(|_| ended())?
+}
+
+fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
+    static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    if let Some(starter) = STARTER.get() {
+        return Ok(starter);
+    }
+    let (sender, orders) = mpsc::channel::<Order>();
+    crate::threads::start("starter", None, move || {
+        for (program, give) in orders {
+            // The next order finds the thread, whatever became of this one.
+            let started = panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
+                Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
+            });
+            // Whoever gave the order may have gone: then the child goes too.
+            drop(give.send(started));
+        }
+    })?;
+    // Should two have come at once, the other's thread ends for want of orders.
+    Ok(STARTER.get_or_init(|| sender))
+}
+
+fn start_now(program: Program) -> io::Result<Started> {
+    panics::point("starter");
+    let mut command = Command::new(&program.path);
+    command.args(&program.args).env_clear().envs(program.environment).process_group(0);
+    if let Some(dir) = &program.working_dir {
+        command.current_dir(dir);
+    }
+    command.stdin(match program.stdin {
+        Input::Null => nothing()?,
+        Input::Pipe => Stdio::piped(),
+        Input::Fd(fd) => fd.into(),
+    });
+    command.stdout(output(program.stdout)).stderr(output(program.stderr));
+    let become_it = program.identity.as_ref().map(Credentials::of).transpose()?;
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec only system calls are made: nothing is allocated, no lock is
+    // taken, and the memory that is read was made before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            if let Some(credentials) = &become_it {
+                credentials.assume()?;
+            }
+            close_the_rest();
+            die_with(parent)
+        });
+    }
+    let mut child = command.spawn()?;
+    Ok(Started {
+        pid: i32::try_from(child.id()).ok().and_then(Pid::from_raw),
+        stdin: child.stdin.take().map(OwnedFd::from),
+        stdout: child.stdout.take().map(OwnedFd::from),
+        stderr: child.stderr.take().map(OwnedFd::from),
+    })
+}
+
+/// The end of a file at once. Without `/dev/null` (a bare chroot) that is a pipe that nobody writes
+/// to.
+fn nothing() -> io::Result<Stdio> {
+    match File::open("/dev/null") {
+        Ok(null) => Ok(null.into()),
+        Err(_) => Ok(pipe_with(PipeFlags::CLOEXEC)?.0.into()),
+    }
+}
+
+fn output(output: Output) -> Stdio {
+    match output {
+        Output::Null => Stdio::null(),
+        Output::Pipe => Stdio::piped(),
+        Output::Fd(fd) => fd.into(),
+    }
+}
+
+/// Whom to become, looked up before the fork.
+struct Credentials {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    groups: Vec<libc::gid_t>,
+}
+
+impl Credentials {
+    fn of(identity: &Identity) -> io::Result<Credentials> {
+        let uid = identity.user.as_ref().map(|user| user.uid);
+        Ok(Credentials {
+            uid,
+            gid: identity.gid,
+            groups: crate::process::privileges::groups_of(identity)?,
+        })
+    }
+
+    /// Group, further groups, user, in this order: each needs the rights that the next gives up.
+    fn assume(&self) -> io::Result<()> {
+        if self.gid.is_some() && crate::process::privileges::is_root() {
+            let groups = &self.groups;
+            // SAFETY: as many groups as said, at a place that outlives the call.
+            check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
+        }
+        if let Some(gid) = self.gid {
+            // SAFETY: takes a number, touches no memory of ours.
+            check(unsafe { libc::setgid(gid) })?;
+        }
+        if let Some(uid) = self.uid {
+            // SAFETY: takes a number, touches no memory of ours.
+            check(unsafe { libc::setuid(uid) })?;
+        }
+        Ok(())
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Nothing of the server is open in the child but what it was given. All of ours is marked to be
+/// closed anyway; what others opened in this process may not be.
+fn close_the_rest() {
+    // Not before 5.11; then the marks of our own descriptors must do.
+    // SAFETY: marks descriptors from 3 on, touches no memory.
+    let _ = unsafe {
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    };
+}
+
+/// TERM, so that a backend's master may end its workers.
+fn die_with(parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+    // The parent may have died before that was set.
+    if rustix::process::getppid() == Some(parent) {
+        return Ok(());
+    }
+    Err(io::Error::from_raw_os_error(libc::ESRCH))
+}

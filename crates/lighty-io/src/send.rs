@@ -1,0 +1,343 @@
+//! Sends queues of chunks to clients; all sending goes through this module.
+//!
+//! [`Sender::try_send`] is the hot path: it sends what needs no waiting and returns why it stopped.
+//! [`Sender::send`] continues until everything is sent, waiting for the socket and the disk. The
+//! network backend decides how file data is sent, one source file for each:
+//!
+//! | backend | file |
+//! |---|---|
+//! | `linux-sendfile` | `socket`, directly in the loop |
+//! | `writev`, `write` | `copy` |
+//! | `auto` | `auto` |
+//! | `io-uring`, `gthread-aio`, `posix-aio` | `buffered`, over `gthread_aio` and `posix_aio` |
+//! | `gthread-sendfile` | `gthread_sendfile` |
+//! | `linux-aio-sendfile` | `linux_aio` |
+//!
+//! A file shorter than announced is an error of kind `UnexpectedEof` and is never padded. Of a file
+//! that has grown, only the announced length is sent.
+
+mod auto;
+mod backend;
+mod buffered;
+mod buffers;
+mod copy;
+mod counters;
+mod disk;
+mod gthread_aio;
+mod gthread_sendfile;
+mod linux_aio;
+mod posix_aio;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use backend::{NetworkBackend, UnknownBackend};
+pub use counters::SendCounters;
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::io;
+use std::rc::Rc;
+
+use lighty_buf::{Chunk, ChunkQueue, FileRange};
+
+use crate::file::{FileEngine, OpenFile, Resident};
+use crate::process::syscall_fallback::Syscall;
+use crate::threads::pool::ThreadPool;
+use crate::transport::Stream;
+use backend::Warm;
+use buffers::ReadBuffers;
+use disk::Disk;
+use linux_aio::AioContext;
+use socket::Step;
+
+/// What the file ranges of a queue hold.
+pub type File = Rc<OpenFile>;
+
+/// What one connection may send before yielding to others.
+pub const TURN_BYTES_MAX: u64 = 1 << 20;
+
+/// Default bytes of a file read at a time (`server.read-chunk`). Below 384 KiB, many parallel
+/// downloads turn into seeks.
+pub const READ_CHUNK_BYTES_DEFAULT: usize = 512 << 10;
+
+/// The smallest useful chunk: one page.
+pub const READ_CHUNK_BYTES_MIN: usize = 4_096;
+
+/// Chunks of file data that one worker's buffers may hold in total. A connection that gets no
+/// buffer continues in small pieces.
+pub const SEND_BUFFERS_MAX_DEFAULT: usize = 64;
+
+/// The thread and AIO backends send resident remainders up to this size directly, because a
+/// handover would cost more than it gains.
+const HANDOVER_BYTES_MIN: u64 = 4_096;
+
+/// Options of a [`Sender`].
+#[derive(Clone, Copy, Debug)]
+pub struct SendOptions {
+    /// The network backend.
+    pub backend: NetworkBackend,
+    /// Bytes of a file read at a time.
+    pub read_chunk_bytes: usize,
+    /// Total buffer budget for file data, in chunks of `read_chunk_bytes`. Smaller files use
+    /// smaller buffers, and so more of them.
+    pub buffers_max: usize,
+    /// Maximum kernel AIO requests in flight (`server.max-read-threads`).
+    pub aio_requests_max: usize,
+}
+
+impl Default for SendOptions {
+    fn default() -> Self {
+        SendOptions {
+            backend: NetworkBackend::Auto,
+            read_chunk_bytes: READ_CHUNK_BYTES_DEFAULT,
+            buffers_max: SEND_BUFFERS_MAX_DEFAULT,
+            aio_requests_max: 64,
+        }
+    }
+}
+
+/// Sends queues of chunks on one worker. Clones share it.
+#[derive(Clone)]
+pub struct Sender(Rc<Inner>);
+
+struct Inner {
+    backend: NetworkBackend,
+    engine: FileEngine,
+    pool: ThreadPool,
+    buffers: ReadBuffers,
+    read_chunk_bytes: u64,
+    counters: SendCounters,
+    scratch: RefCell<Vec<u8>>,
+    aio: Option<Rc<AioContext>>,
+}
+
+/// Result of [`Sender::try_send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes accepted by the socket.
+    pub bytes: u64,
+    /// Why it stopped.
+    pub state: SendState,
+}
+
+/// Why a sender stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendState {
+    /// The queue is empty.
+    Done,
+    /// The budget or the loop turn is used up; more could be sent.
+    Spent,
+    /// The socket accepts no more for now.
+    WouldBlock,
+    /// The next data must first be read from the disk, which [`Sender::send`] does.
+    NeedsDisk,
+}
+
+/// How to send the range at the front of a queue.
+enum Plan {
+    /// Send this many bytes straight from the page cache.
+    Sendfile(u64),
+    /// Read in the loop, then write.
+    Copy(u64),
+    /// Wait for the disk.
+    Disk,
+}
+
+impl Sender {
+    /// Creates a sender for this worker.
+    ///
+    /// # Errors
+    /// Why the backend cannot run on this machine.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with a `LocalSet`.
+    pub fn start(engine: FileEngine, pool: ThreadPool, options: SendOptions) -> io::Result<Self> {
+        options.backend.available()?;
+        let aio = match options.backend {
+            NetworkBackend::LinuxAioSendfile => Some(AioContext::start(options.aio_requests_max)?),
+            _ => None,
+        };
+        let read_chunk_bytes = options.read_chunk_bytes.max(READ_CHUNK_BYTES_MIN);
+        Ok(Sender(Rc::new(Inner {
+            backend: options.backend,
+            engine,
+            pool,
+            buffers: ReadBuffers::new(read_chunk_bytes, read_chunk_bytes * options.buffers_max),
+            read_chunk_bytes: read_chunk_bytes as u64,
+            counters: SendCounters::default(),
+            scratch: RefCell::new(Vec::new()),
+            aio,
+        })))
+    }
+
+    /// The configured backend.
+    pub fn backend(&self) -> NetworkBackend {
+        self.0.backend
+    }
+
+    /// The sender's counters.
+    pub fn counters(&self) -> &SendCounters {
+        &self.0.counters
+    }
+
+    /// Frees memory not needed recently; call about once a second.
+    pub fn trim(&self) {
+        self.0.buffers.trim();
+        if self.0.backend == NetworkBackend::PosixAio {
+            posix_aio::recover_lost();
+        }
+    }
+
+    /// Sends what needs no waiting for the socket or the disk, up to `budget` bytes and
+    /// [`TURN_BYTES_MAX`]. Sent data is removed from the queue.
+    ///
+    /// # Errors
+    /// Errors of the socket or the file; the connection must then be closed.
+    pub fn try_send(
+        &self,
+        stream: &Stream,
+        queue: &mut ChunkQueue<File>,
+        budget: u64,
+    ) -> io::Result<Sent> {
+        let limit = budget.min(TURN_BYTES_MAX);
+        let mut bytes = 0;
+        let state = loop {
+            let left = limit - bytes;
+            let Some(front) = queue.front() else { break SendState::Done };
+            if left == 0 {
+                break SendState::Spent;
+            }
+            let step = match front {
+                Chunk::Memory(_) if self.0.backend == NetworkBackend::Writev => {
+                    self.write_with_file(stream, queue, left)
+                }
+                Chunk::Memory(_) => socket::write_memory(stream, queue, left, None),
+                Chunk::File(range) => match self.plan(range, left) {
+                    Plan::Sendfile(want) => self.sendfile(stream, range, want),
+                    Plan::Copy(want) => self.copy(stream, range, want),
+                    Plan::Disk => break SendState::NeedsDisk,
+                },
+            };
+            let step = match step {
+                Ok(step) => step,
+                // Bytes already sent must be counted; the error recurs with the next call.
+                Err(_) if bytes > 0 => break SendState::Spent,
+                Err(error) => return Err(error),
+            };
+            queue.advance(step.bytes);
+            bytes += step.bytes;
+            if step.full {
+                break if queue.is_empty() { SendState::Done } else { SendState::WouldBlock };
+            }
+        };
+        self.counters().sent(bytes);
+        Ok(Sent { bytes, state })
+    }
+
+    /// Sends until the queue is empty or `budget` bytes are sent, waiting for the socket and the
+    /// disk as needed. Returns the number of bytes sent. `progress` is updated continuously, so
+    /// that a sweep can distinguish a slow client from a stalled one.
+    ///
+    /// If the future is dropped, the queue holds what is left, with one exception: with
+    /// `gthread-sendfile` a thread may still be sending, so the connection must be closed.
+    ///
+    /// # Errors
+    /// As for [`try_send`](Self::try_send).
+    pub async fn send(
+        &self,
+        stream: &Stream,
+        queue: &mut ChunkQueue<File>,
+        budget: u64,
+        progress: &Cell<u64>,
+    ) -> io::Result<u64> {
+        let mut sent = 0;
+        let mut disk: Option<Box<Disk>> = None;
+        loop {
+            let now = self.try_send(stream, queue, budget - sent)?;
+            sent += now.bytes;
+            progress.set(progress.get() + now.bytes);
+            match now.state {
+                SendState::Done => return Ok(sent),
+                SendState::Spent if sent >= budget => return Ok(sent),
+                SendState::Spent => tokio::task::yield_now().await,
+                SendState::WouldBlock => {
+                    if let Some(disk) = &mut disk {
+                        self.keep_ahead(disk, queue);
+                    }
+                    stream.writable().await?;
+                }
+                SendState::NeedsDisk => {
+                    let disk = disk.get_or_insert_default();
+                    // Boxed, so that connections that never meet a cold file do not carry this
+                    // state.
+                    let step = self.fetch(disk, stream, queue, budget - sent, progress);
+                    sent += Box::pin(step).await?;
+                }
+            }
+        }
+    }
+
+    fn plan(&self, range: &FileRange<File>, left: u64) -> Plan {
+        let want = range.length.min(left);
+        match self.0.backend.ways().warm {
+            Warm::Sendfile => Plan::Sendfile(want),
+            Warm::Copy => Plan::Copy(want),
+            Warm::Never => Plan::Disk,
+            Warm::ResidentChunk => {
+                let want = want.min(self.window_rest(range.offset));
+                if self.ready_for_sendfile(range, want) { Plan::Sendfile(want) } else { Plan::Disk }
+            }
+            Warm::ResidentRest => {
+                let small = range.length <= HANDOVER_BYTES_MIN;
+                if small && self.ready_for_sendfile(range, want) {
+                    Plan::Sendfile(want)
+                } else {
+                    Plan::Disk
+                }
+            }
+        }
+    }
+
+    /// True if sendfile on the range would not block.
+    fn ready_for_sendfile(&self, range: &FileRange<File>, want: u64) -> bool {
+        !range.file.sendfile_may_block()
+            && self.0.engine.resident(&range.file, range.offset, want) == Resident::Yes
+    }
+
+    /// Bytes from `offset` to the end of its chunk in the file. Chunks begin at multiples of their
+    /// size, so that residency cached for one is found again.
+    fn window_rest(&self, offset: u64) -> u64 {
+        self.0.read_chunk_bytes - offset % self.0.read_chunk_bytes
+    }
+
+    /// The number of the chunk at `offset`.
+    fn window(&self, offset: u64) -> u64 {
+        offset / self.0.read_chunk_bytes
+    }
+
+    fn sendfile(&self, stream: &Stream, range: &FileRange<File>, want: u64) -> io::Result<Step> {
+        if Syscall::Sendfile.is_refused() {
+            return self.copy(stream, range, want);
+        }
+        match socket::sendfile(stream, &range.file, range.offset, want) {
+            Ok(step) => {
+                self.counters().sync_read();
+                self.counters().sendfile(step.bytes);
+                Ok(step)
+            }
+            Err(error) if socket::sendfile_unsupported(&error) => {
+                let step = self.copy(stream, range, want)?;
+                // Only here: an unreadable file would have failed the same way.
+                if stream.plain_fd().is_some() {
+                    Syscall::Sendfile.note(&error);
+                }
+                Ok(step)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn scratch(&self) -> RefMut<'_, Vec<u8>> {
+        self.0.scratch.borrow_mut()
+    }
+}

@@ -1,0 +1,133 @@
+//! Wakes a connection from outside, so that the timeout sweep can end it without owning it.
+
+use std::cell::Cell;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::rc::Rc;
+
+use rustix::net::Shutdown;
+
+use super::memory::MemoryShutdown;
+
+/// The direction that a shutdown shuts down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownHow {
+    /// Reading: the reader sees the end of the stream and may still respond.
+    Read,
+    /// Both: all waits wake up, and writes fail.
+    Both,
+}
+
+/// A handle to a connection with another owner. It does not keep the connection open, and does
+/// nothing once the owner has closed it.
+#[derive(Clone, Debug)]
+pub struct ShutdownHandle(Target);
+
+/// The owner's half of [`ShutdownHandle`].
+#[derive(Debug)]
+pub(super) struct ShutdownCell(Target);
+
+#[derive(Clone, Debug)]
+enum Target {
+    Fd(Rc<Cell<RawFd>>),
+    // Boxed, because every connection has two of these.
+    Memory(Box<MemoryShutdown>),
+}
+
+const CLOSED: RawFd = -1;
+
+impl ShutdownHandle {
+    /// Shuts the connection down in the given direction. Returns true if it was still open.
+    pub fn shut_down(&self, how: ShutdownHow) -> bool {
+        let fd = match &self.0 {
+            Target::Fd(fd) => fd.get(),
+            Target::Memory(end) => return end.shut_down(how),
+        };
+        if fd == CLOSED {
+            return false;
+        }
+        // SAFETY: `ShutdownCell` sets the cell to CLOSED before its stream closes the descriptor,
+        // and both live on this thread (`Rc` is not `Send`), so the descriptor is open and is ours.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let how = match how {
+            ShutdownHow::Read => Shutdown::Read,
+            ShutdownHow::Both => Shutdown::Both,
+        };
+        // ENOTCONN: the peer closed first, which the owner will notice.
+        let _ = rustix::net::shutdown(socket, how);
+        true
+    }
+}
+
+impl ShutdownCell {
+    pub(super) fn of_fd(fd: RawFd) -> Self {
+        ShutdownCell(Target::Fd(Rc::new(Cell::new(fd))))
+    }
+
+    pub(super) fn of_memory(end: MemoryShutdown) -> Self {
+        ShutdownCell(Target::Memory(Box::new(end)))
+    }
+
+    pub(super) fn shutdown_handle(&self) -> ShutdownHandle {
+        ShutdownHandle(self.0.clone())
+    }
+}
+
+impl Drop for ShutdownCell {
+    fn drop(&mut self) {
+        if let Target::Fd(fd) = &self.0 {
+            fd.set(CLOSED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::tcp_pair;
+    use std::io::Read;
+
+    #[tokio::test]
+    async fn a_shutdown_ends_a_read_and_leaves_the_write_side() {
+        let (ours, mut peer) = tcp_pair().await;
+        let shutdown = ours.shutdown_handle();
+        ours.writable().await.expect("writable");
+        let mut buffer = [0; 4];
+        let (read, was_open) = tokio::join!(ours.read(&mut buffer), async {
+            tokio::task::yield_now().await;
+            shutdown.shut_down(ShutdownHow::Read)
+        });
+        assert_eq!((read.expect("end"), was_open), (0, true));
+        assert_eq!(ours.try_write(b"408").expect("still writable"), 3);
+        drop(ours);
+        let mut heard = Vec::new();
+        peer.read_to_end(&mut heard).expect("read");
+        assert_eq!(heard, b"408");
+    }
+
+    #[tokio::test]
+    async fn a_shutdown_in_both_directions_fails_a_stuck_writer() {
+        let (ours, _peer) = tcp_pair().await;
+        let shutdown = ours.shutdown_handle();
+        ours.writable().await.expect("writable");
+        while ours.try_write(&[0; 65_536]).is_ok() {}
+        let (waited, was_open) = tokio::join!(ours.writable(), async {
+            tokio::task::yield_now().await;
+            shutdown.shut_down(ShutdownHow::Both)
+        });
+        waited.expect("woken");
+        assert!(was_open);
+        let error = ours.try_write(b"x").expect_err("shut down");
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_is_not_reached() {
+        let (ours, _peer) = tcp_pair().await;
+        let shutdown = ours.shutdown_handle();
+        drop(ours);
+        let (other, _other_peer) = tcp_pair().await;
+        assert!(!shutdown.shut_down(ShutdownHow::Both));
+        other.writable().await.expect("untouched");
+        assert_eq!(other.try_write(b"x").expect("untouched"), 1);
+    }
+}

@@ -1,0 +1,83 @@
+//! Arguments that scripts pass to functions of ours.
+
+use std::borrow::Cow;
+
+use mlua::{BorrowedBytes, Error, Lua, LuaString, MultiValue, Result, Value};
+
+/// A text that a script passed. Numbers are texts too, as everywhere in Lua.
+pub(crate) struct Text(LuaString);
+
+impl Text {
+    /// The first argument; `None` for nil.
+    ///
+    /// # Errors
+    /// There is no argument, or it is no text.
+    pub(crate) fn first(lua: &Lua, function: &str, arguments: &MultiValue) -> Result<Option<Self>> {
+        match arguments.front() {
+            Some(Value::Nil) => Ok(None),
+            Some(value) => Self::of(lua, function, value).map(Some),
+            None => Err(refused(1, function, "no value")),
+        }
+    }
+
+    /// A value as text; nil is an empty one.
+    ///
+    /// # Errors
+    /// It is no text.
+    pub(crate) fn of(lua: &Lua, function: &str, value: &Value) -> Result<Self> {
+        match value {
+            Value::String(text) => Ok(Self(text.clone())),
+            Value::Nil => lua.create_string("").map(Self),
+            Value::Integer(_) | Value::Number(_) => {
+                let text = lua.coerce_string(value.clone())?;
+                text.map(Self).ok_or_else(|| refused(1, function, "number"))
+            }
+            other => Err(refused(1, function, other.type_name())),
+        }
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> BorrowedBytes {
+        self.0.as_bytes()
+    }
+}
+
+/// All arguments of a function that takes exactly `N` texts; `signature` is its name with them.
+///
+/// # Errors
+/// There are more or fewer, one is no text, or they are longer than
+/// [`TEXT_BYTES_MAX`](crate::lib_c::TEXT_BYTES_MAX) together.
+pub(crate) fn texts<const N: usize>(
+    lua: &Lua,
+    signature: &str,
+    arguments: &MultiValue,
+) -> Result<[Text; N]> {
+    if arguments.len() != N {
+        let what = format!("lighty.c.{signature}: incorrect number of arguments");
+        return Err(Error::RuntimeError(what));
+    }
+    let name = signature.split('(').next().unwrap_or(signature);
+    let texts = arguments.iter().map(|value| Text::of(lua, name, value));
+    let texts = texts.collect::<Result<Vec<_>>>()?;
+    let bytes = texts.iter().map(|text| text.bytes().len()).sum();
+    check_length(name, bytes, crate::lib_c::TEXT_BYTES_MAX)?;
+    texts.try_into().map_err(|_| refused(1, name, "no value"))
+}
+
+/// Refuses a text of more than `max` bytes.
+///
+/// # Errors
+/// It is longer.
+pub(crate) fn check_length(function: &str, bytes: usize, max: usize) -> Result<()> {
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(Error::RuntimeError(format!("{function}: {bytes} bytes of text, limit {max}")))
+}
+
+fn refused(position: usize, function: &str, got: &str) -> Error {
+    let what = Cow::Borrowed("string expected");
+    let text = format!("bad argument #{position} to '{function}' ({what}, got {got})");
+    Error::RuntimeError(text)
+}

@@ -1,0 +1,270 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::request::{Group, Item, Piece};
+
+/// A request of one header field, which keeps what a script does.
+#[derive(Default)]
+struct Fake {
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    fields: BTreeMap<Vec<u8>, Vec<u8>>,
+    body: Vec<Piece>,
+    log: Vec<String>,
+}
+
+impl ScriptRequest for Fake {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+        Ok(match group {
+            Group::RequestHeader if name == b"Host" => Item::Bytes(b"a.example"[..].into()),
+            Group::Attribute => Item::of(self.attributes.get(name).map(|value| &value[..])),
+            Group::ResponseHeader => Item::of(self.fields.get(name).map(|value| &value[..])),
+            _ => Item::Nil,
+        })
+    }
+
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        let all = match group {
+            Group::Attribute => &mut self.attributes,
+            Group::ResponseHeader => &mut self.fields,
+            _ => return Err("read only".to_owned()),
+        };
+        match value {
+            Some(value) => all.insert(name.to_vec(), value.to_vec()),
+            None => all.remove(name),
+        };
+        Ok(())
+    }
+
+    fn pairs(&self, _: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.attributes.clone().into_iter().collect()
+    }
+
+    fn clear_body(&mut self) {
+        self.body.clear();
+    }
+
+    fn add_body(&mut self, piece: Piece) {
+        self.body.push(piece);
+    }
+
+    fn add_request_body(&mut self, _: &[u8], _: bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn log(&mut self, level: &str, text: &[u8]) {
+        self.log.push(format!("{level}: {}", String::from_utf8_lossy(text)));
+    }
+}
+
+const LIMITS: Limits = Limits { time_ms: 2_000, instructions: 5_000_000, memory: 8 << 20 };
+
+fn engine() -> Engine<Fake> {
+    Engine::new(&Clock::start(), &Options::default()).expect("a state")
+}
+
+fn go(engine: &Engine<Fake>, source: &str) -> (Fake, Progress) {
+    let script = Rc::new(engine.load("/s/test.lua", source.as_bytes()).expect("Lua"));
+    go_again(engine, &script)
+}
+
+fn go_again(engine: &Engine<Fake>, script: &Rc<Script>) -> (Fake, Progress) {
+    let mut run = engine.start(script).expect("a run");
+    let mut fake = Fake::default();
+    let mut input = Input::Go;
+    loop {
+        let (back, progress) = engine.resume(&mut run, fake, input, &LIMITS);
+        fake = back;
+        input = match progress {
+            Progress::Preempted => Input::Go,
+            Progress::Wait(Call::Stat { path }) if path == b"/none" => {
+                Input::Reply(Reply::Failed("not there".to_owned()))
+            }
+            Progress::Wait(Call::Stat { .. }) => Input::Reply(Reply::Stat(crate::Stat {
+                mode: 0o100_644,
+                size: 7,
+                ..Default::default()
+            })),
+            Progress::Wait(_) => Input::Reply(Reply::Done),
+            end => return (fake, end),
+        };
+    }
+}
+
+#[track_caller]
+fn done(source: &str, wanted: i64) -> Fake {
+    let (fake, end) = go(&engine(), source);
+    match end {
+        Progress::Done(status) if status == wanted => fake,
+        end => panic!("{end:?} {:?}", fake.log),
+    }
+}
+
+#[track_caller]
+fn fails(source: &str) -> Failure {
+    match go(&engine(), source).1 {
+        Progress::Failed(failure) => failure,
+        end => panic!("{end:?}"),
+    }
+}
+
+#[test]
+fn both_generations_of_the_interface_answer() {
+    let old = "lighty.header['X'] = 'y'; lighty.content = { 'a', 1, { filename = '/f', offset = 2, \
+               length = 5 } }; assert(lighty.request['Host'] == 'a.example'); \
+               lighty.env['uri.path'] = '/b'; return 200";
+    let fake = done(old, 200);
+    assert_eq!(fake.fields[&b"X"[..]], b"y");
+    assert_eq!(
+        fake.body,
+        [
+            Piece::Bytes(b"a".to_vec()),
+            Piece::Bytes(b"1".to_vec()),
+            Piece::File { path: b"/f".to_vec(), offset: 2, length: Some(3) },
+        ]
+    );
+    let new = "local r = lighty.r; r.resp_header.X = 'y'; r.resp_body:set('a'); \
+               r.resp_body.add({'b', {filename='/f', offset=2, length=5}}) \
+               assert(r.req_header.Host == 'a.example') \
+               r.req_attr['uri.path'] = '/b' \
+               for k, v in pairs(r.req_attr) do assert(k == 'uri.path' and v == '/b') end \
+               return lighty.RESTART_REQUEST";
+    let fake = done(new, 99);
+    assert_eq!(fake.body.len(), 3);
+    assert_eq!(fake.attributes[&b"uri.path"[..]], b"/b");
+}
+
+#[test]
+fn a_script_without_a_value_goes_on_and_print_is_logged() {
+    let fake = done("print('a', 1, nil)", 0);
+    assert_eq!(fake.log, ["print: a\t1\tnil"]);
+    done("return nil", 0);
+    let fake = done("return 'x'", 0);
+    assert_eq!(fake.log, ["error: unexpected non-integer return type: string"]);
+}
+
+#[test]
+fn calls_wait_and_return_also_across_pcall_metamethods_and_coroutines() {
+    done("local s = lighty.stat('/f'); assert(s.is_file and s.st_size == 7); return 201", 201);
+    done("local s, why = lighty.c.stat('/none'); assert(s == nil and why); return 201", 201);
+    done(
+        "local ok, s = pcall(lighty.stat, '/f'); assert(ok and s.is_file) \
+         local t = setmetatable({}, {__index = function(_, k) return lighty.stat(k) end, \
+           __add = function(a, b) return lighty.stat('/f').st_size end, \
+           __call = function() return lighty.stat('/f') end}) \
+         assert(t['/f'].is_file, 'index') assert(t + t == 7, 'add') assert(t().is_file, 'call') \
+         local co = coroutine.wrap(function(a) local s = lighty.stat(a) coroutine.yield(s.st_size) \
+           coroutine.yield() return 'end' end) \
+         assert(co('/f') == 7, 'co1') assert(co() == nil, 'co2') assert(co() == 'end', 'co3') \
+         assert(lighty.r.req_body.collect == true, 'collect') return 202",
+        202,
+    );
+}
+
+#[test]
+fn nothing_of_a_run_is_left_for_the_next() {
+    let engine = engine();
+    let script = "assert(x == nil and string.own == nil and ('a').own == nil and table.own == nil) \
+                  x = 1 string.own = function(s) return s .. '!' end table.own = 1 \
+                  assert(('a'):own() == 'a!') \
+                  assert(_G.x == 1) assert(not pcall(function() lighty.c.x = 1 end)) \
+                  assert(not pcall(rawset, lighty.c, 'x', 1)) \
+                  assert(getmetatable('') == false) lighty.mine = 1 return 200";
+    let script = Rc::new(engine.load("/s", script.as_bytes()).expect("Lua"));
+    for _ in 0..3 {
+        assert!(matches!(go_again(&engine, &script).1, Progress::Done(200)));
+    }
+}
+
+#[test]
+fn what_is_dangerous_is_withheld() {
+    for gone in ["debug", "ffi", "getfenv", "setfenv", "newproxy", "package.loadlib", "string.dump"]
+    {
+        done(&format!("assert({gone} == nil) return 200"), 200);
+    }
+    for call in ["os.execute('true')", "io.popen('true')", "os.exit()", "os.remove('/x')"] {
+        done(&format!("assert(not pcall(function() {call} end)) return 200"), 200);
+    }
+    assert!(fails("os.execute('true')").text.contains("magnet.unsafe"));
+    done("assert(not pcall(require, 'ffi')) assert(not pcall(require, 'debug')) return 200", 200);
+    done("assert(load('\\27LJ') == nil) assert(load('return 1')() == 1) return 200", 200);
+    assert!(engine().load("/x", b"\x1bLJ\x02").is_err());
+}
+
+#[test]
+fn errors_name_script_and_line() {
+    let failure = fails("local x = 1\nlocal y = nil\nreturn y.z");
+    assert!(failure.text.starts_with("/s/test.lua:3:"), "{}", failure.text);
+    assert!(failure.text.contains("traceback"), "{}", failure.text);
+    let engine = engine();
+    let error = engine.load("/s/a.lua", b"#!/usr/bin/lua\nreturn (").unwrap_err();
+    assert!(error.starts_with("/s/a.lua:2:"), "{error}");
+    assert!(engine.load("/s/a.lua", b"return 1 end do").is_err());
+}
+
+#[test]
+fn runaway_scripts_are_stopped_whatever_they_catch() {
+    let limits = Limits { time_ms: 60_000, instructions: 2_000_000, memory: 4 << 20 };
+    for source in [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "local function f() pcall(f) while true do end end f()",
+        "local co = coroutine.wrap(function() while true do end end) co()",
+        "while true do local co = coroutine.wrap(function() while true do end end) pcall(co) end",
+        "string.gsub('aaaa', 'a', function() while true do end end)",
+        "table.sort({3, 1, 2}, function() while true do end end)",
+        "setmetatable({}, {__index = function() while true do end end}).x = nil \
+         return setmetatable({}, {__index = function() while true do end end}).x",
+        "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
+        "local s = 'x' while true do s = s .. s end",
+        "return ('x'):rep(1e10)",
+        "local function f() return f() + 1 end return f()",
+        "local function f() coroutine.wrap(f)() end f()",
+        "local function f() string.gsub('a', 'a', f) end while true do pcall(f) end",
+        "local function f() table.sort({1, 2}, f) end while true do pcall(f) end",
+        "local t = setmetatable({}, {__tostring = function(t) return string.format('%s', t) end}) \
+         while true do pcall(tostring, t) end",
+        "while true do coroutine.create(function() end) end",
+        "local s = ('a'):rep(30000) while true do pcall(string.find, s, '.-.-.-.-b') end",
+        "local s = ('a'):rep(30000) while true do pcall(string.gsub, s, '(.*)(.*)(.*)b', 'x') end",
+        "local s = ('a'):rep(100000) while true do s = s:upper() end",
+    ] {
+        let engine = engine();
+        let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+        let mut run = engine.start(&script).expect("a run");
+        let mut fake = Fake::default();
+        let mut longest_us = 0;
+        let clock = Clock::start();
+        let _failure: Failure = loop {
+            let before = clock.precise_us();
+            let (back, progress) = engine.resume(&mut run, fake, Input::Go, &limits);
+            longest_us = longest_us.max(clock.precise_us() - before);
+            fake = back;
+            match progress {
+                Progress::Preempted => {}
+                Progress::Failed(failure) => break failure,
+                end => panic!("{source}: {end:?}"),
+            }
+        };
+        // Far above a slice, for a machine that is busy with other things.
+        assert!(longest_us < 500_000, "{source}: {longest_us} us without a turn for others");
+        assert!(matches!(go(&engine, "return 200").1, Progress::Done(200)), "{source}");
+    }
+}
+
+#[test]
+fn strings_are_as_in_lua_whoever_matches_them() {
+    done(
+        "local long = ('key=value; '):rep(200) \
+         local n = 0 for k, v in long:gmatch('(%w+)=(%w+)') do n = n + 1 assert(k == 'key' and v == 'value') end \
+         assert(n == 200) \
+         local s, c = long:gsub('(%w+)=(%w+)', '%2=%1') assert(c == 200 and s:sub(1, 11) == 'value=key; ') \
+         s, c = long:gsub('%w+=', '<%0>', 2) assert(c == 2 and s:sub(1, 6) == '<key=>') \
+         s, c = long:gsub('(%w+)=%w+', { key = 'x' }) assert(s:sub(1, 3) == 'x; ' and c == 200) \
+         s, c = long:gsub('(%w+)=%w+', function(k) return k:upper() end) assert(s:sub(1, 5) == 'KEY; ') \
+         assert(long:match('^(%w+)=(%w+)') == 'key') assert(long:find('(v)(a)', 5) == 5) \
+         assert(('abc'):gsub('', '-') == '-a-b-c-') assert(('abc'):gsub('%w', '%%%0') == '%a%b%c') \
+         assert(('hello world'):gsub('o', '0', 1) == 'hell0 world') \
+         assert(select('#', ('a'):gsub('b', 'c')) == 2) return 200",
+        200,
+    );
+}

@@ -1,0 +1,59 @@
+//! Lua values from the pieces of a JSON text.
+
+use mlua::{IntoLua, Lua, LuaString, Result, Table, Value};
+
+use super::reader::{Piece, Reader, Refusal};
+use super::{array_mark, refused};
+
+/// An array or object that is being filled.
+enum Open {
+    Array(Table, usize),
+    Object(Table, Option<LuaString>),
+}
+
+/// The value that a text stands for.
+pub(super) fn value(lua: &Lua, text: &[u8]) -> Result<Value> {
+    let refusal = |refusal: Refusal| refused(&format!("decode: {refusal}"));
+    let mark = array_mark(lua)?;
+    let mut reader = Reader::new(text).map_err(refusal)?;
+    let mut open: Vec<Open> = Vec::new();
+    let mut whole = Value::Nil;
+    while let Some(piece) = reader.next_piece().map_err(refusal)? {
+        let done = match piece {
+            Piece::Null => Value::NULL,
+            Piece::Bool(bool) => Value::Boolean(bool),
+            Piece::Integer(integer) => integer.into_lua(lua)?,
+            Piece::Number(number) => Value::Number(number),
+            Piece::String(text) => Value::String(lua.create_string(text.as_bytes())?),
+            Piece::BeginArray => {
+                let table = lua.create_table()?;
+                table.set_metatable(Some(mark.clone()))?;
+                open.push(Open::Array(table, 0));
+                continue;
+            }
+            Piece::BeginObject => {
+                open.push(Open::Object(lua.create_table()?, None));
+                continue;
+            }
+            Piece::Name(text) => {
+                if let Some(Open::Object(_, name)) = open.last_mut() {
+                    *name = Some(lua.create_string(text.as_bytes())?);
+                }
+                continue;
+            }
+            Piece::EndArray | Piece::EndObject => match open.pop() {
+                Some(Open::Array(table, _) | Open::Object(table, _)) => Value::Table(table),
+                None => Value::Nil,
+            },
+        };
+        match open.last_mut() {
+            None => whole = done,
+            Some(Open::Array(table, count)) => {
+                *count += 1;
+                table.raw_set(*count, done)?;
+            }
+            Some(Open::Object(table, name)) => table.raw_set(name.take(), done)?,
+        }
+    }
+    Ok(whole)
+}

@@ -1,0 +1,158 @@
+//! JSON texts from Lua values.
+
+use std::io::Write as _;
+
+use lighty_http::json::push_string;
+use mlua::{LuaString, Result, Table, Value};
+
+use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, VALUES_MAX, refused};
+
+/// Appends a value. `mark` is what tables have that are arrays whatever is in them.
+pub(super) fn push(value: &Value, mark: &Table, out: &mut Vec<u8>) -> Result<()> {
+    Encoder { mark, out, values: 0 }.push(value, 0)
+}
+
+struct Encoder<'a> {
+    mark: &'a Table,
+    out: &'a mut Vec<u8>,
+    values: usize,
+}
+
+impl Encoder<'_> {
+    fn push(&mut self, value: &Value, depth: usize) -> Result<()> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return Err(refused(&format!("encode: more than {VALUES_MAX} values")));
+        }
+        match value {
+            Value::Nil => self.out.extend_from_slice(b"null"),
+            Value::LightUserData(pointer) if pointer.0.is_null() => {
+                self.out.extend_from_slice(b"null");
+            }
+            Value::Boolean(bool) => {
+                self.out.extend_from_slice(if *bool { b"true" } else { b"false" })
+            }
+            Value::Integer(integer) => push_integer(*integer, self.out),
+            Value::Number(number) => push_number(*number, self.out)?,
+            Value::String(text) => push_string(&text.as_bytes(), self.out),
+            Value::Table(table) => self.push_table(table, depth)?,
+            other => {
+                let what = other.type_name();
+                return Err(refused(&format!("encode: a {what} cannot be written")));
+            }
+        }
+        if self.out.len() > OUTPUT_BYTES_MAX {
+            return Err(refused(&format!("encode: more than {OUTPUT_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+
+    fn push_table(&mut self, table: &Table, depth: usize) -> Result<()> {
+        if depth == DEPTH_MAX {
+            return Err(refused(&format!("encode: tables nested deeper than {DEPTH_MAX}")));
+        }
+        match self.length_of_array(table)? {
+            Some(length) => self.push_array(table, length, depth),
+            None => self.push_object(table, depth),
+        }
+    }
+
+    /// The length, if the table is an array: marked as one, or with keys 1 to n and no others.
+    fn length_of_array(&self, table: &Table) -> Result<Option<usize>> {
+        if table.metatable().as_ref() == Some(self.mark) {
+            return Ok(Some(table.raw_len()));
+        }
+        let length = table.raw_len();
+        if length == 0 {
+            return Ok(None);
+        }
+        for (count, pair) in table.pairs::<Value, Value>().enumerate() {
+            let (key, _) = pair?;
+            let is_within = index(&key).is_some_and(|at| (1..=length as i64).contains(&at));
+            if !is_within || count == length {
+                return Ok(None);
+            }
+        }
+        Ok(Some(length))
+    }
+
+    fn push_array(&mut self, table: &Table, length: usize, depth: usize) -> Result<()> {
+        self.out.push(b'[');
+        for at in 1..=length {
+            if at > 1 {
+                self.out.push(b',');
+            }
+            self.push(&table.raw_get(at)?, depth + 1)?;
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn push_object(&mut self, table: &Table, depth: usize) -> Result<()> {
+        let mut members: Vec<(Vec<u8>, Value)> = Vec::new();
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            members.push((name(&key)?, value));
+            if self.values + members.len() > VALUES_MAX {
+                return Err(refused(&format!("encode: more than {VALUES_MAX} values")));
+            }
+        }
+        members.sort_by(|one, other| one.0.cmp(&other.0));
+        self.out.push(b'{');
+        for (at, (name, value)) in members.iter().enumerate() {
+            if at > 0 {
+                self.out.push(b',');
+            }
+            push_string(name, self.out);
+            self.out.push(b':');
+            self.push(value, depth + 1)?;
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+}
+
+/// A key that may be an index of an array.
+fn index(key: &Value) -> Option<i64> {
+    match key {
+        Value::Integer(integer) => Some(*integer),
+        // Within what a double counts exactly.
+        Value::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+            Some(*number as i64)
+        }
+        _ => None,
+    }
+}
+
+/// A key as the name of a member; numbers are names too.
+fn name(key: &Value) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    match key {
+        Value::String(text) => out.extend_from_slice(&LuaString::as_bytes(text)),
+        Value::Integer(integer) => push_integer(*integer, &mut out),
+        Value::Number(number) => push_number(*number, &mut out)?,
+        other => {
+            let what = other.type_name();
+            return Err(refused(&format!("encode: a {what} cannot be a key")));
+        }
+    }
+    Ok(out)
+}
+
+fn push_integer(integer: i64, out: &mut Vec<u8>) {
+    write!(out, "{integer}").expect("a buffer takes everything");
+}
+
+/// The shortest text that reads as the same number.
+fn push_number(number: f64, out: &mut Vec<u8>) -> Result<()> {
+    if !number.is_finite() {
+        return Err(refused("encode: a number must be finite"));
+    }
+    let size = number.abs();
+    let written = match size != 0.0 && !(1e-5..1e16).contains(&size) {
+        true => write!(out, "{number:e}"),
+        false => write!(out, "{number}"),
+    };
+    written.expect("a buffer takes everything");
+    Ok(())
+}

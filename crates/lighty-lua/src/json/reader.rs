@@ -1,0 +1,319 @@
+//! Reads a JSON text piece by piece: any bytes, no recursion, nothing copied but strings with
+//! escapes. What it accepts is RFC 8259 to the letter, and UTF-8.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::{DEPTH_MAX, VALUES_MAX};
+use crate::lib_c::quoting::code_unit;
+
+/// A piece of a text.
+#[derive(Debug, PartialEq)]
+pub enum Piece<'a> {
+    Null,
+    Bool(bool),
+    /// A number without fraction and exponent that fits.
+    Integer(i64),
+    Number(f64),
+    String(Cow<'a, str>),
+    BeginArray,
+    EndArray,
+    BeginObject,
+    /// The name of the member whose value follows.
+    Name(Cow<'a, str>),
+    EndObject,
+}
+
+/// Why a text is refused, and the byte at which that shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub why: Why,
+    pub at: usize,
+}
+
+/// What is wrong with a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It ends too soon.
+    Torn,
+    /// A character that cannot stand here.
+    Unexpected,
+    /// A number that is none, or is too large.
+    Number,
+    /// An escape that is none, or half a surrogate pair.
+    Escape,
+    /// A control character in a string.
+    Control,
+    /// Bytes that are no UTF-8.
+    Utf8,
+    /// More than [`DEPTH_MAX`] arrays and objects within each other.
+    Depth,
+    /// More than [`VALUES_MAX`] values.
+    Values,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Why::Torn => f.write_str("the text ends too soon")?,
+            Why::Unexpected => f.write_str("unexpected character")?,
+            Why::Number => f.write_str("invalid number")?,
+            Why::Escape => f.write_str("invalid escape in a string")?,
+            Why::Control => f.write_str("control character in a string")?,
+            Why::Utf8 => f.write_str("the text is not UTF-8")?,
+            Why::Depth => write!(f, "arrays and objects nested deeper than {DEPTH_MAX}")?,
+            Why::Values => write!(f, "more than {VALUES_MAX} values")?,
+        }
+        write!(f, " at byte {}", self.at + 1)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Array,
+    Object,
+}
+
+/// What is expected next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Value,
+    /// A value, or the end of an array that has just begun.
+    FirstItem,
+    /// A name, or the end of an object that has just begun.
+    FirstName,
+    /// What follows a value: a comma, an end, or nothing.
+    Next,
+}
+
+/// A text that is being read.
+pub struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    open: Vec<Inside>,
+    expected: Expected,
+    values: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// # Errors
+    /// The text is no UTF-8.
+    pub fn new(text: &'a [u8]) -> Result<Self, Refusal> {
+        let text = str::from_utf8(text)
+            .map_err(|error| Refusal { why: Why::Utf8, at: error.valid_up_to() })?;
+        Ok(Self { text, at: 0, open: Vec::new(), expected: Expected::Value, values: 0 })
+    }
+
+    /// The next piece; `None` at the end of a text that is whole.
+    ///
+    /// # Errors
+    /// What is wrong with the text; it cannot be read on.
+    pub fn next_piece(&mut self) -> Result<Option<Piece<'a>>, Refusal> {
+        self.skip_space();
+        let next = self.text.as_bytes().get(self.at);
+        match (self.expected, self.open.last(), next) {
+            (Expected::FirstItem, _, Some(b']'))
+            | (Expected::Next, Some(Inside::Array), Some(b']'))
+            | (Expected::FirstName, _, Some(b'}'))
+            | (Expected::Next, Some(Inside::Object), Some(b'}')) => Ok(Some(self.end())),
+            (Expected::Next, None, None) => Ok(None),
+            (Expected::Next, Some(&inside), Some(b',')) => {
+                self.at += 1;
+                self.skip_space();
+                match inside {
+                    Inside::Array => self.value().map(Some),
+                    Inside::Object => self.name().map(Some),
+                }
+            }
+            (Expected::Next, ..) => Err(self.unexpected()),
+            (Expected::FirstName, ..) => self.name().map(Some),
+            (Expected::Value | Expected::FirstItem, ..) => self.value().map(Some),
+        }
+    }
+
+    fn end(&mut self) -> Piece<'a> {
+        self.at += 1;
+        self.expected = Expected::Next;
+        match self.open.pop() {
+            Some(Inside::Array) => Piece::EndArray,
+            _ => Piece::EndObject,
+        }
+    }
+
+    fn name(&mut self) -> Result<Piece<'a>, Refusal> {
+        if !self.take(b'"') {
+            return Err(self.unexpected());
+        }
+        let name = self.string()?;
+        self.skip_space();
+        if !self.take(b':') {
+            return Err(self.unexpected());
+        }
+        self.expected = Expected::Value;
+        Ok(Piece::Name(name))
+    }
+
+    fn value(&mut self) -> Result<Piece<'a>, Refusal> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return Err(self.refusal(Why::Values));
+        }
+        self.expected = Expected::Next;
+        let rest = &self.text.as_bytes()[self.at..];
+        for (word, piece) in
+            [("null", Piece::Null), ("true", Piece::Bool(true)), ("false", Piece::Bool(false))]
+        {
+            if rest.starts_with(word.as_bytes()) {
+                self.at += word.len();
+                return Ok(piece);
+            }
+        }
+        match rest.first() {
+            Some(b'"') => {
+                self.at += 1;
+                self.string().map(Piece::String)
+            }
+            Some(b'[') => self.begin(Inside::Array, Expected::FirstItem, Piece::BeginArray),
+            Some(b'{') => self.begin(Inside::Object, Expected::FirstName, Piece::BeginObject),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        inside: Inside,
+        expected: Expected,
+        piece: Piece<'a>,
+    ) -> Result<Piece<'a>, Refusal> {
+        if self.open.len() == DEPTH_MAX {
+            return Err(self.refusal(Why::Depth));
+        }
+        self.at += 1;
+        self.open.push(inside);
+        self.expected = expected;
+        Ok(piece)
+    }
+
+    fn number(&mut self) -> Result<Piece<'a>, Refusal> {
+        let begin = self.at;
+        self.take(b'-');
+        if !self.take(b'0') && self.digits() == 0 {
+            return Err(self.refusal(Why::Number));
+        }
+        let mut is_integer = true;
+        if self.take(b'.') {
+            is_integer = false;
+            if self.digits() == 0 {
+                return Err(self.refusal(Why::Number));
+            }
+        }
+        if self.take(b'e') || self.take(b'E') {
+            is_integer = false;
+            let _ = self.take(b'+') || self.take(b'-');
+            if self.digits() == 0 {
+                return Err(self.refusal(Why::Number));
+            }
+        }
+        let text = &self.text[begin..self.at];
+        if is_integer && let Ok(integer) = text.parse() {
+            return Ok(Piece::Integer(integer));
+        }
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Piece::Number(number)),
+            _ => Err(Refusal { why: Why::Number, at: begin }),
+        }
+    }
+
+    fn digits(&mut self) -> usize {
+        let rest = &self.text.as_bytes()[self.at..];
+        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        count
+    }
+
+    /// A string whose opening quote was taken, and its closing one.
+    fn string(&mut self) -> Result<Cow<'a, str>, Refusal> {
+        let plain = self.plain()?;
+        if self.take(b'"') {
+            return Ok(Cow::Borrowed(plain));
+        }
+        let mut text = String::from(plain);
+        while !self.take(b'"') {
+            self.at += 1;
+            text.push(self.escape()?);
+            text.push_str(self.plain()?);
+        }
+        Ok(Cow::Owned(text))
+    }
+
+    /// What stands before the next quote or backslash.
+    fn plain(&mut self) -> Result<&'a str, Refusal> {
+        let rest = &self.text[self.at..];
+        let stop = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F));
+        let Some(stop) = stop else {
+            self.at = self.text.len();
+            return Err(self.refusal(Why::Torn));
+        };
+        self.at += stop;
+        if rest.as_bytes()[stop] < 0x20 {
+            return Err(self.refusal(Why::Control));
+        }
+        Ok(&rest[..stop])
+    }
+
+    fn escape(&mut self) -> Result<char, Refusal> {
+        let Some(&kind) = self.text.as_bytes().get(self.at) else {
+            return Err(self.refusal(Why::Torn));
+        };
+        self.at += 1;
+        Ok(match kind {
+            b'"' | b'\\' | b'/' => char::from(kind),
+            b'b' => '\u{8}',
+            b'f' => '\u{C}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => return self.code_point(),
+            _ => return Err(Refusal { why: Why::Escape, at: self.at - 1 }),
+        })
+    }
+
+    fn code_point(&mut self) -> Result<char, Refusal> {
+        let refusal = self.refusal(Why::Escape);
+        let rest = &self.text.as_bytes()[self.at..];
+        let first = code_unit(rest).ok_or(refusal)?;
+        self.at += 4;
+        let mut units = vec![first];
+        if matches!(first, 0xD800..=0xDBFF) {
+            let second = rest.get(4..6).filter(|escape| escape == b"\\u");
+            units.push(second.and_then(|_| code_unit(&rest[6..])).ok_or(refusal)?);
+            self.at += 6;
+        }
+        match char::decode_utf16(units).next() {
+            Some(Ok(point)) => Ok(point),
+            _ => Err(refusal),
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.text.as_bytes().get(self.at) == Some(&byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn skip_space(&mut self) {
+        let rest = &self.text.as_bytes()[self.at..];
+        let is_space = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        self.at += rest.iter().take_while(is_space).count();
+    }
+
+    fn unexpected(&self) -> Refusal {
+        let is_torn = self.at >= self.text.len();
+        self.refusal(if is_torn { Why::Torn } else { Why::Unexpected })
+    }
+
+    fn refusal(&self, why: Why) -> Refusal {
+        Refusal { why, at: self.at }
+    }
+}

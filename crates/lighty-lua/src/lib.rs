@@ -1,0 +1,33 @@
+//! Scripts: the Lua engine, its budgets and its libraries. It knows no server: what a script sees
+//! of a request is behind a trait, and what it waits for is a value that the program around it
+//! performs, so that a module and a FastCGI program run the same scripts.
+//!
+//! Reading order: `request` (what a script sees), `call` (what it waits for), `engine` (states,
+//! scripts, runs), `budget` (what a run may use), `objects` and `reply` (between Rust and Lua),
+//! `prelude.lua` (the sandbox), `pattern` (patterns with a bound). `lib_c` are the functions of
+//! `lighty.c`, `json` is `lighty.json`, `shared` are the dictionaries of `lighty.shared`, `lfs` is
+//! the module of that name; they know Lua, and no request.
+
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod call;
+pub mod engine;
+pub mod json;
+pub mod lfs;
+pub mod lib_c;
+pub mod pattern;
+pub mod request;
+pub mod shared;
+
+mod argument;
+mod objects;
+mod reply;
+
+pub use budget::Limits;
+pub use call::{Call, Destination, HttpCall, Reply, Stat};
+pub use engine::{Engine, Failure, Input, Options, Progress, Run, Script};
+pub use request::{Group, Item, Piece, ScriptRequest};
+
+/// The Lua of this build.
+pub const LUA: &str = if cfg!(feature = "luajit") { "LuaJIT 2.1" } else { "Lua 5.4" };

@@ -1,0 +1,225 @@
+//! The functions behind the objects that a script sees. They reach the request of the running
+//! script through [`Current`].
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use mlua::{Error, Lua, LuaString, Table, Value};
+
+use crate::engine::Options;
+use crate::request::{Group, Item, Piece, ScriptRequest};
+use crate::{budget, engine, json, lfs, lib_c, pattern, shared};
+
+/// The request of the script that runs.
+pub(crate) struct Current<R> {
+    request: RefCell<Option<R>>,
+    path: RefCell<Rc<str>>,
+    env: RefCell<Rc<RefCell<Option<Table>>>>,
+    memory_max: Cell<usize>,
+    options: Options,
+}
+
+impl<R: ScriptRequest> Current<R> {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            request: RefCell::new(None),
+            path: RefCell::new("".into()),
+            env: RefCell::default(),
+            memory_max: Cell::new(0),
+            options,
+        }
+    }
+
+    pub(crate) fn enter(
+        &self,
+        request: R,
+        path: &Rc<str>,
+        env: Rc<RefCell<Option<Table>>>,
+        memory_max: usize,
+    ) {
+        self.request.replace(Some(request));
+        self.path.replace(Rc::clone(path));
+        self.env.replace(env);
+        self.memory_max.set(memory_max);
+    }
+
+    /// # Panics
+    /// If no request was entered.
+    pub(crate) fn leave(&self) -> R {
+        self.request.take().expect("a request was entered")
+    }
+
+    fn get(&self) -> mlua::Result<Ref<'_, R>> {
+        let request = self.request.try_borrow().map_err(|_| outside())?;
+        Ref::filter_map(request, Option::as_ref).map_err(|_| outside())
+    }
+
+    fn get_mut(&self) -> mlua::Result<RefMut<'_, R>> {
+        let request = self.request.try_borrow_mut().map_err(|_| outside())?;
+        RefMut::filter_map(request, Option::as_mut).map_err(|_| outside())
+    }
+}
+
+fn outside() -> Error {
+    Error::runtime("there is no request here")
+}
+
+/// The names of groups as fields of `lighty.r` and `lighty.server`.
+const GROUPS: &[(&str, Group, bool)] = &[
+    ("req_header", Group::RequestHeader, true),
+    ("req_attr", Group::Attribute, true),
+    ("req_env", Group::Environment, true),
+    ("req_item", Group::RequestItem, false),
+    ("resp_header", Group::ResponseHeader, true),
+    ("req_body", Group::RequestBody, false),
+    ("resp_body", Group::ResponseBody, false),
+    ("plugin_stats", Group::PluginStats, true),
+    ("stats", Group::ServerStats, false),
+];
+
+/// The functions that the prelude is given.
+pub(crate) fn primitives<R: ScriptRequest>(
+    lua: &Lua,
+    current: &Rc<Current<R>>,
+) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    groups(lua, current, &table)?;
+    bodies(lua, current, &table)?;
+    surroundings(lua, current, &table)?;
+    table.set("c", lib_c::table(lua)?)?;
+    table.set("strings", pattern::table(lua)?)?;
+    table.set("charge", lua.create_function(|_, n: f64| Ok(budget::charge(n as u64)))?)?;
+    table.set("modules", lua.create_table()?)?;
+    table.set("json", json::table(lua)?)?;
+    table.set("lfs", lua.create_function(|lua, call: mlua::Function| lfs::table(lua, call))?)?;
+    let own = current.options.shared.iter().map(|(name, own)| (&**name, own));
+    table.set("shared", shared::table(lua, own)?)?;
+    Ok(table)
+}
+
+fn groups<R: ScriptRequest>(
+    lua: &Lua,
+    current: &Rc<Current<R>>,
+    table: &Table,
+) -> mlua::Result<()> {
+    let (get, set, list) = (lua.create_table()?, lua.create_table()?, lua.create_table()?);
+    for &(name, group, is_listed) in GROUPS {
+        let own = Rc::clone(current);
+        get.set(
+            name,
+            lua.create_function(move |lua, (_, key): (Value, LuaString)| {
+                match own.get()?.get(group, &key.as_bytes()).map_err(Error::runtime)? {
+                    Item::Nil => Ok(Value::Nil),
+                    Item::Bool(bool) => Ok(Value::Boolean(bool)),
+                    Item::Int(number) => Ok(Value::Number(number as f64)),
+                    Item::Bytes(bytes) => lua.create_string(bytes).map(Value::String),
+                }
+            })?,
+        )?;
+        let own = Rc::clone(current);
+        set.set(
+            name,
+            lua.create_function(
+                move |_, (_, key, value): (Value, LuaString, Option<LuaString>)| {
+                    let bytes = value.as_ref().map(|value| value.as_bytes());
+                    let set = own.get_mut()?.set(group, &key.as_bytes(), bytes.as_deref());
+                    set.map_err(Error::runtime)
+                },
+            )?,
+        )?;
+        if is_listed {
+            let own = Rc::clone(current);
+            list.set(
+                name,
+                lua.create_function(move |lua, ()| {
+                    let pairs = own.get()?.pairs(group);
+                    let all = lua.create_table()?;
+                    for (name, value) in pairs {
+                        all.raw_push(lua.create_string(name)?)?;
+                        all.raw_push(lua.create_string(value)?)?;
+                    }
+                    Ok(all)
+                })?,
+            )?;
+        }
+    }
+    table.set("get", get)?;
+    table.set("set", set)?;
+    table.set("list", list)
+}
+
+fn bodies<R: ScriptRequest>(
+    lua: &Lua,
+    current: &Rc<Current<R>>,
+    table: &Table,
+) -> mlua::Result<()> {
+    let own = Rc::clone(current);
+    let clear = lua.create_function(move |_, ()| {
+        own.get_mut()?.clear_body();
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let bytes = lua.create_function(move |_, bytes: LuaString| {
+        own.get_mut()?.add_body(Piece::Bytes(bytes.as_bytes().to_vec()));
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let file = lua.create_function(move |_, (path, offset, length): (LuaString, f64, f64)| {
+        let length = (length >= 0.0).then_some(length as u64);
+        let path = path.as_bytes().to_vec();
+        own.get_mut()?.add_body(Piece::File { path, offset: offset as i64, length });
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let request = lua.create_function(move |_, (bytes, replace): (LuaString, bool)| {
+        own.get_mut()?.add_request_body(&bytes.as_bytes(), replace).map_err(Error::runtime)
+    })?;
+    table.set("body_clear", clear)?;
+    table.set("body_bytes", bytes)?;
+    table.set("body_file", file)?;
+    table.set("request_body", request)
+}
+
+fn surroundings<R: ScriptRequest>(
+    lua: &Lua,
+    current: &Rc<Current<R>>,
+    table: &Table,
+) -> mlua::Result<()> {
+    let own = Rc::clone(current);
+    let log = lua.create_function(move |_, (level, text): (String, LuaString)| {
+        own.get_mut()?.log(&level, &text.as_bytes());
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let print = lua.create_function(move |_, text: LuaString| {
+        own.get_mut()?.log("print", &text.as_bytes());
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let path = lua.create_function(move |_, ()| Ok(own.path.borrow().to_string()))?;
+    let own = Rc::clone(current);
+    let enter = lua.create_function(move |_, env: Table| {
+        own.env.borrow().replace(Some(env));
+        Ok(())
+    })?;
+    let own = Rc::clone(current);
+    let allowed = lua.create_function(move |_, ()| Ok(own.options.unsafe_calls))?;
+    let own = Rc::clone(current);
+    let memory = lua.create_function(move |_, ()| Ok(own.memory_max.get()))?;
+    table.set("log", log)?;
+    table.set("print", print)?;
+    table.set("path", path)?;
+    table.set("enter", enter)?;
+    table.set("unsafe", allowed)?;
+    table.set("memory_max", memory)?;
+    table.set("take_preempted", lua.create_function(|_, ()| Ok(budget::take_preempted()))?)?;
+    table.set("error_text", lua.create_function(error_text)?)
+}
+
+/// An error of a function of ours as a text.
+fn error_text(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    match error {
+        Value::Error(error) => lua.create_string(engine::cause(&error)).map(Value::String),
+        other => Ok(other),
+    }
+}

@@ -1,0 +1,886 @@
+-- What scripts see. Runs once per state; `prim` are the functions that the engine provides.
+local prim = ...
+local TOKEN = prim.token
+local assert, error, getmetatable, ipairs, next, pcall, rawequal, rawget, rawset, select,
+  setmetatable, tonumber, tostring, type, xpcall =
+  assert, error, getmetatable, ipairs, next, pcall, rawequal, rawget, rawset, select,
+  setmetatable, tonumber, tostring, type, xpcall
+local unpack = unpack or table.unpack
+local raw_pairs, load, loadstring, setfenv = pairs, load, loadstring, setfenv
+local co_create, co_resume, co_status, co_yield, co_running, co_yieldable =
+  coroutine.create, coroutine.resume, coroutine.status, coroutine.yield, coroutine.running,
+  coroutine.isyieldable
+local string, table, math, os, io, bit, utf8 = string, table, math, os, io, bit, utf8
+local concat, insert, find, sub, gsub, match, format, rep =
+  table.concat, table.insert, string.find, string.sub, string.gsub, string.match, string.format,
+  string.rep
+local package, raw_getmetatable = package, debug.getmetatable
+local jit_version = jit and jit.version
+if jit then jit.off() end
+
+-- A call that waits: the program around the engine performs it.
+local function call(name, ...)
+  return co_yield(TOKEN, name, ...)
+end
+
+-- Errors of the engine's functions reach scripts as texts, as those of Lua's own do.
+local raw_pcall, raw_xpcall, error_text = pcall, xpcall, prim.error_text
+local function caught(ok, what, ...)
+  if not ok and type(what) == "userdata" then what = error_text(what) end
+  return ok, what, ...
+end
+local function pcall(f, ...)
+  return caught(raw_pcall(f, ...))
+end
+local function xpcall(f, handler, ...)
+  return raw_xpcall(f, function(what)
+    if type(what) == "userdata" then what = error_text(what) end
+    return handler(what)
+  end, ...)
+end
+
+local function read_only()
+  error("lua table is read-only", 2)
+end
+
+-- How the objects are walked through.
+local pairs_of_object = setmetatable({}, { __mode = "k" })
+
+-- Those that are tables, where there is no `newproxy`.
+local sealed_tables = setmetatable({}, { __mode = "k" })
+
+-- A table that scripts can neither change nor see into. `newproxy` makes one that raw functions
+-- cannot change either.
+local function sealed(index, newindex, pairs_of)
+  local meta
+  local proxy
+  if newproxy then
+    proxy = newproxy(true)
+    meta = getmetatable(proxy)
+  else
+    meta = {}
+    proxy = setmetatable({}, meta)
+    sealed_tables[proxy] = true
+  end
+  meta.__index = index
+  meta.__newindex = newindex or read_only
+  meta.__metatable = false
+  pairs_of_object[proxy] = pairs_of or type(index) == "table" and function()
+    return next, index
+  end or nil
+  return proxy
+end
+
+-- Objects whose values are the request's.
+local function object(group)
+  local get, set, list = prim.get[group], prim.set[group], prim.list[group]
+  return sealed(get, set, list and function()
+    local all, at = list(), -1
+    return function()
+      at = at + 2
+      return all[at], all[at + 1]
+    end
+  end)
+end
+
+local r = {}
+for _, group in ipairs { "req_header", "req_attr", "req_env", "req_item", "resp_header" } do
+  r[group] = object(group)
+end
+
+-- The last argument, so that both r.resp_body.add(x) and r.resp_body:add(x) work.
+local function last(...)
+  return (select(-1, ...))
+end
+
+local function add_piece(piece, at, add_bytes)
+  if type(piece) == "string" or type(piece) == "number" then
+    add_bytes(tostring(piece))
+    return true
+  end
+  if type(piece) ~= "table" then
+    prim.log("error", format("body[%d] is neither a string nor a table", at))
+    return false
+  end
+  local name, length, offset = piece.filename, piece.length, piece.offset
+  if type(name) ~= "string" then
+    prim.log("error", format("body[%d] table field \"filename\" must be a string", at))
+    return false
+  end
+  prim.body_file(name, tonumber(offset) or 0, tonumber(length) or -1)
+  return true
+end
+
+local function body_add(...)
+  local what = last(...)
+  if type(what) == "table" then
+    for at = 1, #what do
+      if not add_piece(what[at], at, prim.body_bytes) then break end
+    end
+    return true
+  elseif type(what) == "string" or type(what) == "number" then
+    prim.body_bytes(tostring(what))
+    return true
+  end
+  return false
+end
+
+local resp_body_get = prim.get.resp_body
+r.resp_body = sealed(function(self, key)
+  if key == "add" then return body_add end
+  if key == "set" then
+    prim.body_clear()
+    return body_add
+  end
+  return resp_body_get(self, key)
+end)
+
+local req_body_get = prim.get.req_body
+local function request_body_adder(replace)
+  return function(...)
+    local what = last(...)
+    if type(what) == "table" then what = concat(what) end
+    prim.request_body(what == nil and "" or tostring(what), replace)
+    replace = false
+    return true
+  end
+end
+r.req_body = sealed(function(self, key)
+  if key == "collect" then return call("collect") end
+  if key == "add" or key == "set" then
+    if req_body_get(self, "get") == nil then return nil end
+    return request_body_adder(key == "set")
+  end
+  return req_body_get(self, key)
+end)
+r = sealed(r)
+
+local function stat(path)
+  return call("stat", path)
+end
+
+-- `lighty.c`: the pure functions, and those that wait for the disk.
+local c = prim.c
+c.stat = stat
+c.readlink = function(path) return call("readlink", path) end
+c.readdir = function(path)
+  local names = call("readdir", path)
+  if not names then return nil end
+  local at = 0
+  return function()
+    at = at + 1
+    return names[at]
+  end
+end
+c = sealed(c)
+
+prim.modules.lfs = prim.lfs(call)
+
+local function request(to, ...)
+  return call("request", to, ...)
+end
+
+local function log(level, ...)
+  local parts = { ... }
+  for at = 1, select("#", ...) do parts[at] = tostring(parts[at]) end
+  prim.log(level, concat(parts, " "))
+end
+
+local function print(...)
+  local parts = { ... }
+  for at = 1, select("#", ...) do parts[at] = tostring(parts[at]) end
+  prim.print(concat(parts, "\t"))
+end
+
+local plugin_stats = object("plugin_stats")
+local server = sealed {
+  stats = object("stats"),
+  plugin_stats = plugin_stats,
+  irequests = function()
+    local done = false
+    return function()
+      if done then return nil end
+      done = true
+      return r
+    end
+  end,
+}
+
+local shared_lighty = {
+  r = r,
+  c = c,
+  server = server,
+  request = r.req_header,
+  env = r.req_attr,
+  req_env = r.req_env,
+  status = plugin_stats,
+  stat = stat,
+  RESTART_REQUEST = 99,
+  log = log,
+  json = prim.json and sealed(prim.json),
+  shared = sealed(prim.shared),
+  sleep = function(seconds) return call("sleep", seconds) end,
+  http = sealed {
+    get = function(url, options) return request("url", "GET", url, options) end,
+    post = function(url, body, options) return request("url", "POST", url, options, body) end,
+    request = function(method, url, options) return request("url", method, url, options) end,
+  },
+  backend = function(name, options)
+    if type(options) == "string" then options = { url = options } end
+    options = options or {}
+    return request(name, options.method or "GET", options.url or options.path or "/", options,
+      options.body, true)
+  end,
+  subrequest = function(url, options)
+    return request("local", options and options.method or "GET", url, options)
+  end,
+}
+
+-- `lighty` of one run: the shared part, and what the script sets for its response.
+local lighty_meta = { __metatable = false }
+function lighty_meta.__index(self, key)
+  local value = shared_lighty[key]
+  if value ~= nil then return value end
+  if key == "header" or key == "content" then
+    value = {}
+    rawset(self, key, value)
+    return value
+  end
+  if key == "result" then return self end
+  return nil
+end
+function lighty_meta.__pairs()
+  return next, shared_lighty
+end
+function lighty_meta.__newindex(self, key, value)
+  if shared_lighty[key] ~= nil then error("lua table is read-only", 2) end
+  rawset(self, key, value)
+end
+
+-- Coroutines of scripts pass on what waits, and what the hook suspends.
+local take_preempted = prim.take_preempted
+local function passed(co, ok, first, ...)
+  if ok then
+    if rawequal(first, TOKEN) then
+      return passed(co, co_resume(co, co_yield(TOKEN, ...)))
+    end
+    if first == nil and select("#", ...) == 0 and co_status(co) == "suspended"
+      and take_preempted() then
+      if co_yieldable() then co_yield(TOKEN, "preempted") end
+      return passed(co, co_resume(co))
+    end
+  end
+  return ok, first, ...
+end
+local function resume(co, ...)
+  return passed(co, co_resume(co, ...))
+end
+-- Coroutines that resume one another nest on the thread's own stack.
+local NESTED_MAX = 100
+local depths = setmetatable({}, { __mode = "k" })
+local function create(f)
+  local running = co_running()
+  local depth = (running and depths[running] or 0) + 1
+  if depth > NESTED_MAX then error("too many nested coroutines", 2) end
+  local co = co_create(f)
+  depths[co] = depth
+  return co
+end
+local function unwrapped(ok, ...)
+  if not ok then error((...), 0) end
+  return ...
+end
+local script_coroutine = {
+  create = create,
+  resume = resume,
+  running = co_running,
+  status = co_status,
+  isyieldable = co_yieldable,
+  yield = function(...)
+    if rawequal((...), TOKEN) then error("not a value to yield", 2) end
+    return co_yield(...)
+  end,
+  wrap = function(f)
+    local co = create(f)
+    return function(...)
+      return unwrapped(resume(co, ...))
+    end
+  end,
+}
+
+-- `pairs` and `ipairs` see the request's objects.
+local function pairs(t)
+  local walk = pairs_of_object[t]
+  if walk then return walk() end
+  local meta = raw_getmetatable(t)
+  walk = meta and rawget(meta, "__pairs")
+  if walk then return walk(t) end
+  return raw_pairs(t)
+end
+
+-- In Lua, where it can be interrupted and where comparisons do not nest on the thread's own stack.
+local function ascending(a, b)
+  return a < b
+end
+local function sort(list, less)
+  local n = #list
+  less = less or ascending
+  local from, to = list, {}
+  local width = 1
+  while width < n do
+    local at = 1
+    while at <= n do
+      local left, middle = at, at + width
+      local right, stop = middle, at + 2 * width
+      if middle > n + 1 then middle = n + 1 end
+      if stop > n + 1 then stop = n + 1 end
+      for out = at, stop - 1 do
+        if left < middle and (right >= stop or not less(from[right], from[left])) then
+          to[out] = from[left]
+          left = left + 1
+        else
+          to[out] = from[right]
+          right = right + 1
+        end
+      end
+      at = stop
+    end
+    from, to = to, from
+    width = width * 2
+  end
+  if from ~= list then
+    for at = 1, n do list[at] = from[at] end
+  end
+end
+
+-- Files are read whole, off the loop.
+local file_methods = {}
+local file_meta = { __index = file_methods, __metatable = false, __tostring = function() return "file" end }
+local function read_one(self, how)
+  local data, at = self.data, self.at
+  if type(how) == "number" then
+    if at > #data then return how == 0 and at <= #data and "" or nil end
+    self.at = at + how
+    return sub(data, at, at + how - 1)
+  end
+  how = gsub(how, "^%*", "")
+  local kind = sub(how, 1, 1)
+  if kind == "a" then
+    self.at = #data + 1
+    return sub(data, at)
+  elseif kind == "l" or kind == "L" then
+    if at > #data then return nil end
+    local stop = find(data, "\n", at, true)
+    self.at = (stop or #data) + 1
+    return sub(data, at, kind == "L" and (stop or -1) or (stop or #data + 1) - 1)
+  elseif kind == "n" then
+    local from, stop = find(data, "^%s*[%+%-]?[%w%.]+", at)
+    if not from then return nil end
+    self.at = stop + 1
+    return tonumber(sub(data, from, stop))
+  end
+  error("bad argument to 'read' (invalid format)", 3)
+end
+function file_methods:read(...)
+  if not self.data then error("attempt to use a closed file", 2) end
+  if select("#", ...) == 0 then return read_one(self, "l") end
+  local results, n = {}, select("#", ...)
+  for i = 1, n do
+    results[i] = read_one(self, (select(i, ...)))
+    if results[i] == nil then break end
+  end
+  return unpack(results, 1, n)
+end
+function file_methods:lines(how)
+  return function() return read_one(self, how or "l") end
+end
+function file_methods:seek(whence, offset)
+  local base = whence == "end" and #self.data or whence == "set" and 0 or self.at - 1
+  self.at = base + (offset or 0) + 1
+  return self.at - 1
+end
+function file_methods:close()
+  self.data = false
+  return true
+end
+function file_methods:write() return nil, "the file is open for reading" end
+function file_methods:flush() return true end
+function file_methods:setvbuf() return true end
+
+local function off(name)
+  return function()
+    error(name .. " is off here; magnet.unsafe = \"enable\" allows it", 2)
+  end
+end
+
+local script_io = {}
+function script_io.open(path, mode)
+  mode = mode or "r"
+  if not find(mode, "^rb?$") then
+    if prim.unsafe() then return io.open(path, mode) end
+    return nil, path .. ": io.open in mode '" .. mode
+      .. "' is off here; magnet.unsafe = \"enable\" allows it", 1
+  end
+  local data, why = call("read_file", path)
+  if not data then return nil, path .. ": " .. tostring(why), 2 end
+  return setmetatable({ data = data, at = 1 }, file_meta)
+end
+function script_io.lines(path, how)
+  local file, why = script_io.open(path)
+  if not file then error(why, 2) end
+  return file:lines(how)
+end
+function script_io.type(x)
+  if raw_getmetatable(x) == file_meta then return x.data and "file" or "closed file" end
+  return nil
+end
+function script_io.write(...) prim.log("write", concat { ... }) end
+for _, name in ipairs { "popen", "tmpfile", "output", "input", "read", "close" } do
+  local real, refuse = io[name], off("io." .. name)
+  script_io[name] = function(...) return (prim.unsafe() and real or refuse)(...) end
+end
+
+local script_os = { time = os.time, date = os.date, clock = os.clock, difftime = os.difftime,
+  getenv = os.getenv }
+for _, name in ipairs { "execute", "remove", "rename", "tmpname", "setlocale" } do
+  local real, refuse = os[name], off("os." .. name)
+  script_os[name] = function(...) return (prim.unsafe() and real or refuse)(...) end
+end
+script_os.exit = function() error("os.exit would end the server", 2) end
+
+local string_meta = getmetatable("")
+local c_rep = rep
+local script_string = {}
+for name, f in raw_pairs(string) do script_string[name] = f end
+script_string.dump = nil
+script_string.rep = function(s, n, ...)
+  if type(s) == "string" and type(n) == "number" and n > 0 and #s * n > prim.memory_max() then
+    error("magnet.max-memory: not enough memory", 2)
+  end
+  if type(n) == "number" and n > 16384 then spend(n / 16) end
+  return c_rep(s, n, ...)
+end
+local function as_text(n, first, ...)
+  if n == 0 then return end
+  if type(first) == "table" or type(first) == "userdata" then first = tostring(first) end
+  return first, as_text(n - 1, ...)
+end
+script_string.format = function(form, ...)
+  return format(form, as_text(select("#", ...), ...))
+end
+
+-- After work outside Lua's machine, which its hook does not see.
+local function spend(instructions)
+  if prim.charge(instructions) and co_yieldable() then co_yield(TOKEN, "preempted") end
+end
+
+-- Patterns that may go back often are left to a matcher with a bound.
+local bounded_find = prim.strings.find
+local exponents, known_exponents = {}, 0
+local function exponent(pattern)
+  local known = exponents[pattern]
+  if known then return known end
+  local n = sub(pattern, 1, 1) == "^" and 0 or 1
+  for at = 1, #pattern do
+    if find("*+-?", sub(pattern, at, at), 1, true) then n = n + 1 end
+  end
+  if known_exponents >= 256 then exponents, known_exponents = {}, 0 end
+  exponents[pattern] = n
+  known_exponents = known_exponents + 1
+  return n
+end
+local function is_cheap(s, pattern)
+  return type(s) ~= "string" or type(pattern) ~= "string" or (#s) ^ exponent(pattern) <= 1e6
+end
+local function bounded(s, pattern, init)
+  spend(1000)
+  init = tonumber(init) or 1
+  if init < 0 then init = #s + init + 1 end
+  if init < 1 then init = 1 end
+  if init > #s + 1 then return nil end
+  return bounded_find(s, pattern, init)
+end
+local function script_find(s, pattern, init, plain)
+  if plain or is_cheap(s, pattern) then return find(s, pattern, init, plain) end
+  return bounded(s, pattern, init)
+end
+local function captured(s, from, stop, ...)
+  if not from then return nil end
+  if select("#", ...) == 0 then return sub(s, from, stop) end
+  return ...
+end
+script_string.find = script_find
+script_string.match = function(s, pattern, init)
+  if is_cheap(s, pattern) then return match(s, pattern, init) end
+  return captured(s, bounded(s, pattern, init))
+end
+local c_gmatch = string.gmatch
+script_string.gmatch = function(s, pattern)
+  if is_cheap(s, pattern) then return c_gmatch(s, pattern) end
+  local at = 1
+  local function step(from, stop, ...)
+    if not from then
+      at = #s + 2
+      return nil
+    end
+    at = stop >= from and stop + 1 or from + 1
+    return captured(s, from, stop, ...)
+  end
+  return function()
+    if at > #s + 1 then return nil end
+    return step(bounded(s, pattern, at))
+  end
+end
+script_string.gfind = nil
+for _, name in ipairs { "upper", "lower", "reverse" } do
+  local f = string[name]
+  script_string[name] = function(s)
+    if type(s) == "string" and #s > 16384 then spend(#s / 16) end
+    return f(s)
+  end
+end
+
+-- `%0` to `%9` of a replacement.
+local function expanded(replacement, whole, ...)
+  local captures, n = { ... }, select("#", ...)
+  return (gsub(replacement, "%%(.)", function(digit)
+    if digit == "0" then return whole end
+    local at = tonumber(digit)
+    if not at then return digit end
+    if at == 1 and n == 0 then return whole end
+    if captures[at] == nil then error("invalid capture index", 0) end
+    return tostring(captures[at])
+  end))
+end
+
+-- With a function or a table as the replacement, in Lua: what it calls may wait.
+local c_gsub = gsub
+local function replaced(replacement, whole, first)
+  local key = first == nil and whole or first
+  return type(replacement) == "table" and replacement[key]
+end
+local function next_match(out, s, at, replacement, from, stop, ...)
+  if not from then return nil end
+  local whole = sub(s, from, stop)
+  local value
+  if type(replacement) == "function" then
+    if select("#", ...) == 0 then value = replacement(whole) else value = replacement(...) end
+  elseif type(replacement) == "string" then
+    value = expanded(replacement, whole, ...)
+  else
+    value = replaced(replacement, whole, ...)
+  end
+  if not value then
+    value = whole
+  elseif type(value) ~= "string" and type(value) ~= "number" then
+    error("invalid replacement value (a " .. type(value) .. ")", 3)
+  end
+  out[#out + 1] = sub(s, at, from - 1)
+  out[#out + 1] = value
+  return from, stop
+end
+script_string.gsub = function(s, pattern, replacement, max)
+  local kind = type(replacement)
+  if kind ~= "function" and kind ~= "table" then
+    if is_cheap(s, pattern) then return c_gsub(s, pattern, replacement, max) end
+    replacement = tostring(replacement)
+  end
+  s = tostring(s)
+  local out, at, init, count = {}, 1, 1, 0
+  local anchored = sub(pattern, 1, 1) == "^"
+  while (not max or count < max) and init <= #s + 1 do
+    local from, stop = next_match(out, s, at, replacement, script_find(s, pattern, init))
+    if not from then break end
+    count = count + 1
+    at = stop + 1
+    init = stop >= from and stop + 1 or from + 1
+    if anchored then break end
+  end
+  out[#out + 1] = sub(s, at)
+  return concat(out), count
+end
+string_meta.__metatable = false
+
+local script_table = {}
+for name, f in raw_pairs(table) do script_table[name] = f end
+script_table.sort = sort
+script_table.foreach, script_table.foreachi = nil, nil
+
+local libraries = {
+  string = script_string, table = script_table, math = math, os = script_os, io = script_io,
+  coroutine = script_coroutine, bit = bit, utf8 = utf8,
+}
+
+-- Each run has copies of its own, made when it first names the library: what it changes there is
+-- gone when it ends.
+local function copied(library)
+  local copy = {}
+  for name, f in raw_pairs(library) do copy[name] = f end
+  return copy
+end
+
+local base = {
+  assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next,
+  pairs = pairs, pcall = pcall, xpcall = xpcall, print = print, rawequal = rawequal,
+  rawget = rawget,
+  rawset = newproxy and rawset or function(t, key, value)
+    if sealed_tables[t] then read_only() end
+    return rawset(t, key, value)
+  end, rawlen = rawlen, select = select, setmetatable = setmetatable,
+  tonumber = tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
+  collectgarbage = function(what)
+    if what == "count" then return collectgarbage("count") end
+    return 0
+  end,
+}
+
+local current = { env = false }
+local env_meta = { __metatable = false }
+
+-- A chunk of text; byte code could corrupt the state.
+local function compile(text, name, env)
+  if sub(text, 1, 1) == "\27" then return nil, "byte code is not loaded" end
+  if setfenv then
+    local f, why = loadstring(text, name)
+    if f then setfenv(f, env) end
+    return f, why
+  end
+  return load(text, name, "t", env)
+end
+
+local function script_load(env)
+  return function(chunk, name, _, own)
+    if type(chunk) == "function" then
+      local parts, n = {}, 0
+      repeat
+        local part = chunk()
+        n = n + 1
+        parts[n] = part
+      until part == nil or part == ""
+      chunk = concat(parts)
+    end
+    return compile(chunk, name or chunk, own or env)
+  end
+end
+
+local function load_file(env, path)
+  local text, why = call("read_file", path)
+  if not text then return nil, tostring(path) .. ": " .. tostring(why) end
+  return compile(gsub(text, "^#[^\n]*", ""), "@" .. path, env)
+end
+
+-- Where Debian, and others that name their libraries by the machine, put modules.
+local version = match(_VERSION, "%d+%.%d+")
+local c_path = package.cpath
+for _, place in ipairs { "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib" } do
+  c_path = c_path .. ";" .. place .. "/lua/" .. version .. "/?.so"
+end
+local lua_path = package.path .. ";/usr/share/lua/" .. version .. "/?.lua;/usr/share/lua/"
+  .. version .. "/?/init.lua"
+
+-- Modules written in C are loaded once in each state. Only `magnet.unsafe` lets a script say where
+-- they are.
+local c_modules, loadlib = {}, package.loadlib
+local function c_module(name, cpath)
+  if c_modules[name] ~= nil then return c_modules[name] end
+  local tried = {}
+  local file = gsub(name, "%.", "/")
+  for template in string.gmatch(prim.unsafe() and cpath or c_path, "[^;]+") do
+    local place = gsub(template, "%?", (gsub(file, "%%", "%%%%")))
+    local open, why = loadlib(place, "luaopen_" .. gsub(name, "%.", "_"))
+    if open then
+      local value = open(name)
+      if value == nil then value = true end
+      c_modules[name] = value
+      return value
+    end
+    insert(tried, "\n\t" .. (find(why, "No such file", 1, true) and "no file '" .. place .. "'" or why))
+  end
+  return nil, concat(tried)
+end
+
+-- `require`: modules of Lua beside the script and on `package.path`, run afresh in each run; C
+-- modules and those of the engine are the state's.
+local function script_require(env, path)
+  local dir = match(path, "^(.*)/[^/]*$") or "."
+  local own = {
+    loaded = {},
+    preload = {},
+    path = dir .. "/?.lua;" .. dir .. "/?/init.lua;" .. lua_path,
+    cpath = c_path,
+    config = package.config,
+    loadlib = prim.unsafe() and loadlib or nil,
+  }
+  for name in raw_pairs(libraries) do
+    own.loaded[name] = nil
+  end
+  local function found(name)
+    local preloaded = own.preload[name]
+    if preloaded then return preloaded end
+    local engine = prim.modules[name]
+    if engine ~= nil then return function() return engine end end
+    local tried = {}
+    local file = gsub(name, "%.", "/")
+    for template in string.gmatch(own.path, "[^;]+") do
+      local place = gsub(template, "%?", (gsub(file, "%%", "%%%%")))
+      local f, why = load_file(env, place)
+      if f then return f, place end
+      if not find(why, ": No such file", 1, true) and not find(why, ": not found", 1, true) then
+        error(format("error loading module '%s': %s", name, why), 3)
+      end
+      insert(tried, "\n\tno file '" .. place .. "'")
+    end
+    local value, why = c_module(name, own.cpath)
+    if value ~= nil then
+      local is_plain = type(value) == "table" and not raw_getmetatable(value)
+      return function() return is_plain and copied(value) or value end
+    end
+    insert(tried, why or "")
+    error(format("module '%s' not found:%s", name, concat(tried)), 3)
+  end
+  return own, function(name)
+    if libraries[name] then return env[name] end
+    local done = own.loaded[name]
+    if done ~= nil then return done end
+    local f, place = found(name)
+    local value = f(name, place)
+    if value == nil then value = own.loaded[name] end
+    if value == nil then value = true end
+    own.loaded[name] = value
+    return value
+  end
+end
+
+function env_meta.__index(env, key)
+  local value = base[key]
+  if value ~= nil then return value end
+  local library = libraries[key]
+  if library then
+    value = copied(library)
+  elseif key == "load" or key == "loadstring" then
+    value = script_load(env)
+  elseif key == "require" or key == "package" then
+    local package, require = script_require(env, prim.path())
+    rawset(env, "package", package)
+    rawset(env, "require", require)
+    return rawget(env, key)
+  elseif key == "loadfile" then
+    value = function(path) return load_file(env, path) end
+  elseif key == "dofile" then
+    value = function(path)
+      local f, why = load_file(env, path)
+      if not f then error(why, 2) end
+      return f()
+    end
+  elseif key == "_G" then
+    value = env
+  elseif key == "jit" and jit_version then
+    value = { version = jit_version, off = function() end, on = function() end,
+      status = function() return false end }
+  else
+    return nil
+  end
+  rawset(env, key, value)
+  return value
+end
+
+-- Methods that a script gave its strings: `function string.trim(s) ...`.
+local real_string = script_string
+string_meta.__index = function(_, key)
+  local f = real_string[key]
+  if f ~= nil then return f end
+  local env = current.env
+  local own = env and rawget(env, "string")
+  return own and own[key]
+end
+
+local function copy_header(header)
+  local set = prim.set.resp_header
+  for name, value in next, header do
+    local kind = type(value)
+    if type(name) == "string" and (kind == "string" or kind == "number") then
+      set(nil, name, tostring(value))
+    end
+  end
+end
+
+-- `lighty.content`: unlike in r.resp_body, `length` is where the range ends.
+local function attach(content)
+  prim.body_clear()
+  for at = 1, #content do
+    local piece = content[at]
+    if type(piece) == "table" then
+      local offset, length = tonumber(piece.offset) or 0, tonumber(piece.length)
+      if offset < 0 or (length and length < offset) then
+        prim.log("error", format("content[%d]: the range is not one", at))
+        return
+      end
+      piece = { filename = piece.filename, offset = offset, length = length and length - offset }
+    end
+    if not add_piece(piece, at, prim.body_bytes) then return end
+  end
+end
+
+local function finish(lighty, status)
+  local header = rawget(lighty, "header")
+  if type(header) == "table" then copy_header(header) end
+  if status == nil then return 0 end
+  local number = tonumber(status)
+  if not number then
+    prim.log("error", "unexpected non-integer return type: " .. type(status))
+    return 0
+  end
+  if number >= 200 then
+    local content = rawget(lighty, "content")
+    if type(content) == "table" then attach(content) end
+  end
+  return number
+end
+
+local run
+if setfenv then
+  function run(factory)
+    local lighty = setmetatable({}, lighty_meta)
+    local env = setmetatable({ lighty = lighty }, env_meta)
+    prim.enter(env)
+    current.env = env
+    setfenv(factory, env)
+    return finish(lighty, factory()())
+  end
+else
+  function run(factory)
+    local lighty = setmetatable({}, lighty_meta)
+    local env = setmetatable({ lighty = lighty }, env_meta)
+    prim.enter(env)
+    current.env = env
+    return finish(lighty, factory(env)())
+  end
+end
+
+-- A filter's function, called for each piece of a streamed body.
+local function filter(factory)
+  local lighty = setmetatable({}, lighty_meta)
+  local env = setmetatable({ lighty = lighty }, env_meta)
+  prim.enter(env)
+  current.env = env
+  local f
+  if setfenv then
+    setfenv(factory, env)
+    f = factory()
+  else
+    f = factory(env)
+  end
+  local each = f()
+  if type(each) ~= "function" then each = rawget(env, "filter") end
+  if type(each) ~= "function" then
+    error("the script returns no function, and defines none called filter", 0)
+  end
+  local out = nil
+  while true do
+    local piece = co_yield(TOKEN, "piece", out)
+    out = each(piece)
+    if piece == nil then return out end
+  end
+end
+
+return run, filter, current

@@ -1,0 +1,151 @@
+//! Calls out of Lua's values, and their results into Lua's values.
+
+use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
+
+use crate::call::{Call, Destination, HttpCall, Reply, Stat};
+
+/// What a suspended script wants.
+pub(crate) enum Wanted {
+    Call(Call),
+    /// Its turn, after others had theirs.
+    Turn,
+    /// A filter: here is output, and it wants input.
+    Piece(Option<Vec<u8>>),
+}
+
+fn bytes(value: Option<Value>) -> Option<Vec<u8>> {
+    match value? {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(number) => Some(number.to_string().into_bytes()),
+        Value::Number(number) => Some(number.to_string().into_bytes()),
+        _ => None,
+    }
+}
+
+/// The call that a script yielded.
+pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, String> {
+    let name = bytes(values.pop_front()).unwrap_or_default();
+    let name = String::from_utf8_lossy(&name).into_owned();
+    let first = values.pop_front();
+    let path = |value| bytes(value).ok_or_else(|| format!("{name}: a path is wanted"));
+    let call = match name.as_str() {
+        "preempted" => return Ok(Wanted::Turn),
+        "piece" => return Ok(Wanted::Piece(bytes(first))),
+        "stat" => Call::Stat { path: path(first)? },
+        "readdir" => Call::ReadDir { path: path(first)? },
+        "readlink" => Call::ReadLink { path: path(first)? },
+        "read_file" => Call::ReadFile { path: path(first)? },
+        "collect" => Call::CollectBody,
+        "sleep" => Call::Sleep { ms: milliseconds(first)? },
+        "request" => Call::Request(request(first, values)?),
+        _ => return Err(format!("{name}: there is no such call")),
+    };
+    Ok(Wanted::Call(call))
+}
+
+fn milliseconds(value: Option<Value>) -> Result<u64, String> {
+    let seconds = match value {
+        Some(Value::Integer(seconds)) => seconds as f64,
+        Some(Value::Number(seconds)) => seconds,
+        _ => return Err("sleep: a number of seconds is wanted".to_owned()),
+    };
+    Ok((seconds.max(0.0) * 1000.0) as u64)
+}
+
+/// `to`, method, URL, options, body, and whether `to` names a backend.
+fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, String> {
+    let to = bytes(to).ok_or("a backend's name is wanted")?;
+    let method = bytes(values.pop_front()).ok_or("a method is wanted")?;
+    let url = bytes(values.pop_front()).ok_or("a URL is wanted")?;
+    let options = match values.pop_front() {
+        Some(Value::Table(options)) => Some(options),
+        _ => None,
+    };
+    let body = bytes(values.pop_front());
+    let is_backend = matches!(values.pop_front(), Some(Value::Boolean(true)));
+    let to = match (&to[..], is_backend) {
+        (_, true) => Destination::Backend(to),
+        (b"local", _) => Destination::Local,
+        _ => Destination::Url,
+    };
+    let mut call = HttpCall { to, method, url, ..HttpCall::default() };
+    let option = |name: &str| options.as_ref().and_then(|table| table.raw_get(name).ok());
+    call.body = body.or_else(|| bytes(option("body"))).unwrap_or_default();
+    if let Some(Value::Table(headers)) = option("headers") {
+        for pair in headers.pairs::<LuaString, LuaString>() {
+            let (name, value) = pair.map_err(|_| "headers: names and values are strings")?;
+            call.fields.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        }
+    }
+    Ok(call)
+}
+
+/// A result as the values that the call returns.
+pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
+    match reply {
+        Reply::Done => true.into_lua_multi(lua),
+        Reply::Failed(text) => (Value::Nil, text).into_lua_multi(lua),
+        Reply::Stat(found) => stat(lua, &found)?.into_lua_multi(lua),
+        Reply::Names(names) => {
+            let table = lua.create_table_with_capacity(names.len(), 0)?;
+            for name in names {
+                table.raw_push(lua.create_string(name)?)?;
+            }
+            table.into_lua_multi(lua)
+        }
+        Reply::Bytes(bytes) => lua.create_string(bytes)?.into_lua_multi(lua),
+        Reply::Response { status, fields, body } => {
+            let table = lua.create_table_with_capacity(0, 3)?;
+            table.raw_set("status", status)?;
+            table.raw_set("body", lua.create_string(body)?)?;
+            let headers = lua.create_table()?;
+            for (name, value) in fields {
+                let name = lua.create_string(name.to_ascii_lowercase())?;
+                let value = lua.create_string(value)?;
+                match headers.raw_get::<Option<LuaString>>(&name)? {
+                    Some(old) => {
+                        let both = [&*old.as_bytes(), &*value.as_bytes()].join(&b", "[..]);
+                        headers.raw_set(name, lua.create_string(both)?)?;
+                    }
+                    None => headers.raw_set(name, value)?,
+                }
+            }
+            table.raw_set("headers", headers)?;
+            table.into_lua_multi(lua)
+        }
+    }
+}
+
+/// The fields that `lighty.stat` has.
+fn stat(lua: &Lua, found: &Stat) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 24)?;
+    let kind = found.mode & 0o170_000;
+    for (name, is) in [
+        ("is_file", 0o100_000),
+        ("is_dir", 0o040_000),
+        ("is_char", 0o020_000),
+        ("is_block", 0o060_000),
+        ("is_socket", 0o140_000),
+        ("is_link", 0o120_000),
+        ("is_fifo", 0o010_000),
+    ] {
+        table.raw_set(name, kind == is)?;
+    }
+    table.raw_set("st_mode", found.mode)?;
+    table.raw_set("st_size", found.size as f64)?;
+    table.raw_set("st_ino", found.ino as f64)?;
+    table.raw_set("st_uid", found.uid)?;
+    table.raw_set("st_gid", found.gid)?;
+    table.raw_set("st_mtime", found.mtime_s as f64)?;
+    table.raw_set("st_mtim_nsec", found.mtime_ns)?;
+    table.raw_set("st_ctime", found.ctime_s as f64)?;
+    table.raw_set("st_ctim_nsec", found.ctime_ns)?;
+    table.raw_set("st_atime", found.atime_s as f64)?;
+    if !found.etag.is_empty() {
+        table.raw_set("etag", lua.create_string(&found.etag)?)?;
+    }
+    if !found.content_type.is_empty() {
+        table.raw_set("content-type", lua.create_string(&found.content_type)?)?;
+    }
+    Ok(table)
+}

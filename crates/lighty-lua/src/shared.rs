@@ -1,0 +1,390 @@
+//! `lighty.shared.NAME`: dictionaries that all workers share, with expiry and counters.
+//!
+//! A dictionary takes a fixed number of bytes. When it is full, entries make room that have not
+//! been used for longest. The interface of scripts is the one of nginx's `ngx.shared.NAME`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_io::clock::Clock;
+use mlua::{Lua, LuaString, Result, Table, UserData, UserDataMethods, Value};
+
+use crate::lib_c::clock;
+
+/// Bytes of a key.
+pub const KEY_BYTES_MAX: usize = 4096;
+
+/// Bytes that an entry takes beside its key and its value.
+pub const ENTRY_BYTES: usize = 160;
+
+/// Keys that `keys()` gives unless more are asked for.
+const KEYS_DEFAULT: usize = 1024;
+
+/// What an entry holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    Bool(bool),
+    Number(f64),
+    Bytes(Arc<[u8]>),
+}
+
+/// Why an entry is not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It would not fit if it were the only one.
+    TooLarge,
+    /// The key is longer than [`KEY_BYTES_MAX`].
+    LongKey,
+    Exists,
+    Missing,
+    /// What is there is no number.
+    NoNumber,
+}
+
+impl Refusal {
+    /// The reason in words; those of nginx where it has the case.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::TooLarge => "no memory",
+            Self::LongKey => "key too long",
+            Self::Exists => "exists",
+            Self::Missing => "not found",
+            Self::NoNumber => "not a number",
+        }
+    }
+}
+
+/// A dictionary. Times are milliseconds of a clock that all its users share and that never goes
+/// back; see [`Clock::mono_ms`].
+#[derive(Debug)]
+pub struct Dictionary {
+    bytes_max: usize,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_key: HashMap<Arc<[u8]>, Entry>,
+    /// Keys in the order of their last use.
+    by_use: BTreeMap<u64, Arc<[u8]>>,
+    uses: u64,
+    bytes: usize,
+    evicted: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    item: Item,
+    used: u64,
+    /// 0: never.
+    expires_ms: u64,
+}
+
+impl Dictionary {
+    /// An empty dictionary that takes so many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, entries: Mutex::default() }
+    }
+
+    /// What a key holds.
+    #[must_use]
+    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Item> {
+        let mut entries = self.lock();
+        entries.touch(key, now_ms).map(|entry| entry.item.clone())
+    }
+
+    /// Writes an entry, for `ttl_ms` milliseconds or, if that is 0, until it has to make room.
+    ///
+    /// # Errors
+    /// [`Refusal::TooLarge`] or [`Refusal::LongKey`].
+    pub fn set(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
+        self.lock().insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max)
+    }
+
+    /// Writes an entry that is not there.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set), and [`Refusal::Exists`].
+    pub fn add(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
+        let mut entries = self.lock();
+        match entries.touch(key, now_ms) {
+            Some(_) => Err(Refusal::Exists),
+            None => entries.insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max),
+        }
+    }
+
+    /// Adds to a number, which keeps its expiry. One that is not there begins with `first`, for
+    /// `ttl_ms`.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set); [`Refusal::Missing`] without `first`; [`Refusal::NoNumber`].
+    pub fn incr(
+        &self,
+        key: &[u8],
+        by: f64,
+        first: Option<f64>,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> Outcome<f64> {
+        let mut entries = self.lock();
+        if let Some(entry) = entries.touch(key, now_ms) {
+            let Item::Number(number) = &mut entry.item else { return Err(Refusal::NoNumber) };
+            *number += by;
+            return Ok(*number);
+        }
+        let number = first.ok_or(Refusal::Missing)? + by;
+        entries.insert(key, Item::Number(number), expiry(ttl_ms, now_ms), self.bytes_max)?;
+        Ok(number)
+    }
+
+    /// Removes an entry, if it is there.
+    pub fn delete(&self, key: &[u8]) {
+        self.lock().remove(key);
+    }
+
+    /// Removes all entries.
+    pub fn clear(&self) {
+        *self.lock() = Entries::default();
+    }
+
+    /// Milliseconds until an entry expires; `Some(0)`: never.
+    #[must_use]
+    pub fn ttl_ms(&self, key: &[u8], now_ms: u64) -> Option<u64> {
+        let mut entries = self.lock();
+        entries.touch(key, now_ms).map(|entry| entry.expires_ms.saturating_sub(now_ms))
+    }
+
+    /// Gives an entry another time to live; false without such an entry.
+    pub fn expire(&self, key: &[u8], ttl_ms: u64, now_ms: u64) -> bool {
+        let mut entries = self.lock();
+        let Some(entry) = entries.touch(key, now_ms) else { return false };
+        entry.expires_ms = expiry(ttl_ms, now_ms);
+        true
+    }
+
+    /// At most `count` keys, those used last first.
+    #[must_use]
+    pub fn keys(&self, count: usize, now_ms: u64) -> Vec<Arc<[u8]>> {
+        let entries = self.lock();
+        let lives = |key: &&Arc<[u8]>| entries.by_key.get(*key).is_some_and(|e| e.lives(now_ms));
+        entries.by_use.values().rev().filter(lives).take(count).cloned().collect()
+    }
+
+    /// Bytes that its entries take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Bytes that its entries may take.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Entries that were removed to make room.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.lock().evicted
+    }
+
+    /// Whatever a panic left behind is whole: no entry is changed in two steps that can panic.
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Outcome<T> = std::result::Result<T, Refusal>;
+
+fn expiry(ttl_ms: u64, now_ms: u64) -> u64 {
+    if ttl_ms == 0 { 0 } else { now_ms.saturating_add(ttl_ms) }
+}
+
+fn entry_bytes(key: &[u8], item: &Item) -> usize {
+    let value = if let Item::Bytes(bytes) = item { bytes.len() } else { 0 };
+    key.len() + value + ENTRY_BYTES
+}
+
+impl Entry {
+    fn lives(&self, now_ms: u64) -> bool {
+        self.expires_ms == 0 || now_ms < self.expires_ms
+    }
+}
+
+impl Entries {
+    /// An entry that lives, from now on the one used last.
+    fn touch(&mut self, key: &[u8], now_ms: u64) -> Option<&mut Entry> {
+        if !self.by_key.get(key)?.lives(now_ms) {
+            self.remove(key);
+            return None;
+        }
+        self.uses += 1;
+        let entry = self.by_key.get_mut(key)?;
+        if let Some(key) = self.by_use.remove(&entry.used) {
+            self.by_use.insert(self.uses, key);
+        }
+        entry.used = self.uses;
+        Some(entry)
+    }
+
+    fn insert(&mut self, key: &[u8], item: Item, expires_ms: u64, max: usize) -> Outcome<()> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Refusal::LongKey);
+        }
+        let bytes = entry_bytes(key, &item);
+        if bytes > max {
+            return Err(Refusal::TooLarge);
+        }
+        self.remove(key);
+        while self.bytes + bytes > max {
+            let Some((_, oldest)) = self.by_use.first_key_value() else { break };
+            let oldest = Arc::clone(oldest);
+            self.remove(&oldest);
+            self.evicted += 1;
+        }
+        self.uses += 1;
+        self.bytes += bytes;
+        let key: Arc<[u8]> = key.into();
+        self.by_use.insert(self.uses, Arc::clone(&key));
+        self.by_key.insert(key, Entry { item, used: self.uses, expires_ms });
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.by_use.remove(&entry.used);
+            self.bytes -= entry_bytes(key, &entry.item);
+        }
+    }
+}
+
+/// The table `lighty.shared`: each dictionary under its name.
+///
+/// # Errors
+/// Lua has no memory for it.
+pub fn table<'a>(
+    lua: &Lua,
+    dictionaries: impl IntoIterator<Item = (&'a str, &'a Arc<Dictionary>)>,
+) -> Result<Table> {
+    let table = lua.create_table()?;
+    for (name, dictionary) in dictionaries {
+        table.raw_set(name, lua.create_userdata(Handle(Arc::clone(dictionary)))?)?;
+    }
+    Ok(table)
+}
+
+/// A dictionary as scripts have it.
+struct Handle(Arc<Dictionary>);
+
+/// nil and a reason, or what there is.
+type Answer<T> = (Option<T>, Option<&'static str>);
+
+fn answer<T>(result: Outcome<T>) -> Answer<T> {
+    match result {
+        Ok(value) => (Some(value), None),
+        Err(refusal) => (None, Some(refusal.words())),
+    }
+}
+
+impl UserData for Handle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, own, key: LuaString| {
+            Ok(match own.0.get(&key.as_bytes(), now()) {
+                None => Value::Nil,
+                Some(Item::Bool(bool)) => Value::Boolean(bool),
+                Some(Item::Number(number)) => number_value(number),
+                Some(Item::Bytes(bytes)) => Value::String(lua.create_string(&*bytes)?),
+            })
+        });
+        methods.add_method("set", |_, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
+            let Some(item) = item(&value)? else {
+                own.0.delete(&key.as_bytes());
+                return Ok((Some(true), None));
+            };
+            Ok(answer(own.0.set(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
+        });
+        methods.add_method("add", |_, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
+            let item = item(&value)?.ok_or_else(|| refused("a value is wanted"))?;
+            Ok(answer(own.0.add(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
+        });
+        type Increment = (LuaString, f64, Option<f64>, Option<f64>);
+        methods.add_method("incr", |_, own, (key, by, first, ttl): Increment| {
+            let number = own.0.incr(&key.as_bytes(), by, first, ttl_ms(ttl)?, now());
+            Ok(answer(number.map(number_value)))
+        });
+        methods.add_method("delete", |_, own, key: LuaString| {
+            own.0.delete(&key.as_bytes());
+            Ok(())
+        });
+        methods.add_method("ttl", |_, own, key: LuaString| {
+            let left = own.0.ttl_ms(&key.as_bytes(), now());
+            Ok(answer(left.map(|ms| ms as f64 / 1000.0).ok_or(Refusal::Missing)))
+        });
+        methods.add_method("expire", |_, own, (key, ttl): (LuaString, f64)| {
+            let is_there = own.0.expire(&key.as_bytes(), ttl_ms(Some(ttl))?, now());
+            Ok(answer(if is_there { Ok(true) } else { Err(Refusal::Missing) }))
+        });
+        methods.add_method("keys", |lua, own, count: Option<usize>| {
+            let keys = own.0.keys(count.unwrap_or(KEYS_DEFAULT), now());
+            lua.create_sequence_from(keys.iter().map(|key| Bytes(key)))
+        });
+        methods.add_method("clear", |_, own, ()| {
+            own.0.clear();
+            Ok(())
+        });
+        methods.add_method("bytes", |_, own, ()| Ok((own.0.bytes(), own.0.bytes_max())));
+    }
+}
+
+/// Bytes that become a Lua string.
+struct Bytes<'a>(&'a [u8]);
+
+impl mlua::IntoLua for Bytes<'_> {
+    fn into_lua(self, lua: &Lua) -> Result<Value> {
+        lua.create_string(self.0).map(Value::String)
+    }
+}
+
+/// A whole number as such, for Lua 5.4, which would write `1.0`.
+fn number_value(number: f64) -> Value {
+    let is_whole = number.fract() == 0.0 && number.abs() < 9e15;
+    if is_whole { Value::Integer(number as i64) } else { Value::Number(number) }
+}
+
+fn item(value: &Value) -> Result<Option<Item>> {
+    Ok(Some(match value {
+        Value::Nil => return Ok(None),
+        Value::Boolean(bool) => Item::Bool(*bool),
+        Value::Integer(number) => Item::Number(*number as f64),
+        Value::Number(number) => Item::Number(*number),
+        Value::String(text) => Item::Bytes((&*text.as_bytes()).into()),
+        other => {
+            return Err(refused(&format!("a {} cannot be kept", other.type_name())));
+        }
+    }))
+}
+
+/// Seconds of a script, which may be a fraction, in milliseconds; none is 0.
+fn ttl_ms(seconds: Option<f64>) -> Result<u64> {
+    match seconds {
+        None => Ok(0),
+        // A time so short is not "for ever".
+        Some(seconds) if seconds > 0.0 => Ok(((seconds * 1000.0) as u64).max(1)),
+        Some(0.0) => Ok(0),
+        Some(_) => Err(refused("a time to live is a number of seconds")),
+    }
+}
+
+fn refused(why: &str) -> mlua::Error {
+    mlua::Error::RuntimeError(format!("lighty.shared: {why}"))
+}
+
+fn now() -> u64 {
+    Clock::mono_ms(&clock())
+}
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

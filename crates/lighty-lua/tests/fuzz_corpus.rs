@@ -1,0 +1,42 @@
+//! Replays what the fuzzers found interesting (`fuzz/corpus`) through the same functions, and
+//! disturbed copies of it.
+
+#[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
+#[path = "../../../fuzz/src/scripts.rs"]
+mod scripts;
+
+use std::path::Path;
+
+#[test]
+fn every_input_of_every_target() {
+    replay("lua_texts", scripts::lua_texts);
+    replay("lua_json", scripts::lua_json);
+}
+
+fn replay(target: &str, run: fn(&[u8])) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let entries = std::fs::read_dir(&dir).expect("the corpus is in the tree");
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.expect("a readable directory").path();
+        let input = std::fs::read(&path).expect("a readable file");
+        println!("{}", path.display());
+        run(&input);
+        disturb(&input, run);
+        count += 1;
+    }
+    assert!(count > 0, "no inputs for {target}");
+}
+
+/// Cut short anywhere, and with each byte replaced by some that mean something.
+fn disturb(input: &[u8], run: fn(&[u8])) {
+    let mut copy = input.to_vec();
+    for at in 0..input.len() {
+        run(&input[..at]);
+        for byte in *b"\"\\%/=;,{}[]:u0d.+-\0\xff " {
+            copy[at] = byte;
+            run(&copy);
+        }
+        copy[at] = input[at];
+    }
+}

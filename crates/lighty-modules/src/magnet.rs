@@ -1,0 +1,158 @@
+//! `mod_magnet`: Lua scripts inside the server.
+//!
+//! A script runs in the phase that its directive names. It may change the request, respond, or
+//! start the request over; while it waits (for the disk, a backend, a timer) its request waits and
+//! the worker serves others. `scripts` keeps what is compiled, `drive` runs scripts one after the
+//! other, `request` and `attributes` are what they see, `calls` performs what they wait for, `http`
+//! the requests that they make, `filter` runs them over a streamed body, `body` makes their
+//! response's body, `dictionaries` are what they share, `accounts` say what they
+//! used, `complaints` limits what they log.
+
+mod accounts;
+mod attributes;
+mod body;
+mod calls;
+mod complaints;
+mod dictionaries;
+mod drive;
+mod filter;
+mod http;
+mod request;
+mod scripts;
+mod settings;
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module};
+use lighty_core::{Exchange, Settings, Step};
+use tokio::sync::Semaphore;
+
+pub use accounts::Accounts;
+use complaints::Complaints;
+pub use dictionaries::Dictionaries;
+use request::MagnetRequest;
+use scripts::Scripts;
+pub use settings::MagnetSettings;
+
+/// A worker's scripts under one configuration. The Lua state is made for the first script.
+pub struct Magnet {
+    engine: OnceCell<Option<lighty_lua::Engine<MagnetRequest>>>,
+    scripts: Scripts,
+    accounts: Accounts,
+    dictionaries: Dictionaries,
+    complaints: Complaints,
+    /// Suspended scripts go on one at a time, one slice in each turn of the loop.
+    turns: Semaphore,
+}
+
+impl Magnet {
+    /// For one worker.
+    pub fn new(dictionaries: &Dictionaries, accounts: &Accounts) -> Self {
+        Self {
+            engine: OnceCell::new(),
+            scripts: Scripts::new(accounts),
+            accounts: accounts.clone(),
+            dictionaries: dictionaries.clone(),
+            complaints: Complaints::default(),
+            turns: Semaphore::new(1),
+        }
+    }
+}
+
+/// Where in the request's life a script runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    RawUrl,
+    PhysicalPath,
+    ResponseStart,
+}
+
+/// Scripts for raw URLs, behind the modules that decide about access.
+pub struct MagnetUrl(pub Rc<Magnet>);
+
+/// Scripts for physical paths, behind the modules that change them.
+pub struct MagnetPhysical(pub Rc<Magnet>);
+
+/// Scripts for responses, behind the modules that add fields.
+pub struct MagnetResponse(pub Rc<Magnet>);
+
+impl Module for MagnetUrl {
+    fn name(&self) -> &'static str {
+        "mod_magnet"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<MagnetSettings>().raw_url.is_empty())
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::directives()
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.attract(ex, Stage::RawUrl)
+    }
+}
+
+impl Module for MagnetPhysical {
+    fn name(&self) -> &'static str {
+        "mod_magnet"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { physical: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        self.hooks().only_if(!settings.module::<MagnetSettings>().physical_path.is_empty())
+    }
+
+    fn responds_to_paths(&self) -> bool {
+        true
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::directives()
+    }
+
+    fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.attract(ex, Stage::PhysicalPath)
+    }
+}
+
+impl Module for MagnetResponse {
+    fn name(&self) -> &'static str {
+        "mod_magnet"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { response_head: true, filter: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<MagnetSettings>();
+        Hooks {
+            response_head: !own.response_start.is_empty(),
+            filter: !own.response_content.is_empty(),
+            ..Hooks::default()
+        }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::directives()
+    }
+
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.attract(ex, Stage::ResponseStart)
+    }
+
+    fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.filter_body(ex)
+    }
+}

@@ -1,0 +1,278 @@
+//! `lighty.r.req_attr`, once `lighty.env`: the request's parts under lighttpd's names.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use lighty_core::Exchange;
+use lighty_http::{Method, Version};
+use lighty_io::transport::Peer;
+use lighty_lua::Item;
+
+use super::Stage;
+use super::request::Doings;
+
+/// Every name, in lighttpd's order.
+const NAMES: &[&str] = &[
+    "physical.path",
+    "physical.rel-path",
+    "physical.doc-root",
+    "physical.basedir",
+    "uri.path",
+    "uri.path-raw",
+    "uri.scheme",
+    "uri.authority",
+    "uri.query",
+    "request.method",
+    "request.uri",
+    "request.orig-uri",
+    "request.path-info",
+    "request.remote-ip",
+    "request.remote-addr",
+    "request.remote-port",
+    "request.server-addr",
+    "request.server-port",
+    "request.protocol",
+    "request.server-name",
+    "request.stage",
+    "response.http-status",
+    "response.body-length",
+    "response.body",
+];
+
+/// All names and those values that there are.
+pub(super) fn all(ex: &Exchange, stage: Stage) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let known = NAMES.iter().filter_map(|name| match get(ex, stage, name.as_bytes()) {
+        Item::Bytes(value) => Some((name.as_bytes().to_vec(), value.into_owned())),
+        Item::Int(number) => Some((name.as_bytes().to_vec(), number.to_string().into_bytes())),
+        _ => None,
+    });
+    known.collect()
+}
+
+/// The value of a name; nil for one that is unknown, or has no value yet.
+pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
+    let request = &ex.request;
+    let owned = |bytes: Vec<u8>| Item::Bytes(Cow::Owned(bytes));
+    let lent = |bytes: &'a [u8]| Item::Bytes(Cow::Borrowed(bytes));
+    let has_path = stage != Stage::RawUrl && !ex.physical.docroot.is_empty();
+    match name {
+        b"physical.path" if has_path => owned(ex.physical.path()),
+        b"physical.rel-path" if has_path => owned([b"/", &ex.physical.rel[..]].concat()),
+        b"physical.doc-root" if has_path => lent(&ex.physical.docroot),
+        b"physical.basedir" if has_path => {
+            let site = &ex.physical.site;
+            lent(if site.is_empty() { &ex.physical.docroot } else { site })
+        }
+        b"uri.path" => lent(&request.path),
+        b"uri.path-raw" => lent(request.path_encoded()),
+        b"uri.scheme" => lent(request.scheme.as_bytes()),
+        b"uri.authority" => lent(&request.authority),
+        b"uri.query" => match request.path_end < request.target.len() {
+            true => lent(request.query()),
+            false => Item::Nil,
+        },
+        b"request.method" => request.method.map_or(Item::Nil, |m| lent(m.as_str().as_bytes())),
+        b"request.uri" => lent(&request.target),
+        b"request.orig-uri" => lent(&request.target_raw),
+        b"request.path-info" => Item::of(Some(&*ex.physical.path_info).filter(|p| !p.is_empty())),
+        b"request.remote-ip" | b"request.remote-addr" => lent(request.peer_text.as_bytes()),
+        b"request.remote-port" => match request.peer {
+            Peer::Inet(address) => owned(address.port().to_string().into_bytes()),
+            Peer::Unix => lent(b"0"),
+        },
+        b"request.server-addr" => server_address(ex),
+        b"request.server-port" => owned(request.local_port.to_string().into_bytes()),
+        b"request.protocol" => lent(request.version.as_str().as_bytes()),
+        b"request.server-name" => {
+            let name = ex.settings.core.server_name.as_deref().map(str::as_bytes);
+            lent(name.unwrap_or(&request.authority))
+        }
+        b"request.stage" => lent(match stage {
+            Stage::ResponseStart => b"response-start",
+            _ => b"handle-req",
+        }),
+        b"response.http-status" => Item::Int(ex.response.status.code().into()),
+        b"response.body-length" => {
+            ex.response.body.known_length().map_or(Item::Nil, |length| Item::Int(length as i64))
+        }
+        _ => Item::Nil,
+    }
+}
+
+fn server_address(ex: &Exchange) -> Item<'_> {
+    let ip = ex.client.as_ref().and_then(|client| client.borrow().local_ip());
+    match ip {
+        Some(ip) => Item::Bytes(Cow::Owned(ip.to_string().into_bytes())),
+        None => Item::Bytes(Cow::Borrowed(ex.request.local_socket.as_bytes())),
+    }
+}
+
+/// Changes a value.
+///
+/// # Errors
+/// There is none of that name, or it cannot be this.
+pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    let text = || String::from_utf8_lossy(name).into_owned();
+    let bytes = value.unwrap_or_default();
+    if bytes.contains(&0) {
+        return Err(format!("r.req_attr['{}'] must not hold a zero byte", text()));
+    }
+    match name {
+        b"physical.path" => set_physical(ex, bytes),
+        b"physical.rel-path" => {
+            let rel = simplified(bytes).ok_or_else(|| leaves(bytes))?;
+            ex.physical.rel = rel;
+            ex.physical.entry = None;
+            Ok(())
+        }
+        b"physical.doc-root" | b"physical.basedir" => set_docroot(ex, bytes),
+        b"uri.path" => {
+            let mut path = simplified(bytes).ok_or_else(|| leaves(bytes))?;
+            path.insert(0, b'/');
+            ex.request.path = path;
+            Ok(())
+        }
+        b"uri.path-raw" => set_target(ex, bytes, None),
+        b"uri.query" => {
+            let path = ex.request.path_encoded().to_vec();
+            set_query(ex, &path, value);
+            Ok(())
+        }
+        b"request.uri" => set_uri(ex, bytes),
+        b"uri.scheme" => {
+            ex.request.scheme = if bytes == b"https" { "https" } else { "http" };
+            Ok(())
+        }
+        b"uri.authority" => {
+            ex.request.authority = bytes.to_ascii_lowercase();
+            Ok(())
+        }
+        b"request.method" => {
+            let method = Method::from_bytes(bytes);
+            ex.request.method = Some(method.ok_or("r.req_attr['request.method'] is unknown")?);
+            Ok(())
+        }
+        b"request.protocol" => {
+            if bytes == b"HTTP/1.0" && ex.request.version == Version::Http11 {
+                ex.request.version = Version::Http10;
+            }
+            Ok(())
+        }
+        b"request.path-info" => {
+            ex.physical.path_info = bytes.to_vec();
+            Ok(())
+        }
+        b"request.remote-ip" | b"request.remote-addr" => set_peer(ex, bytes),
+        _ if NAMES.iter().any(|known| known.as_bytes() == name) => Ok(()),
+        _ => return Err(format!("couldn't store '{}' in r.req_attr[]", text())),
+    }?;
+    ex.ext_mut::<Doings>().changed = true;
+    Ok(())
+}
+
+fn leaves(path: &[u8]) -> String {
+    format!("the path {} leaves its root", path.escape_ascii())
+}
+
+/// A path without empty and dot segments and without its leading slash; `None` if it climbs out.
+fn simplified(path: &[u8]) -> Option<Vec<u8>> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let is_dir = path.ends_with(b"/") || path.ends_with(b"/.") || path.ends_with(b"/..");
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut simple = parts.join(&b'/');
+    if is_dir && !simple.is_empty() {
+        simple.push(b'/');
+    }
+    Some(simple)
+}
+
+fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
+    let simple = simplified(path).ok_or_else(|| leaves(path))?;
+    let whole = [b"/", &simple[..]].concat();
+    let docroot = &ex.physical.docroot;
+    let beneath = whole.strip_prefix(&docroot[..]).filter(|_| !docroot.is_empty());
+    if let Some(rel) = beneath.and_then(|rest| rest.strip_prefix(b"/")) {
+        ex.physical.rel = rel.to_vec();
+    } else {
+        let end = simple.strip_suffix(b"/").unwrap_or(&simple).len();
+        let slash = simple[..end].iter().rposition(|byte| *byte == b'/');
+        let (dir, name) = match slash {
+            Some(slash) => ([b"/", &simple[..slash]].concat(), &simple[slash + 1..]),
+            None => (b"/".to_vec(), &simple[..]),
+        };
+        ex.physical.lead_to(dir);
+        ex.physical.rel = name.to_vec();
+    }
+    ex.physical.root = None;
+    ex.physical.entry = None;
+    Ok(())
+}
+
+fn set_docroot(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
+    let simple = simplified(path).ok_or_else(|| leaves(path))?;
+    let simple = simple.strip_suffix(b"/").unwrap_or(&simple);
+    ex.physical.lead_to([b"/", simple].concat());
+    ex.physical.root = None;
+    ex.physical.entry = None;
+    Ok(())
+}
+
+fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), String> {
+    let uri = target.escape_ascii();
+    ex.set_target(target).map_err(|_| format!("r.req_attr['request.uri']: {uri} is not a path"))
+}
+
+fn set_target(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) -> Result<(), String> {
+    let query = query.unwrap_or_else(|| ex.request.query()).to_vec();
+    let target = match query.is_empty() {
+        true => path.to_vec(),
+        false => [path, b"?", &query].concat(),
+    };
+    set_uri(ex, &target)
+}
+
+/// The path stays as it is decoded.
+fn set_query(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) {
+    let request = &mut ex.request;
+    request.target.truncate(path.len());
+    request.path_end = path.len();
+    if let Some(query) = query {
+        request.target.push(b'?');
+        request.target.extend_from_slice(query);
+    }
+}
+
+fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(text).ok();
+    let ip = text.and_then(|text| text.parse::<IpAddr>().ok());
+    let ip = ip.ok_or("r.req_attr['request.remote-addr'] is not an address")?;
+    ex.request.peer = Peer::Inet((ip, 0).into());
+    ex.request.peer_text = ip.to_string().into();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::simplified;
+
+    #[test]
+    fn paths_are_simplified_and_do_not_climb_out() {
+        let simple = |path: &str| {
+            simplified(path.as_bytes()).map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
+        };
+        assert_eq!(simple("/a//b/./c").as_deref(), Some("a/b/c"));
+        assert_eq!(simple("/a/../b/").as_deref(), Some("b/"));
+        assert_eq!(simple("a/.").as_deref(), Some("a/"));
+        assert_eq!(simple("/").as_deref(), Some(""));
+        assert_eq!(simple("/../a"), None);
+        assert_eq!(simple("/a/../../b"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Performs what scripts wait for.
+
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use lighty_core::{Exchange, Fault};
+use lighty_io::file::{FileKind, Follow};
+use lighty_lua::{Call, Reply, Stat};
+
+use super::http;
+use super::request::Doings;
+use super::scripts::{look_up, read};
+use super::settings::MagnetSettings;
+
+/// Performs a call.
+pub(super) async fn perform(ex: &mut Exchange, call: Call) -> Reply {
+    match call {
+        Call::Stat { path } => stat(ex, &path).await,
+        Call::ReadDir { path } => failed(read_dir(ex, &path).await.map(Reply::Names)),
+        Call::ReadLink { path } => failed(read_link(ex, path).await.map(Reply::Bytes)),
+        Call::ReadFile { path } => {
+            let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
+            let path = String::from_utf8_lossy(&path).into_owned();
+            failed(read(&ex.machine, path, most).await.map(Reply::Bytes))
+        }
+        Call::Sleep { ms } => {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Reply::Done
+        }
+        Call::CollectBody => match collect(ex).await {
+            Ok(()) => Reply::Done,
+            Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
+        },
+        Call::Request(call) => http::request(ex, call).await,
+    }
+}
+
+fn failed(result: std::io::Result<Reply>) -> Reply {
+    result.unwrap_or_else(|error| Reply::Failed(error.to_string()))
+}
+
+async fn stat(ex: &Exchange, path: &[u8]) -> Reply {
+    let entry = match look_up(&ex.machine, path).await {
+        Ok(entry) => entry,
+        Err(error) => return Reply::Failed(error.to_string()),
+    };
+    let meta = entry.meta();
+    let etag = ex.settings.core.etag_of(meta).map(|etag| etag.as_bytes().to_vec());
+    let is_file = meta.kind == FileKind::File;
+    let media = is_file.then(|| ex.settings.core.mime.lookup(path)).flatten();
+    Reply::Stat(Stat {
+        mode: meta.mode.into(),
+        size: meta.size,
+        ino: meta.ino,
+        uid: meta.uid,
+        gid: meta.gid,
+        mtime_s: meta.mtime_s,
+        mtime_ns: meta.mtime_ns,
+        ctime_s: meta.ctime_s,
+        ctime_ns: meta.ctime_ns,
+        atime_s: meta.mtime_s,
+        etag: etag.unwrap_or_default(),
+        content_type: media.unwrap_or_default().as_bytes().to_vec(),
+    })
+}
+
+/// Names in a directory; a script's memory limits what it keeps of them.
+const NAMES_MAX: usize = 100_000;
+
+async fn read_dir(ex: &Exchange, path: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
+    let root = match ex.machine.root(path) {
+        Some(root) => root,
+        None => ex.machine.open_root(path).await?,
+    };
+    let mut batches = ex.machine.engine.read_dir(&root, b"", Follow::All).await?;
+    let mut names = Vec::new();
+    while let Some(batch) = batches.next_batch().await? {
+        names.extend(batch.into_iter().map(|entry| entry.name));
+        if names.len() > NAMES_MAX {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+async fn read_link(ex: &Exchange, path: Vec<u8>) -> std::io::Result<Vec<u8>> {
+    let path = std::path::PathBuf::from(std::ffi::OsString::from_vec(path));
+    let target = ex.machine.engine.run(move || path.read_link()).await??;
+    Ok(target.into_os_string().into_vec())
+}
+
+/// Receives the whole body of the request; later readers get it again.
+async fn collect(ex: &mut Exchange) -> Result<(), Fault> {
+    if ex.ext::<Doings>().is_some_and(|doings| doings.collected.is_some()) {
+        return Ok(());
+    }
+    let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
+    let mut all = Vec::new();
+    while let Some(piece) = ex.body.next().await {
+        let piece = piece.map_err(|_| Fault::RequestTooLarge)?;
+        if all.len() + piece.len() > most {
+            return Err(Fault::RequestTooLarge);
+        }
+        all.extend_from_slice(&piece);
+    }
+    if !all.is_empty() {
+        ex.body.push_back(all.clone().into());
+    }
+    ex.ext_mut::<Doings>().collected = Some(all);
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The dictionaries of `lighty.shared`, which live as long as the process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use lighty_lua::shared::Dictionary;
+
+/// Dictionaries by name, shared by all workers and configurations.
+#[derive(Clone, Default)]
+pub struct Dictionaries(Arc<Mutex<BTreeMap<Box<str>, Arc<Dictionary>>>>);
+
+impl Dictionaries {
+    /// A dictionary of this size: the one of before, if its size is the same.
+    pub(super) fn get(&self, name: &str, kbytes: u64) -> Arc<Dictionary> {
+        let bytes = usize::try_from(kbytes.saturating_mul(1024)).unwrap_or(usize::MAX);
+        // A thread that panicked has changed no dictionary half.
+        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let known = all.get(name).filter(|known| known.bytes_max() == bytes);
+        let own = known.map_or_else(|| Arc::new(Dictionary::new(bytes)), Arc::clone);
+        all.insert(name.into(), Arc::clone(&own));
+        own
+    }
+}

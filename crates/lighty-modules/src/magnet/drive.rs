@@ -1,0 +1,308 @@
+//! Runs scripts: at once as far as nothing has to wait, else in a future.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lighty_core::{Exchange, Fault, Level, Step, pipeline};
+use lighty_http::{Fields, Status};
+use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
+
+use super::accounts::Accounts;
+use super::request::{Doings, MagnetRequest};
+use super::scripts::Used;
+use super::settings::MagnetSettings;
+use super::{Magnet, Stage, body, calls};
+
+/// A script that runs, and what it has come to.
+struct Running {
+    run: Run,
+    limits: Limits,
+    progress: Progress,
+}
+
+/// What follows a script.
+enum Next {
+    /// The next script, or the next module.
+    GoOn,
+    Answered,
+    Restart,
+}
+
+impl Magnet {
+    /// The worker's Lua, made when first needed; `None` if there is no memory for it.
+    pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<MagnetRequest>> {
+        let made = self.engine.get_or_init(|| {
+            let own = ex.generation.global.module::<MagnetSettings>();
+            let shared = own
+                .shared
+                .iter()
+                .map(|(name, kbytes)| (Box::from(&**name), self.dictionaries.get(name, *kbytes)));
+            let options = Options { unsafe_calls: own.unsafe_calls, shared: shared.collect() };
+            match Engine::new(&ex.machine.clock, &options) {
+                Ok(engine) => Some(engine),
+                Err(error) => {
+                    ex.log(Level::Error, &format!("mod_magnet: no Lua state: {error}"));
+                    None
+                }
+            }
+        });
+        made.as_ref()
+    }
+
+    /// Runs the scripts of a stage.
+    pub(super) fn attract<'a>(&'a self, ex: &'a mut Exchange, stage: Stage) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<MagnetSettings>();
+        let list = match stage {
+            Stage::RawUrl => &own.raw_url,
+            Stage::PhysicalPath => &own.physical_path,
+            Stage::ResponseStart => &own.response_start,
+        };
+        if list.is_empty() {
+            return Step::Next;
+        }
+        if stage != Stage::ResponseStart && ex.rehearse(|_| format!("runs the script {}", list[0]))
+        {
+            return Step::Answered;
+        }
+        let Some(engine) = self.engine(ex) else {
+            ex.fail_saying(Fault::ScriptFailed, "no Lua state");
+            return Step::Answered;
+        };
+        for (at, path) in list.iter().enumerate() {
+            let known = self.scripts.known(&ex.machine, path);
+            let accounts = &self.accounts;
+            let running =
+                known.map(|script| begin((engine, accounts), &script, ex, stage, own.limits()));
+            match running {
+                Some(Ok(Running { progress: Progress::Done(status), ref run, .. }))
+                    if body::take_bytes(ex) && !ends_after_wait(ex, stage, status) =>
+                {
+                    self.account(engine, path, run, false);
+                    match self.finish(ex, stage, status) {
+                        Next::GoOn => {}
+                        next => return step(next),
+                    }
+                }
+                running => {
+                    let list = Arc::clone(list);
+                    return Step::Wait(Box::pin(self.go_on(ex, stage, list, at, running)));
+                }
+            }
+        }
+        Step::Next
+    }
+
+    /// Runs the scripts from `at` on; the first may have begun.
+    async fn go_on(
+        &self,
+        ex: &mut Exchange,
+        stage: Stage,
+        list: Arc<[Arc<str>]>,
+        at: usize,
+        mut begun: Option<Result<Running, Failure>>,
+    ) -> Step<'static> {
+        let Some(engine) = self.engine(ex) else { return Step::Answered };
+        for path in &list[at..] {
+            let running = match begun.take() {
+                Some(running) => running,
+                None => self.begin_loaded(engine, ex, stage, path).await,
+            };
+            let ended = match running {
+                Ok(running) => self.drive(engine, ex, stage, path, running).await,
+                Err(failure) => Err(failure),
+            };
+            let next = match ended {
+                Ok(status) => self.finish_waiting(ex, stage, status).await,
+                Err(failure) => self.fail(ex, stage, path, &failure),
+            };
+            match next {
+                Next::GoOn => {}
+                next => return step(next),
+            }
+        }
+        Step::Next
+    }
+
+    async fn begin_loaded(
+        &self,
+        engine: &Engine<MagnetRequest>,
+        ex: &mut Exchange,
+        stage: Stage,
+        path: &str,
+    ) -> Result<Running, Failure> {
+        let machine = Rc::clone(&ex.machine);
+        let script = self.scripts.get(&machine, engine, path).await;
+        let script = script.map_err(|text| Failure { text, limit: None })?;
+        let limits = ex.settings.module::<MagnetSettings>().limits();
+        begin((engine, &self.accounts), &script, ex, stage, limits)
+    }
+
+    /// Takes a script to its end and returns its value.
+    async fn drive(
+        &self,
+        engine: &Engine<MagnetRequest>,
+        ex: &mut Exchange,
+        stage: Stage,
+        path: &str,
+        running: Running,
+    ) -> Result<i64, Failure> {
+        let Running { mut run, limits, mut progress } = running;
+        loop {
+            let input = match progress {
+                Progress::Done(status) => {
+                    self.account(engine, path, &run, false);
+                    return Ok(status);
+                }
+                Progress::Failed(failure) => {
+                    self.account(engine, path, &run, true);
+                    return Err(failure);
+                }
+                Progress::Piece(_) => {
+                    let text = "only a body filter yields pieces".to_owned();
+                    return Err(Failure { text, limit: None });
+                }
+                Progress::Wait(call) => {
+                    let left = Duration::from_micros(engine.time_left_us(&run, &limits));
+                    let performed = tokio::time::timeout(left, calls::perform(ex, call)).await;
+                    Input::Reply(performed.unwrap_or(Reply::Done))
+                }
+                Progress::Preempted => {
+                    // A closed semaphore would only mean no order among scripts.
+                    let _turn = self.turns.acquire().await.ok();
+                    tokio::task::yield_now().await;
+                    progress =
+                        resume((engine, &self.accounts), ex, stage, &mut run, Input::Go, &limits);
+                    continue;
+                }
+            };
+            progress = resume((engine, &self.accounts), ex, stage, &mut run, input, &limits);
+        }
+    }
+
+    fn account(&self, engine: &Engine<MagnetRequest>, path: &str, run: &Run, failed: bool) {
+        let (instructions, memory) = (run.instructions, run.memory);
+        let used = Used { failed, instructions, time_us: engine.elapsed_us(run), memory };
+        self.scripts.account(path, &used);
+    }
+
+    async fn finish_waiting(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
+        if !body::take_bytes(ex)
+            && let Err(words) = body::take(ex).await
+        {
+            ex.log(Level::Error, &format!("mod_magnet: {words}"));
+        }
+        let is_changed = std::mem::take(&mut ex.ext_mut::<Doings>().changed);
+        if is_changed && stage == Stage::RawUrl && !(99..).contains(&status) {
+            let before = Rc::clone(&ex.settings);
+            ex.resolve_settings();
+            if !Rc::ptr_eq(&before, &ex.settings) && !pipeline::authorize_again(ex).await {
+                return Next::Answered;
+            }
+        }
+        self.finish(ex, stage, status)
+    }
+
+    /// Does what the script's value says.
+    fn finish(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
+        if stage == Stage::ResponseStart {
+            return Next::GoOn;
+        }
+        match u16::try_from(status).ok().map(|code| (code, Status::new(code))) {
+            Some((99, _)) => {
+                let most = ex.settings.module::<MagnetSettings>().max_restarts;
+                let doings = ex.ext_mut::<Doings>();
+                doings.restarts = doings.restarts.saturating_add(1);
+                if doings.restarts > most {
+                    ex.fail_saying(Fault::RestartLoop, "magnet.max-restarts");
+                    return Next::Answered;
+                }
+                Next::Restart
+            }
+            Some((100..200, Some(status))) => {
+                if let Some(client) = &ex.client {
+                    client.borrow_mut().interim(status, &ex.response.fields);
+                }
+                ex.response.fields = Fields::default();
+                Next::GoOn
+            }
+            Some((200.., Some(status))) => {
+                ex.response.status = status;
+                ex.response.answered = true;
+                Next::Answered
+            }
+            _ => Next::GoOn,
+        }
+    }
+
+    /// Logs an error, once for each place and minute.
+    #[cold]
+    pub(super) fn complain(&self, ex: &Exchange, path: &str, text: &str) {
+        let place = text.lines().next().unwrap_or_default();
+        if self.complaints.is_due(place, ex.machine.clock.mono_ms() / 1000) {
+            ex.log(Level::Error, &format!("mod_magnet: {path}: {text}"));
+        }
+    }
+
+    #[cold]
+    fn fail(&self, ex: &mut Exchange, stage: Stage, path: &str, failure: &Failure) -> Next {
+        let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
+        self.complain(ex, path, &format!("{limit}{}", failure.text));
+        if stage == Stage::ResponseStart {
+            return Next::GoOn;
+        }
+        let fault = match failure.limit {
+            Some(_) => Fault::ScriptLimit,
+            None => Fault::ScriptFailed,
+        };
+        let status = fault.verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR);
+        ex.fail_status(status);
+        ex.state.fault = Some(fault);
+        Next::Answered
+    }
+}
+
+/// True if something has to wait before the script's value counts.
+fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
+    let is_changed = ex.ext::<Doings>().is_some_and(|doings| doings.changed);
+    is_changed && stage == Stage::RawUrl && status < 99
+}
+
+fn step(next: Next) -> Step<'static> {
+    match next {
+        Next::GoOn => Step::Next,
+        Next::Answered => Step::Answered,
+        Next::Restart => Step::Restart,
+    }
+}
+
+fn begin(
+    (engine, accounts): (&Engine<MagnetRequest>, &Accounts),
+    script: &Rc<Script>,
+    ex: &mut Exchange,
+    stage: Stage,
+    limits: Limits,
+) -> Result<Running, Failure> {
+    let run = engine.start(script);
+    let mut run = run.map_err(|error| Failure { text: error.to_string(), limit: None })?;
+    let progress = resume((engine, accounts), ex, stage, &mut run, Input::Go, &limits);
+    Ok(Running { run, limits, progress })
+}
+
+/// Lends the exchange to the engine for one step of the script.
+fn resume(
+    (engine, accounts): (&Engine<MagnetRequest>, &Accounts),
+    ex: &mut Exchange,
+    stage: Stage,
+    run: &mut Run,
+    input: Input,
+    limits: &Limits,
+) -> Progress {
+    let blank = Exchange::new(&ex.generation);
+    let accounts = accounts.clone();
+    let lent = MagnetRequest { ex: std::mem::replace(ex, blank), stage, accounts };
+    let (back, progress) = engine.resume(run, lent, input, limits);
+    *ex = back.ex;
+    progress
+}

@@ -1,0 +1,220 @@
+//! A script as a filter of a streamed body.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::{BodyChunk, Exchange, Fault, FaultReport, Filter, Source, Step};
+use lighty_http::{Known, Status};
+use lighty_lua::{Input, Limits, Progress, Reply, Run};
+
+use super::request::MagnetRequest;
+use super::settings::MagnetSettings;
+use super::{Magnet, Stage, calls};
+
+/// One script over one body.
+struct ScriptFilter {
+    magnet: Rc<Magnet>,
+    run: Run,
+    limits: Limits,
+    path: Arc<str>,
+    /// What the script sees of the request; absent while a call has it.
+    lent: Option<MagnetRequest>,
+    state: State,
+    /// It was told that the body has ended.
+    knows_end: bool,
+}
+
+type Performing = Pin<Box<dyn Future<Output = (MagnetRequest, Input)>>>;
+
+enum State {
+    /// It goes on with this.
+    Resume(Input),
+    /// It wants a piece of the body.
+    Wants,
+    /// It waits for a call, or its turn.
+    Performs(Performing),
+    Ended,
+}
+
+impl Magnet {
+    /// Puts the scripts over the response's body.
+    pub(super) fn filter_body<'a>(self: &'a Rc<Self>, ex: &'a mut Exchange) -> Step<'a> {
+        if !is_filtered(ex) {
+            return Step::Next;
+        }
+        Step::Wait(Box::pin(async move {
+            let list = Arc::clone(&ex.settings.module::<MagnetSettings>().response_content);
+            for path in list.iter() {
+                if let Err(text) = self.add_filter(ex, path).await {
+                    self.complain(ex, path, &text);
+                }
+            }
+            Step::Next
+        }))
+    }
+
+    async fn add_filter(self: &Rc<Self>, ex: &mut Exchange, path: &Arc<str>) -> Result<(), String> {
+        let engine = self.engine(ex).ok_or("no Lua state")?;
+        let machine = Rc::clone(&ex.machine);
+        let script = self.scripts.get(&machine, engine, path).await?;
+        let run = engine.start_filter(&script).map_err(|error| error.to_string())?;
+        let filter = ScriptFilter {
+            magnet: Rc::clone(self),
+            run,
+            limits: ex.settings.module::<MagnetSettings>().limits(),
+            path: Arc::clone(path),
+            lent: Some(MagnetRequest {
+                ex: copy(ex),
+                stage: Stage::ResponseStart,
+                accounts: self.accounts.clone(),
+            }),
+            state: State::Resume(Input::Go),
+            knows_end: false,
+        };
+        let response = &mut ex.response;
+        let body = std::mem::take(&mut response.body);
+        response.body = body.filtered(Box::new(filter), &machine.engine);
+        for name in [Known::ETag, Known::AcceptRanges, Known::ContentLength] {
+            response.fields.remove(name);
+        }
+        response.length_said = None;
+        response.is_whole_file = false;
+        Ok(())
+    }
+}
+
+/// True if scripts see the body: it is whole, not encoded, and there is one.
+fn is_filtered(ex: &Exchange) -> bool {
+    let response = &ex.response;
+    !ex.request.is_head()
+        && !response.body_is_default()
+        && response.status != Status::PARTIAL_CONTENT
+        && response.tunnel.is_none()
+        && !response.fields.contains(Known::ContentEncoding)
+}
+
+/// The request as the filter sees it later, when the exchange is the connection's.
+fn copy(ex: &Exchange) -> Exchange {
+    let mut copy = Exchange::new(&ex.generation);
+    copy.settings = Rc::clone(&ex.settings);
+    let (from, to) = (&ex.request, &mut copy.request);
+    to.method = from.method;
+    to.version = from.version;
+    to.scheme = from.scheme;
+    to.target_raw.clone_from(&from.target_raw);
+    to.target.clone_from(&from.target);
+    to.path_end = from.path_end;
+    to.path.clone_from(&from.path);
+    to.authority.clone_from(&from.authority);
+    to.fields = from.fields.clone();
+    to.peer = from.peer;
+    to.peer_text = Rc::clone(&from.peer_text);
+    to.local_socket = Rc::clone(&from.local_socket);
+    to.local_port = from.local_port;
+    copy.response.status = ex.response.status;
+    copy.response.fields = ex.response.fields.clone();
+    copy.environment = ex.environment.clone();
+    copy
+}
+
+impl ScriptFilter {
+    /// Goes on with the script; `Some` is what it gave.
+    fn go_on(&mut self, input: Input) -> Result<Option<Bytes>, FaultReport> {
+        let engine = self.magnet.engine.get().and_then(Option::as_ref);
+        let (Some(engine), Some(lent)) = (engine, self.lent.take()) else {
+            return Err(FaultReport::new(Fault::Internal, "a filter without its script"));
+        };
+        if let Input::Piece(piece) = &input {
+            self.knows_end = piece.is_none();
+            // Its limits are for each piece: a body may be long, and its client slow.
+            engine.renew(&mut self.run);
+        }
+        let (lent, progress) = engine.resume(&mut self.run, lent, input, &self.limits);
+        match progress {
+            Progress::Piece(out) => {
+                self.lent = Some(lent);
+                self.state = if self.knows_end { State::Ended } else { State::Wants };
+                Ok(out.map(Bytes::from))
+            }
+            Progress::Done(_) => {
+                self.state = State::Ended;
+                self.lent = Some(lent);
+                Ok(None)
+            }
+            Progress::Preempted => {
+                self.perform(async move {
+                    tokio::task::yield_now().await;
+                    (lent, Input::Go)
+                });
+                Ok(None)
+            }
+            Progress::Wait(call) => {
+                let mut lent = lent;
+                self.perform(async move {
+                    let reply: Reply = calls::perform(&mut lent.ex, call).await;
+                    (lent, Input::Reply(reply))
+                });
+                Ok(None)
+            }
+            Progress::Failed(failure) => {
+                self.magnet.complain(&lent.ex, &self.path, &failure.text);
+                Err(FaultReport::new(Fault::ScriptFailed, self.path.to_string()))
+            }
+        }
+    }
+
+    fn perform(&mut self, what: impl Future<Output = (MagnetRequest, Input)> + 'static) {
+        self.state = State::Performs(Box::pin(what));
+    }
+}
+
+impl Filter for ScriptFilter {
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        loop {
+            let input = match std::mem::replace(&mut self.state, State::Wants) {
+                State::Ended => {
+                    self.state = State::Ended;
+                    return Poll::Ready(None);
+                }
+                State::Resume(input) => input,
+                State::Performs(mut performing) => match performing.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.state = State::Performs(performing);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready((lent, input)) => {
+                        self.lent = Some(lent);
+                        input
+                    }
+                },
+                State::Wants => match ready!(source.poll_bytes(cx)) {
+                    Some(Ok(bytes)) => Input::Piece(Some(bytes.to_vec())),
+                    Some(Err(report)) => {
+                        self.state = State::Ended;
+                        return Poll::Ready(Some(Err(report)));
+                    }
+                    None => Input::Piece(None),
+                },
+            };
+            match self.go_on(input) {
+                Ok(Some(out)) if !out.is_empty() => {
+                    return Poll::Ready(Some(Ok(Chunk::Memory(out))));
+                }
+                Ok(_) => {}
+                Err(report) => {
+                    self.state = State::Ended;
+                    return Poll::Ready(Some(Err(report)));
+                }
+            }
+        }
+    }
+
+    fn needs_bytes(&self) -> bool {
+        true
+    }
+}

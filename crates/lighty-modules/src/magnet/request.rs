@@ -1,0 +1,283 @@
+//! A request as scripts see it: the exchange, lent to the engine while a script runs.
+
+use std::borrow::Cow;
+
+use lighty_core::exchange::extensions::Extension;
+use lighty_core::{Body, Exchange, Level, extension_slot};
+use lighty_http::Known;
+use lighty_lua::{Group, Item, Piece, ScriptRequest};
+
+use super::accounts::Accounts;
+use super::{Stage, attributes};
+
+/// The exchange while a script has it.
+pub(crate) struct MagnetRequest {
+    pub(super) ex: Exchange,
+    pub(super) stage: Stage,
+    pub(super) accounts: Accounts,
+}
+
+/// What scripts have done to a request.
+#[derive(Default)]
+pub(super) struct Doings {
+    /// The response's body so far.
+    pub(super) pieces: Vec<Piece>,
+    /// The body was set, perhaps to nothing.
+    pub(super) has_body: bool,
+    /// The URL, the host or another fact that conditions look at was changed.
+    pub(super) changed: bool,
+    /// How often scripts started the request over.
+    pub(super) restarts: u8,
+    /// The request's body, once collected.
+    pub(super) collected: Option<Vec<u8>>,
+}
+
+impl Extension for Doings {
+    extension_slot!();
+}
+
+impl ScriptRequest for MagnetRequest {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+        let ex = &self.ex;
+        Ok(match group {
+            Group::RequestHeader => field(&ex.request.fields, name),
+            Group::ResponseHeader => field(&ex.response.fields, name),
+            Group::Attribute => attributes::get(ex, self.stage, name),
+            Group::Environment => Item::of(ex.environment.get(name)),
+            Group::RequestItem => self.item(name)?,
+            Group::RequestBody => self.request_body(name)?,
+            Group::ResponseBody => self.response_body(name)?,
+            Group::PluginStats => Item::Int(self.accounts.counter(name)),
+            Group::ServerStats => match name {
+                b"version" => Item::Bytes(Cow::Borrowed(b"lighty")),
+                b"uptime" => Item::Int(0),
+                b"clients_open" => Item::Int(0),
+                _ => return Err(unknown("server.stats", name)),
+            },
+        })
+    }
+
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        match group {
+            Group::RequestHeader => self.set_request_field(name, value.unwrap_or_default()),
+            Group::ResponseHeader => self.set_response_field(name, value.unwrap_or_default()),
+            Group::Attribute => {
+                attributes::set(&mut self.ex, name, value)?;
+            }
+            Group::Environment => self.ex.environment.set(name, value.unwrap_or_default()),
+            Group::RequestItem if name == b"keep_alive" => {
+                self.ex.response.is_last |= value.is_none_or(|value| value != b"1");
+            }
+            Group::PluginStats => {
+                let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+                let number: f64 = number.ok_or("a counter is a number")?;
+                self.accounts.set_counter(name, number as i64);
+            }
+            _ => return Err("lua table is read-only".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        match group {
+            Group::RequestHeader => self.ex.request.fields.iter().map(owned).collect(),
+            Group::ResponseHeader => self.ex.response.fields.iter().map(owned).collect(),
+            Group::Environment => self.ex.environment.iter().map(owned).collect(),
+            Group::PluginStats => self.accounts.counters(),
+            Group::Attribute => attributes::all(&self.ex, self.stage),
+            _ => Vec::new(),
+        }
+    }
+
+    fn clear_body(&mut self) {
+        let doings = self.ex.ext_mut::<Doings>();
+        doings.pieces.clear();
+        doings.has_body = true;
+    }
+
+    fn add_body(&mut self, piece: Piece) {
+        let doings = self.ex.ext_mut::<Doings>();
+        doings.pieces.push(piece);
+        doings.has_body = true;
+    }
+
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+        let body = &mut self.ex.ext_mut::<Doings>().collected;
+        let body = body.as_mut().ok_or("the request's body is not collected")?;
+        if replace {
+            body.clear();
+        }
+        body.extend_from_slice(bytes);
+        let given = lighty_core::RequestBody::given(body.clone().into());
+        let length = given.announced().unwrap_or_default().to_string();
+        self.ex.body = given;
+        self.ex.request.fields.set(Known::ContentLength, length);
+        self.ex.request.fields.remove(Known::TransferEncoding);
+        Ok(())
+    }
+
+    fn log(&mut self, level: &str, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        match level {
+            "print" | "write" => self.ex.log(Level::Error, &format!("(lua-print) {text}")),
+            name => self.ex.log(Level::of_name(name).unwrap_or(Level::Notice), &text),
+        }
+    }
+}
+
+fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
+    match fields.get_named(name) {
+        None => Item::Nil,
+        Some(_) => Item::Bytes(match fields.joined(name) {
+            Cow::Borrowed(bytes) => Cow::Owned(bytes.to_vec()),
+            Cow::Owned(bytes) => Cow::Owned(bytes),
+        }),
+    }
+}
+
+fn unknown(group: &str, name: &[u8]) -> String {
+    format!("{group}['{}'] invalid", String::from_utf8_lossy(name))
+}
+
+/// Fields that scripts leave alone: they frame the message or belong to the connection.
+const FRAMING: [Known; 4] =
+    [Known::ContentLength, Known::Connection, Known::TransferEncoding, Known::Upgrade];
+
+/// RFC 9110 section 5.6.2.
+fn is_token(name: &[u8]) -> bool {
+    let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_tchar)
+}
+
+/// RFC 9110 section 5.5, without what could end a line.
+fn is_value(value: &[u8]) -> bool {
+    value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
+}
+
+impl MagnetRequest {
+    /// True if a field may be set so; what may not is logged or ignored, as lighttpd does.
+    fn admits(&self, name: &[u8], value: &[u8]) -> bool {
+        let framing = FRAMING.iter().any(|known| {
+            *known != Known::Upgrade && name.eq_ignore_ascii_case(known.as_str().as_bytes())
+        });
+        if framing {
+            return false;
+        }
+        if is_token(name) && is_value(value) {
+            return true;
+        }
+        let name = String::from_utf8_lossy(name);
+        self.ex.log(Level::Error, &format!("invalid character in the field {name:?} or its value"));
+        false
+    }
+
+    fn set_request_field(&mut self, name: &[u8], value: &[u8]) {
+        if !self.admits(name, value) {
+            return;
+        }
+        let is_host = name.eq_ignore_ascii_case(b"host");
+        self.ex.ext_mut::<Doings>().changed = true;
+        if !value.is_empty() {
+            self.ex.request.fields.set_named(name, value);
+        } else if !is_host {
+            self.ex.request.fields.remove_named(name);
+        }
+    }
+
+    fn set_response_field(&mut self, name: &[u8], value: &[u8]) {
+        if !self.admits(name, value) {
+            return;
+        }
+        match value.is_empty() {
+            true => {
+                self.ex.response.fields.remove_named(name);
+            }
+            false => self.ex.response.fields.set_named(name, value),
+        }
+    }
+
+    fn item(&self, name: &[u8]) -> Result<Item<'_>, String> {
+        let ex = &self.ex;
+        let number = |number: u64| Ok(Item::Int(number as i64));
+        match name {
+            b"bytes_in" => number(ex.request.head_bytes + ex.body.received()),
+            b"bytes_out" => number(ex.state.bytes_sent),
+            b"req_count" => number(ex.ordinal.into()),
+            b"req_header_len" => number(ex.request.head_bytes),
+            b"resp_header_len" => number(ex.state.head_sent),
+            b"http_status" => number(ex.response.status.code().into()),
+            b"keep_alive" => number(u64::from(!ex.response.is_last)),
+            b"stream_id" => number(0),
+            b"start_time" => Ok(Item::Int(ex.machine.clock.unix_s())),
+            _ => Err(unknown("r.req_item", name)),
+        }
+    }
+
+    fn request_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
+        let ex = &self.ex;
+        let collected = ex.ext::<Doings>().and_then(|doings| doings.collected.as_deref());
+        match name {
+            b"len" => Ok(Item::Int(match (collected, ex.body.exists()) {
+                (Some(bytes), _) => bytes.len() as i64,
+                (None, true) => ex.body.announced().map_or(-1, |length| length as i64),
+                (None, false) => 0,
+            })),
+            b"bytes_in" => Ok(Item::Int(ex.body.received() as i64)),
+            b"bytes_out" => Ok(Item::Int(0)),
+            b"get" if !ex.body.exists() && collected.is_none() => {
+                Ok(Item::Bytes(Cow::Borrowed(b"")))
+            }
+            b"get" => Ok(Item::of(collected)),
+            b"unspecified_len" => Ok(Item::Bool(false)),
+            _ => Err("r.req_body invalid method or param".to_owned()),
+        }
+    }
+
+    fn response_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
+        let doings = self.ex.ext::<Doings>().filter(|doings| doings.has_body);
+        match name {
+            b"len" => Ok(match doings {
+                Some(doings) => known_length(&doings.pieces).map_or(Item::Nil, Item::Int),
+                None => self
+                    .ex
+                    .response
+                    .body
+                    .known_length()
+                    .map_or(Item::Nil, |length| Item::Int(length as i64)),
+            }),
+            b"get" => Ok(match (doings, &self.ex.response.body) {
+                (Some(doings), _) => {
+                    joined(&doings.pieces).map_or(Item::Nil, |bytes| Item::Bytes(Cow::Owned(bytes)))
+                }
+                (None, Body::Empty) => Item::Bytes(Cow::Borrowed(b"")),
+                (None, Body::Memory(bytes)) => Item::Bytes(Cow::Borrowed(bytes)),
+                (None, Body::Cached(entry)) => Item::of(entry.small().map(|bytes| &bytes[..])),
+                (None, _) => Item::Nil,
+            }),
+            b"bytes_in" | b"bytes_out" => Ok(Item::Int(0)),
+            _ => Err("r.resp_body invalid method or param".to_owned()),
+        }
+    }
+}
+
+/// Length of a body that has no files.
+fn known_length(pieces: &[Piece]) -> Option<i64> {
+    let length = |piece: &Piece| match piece {
+        Piece::Bytes(bytes) => Some(bytes.len() as i64),
+        Piece::File { .. } => None,
+    };
+    pieces.iter().map(length).sum()
+}
+
+/// The bytes of a body that has no files.
+fn joined(pieces: &[Piece]) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => all.extend_from_slice(bytes),
+            Piece::File { .. } => return None,
+        }
+    }
+    Some(all)
+}

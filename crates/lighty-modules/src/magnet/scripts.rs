@@ -1,0 +1,145 @@
+//! The scripts that a worker has compiled. A script is compiled again when its file changes, which
+//! the stat cache notices.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_core::Machine;
+use lighty_core::pipeline::protected_files;
+use lighty_io::file::{Follow, Root};
+use lighty_io::stat_cache::{Entry, Lookup};
+use lighty_lua::{Engine, Script, ScriptRequest};
+
+use super::accounts::{Account, Accounts};
+
+/// Bytes of a script.
+const SCRIPT_BYTES_MAX: usize = 1 << 20;
+
+/// Scripts that a worker keeps compiled; with more, all are compiled again when next needed.
+const SCRIPTS_MAX: usize = 1024;
+
+struct Compiled {
+    account: Arc<Account>,
+    /// What the file was when it was compiled.
+    entry: Rc<Entry>,
+    script: Rc<Script>,
+}
+
+/// Compiled scripts by path.
+pub(super) struct Scripts {
+    compiled: RefCell<HashMap<Box<str>, Compiled, foldhash::fast::RandomState>>,
+    accounts: Accounts,
+}
+
+/// What a run has used.
+pub(super) struct Used {
+    pub(super) failed: bool,
+    pub(super) instructions: u64,
+    pub(super) time_us: u64,
+    pub(super) memory: usize,
+}
+
+impl Scripts {
+    pub(super) fn new(accounts: &Accounts) -> Self {
+        Self { compiled: RefCell::default(), accounts: accounts.clone() }
+    }
+
+    /// A run of the script has ended.
+    pub(super) fn account(&self, path: &str, used: &Used) {
+        if let Some(compiled) = self.compiled.borrow().get(path) {
+            let account = &compiled.account;
+            account.add(used.failed, used.instructions, used.time_us, used.memory);
+        }
+    }
+
+    /// The script, if it is compiled and its file known to be unchanged without waiting.
+    pub(super) fn known(&self, machine: &Machine, path: &str) -> Option<Rc<Script>> {
+        let (dir, name) = split(path);
+        let root = machine.root(dir)?;
+        let entry = machine.stat_cache.known(&root, name, Follow::All, false)?;
+        self.unchanged(path, &entry)
+    }
+
+    fn unchanged(&self, path: &str, entry: &Rc<Entry>) -> Option<Rc<Script>> {
+        let mut scripts = self.compiled.borrow_mut();
+        let compiled = scripts.get_mut(path)?;
+        if !Rc::ptr_eq(&compiled.entry, entry) {
+            if !compiled.entry.meta().same_content(entry.meta()) {
+                return None;
+            }
+            compiled.entry = Rc::clone(entry);
+        }
+        Some(Rc::clone(&compiled.script))
+    }
+
+    /// The script, compiled if necessary.
+    ///
+    /// # Errors
+    /// Why it cannot be read or is not Lua.
+    pub(super) async fn get<R: ScriptRequest>(
+        &self,
+        machine: &Machine,
+        engine: &Engine<R>,
+        path: &str,
+    ) -> Result<Rc<Script>, String> {
+        let unread = |error: io::Error| format!("{path}: {error}");
+        let entry = look_up(machine, path.as_bytes()).await.map_err(unread)?;
+        if let Some(script) = self.unchanged(path, &entry) {
+            return Ok(script);
+        }
+        let source = read(machine, path.to_owned(), SCRIPT_BYTES_MAX).await.map_err(unread)?;
+        let script = Rc::new(engine.load(path, &source)?);
+        let account = self.accounts.of(path);
+        account.set_compiled(script.bytes);
+        let mut scripts = self.compiled.borrow_mut();
+        if scripts.len() >= SCRIPTS_MAX {
+            scripts.clear();
+        }
+        scripts.insert(path.into(), Compiled { account, entry, script: Rc::clone(&script) });
+        Ok(script)
+    }
+}
+
+/// The directory of a path, and the name in it.
+fn split(path: &str) -> (&[u8], &[u8]) {
+    split_bytes(path.as_bytes())
+}
+
+fn split_bytes(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b".", path),
+    }
+}
+
+/// The stat cache's entry for an absolute path.
+pub(super) async fn look_up(machine: &Machine, path: &[u8]) -> io::Result<Rc<Entry>> {
+    let path = match path {
+        [rest @ .., b'/'] if !rest.is_empty() => rest,
+        path => path,
+    };
+    let (dir, name) = split_bytes(path);
+    let root: Rc<Root> = match machine.root(dir) {
+        Some(root) => root,
+        None => machine.open_root(dir).await?,
+    };
+    match machine.stat_cache.lookup(&root, name, Follow::All, false) {
+        Lookup::Ready(entry) => entry,
+        Lookup::Wait(entry) => entry.await,
+    }
+}
+
+/// Reads a whole file of at most `bytes_max` bytes.
+pub(super) async fn read(machine: &Machine, path: String, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let reading = machine.engine.read_front(path, bytes_max + 1, protected_files::admit);
+    let bytes = reading.await?;
+    if bytes.len() > bytes_max {
+        let words = format!("more than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, words));
+    }
+    Ok(bytes)
+}

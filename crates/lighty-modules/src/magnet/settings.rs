@@ -1,0 +1,226 @@
+//! The directives of `mod_magnet`.
+
+use std::sync::Arc;
+
+use lighty_config::{
+    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_strings,
+};
+use lighty_core::{Settings, module_settings};
+
+type Strings = Arc<[Arc<str>]>;
+
+/// Names of dictionaries, and the KB that each may hold.
+pub(crate) type Dictionaries = Arc<[(Arc<str>, u64)]>;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct MagnetSettings {
+    pub(crate) raw_url: Strings,
+    pub(crate) physical_path: Strings,
+    pub(crate) response_start: Strings,
+    pub(crate) response_content: Strings,
+    pub(crate) http_hosts: Strings,
+    /// Names and addresses.
+    pub(crate) backends: Pairs,
+    pub(crate) max_time_ms: u64,
+    pub(crate) max_memory_kbytes: u64,
+    pub(crate) max_instructions: u64,
+    pub(crate) max_restarts: u8,
+    pub(crate) unsafe_calls: bool,
+    /// Names and KB of dictionaries.
+    pub(crate) shared: Dictionaries,
+}
+
+impl Default for MagnetSettings {
+    fn default() -> Self {
+        let none: Strings = Arc::new([]);
+        Self {
+            raw_url: Arc::clone(&none),
+            physical_path: Arc::clone(&none),
+            response_start: Arc::clone(&none),
+            response_content: Arc::clone(&none),
+            http_hosts: none,
+            backends: Arc::new([]),
+            max_time_ms: 60_000,
+            max_memory_kbytes: 8 * 1024,
+            max_instructions: 100_000_000,
+            max_restarts: 10,
+            unsafe_calls: false,
+            shared: Arc::new([]),
+        }
+    }
+}
+module_settings!(MagnetSettings);
+
+impl MagnetSettings {
+    /// What one run may use.
+    pub(crate) fn limits(&self) -> lighty_lua::Limits {
+        lighty_lua::Limits {
+            time_ms: self.max_time_ms,
+            instructions: self.max_instructions,
+            memory: (self.max_memory_kbytes as usize).saturating_mul(1024),
+        }
+    }
+}
+
+fn scripts(
+    name: &'static str,
+    set: impl Fn(&mut MagnetSettings, Strings) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    let parse = |value: &Value, _: &CompileCtx| {
+        let paths = parse_strings(value)?;
+        match paths.iter().find(|path| !path.starts_with('/')) {
+            Some(path) => Err(Reject::new(format!("has {path:?}: write the script's full path"))),
+            None => Ok(paths),
+        }
+    };
+    Directive::parsed(name, Kind::List, parse, move |s: &mut Settings, paths| {
+        set(s.module_mut(), Arc::clone(paths));
+    })
+    .module("mod_magnet")
+    .default("()")
+}
+
+/// Names, and numbers of KB.
+fn parse_shared(value: &Value, _: &CompileCtx) -> Result<Dictionaries, Reject> {
+    let pairs = parse_map(value)?;
+    let entry = |(name, kbytes): &(Arc<str>, Arc<str>)| match kbytes.parse::<u32>() {
+        Ok(kbytes @ 1..) => Ok((Arc::clone(name), u64::from(kbytes))),
+        _ => Err(Reject::new(format!("has {name:?} => {kbytes:?}: write a number of KB"))),
+    };
+    pairs.iter().map(entry).collect()
+}
+
+fn number(
+    name: &'static str,
+    most: i64,
+    set: impl Fn(&mut MagnetSettings, i64) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    Directive::int(name, 1..=most, move |s: &mut Settings, n| set(s.module_mut(), n))
+        .module("mod_magnet")
+        .since("lighty 0.1")
+}
+
+pub(super) fn directives() -> Vec<Directive<Settings>> {
+    [attractions(), limits(), reach()].concat()
+}
+
+/// Which scripts run when.
+fn attractions() -> Vec<Directive<Settings>> {
+    vec![
+        scripts("magnet.attract-raw-url-to", |s, v| s.raw_url = v)
+            .since("1.4")
+            .doc(
+                "Lua scripts that run when the URL is known and access was granted, before it leads \
+                 to a path. They run in order until one responds or starts the request over.",
+            )
+            .example("magnet.attract-raw-url-to = ( \"/etc/lighty/redirect.lua\" )"),
+        scripts("magnet.attract-physical-path-to", |s, v| s.physical_path = v)
+            .since("1.4")
+            .doc(
+                "Lua scripts that run when the physical path is known, before it is looked up. They \
+                 may change it.",
+            )
+            .example("magnet.attract-physical-path-to = ( \"/etc/lighty/clean-urls.lua\" )"),
+        scripts("magnet.attract-response-start-to", |s, v| s.response_start = v)
+            .since("1.4")
+            .alias("magnet.attract-response-header-to")
+            .doc(
+                "Lua scripts that run when the response's status and fields are there, before they \
+                 are sent. They may change the fields; what they return does not change the status.",
+            )
+            .example("magnet.attract-response-start-to = ( \"/etc/lighty/headers.lua\" )"),
+        scripts("magnet.attract-response-content-to", |s, v| s.response_content = v)
+            .since("1.5")
+            .doc(
+                "Lua scripts that filter the response's body while it is sent. Each returns a \
+                 function (or defines one named `filter`) that is called with each piece of the \
+                 body, and at the end with nil, and returns what is sent in its place. Encoded and \
+                 partial responses are sent as they are.",
+            )
+            .example("magnet.attract-response-content-to = ( \"/etc/lighty/links.lua\" )"),
+    ]
+}
+
+/// What a run may use.
+fn limits() -> Vec<Directive<Settings>> {
+    vec![
+        number("magnet.max-time", 3_600_000, |s, v| s.max_time_ms = v.unsigned_abs())
+            .default("60000")
+            .doc(
+                "Milliseconds after which a script is stopped, with what it waits for included; the \
+                 response is a 503.",
+            )
+            .example("magnet.max-time = 2000"),
+        number("magnet.max-memory", 4 << 20, |s, v| s.max_memory_kbytes = v.unsigned_abs())
+            .default("8192")
+            .doc("KB that one run of a script may allocate before it is stopped with a 503.")
+            .example("magnet.max-memory = 65536"),
+        number("magnet.max-instructions", i64::MAX, |s, v| s.max_instructions = v.unsigned_abs())
+            .default("100000000")
+            .doc(
+                "Instructions of Lua's machine that one run of a script may execute before it is \
+                 stopped with a 503. They are counted in thousands.",
+            )
+            .example("magnet.max-instructions = 1000000"),
+        number("magnet.max-restarts", 10, |s, v| s.max_restarts = v as u8)
+            .default("10")
+            .doc(
+                "How often scripts may start one request over (`lighty.RESTART_REQUEST`) before it \
+                 ends with a 500.",
+            )
+            .example("magnet.max-restarts = 3"),
+    ]
+}
+
+/// What scripts reach beside their requests.
+fn reach() -> Vec<Directive<Settings>> {
+    vec![
+        Directive::map("magnet.backends", |s: &mut Settings, pairs| {
+            s.module_mut::<MagnetSettings>().backends = pairs;
+        })
+        .module("mod_magnet")
+        .default("()")
+        .since("lighty 0.1")
+        .doc(
+            "Names and addresses of HTTP backends that scripts may request from \
+             (`lighty.backend(NAME, ...)`). `mod_proxy_core` must be loaded.",
+        )
+        .example("magnet.backends = ( \"api\" => \"127.0.0.1:8000\" )"),
+        Directive::strings("magnet.http-hosts", |s: &mut Settings, list| {
+            s.module_mut::<MagnetSettings>().http_hosts = list;
+        })
+        .module("mod_magnet")
+        .default("()")
+        .since("lighty 0.1")
+        .doc(
+            "Hosts that `lighty.http` may request from, as `host:port`, besides this machine's \
+             loopback addresses. `mod_proxy_core` must be loaded.",
+        )
+        .example("magnet.http-hosts = ( \"api.example.org:80\" )"),
+        Directive::parsed("magnet.shared", Kind::Map, parse_shared, |s: &mut Settings, own| {
+            s.module_mut::<MagnetSettings>().shared = Arc::clone(own);
+        })
+        .module("mod_magnet")
+        .scope(Scope::Server)
+        .default("()")
+        .since("lighty 0.1")
+        .doc(
+            "Dictionaries that all workers share (`lighty.shared.NAME`), and the KB that each may \
+             take. A full one forgets what was not used for longest. A reload keeps them.",
+        )
+        .example("magnet.shared = ( \"cache\" => \"16384\" )"),
+        Directive::bool("magnet.unsafe", |s: &mut Settings, on| {
+            s.module_mut::<MagnetSettings>().unsafe_calls = on;
+        })
+        .module("mod_magnet")
+        .scope(Scope::Server)
+        .default("disable")
+        .since("lighty 0.1")
+        .doc(
+            "Allows scripts `os.execute`, `os.remove`, `os.rename`, `io.popen` and files open for \
+             writing. Those calls block the worker, and all its connections, until they return.",
+        )
+        .example("magnet.unsafe = \"enable\""),
+    ]
+}

@@ -1,0 +1,104 @@
+//! The response to a progress request.
+
+use lighty_core::Response;
+use lighty_http::{Known, Status};
+
+use super::table::{Outcome, State};
+
+pub(super) const SCRIPT: &str = "text/javascript";
+pub(super) const JSON: &str = "application/json";
+
+/// What must never be kept says so in every dialect that caches ever spoke; the date is in the
+/// past (lighttpd 1.5, mod_uploadprogress).
+pub(super) fn fill(state: &State, json: bool, response: &mut Response) {
+    let (media_type, text) = match json {
+        true => (JSON, as_json(state)),
+        false => (SCRIPT, as_script(state)),
+    };
+    response.set_text(Status::OK, media_type, text);
+    let fields = &mut response.fields;
+    fields.push(b"Pragma", b"no-cache");
+    fields.set(Known::Expires, "Thu, 19 Nov 1981 08:52:00 GMT");
+    fields
+        .set(Known::CacheControl, "no-store, no-cache, must-revalidate, post-check=0, pre-check=0");
+}
+
+/// The expression of JavaScript that lighttpd 1.5 responses, to the letter.
+fn as_script(state: &State) -> String {
+    let members = match state {
+        State::Starting => "'state' : 'starting' ".to_owned(),
+        State::Uploading { received, size } => {
+            let size = size.unwrap_or(0);
+            format!("'state' : 'uploading', 'received' : {received}, 'size' : {size}")
+        }
+        State::Ended(Outcome::Done { received }) => {
+            format!("'state' : 'done', 'size' : {received}")
+        }
+        State::Ended(Outcome::Failed(status)) => {
+            format!("'state' : 'error', 'status' : {status}")
+        }
+    };
+    format!("new Object({{ {members}}})\r\n")
+}
+
+fn as_json(state: &State) -> String {
+    let members = match state {
+        State::Starting => "\"state\":\"starting\"".to_owned(),
+        State::Uploading { received, size } => {
+            let size = size.map_or_else(|| "null".to_owned(), |size| size.to_string());
+            format!("\"state\":\"uploading\",\"received\":{received},\"size\":{size}")
+        }
+        State::Ended(Outcome::Done { received }) => {
+            format!("\"state\":\"done\",\"received\":{received},\"size\":{received}")
+        }
+        State::Ended(Outcome::Failed(status)) => {
+            format!("\"state\":\"error\",\"status\":{status}")
+        }
+    };
+    format!("{{{members}}}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 5] = [
+        State::Starting,
+        State::Uploading { received: 131_072, size: Some(600_000) },
+        State::Ended(Outcome::Done { received: 600_000 }),
+        State::Ended(Outcome::Failed(413)),
+        State::Uploading { received: 1, size: None },
+    ];
+
+    #[test]
+    fn scripts_are_to_the_letter() {
+        let texts = STATES.map(|state| as_script(&state));
+        assert_eq!(
+            texts,
+            [
+                "new Object({ 'state' : 'starting' })\r\n",
+                "new Object({ 'state' : 'uploading', 'received' : 131072, 'size' : 600000})\r\n",
+                "new Object({ 'state' : 'done', 'size' : 600000})\r\n",
+                "new Object({ 'state' : 'error', 'status' : 413})\r\n",
+                "new Object({ 'state' : 'uploading', 'received' : 1, 'size' : 0})\r\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn json_is_json() {
+        let read = |state| serde_json::from_str::<serde_json::Value>(&as_json(&state)).ok();
+        assert_eq!(
+            STATES.map(read),
+            [
+                Some(serde_json::json!({"state": "starting"})),
+                Some(
+                    serde_json::json!({"state": "uploading", "received": 131_072, "size": 600_000})
+                ),
+                Some(serde_json::json!({"state": "done", "received": 600_000, "size": 600_000})),
+                Some(serde_json::json!({"state": "error", "status": 413})),
+                Some(serde_json::json!({"state": "uploading", "received": 1, "size": null})),
+            ]
+        );
+    }
+}

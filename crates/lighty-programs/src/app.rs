@@ -1,0 +1,186 @@
+//! The loop of a FastCGI application: accepts, reads requests, has the application answer, writes.
+//!
+//! One thread with an event loop; many connections, one request at a time on each, kept open where
+//! the server says so (FCGI_KEEP_CONN; FastCGI 1.0, section 3.5). What blocks is for the
+//! application to do elsewhere.
+//!
+//! Reading order: this file (listening and stopping), `connection` (one connection), `message`
+//! (what the application sees).
+
+mod connection;
+mod message;
+
+use std::future::Future;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_io::listen::{
+    ACCEPT_PAUSE, AcceptError, BindSpec, BoundSocket, Listener, ProgramSocket, SocketFile,
+    socket_on_stdin,
+};
+use lighty_io::process::signals::{Signal, Signals};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+pub use message::{Request, Response};
+
+/// A FastCGI application in the responder's role.
+pub trait Application: 'static {
+    /// The bodies of requests are kept for it; else they are read and dropped.
+    const TAKES_BODIES: bool;
+
+    /// Makes the response to a complete request.
+    fn respond<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Response> + 'a;
+}
+
+/// Limits of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time. Beyond it an idle one is closed; if none is idle, new ones wait.
+    pub connections_max: usize,
+    /// Bytes of a request's body; a longer one gets a 413.
+    pub body_bytes_max: usize,
+    /// Seconds that the server may be silent within a request, or not take the response.
+    pub io_timeout_s: u64,
+    /// Seconds that requests under way have after TERM.
+    pub stop_timeout_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1_024,
+            body_bytes_max: 8 << 20,
+            io_timeout_s: 60,
+            stop_timeout_s: 30,
+        }
+    }
+}
+
+/// Where an application listens.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The address; `None`: the socket that a spawner passed as standard input.
+    pub address: Option<BindSpec>,
+    /// Access bits of a unix socket.
+    pub mode: Option<u32>,
+    /// Connections that the kernel queues.
+    pub backlog: i32,
+}
+
+impl Site {
+    /// Reads an address as it is typed: `ADDR:PORT`, `:PORT`, `[V6]:PORT` or `/unix/path`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn address(text: &str) -> Result<BindSpec, String> {
+        text.parse().map_err(|error: lighty_io::listen::BindSpecError| error.to_string())
+    }
+
+    /// The socket, and the guard of its file if it is a unix socket of our own. Call before there
+    /// are threads.
+    ///
+    /// # Errors
+    /// Nothing was passed and no address was given, or the address cannot be had.
+    pub fn listen(&self) -> io::Result<(BoundSocket, Option<SocketFile>)> {
+        let Some(address) = &self.address else {
+            let passed = socket_on_stdin()?;
+            let text = "standard input is no listening socket: name an address, or use spawn-fcgi";
+            let socket = passed.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, text))?;
+            return Ok((socket, None));
+        };
+        let wanted = ProgramSocket {
+            address: address.clone(),
+            backlog: self.backlog,
+            mode: self.mode,
+            uid: None,
+            gid: None,
+        };
+        let socket = wanted
+            .listen()
+            .map_err(|error| io::Error::other(format!("cannot listen on {address}: {error}")))?;
+        let file = socket.socket_file();
+        Ok((socket, file))
+    }
+}
+
+/// Runs an application until TERM, INT or USR1, then lets requests under way end.
+///
+/// # Errors
+/// No runtime or handler of signals can be had, or the socket accepts no connections any more.
+pub fn run<A: Application>(
+    name: &'static str,
+    socket: BoundSocket,
+    limits: Limits,
+    application: A,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async move {
+        let signals = Signals::listen()?;
+        let (stop, stopping) = watch::channel(false);
+        let shared = Rc::new(Shared { name, limits, application, room: Notify::new(), stopping });
+        serve(shared, socket.into_listener()?, signals, stop).await
+    })
+}
+
+/// What all connections share.
+struct Shared<A> {
+    name: &'static str,
+    limits: Limits,
+    application: A,
+    /// A connection waits for the place of an idle one.
+    room: Notify,
+    /// True once no further request is begun.
+    stopping: watch::Receiver<bool>,
+}
+
+async fn serve<A: Application>(
+    shared: Rc<Shared<A>>,
+    mut listener: Listener,
+    mut signals: Signals,
+    stop: watch::Sender<bool>,
+) -> io::Result<()> {
+    let places = std::sync::Arc::new(Semaphore::new(shared.limits.connections_max.max(1)));
+    let mut connections = JoinSet::new();
+    let accepting = async {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(AcceptError::OutOfResources(_)) => {
+                    shared.room.notify_one();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+                Err(AcceptError::Broken(error)) => return error,
+            };
+            while connections.try_join_next().is_some() {}
+            if places.available_permits() == 0 {
+                shared.room.notify_one();
+            }
+            let Ok(place) = std::sync::Arc::clone(&places).acquire_owned().await else {
+                return io::Error::other("the places are gone");
+            };
+            let shared = Rc::clone(&shared);
+            connections.spawn_local(async move {
+                connection::serve(stream, &shared).await;
+                drop(place);
+            });
+        }
+    };
+    let broken = tokio::select! {
+        error = accepting => Some(error),
+        () = told_to_stop(&mut signals) => None,
+    };
+    drop(listener);
+    let _ = stop.send(true);
+    let grace = Duration::from_secs(shared.limits.stop_timeout_s);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(grace, ended).await;
+    broken.map_or(Ok(()), Err)
+}
+
+/// libfcgi ends in order at USR1, so servers and spawners may send that too.
+async fn told_to_stop(signals: &mut Signals) {
+    while !matches!(signals.next().await, Signal::Stop | Signal::GracefulStop | Signal::Reload) {}
+}

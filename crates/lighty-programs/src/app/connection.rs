@@ -1,0 +1,205 @@
+//! One connection of a web server.
+
+use std::io;
+use std::time::Duration;
+
+use lighty_io::transport::Stream;
+use lighty_wire::fastcgi::app::{self, Event, RequestDecoder};
+use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, Role, Values};
+
+use super::{Application, Request, Response, Shared};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Output that stays allocated between requests, in bytes.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Serves requests until the server closes, the connection is not to be kept, or something is
+/// wrong with it.
+pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
+    let mut connection = Connection {
+        shared,
+        decoder: RequestDecoder::new(),
+        body: Vec::new(),
+        out: Vec::new(),
+        state: State::Idle,
+        is_fresh: true,
+        keeps: true,
+    };
+    // Whoever sent something wrong, or has gone, learns by the close.
+    let _ = connection.run(&stream).await;
+}
+
+/// How far the request has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is none.
+    Idle,
+    /// It arrives.
+    Arriving,
+    /// It arrives, and its body is longer than allowed.
+    TooLarge,
+}
+
+struct Connection<'a, A> {
+    shared: &'a Shared<A>,
+    decoder: RequestDecoder,
+    body: Vec<u8>,
+    out: Vec<u8>,
+    state: State,
+    /// Nothing has arrived yet.
+    is_fresh: bool,
+    /// The connection stays open when the request is over.
+    keeps: bool,
+}
+
+impl<A: Application> Connection<'_, A> {
+    async fn run(&mut self, stream: &Stream) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
+        while let Some(count) = self.read(stream, &mut buffer).await? {
+            let mut rest = &buffer[..count];
+            while !rest.is_empty() {
+                let step = self.decoder.feed(rest).map_err(io::Error::other)?;
+                let used = rest;
+                rest = &rest[step.consumed..];
+                let Some(event) = step.event else { continue };
+                if !self.take(event, used).await {
+                    self.flush(stream).await?;
+                    return Ok(());
+                }
+            }
+            self.flush(stream).await?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the server; `None` when the connection is over. Between requests it is over as soon
+    /// as the process stops or its place is needed; before the first a request is on its way.
+    async fn read(&mut self, stream: &Stream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let read = if self.state == State::Idle && !self.is_fresh {
+            let mut stopping = self.shared.stopping.clone();
+            tokio::select! {
+                biased;
+                read = stream.read(buffer) => read?,
+                _ = stopping.wait_for(|stops| *stops) => 0,
+                () = self.shared.room.notified() => 0,
+            }
+        } else {
+            self.in_time(stream.read(buffer)).await?
+        };
+        self.is_fresh = false;
+        Ok((read > 0).then_some(read))
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let limit = Duration::from_secs(self.shared.limits.io_timeout_s);
+        tokio::time::timeout(limit, step).await?
+    }
+
+    /// Acts on an event; false when the connection is to be closed.
+    async fn take(&mut self, event: Event, input: &[u8]) -> bool {
+        match event {
+            Event::Begin(begin) => {
+                self.keeps = begin.keep_conn;
+                self.state = State::Arriving;
+                self.body.clear();
+                if begin.role != Role::Responder {
+                    self.end(ProtocolStatus::UnknownRole, 0);
+                    return self.keeps;
+                }
+            }
+            Event::Params => {}
+            Event::Stdin(range) => self.take_body(&input[range]),
+            Event::EndOfStdin => {
+                self.answer().await;
+                return self.keeps && !*self.shared.stopping.borrow();
+            }
+            Event::Abort => {
+                self.end(ProtocolStatus::RequestComplete, 1);
+                return self.keeps;
+            }
+            Event::Refuse(id, protocol_status) => {
+                let end = EndRequest { app_status: 0, protocol_status };
+                app::push_end_request(id, end, &mut self.out);
+            }
+            Event::GetValues => {
+                let most = u32::try_from(self.shared.limits.connections_max).unwrap_or(u32::MAX);
+                let values = Values {
+                    max_conns: Some(most),
+                    max_reqs: Some(most),
+                    multiplexes: Some(false),
+                };
+                app::push_values(self.decoder.asked(), &values, &mut self.out);
+            }
+            Event::UnknownType(number) => app::push_unknown_type(number, &mut self.out),
+        }
+        true
+    }
+
+    fn take_body(&mut self, bytes: &[u8]) {
+        if !A::TAKES_BODIES {
+            return;
+        }
+        if bytes.len() > self.shared.limits.body_bytes_max.saturating_sub(self.body.len()) {
+            self.state = State::TooLarge;
+            self.body = Vec::new();
+        }
+        if self.state == State::Arriving {
+            self.body.extend_from_slice(bytes);
+        }
+    }
+
+    async fn answer(&mut self) {
+        let request = Request { decoder: &self.decoder, body: &self.body };
+        let response = match self.state {
+            State::TooLarge => {
+                let limit = self.shared.limits.body_bytes_max;
+                let errors = format!(
+                    "{}: the request's body has more than {limit} bytes (limit: --max-body)",
+                    self.shared.name
+                );
+                let errors = errors.into_bytes();
+                Response { errors, ..Response::status("413 Content Too Large") }
+            }
+            _ => self.shared.application.respond(&request).await,
+        };
+        let id = self.decoder.request_id();
+        if !response.errors.is_empty() {
+            app::push_stderr(id, &response.errors, &mut self.out);
+        }
+        app::push_stdout(id, &response.output, &mut self.out);
+        app::push_end_of_stdout(id, &mut self.out);
+        self.end(ProtocolStatus::RequestComplete, response.app_status);
+    }
+
+    fn end(&mut self, protocol_status: ProtocolStatus, app_status: u32) {
+        let end = EndRequest { app_status, protocol_status };
+        app::push_end_request(self.decoder.request_id(), end, &mut self.out);
+        self.decoder.clear();
+        self.state = State::Idle;
+        self.body.clear();
+        if self.body.capacity() > KEPT_BYTES_MAX {
+            self.body = Vec::new();
+        }
+    }
+
+    /// Sends what there is.
+    async fn flush(&mut self, stream: &Stream) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match stream.try_write(&self.out[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.in_time(stream.writable()).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        Ok(())
+    }
+}

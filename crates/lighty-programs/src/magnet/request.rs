@@ -1,0 +1,275 @@
+//! A FastCGI request as scripts see it.
+
+use std::borrow::Cow;
+
+use lighty_lua::{Group, Item, Piece, ScriptRequest};
+
+use crate::app::Request;
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The request, and what a script has made of its response.
+#[derive(Default)]
+pub(super) struct FastcgiRequest {
+    params: Vec<Pair>,
+    body: Vec<u8>,
+    /// Values of `lighty.env` that the script has changed.
+    changed: Vec<Pair>,
+    /// What was printed.
+    pub(super) printed: Vec<u8>,
+    /// Response fields.
+    pub(super) fields: Vec<Pair>,
+    /// The body that was set in place of printing.
+    pub(super) pieces: Vec<Piece>,
+    /// For the server's error log.
+    pub(super) errors: Vec<u8>,
+}
+
+/// Attributes, and the parameters that hold them.
+const ATTRIBUTES: [(&str, &str); 19] = [
+    ("physical.path", "SCRIPT_FILENAME"),
+    ("physical.rel-path", "SCRIPT_NAME"),
+    ("physical.doc-root", "DOCUMENT_ROOT"),
+    ("physical.basedir", "DOCUMENT_ROOT"),
+    ("uri.path", "SCRIPT_NAME"),
+    ("uri.path-raw", "REQUEST_URI"),
+    ("uri.scheme", "REQUEST_SCHEME"),
+    ("uri.authority", "HTTP_HOST"),
+    ("uri.query", "QUERY_STRING"),
+    ("request.method", "REQUEST_METHOD"),
+    ("request.uri", "REQUEST_URI"),
+    ("request.orig-uri", "REQUEST_URI"),
+    ("request.protocol", "SERVER_PROTOCOL"),
+    ("request.path-info", "PATH_INFO"),
+    ("request.remote-ip", "REMOTE_ADDR"),
+    ("request.remote-addr", "REMOTE_ADDR"),
+    ("request.remote-port", "REMOTE_PORT"),
+    ("request.server-addr", "SERVER_ADDR"),
+    ("request.server-port", "SERVER_PORT"),
+];
+
+impl FastcgiRequest {
+    /// Takes over a request.
+    pub(super) fn begin(&mut self, request: &Request<'_>) {
+        self.params.clear();
+        self.params.extend(request.params().map(|(name, value)| (name.to_vec(), value.to_vec())));
+        self.body.clear();
+        self.body.extend_from_slice(request.body);
+        self.changed.clear();
+        self.printed.clear();
+        self.fields.clear();
+        self.pieces.clear();
+        self.errors.clear();
+    }
+
+    fn param(&self, name: &[u8]) -> Option<&[u8]> {
+        find(&self.params, name)
+    }
+
+    fn attribute(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        if let Some(changed) = find(&self.changed, name) {
+            return Some(changed.into());
+        }
+        let (_, param) = ATTRIBUTES.iter().find(|(known, _)| known.as_bytes() == name)?;
+        let value = self.param(param.as_bytes());
+        match name {
+            b"uri.path-raw" => {
+                let uri = value?;
+                Some(uri.split(|byte| *byte == b'?').next().unwrap_or(uri).into())
+            }
+            b"uri.path" | b"physical.rel-path" => {
+                let info = self.param(b"PATH_INFO").unwrap_or_default();
+                Some([value?, info].concat().into())
+            }
+            b"uri.scheme" => {
+                let is_tls = self.param(b"HTTPS").is_some_and(|on| on == b"on");
+                let scheme: &[u8] = if is_tls { b"https" } else { b"http" };
+                Some(value.unwrap_or(scheme).into())
+            }
+            _ => value.map(Cow::Borrowed),
+        }
+    }
+
+    /// A request field by its name.
+    fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        let param = param_of(name);
+        self.param(&param)
+    }
+
+    fn item(&self, name: &[u8]) -> Item<'_> {
+        match name {
+            b"http-version" => match self.param(b"SERVER_PROTOCOL") {
+                Some(protocol) if protocol.ends_with(b"1.0") => Item::Int(0),
+                _ => Item::Int(1),
+            },
+            b"bytes_in" => Item::Int(length(self.body.len())),
+            b"bytes_out" => Item::Int(length(self.written())),
+            _ => Item::Nil,
+        }
+    }
+
+    fn written(&self) -> usize {
+        let pieces = self.pieces.iter().map(|piece| match piece {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::File { .. } => 0,
+        });
+        self.printed.len() + pieces.sum::<usize>()
+    }
+}
+
+fn length(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The CGI variable of a request field (RFC 3875, section 4.1.18).
+fn param_of(field: &[u8]) -> Vec<u8> {
+    let upper = field.iter().map(|byte| match byte {
+        b'-' => b'_',
+        byte => byte.to_ascii_uppercase(),
+    });
+    let upper: Vec<u8> = upper.collect();
+    match &upper[..] {
+        b"CONTENT_TYPE" | b"CONTENT_LENGTH" => upper,
+        _ => [b"HTTP_", &upper[..]].concat(),
+    }
+}
+
+/// A field's name out of its CGI variable: `HTTP_USER_AGENT` is `User-Agent`.
+fn field_of(param: &[u8]) -> Option<Vec<u8>> {
+    let name = match param {
+        b"CONTENT_TYPE" | b"CONTENT_LENGTH" => param,
+        _ => param.strip_prefix(b"HTTP_")?,
+    };
+    let mut begins = true;
+    let letters = name.iter().map(|byte| {
+        let letter = if begins { *byte } else { byte.to_ascii_lowercase() };
+        begins = *byte == b'_';
+        if begins { b'-' } else { letter }
+    });
+    Some(letters.collect())
+}
+
+fn find<'a>(pairs: &'a [Pair], name: &[u8]) -> Option<&'a [u8]> {
+    pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
+}
+
+/// Sets or removes a pair; names of fields are the same in any case.
+fn put(pairs: &mut Vec<Pair>, name: &[u8], value: Option<&[u8]>, ignores_case: bool) {
+    let same = |known: &[u8]| match ignores_case {
+        true => known.eq_ignore_ascii_case(name),
+        false => known == name,
+    };
+    let at = pairs.iter().position(|(known, _)| same(known));
+    match (at, value) {
+        (Some(at), Some(value)) => pairs[at].1 = value.to_vec(),
+        (Some(at), None) => drop(pairs.remove(at)),
+        (None, Some(value)) => pairs.push((name.to_vec(), value.to_vec())),
+        (None, None) => {}
+    }
+}
+
+impl ScriptRequest for FastcgiRequest {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+        Ok(match group {
+            Group::RequestHeader => Item::of(self.header(name)),
+            Group::Attribute => self.attribute(name).map_or(Item::Nil, Item::Bytes),
+            Group::Environment => Item::of(self.param(name)),
+            Group::RequestItem => self.item(name),
+            Group::ResponseHeader => {
+                let mut same =
+                    self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+                Item::of(same.next().map(|(_, value)| value.as_slice()))
+            }
+            Group::RequestBody => match name {
+                b"len" | b"bytes_in" => Item::Int(length(self.body.len())),
+                b"bytes_out" => Item::Int(0),
+                b"get" => Item::of(Some(&self.body)),
+                b"unspecified_len" => Item::Bool(false),
+                _ => Item::Nil,
+            },
+            Group::ResponseBody => match name {
+                b"len" | b"bytes_in" | b"bytes_out" => Item::Int(length(self.written())),
+                _ => Item::Nil,
+            },
+            Group::PluginStats | Group::ServerStats => Item::Nil,
+        })
+    }
+
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        match group {
+            Group::Attribute => {
+                if !ATTRIBUTES.iter().any(|(known, _)| known.as_bytes() == name) {
+                    let name = String::from_utf8_lossy(name);
+                    return Err(format!("couldn't store '{name}' in r.req_attr[]"));
+                }
+                put(&mut self.changed, name, Some(value.unwrap_or_default()), false);
+            }
+            Group::RequestHeader => put(&mut self.params, &param_of(name), value, false),
+            Group::Environment => put(&mut self.params, name, value, false),
+            Group::ResponseHeader => {
+                let breaks = |bytes: &[u8]| bytes.iter().any(|b| matches!(b, b'\r' | b'\n' | 0));
+                if name.is_empty() || breaks(name) || value.is_some_and(breaks) {
+                    return Err("a response field holds a line break".to_owned());
+                }
+                put(&mut self.fields, name, value.filter(|value| !value.is_empty()), true);
+            }
+            // Counters are the server's; there is none here.
+            Group::PluginStats => {}
+            _ => return Err("this cannot be changed".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
+        match group {
+            Group::RequestHeader => self
+                .params
+                .iter()
+                .filter_map(|(name, value)| Some((field_of(name)?, value.clone())))
+                .collect(),
+            Group::Attribute => {
+                let own = ATTRIBUTES.iter().map(|(name, _)| name.as_bytes());
+                own.filter_map(|name| Some((name.to_vec(), self.attribute(name)?.into_owned())))
+                    .collect()
+            }
+            Group::Environment => self.params.clone(),
+            Group::ResponseHeader => self.fields.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn clear_body(&mut self) {
+        self.pieces.clear();
+    }
+
+    fn add_body(&mut self, piece: Piece) {
+        self.pieces.push(piece);
+    }
+
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+        if replace {
+            self.body.clear();
+        }
+        self.body.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn log(&mut self, level: &str, text: &[u8]) {
+        match level {
+            "print" => {
+                self.printed.extend_from_slice(text);
+                self.printed.push(b'\n');
+            }
+            "write" => self.printed.extend_from_slice(text),
+            level => {
+                self.errors.extend_from_slice(format!("{level}: ").as_bytes());
+                self.errors.extend_from_slice(text);
+                self.errors.push(b'\n');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,261 @@
+//! spawn-fcgi: makes a listening socket, gives up rights, starts programs on the socket, and ends.
+//!
+//! Command line, output, exit codes and pid file are those of spawn-fcgi 1.6.4, so that scripts
+//! written for it work. Different: numbers that are none are refused, a file in the place of the
+//! socket is not removed, a number without a user drops root's group too, and each of several
+//! programs that ends at once is reported.
+//!
+//! `options` reads the command line; this file carries it out.
+
+mod options;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use lighty_io::listen::{BindSpec, BoundSocket, ProgramSocket};
+use lighty_io::os_text;
+use lighty_io::process::privileges::{self, Identity};
+use lighty_io::process::spawn::Exit;
+use lighty_io::process::spawn::detached::{self, Detached};
+
+use options::{Address, Asked, Options, Started};
+
+/// How long a program has to fail before it counts as started.
+const PROBATION: Duration = Duration::from_millis(100);
+
+/// Exit code of an error of our own.
+const FAILED: u8 = 255;
+
+/// Why nothing was started: words for standard error.
+type Refusal = String;
+
+/// Runs the program with its arguments (without its own name). Returns the exit code. Call before
+/// there are threads.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let options = match options::read(arguments) {
+        Ok(Asked::Spawn(options)) => options,
+        Ok(Asked::Help) => return print(options::USAGE, 0),
+        Ok(Asked::Version) => return print(options::VERSION, 0),
+        Err(options::Misuse::Empty) => return print(options::USAGE, FAILED),
+        Err(options::Misuse::Option(text)) => {
+            crate::complain(NAME, &text);
+            return print(options::USAGE, 0);
+        }
+        Err(options::Misuse::Wrong(text)) => {
+            crate::complain(NAME, &text);
+            return FAILED;
+        }
+    };
+    spawn(&options).unwrap_or_else(|refusal| {
+        crate::complain(NAME, &refusal);
+        FAILED
+    })
+}
+
+const NAME: &str = "spawn-fcgi";
+
+fn print(text: &str, code: u8) -> u8 {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Ok(()) => code,
+        Err(_) => FAILED,
+    }
+}
+
+fn spawn(options: &Options) -> Result<u8, Refusal> {
+    let mut pid_file = match &options.pid_file {
+        Some(path) if !options.no_fork => Some(open_pid_file(path)?),
+        _ => None,
+    };
+    let socket = take_rights(options)?;
+    if let Some(directory) = &options.directory {
+        std::env::set_current_dir(directory).map_err(|error| {
+            format!("chdir('{}') failed: {}", directory.display(), os_text(&error))
+        })?;
+    }
+    let program = program(options, &socket)?;
+    // Nobody else accepts on it from here on.
+    drop(socket);
+    if options.no_fork {
+        // `-F 0` starts nothing, whoever would have become it.
+        if options.forks == 0 {
+            return Ok(0);
+        }
+        let error = program.replace_us();
+        crate::complain(NAME, &format!("exec failed: {}", os_text(&error)));
+        return Ok(code_of(&error));
+    }
+    start(&program, options.forks, pid_file.as_mut())
+}
+
+/// Makes the socket and changes root and identity, in the order that each step needs.
+fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
+    if !privileges::is_root() {
+        return listen(options, None);
+    }
+    let identity = identity(options.user.as_deref(), options.group.as_deref())?;
+    let owner = identity_of_socket(options, &identity)?;
+    let before = options.socket_before_chroot.then(|| listen(options, Some(&owner))).transpose()?;
+    let text = |error: io::Error| error.to_string();
+    // While /etc/group can be read.
+    privileges::assume_group(&identity).map_err(text)?;
+    if let Some(root) = &options.chroot {
+        privileges::enter_chroot(root).map_err(|error| {
+            let words = error.to_string();
+            let words = words.strip_prefix("chroot: ").unwrap_or(&words);
+            let error = io::Error::other(words.to_owned());
+            format!("chroot('{}') failed: {}", root.display(), os_text(&error))
+        })?;
+    }
+    let socket = match before {
+        Some(socket) => socket,
+        None => listen(options, Some(&owner))?,
+    };
+    privileges::assume_user(&identity).map_err(text)?;
+    Ok(socket)
+}
+
+fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, Refusal> {
+    if let Some(user) = user {
+        Identity::lookup(Some(user), None).map_err(|_| format!("can't find user name {user}"))?;
+    }
+    Identity::lookup(user, group)
+        .map_err(|_| format!("can't find group name {}", group.unwrap_or_default()))
+}
+
+/// The socket belongs to whom `-U` and `-G` name, else to the identity of the programs.
+fn identity_of_socket(options: &Options, programs: &Identity) -> Result<Identity, Refusal> {
+    let named = identity(options.socket_user.as_deref(), options.socket_group.as_deref())?;
+    Ok(Identity {
+        user: named.user.or_else(|| programs.user.clone()),
+        gid: named.gid.or(programs.gid),
+    })
+}
+
+fn listen(options: &Options, owner: Option<&Identity>) -> Result<BoundSocket, Refusal> {
+    let address = match &options.address {
+        Address::Inet(address) => BindSpec::Inet(*address),
+        Address::Unix(path) => BindSpec::Unix(path.clone()),
+    };
+    let socket = ProgramSocket {
+        address,
+        backlog: options.backlog,
+        mode: options.mode,
+        uid: owner.and_then(|owner| owner.user.as_ref()).map(|user| user.uid),
+        gid: owner.and_then(|owner| owner.gid),
+    };
+    socket.listen().map_err(|error| error.to_string())
+}
+
+fn program(options: &Options, socket: &BoundSocket) -> Result<Detached, Refusal> {
+    let (path, args) = match &options.program {
+        Started::Arguments(path, args) => (path.clone(), args.clone()),
+        Started::Shell(line) => {
+            let mut command = OsString::from("exec ");
+            command.push(line);
+            ("/bin/sh".into(), vec!["-c".into(), command])
+        }
+    };
+    let children = options
+        .php_children
+        .map(|count| (OsString::from("PHP_FCGI_CHILDREN"), OsString::from(count.to_string())));
+    let socket = socket.duplicate().map_err(|error| error.to_string())?;
+    Ok(Detached { path, args, environment: children.into_iter().collect(), socket })
+}
+
+/// Starts the programs and says what became of each. The exit code is that of the last one which
+/// ended at once.
+fn start(
+    program: &Detached,
+    count: u32,
+    mut pid_file: Option<&mut std::fs::File>,
+) -> Result<u8, Refusal> {
+    let nowhere = detached::nowhere();
+    let started: Vec<io::Result<i32>> = (0..count)
+        .map(|_| {
+            let started = program.start(nowhere.as_ref().ok());
+            if let Err(error) = &nowhere {
+                complain_of_output(error, started.as_ref().err());
+            }
+            started
+        })
+        .collect();
+    if count > 0 {
+        std::thread::sleep(PROBATION);
+    }
+    let (mut code, mut running) = (0, Vec::new());
+    for one in started {
+        match outcome(one) {
+            Outcome::Runs(pid) => {
+                running.push(pid.to_string());
+                let line = format!("{NAME}: child spawned successfully: PID: {pid}\n");
+                let _ = io::stdout().lock().write_all(line.as_bytes());
+            }
+            Outcome::Ended(words, its) => {
+                crate::complain(NAME, &words);
+                code = its;
+            }
+        }
+    }
+    if let Some(file) = &mut pid_file {
+        file.write_all(running.join("\n").as_bytes())
+            .map_err(|error| format!("writing pid file failed: {}", os_text(&error)))?;
+    }
+    Ok(code)
+}
+
+/// In a root without `/dev/null` the program keeps our error output, and an error of `exec` is
+/// seen.
+fn complain_of_output(error: &io::Error, exec: Option<&io::Error>) {
+    let text = "couldn't open and redirect stdout/stderr to '/dev/null'";
+    crate::complain(NAME, &format!("{text}: {}", os_text(error)));
+    if let Some(error) = exec {
+        crate::complain(NAME, &format!("exec failed: {}", os_text(error)));
+    }
+}
+
+enum Outcome {
+    /// With this process id.
+    Runs(i32),
+    /// Words about it, and the exit code that is ours then.
+    Ended(String, u8),
+}
+
+fn outcome(started: io::Result<i32>) -> Outcome {
+    let pid = match started {
+        Ok(pid) => pid,
+        Err(error) => {
+            // The process that could not become the program ends with the number of the error.
+            let code = code_of(&error);
+            return Outcome::Ended(format!("child exited with: {code}"), code);
+        }
+    };
+    match detached::ended(pid) {
+        Ok(None) | Err(_) => Outcome::Runs(pid),
+        Ok(Some(Exit::Code(code))) => {
+            let low = u8::try_from(code & 0xff).unwrap_or(FAILED);
+            Outcome::Ended(format!("child exited with: {code}"), low)
+        }
+        Ok(Some(Exit::Signal(number))) => Outcome::Ended(format!("child signaled: {number}"), 1),
+        Ok(Some(Exit::Unseen)) => Outcome::Ended("child died somehow".to_owned(), 1),
+    }
+}
+
+fn code_of(error: &io::Error) -> u8 {
+    error.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
+}
+
+/// Opens the pid file before rights are given up.
+fn open_pid_file(path: &Path) -> Result<std::fs::File, Refusal> {
+    let is_other = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+    if is_other {
+        return Err(format!("PID-file exists and isn't regular file: '{}'", path.display()));
+    }
+    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
+    opened.map_err(|error| {
+        format!("opening PID-file '{}' failed: {}", path.display(), os_text(&error))
+    })
+}

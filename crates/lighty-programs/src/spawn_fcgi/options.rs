@@ -1,0 +1,278 @@
+//! The command line of spawn-fcgi, read as `getopt` reads it: `-p8080` and `-p 8080`, `-nS`, the
+//! program after the first word that is no option.
+
+use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// What `-h` prints.
+pub(super) const USAGE: &str = "\
+Usage: spawn-fcgi [options] [-- <program> [arguments of the program]]
+
+Makes a listening socket and starts FastCGI programs on it.
+
+Options:
+ -f <command>   the program, as a command of /bin/sh (ignored if <program> is given)
+ -d <directory> working directory of the program
+ -a <address>   IPv4 or IPv6 address to bind to (default: 0.0.0.0)
+ -p <port>      TCP port to bind to
+ -s <path>      unix socket to bind to
+ -M <mode>      access bits of the unix socket, octal (default: read and write for
+                user and group, as far as the umask allows)
+ -C <children>  PHP only: sets PHP_FCGI_CHILDREN (default: not set)
+ -F <children>  how many of the program to start (default: 1)
+ -b <backlog>   connections that may wait on the socket (default: 1024)
+ -P <path>      file for the process ids of the programs (ignored with -n)
+ -n             become the program instead of starting it (for supervisors)
+ -v             print the version
+ -?, -h         print this help
+For root only:
+ -c <directory> root directory of the program
+ -S             make the socket before the change of root, not in it
+ -u <user>      user of the program
+ -g <group>     group of the program (default: that of -u)
+ -U <user>      owner of the unix socket (default: -u)
+ -G <group>     group of the unix socket (default: -g)
+";
+
+/// What `-v` prints.
+pub(super) const VERSION: &str = concat!(
+    "spawn-fcgi of lighty/",
+    env!("CARGO_PKG_VERSION"),
+    " (as 1.6.4) (ipv6) - spawns FastCGI processes\n"
+);
+
+/// Number of programs at most: each is a process.
+const FORKS_MAX: u32 = 4_096;
+
+/// unix(7): 108 bytes with the final zero.
+const UNIX_PATH_BYTES_MAX: usize = 107;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Spawn(Box<Options>),
+    Help,
+    Version,
+}
+
+/// What is wrong with the command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Misuse {
+    /// Nothing was typed.
+    Empty,
+    /// No such option, or one without its value.
+    Option(String),
+    /// A value or a combination makes no sense.
+    Wrong(String),
+}
+
+/// Everything that was typed.
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) program: Started,
+    pub(super) address: Address,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) mode: Option<u32>,
+    pub(super) php_children: Option<u32>,
+    pub(super) forks: u32,
+    pub(super) backlog: i32,
+    pub(super) pid_file: Option<PathBuf>,
+    pub(super) no_fork: bool,
+    pub(super) chroot: Option<PathBuf>,
+    pub(super) socket_before_chroot: bool,
+    pub(super) user: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) socket_user: Option<String>,
+    pub(super) socket_group: Option<String>,
+}
+
+/// What is started.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    /// A file with its arguments.
+    Arguments(OsString, Vec<OsString>),
+    /// A command of the shell.
+    Shell(OsString),
+}
+
+/// Where it listens.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Inet(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// Options that take a value, and those that take none.
+const VALUED: &[u8] = b"cdfgapbusCFPUGM";
+const PLAIN: &[u8] = b"?hnvS";
+
+/// Option letters with their values, and the words behind them.
+#[derive(Default)]
+struct Typed {
+    options: Vec<(u8, OsString)>,
+    words: Vec<OsString>,
+}
+
+impl Typed {
+    /// The last value of an option counts.
+    fn value(&self, letter: u8) -> Option<&OsStr> {
+        let same = self.options.iter().rev().find(|(known, _)| *known == letter);
+        same.map(|(_, value)| value.as_os_str())
+    }
+
+    fn has(&self, letter: u8) -> bool {
+        self.value(letter).is_some()
+    }
+
+    fn text(&self, letter: u8) -> Option<String> {
+        self.value(letter).map(|value| value.to_string_lossy().into_owned())
+    }
+
+    fn path(&self, letter: u8) -> Option<PathBuf> {
+        self.value(letter).map(PathBuf::from)
+    }
+}
+
+/// Reads the arguments, without the program's own name.
+pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Misuse> {
+    let typed = split(arguments)?;
+    if typed.options.is_empty() && typed.words.is_empty() {
+        return Err(Misuse::Empty);
+    }
+    // The first of them decides, as it does where each option is carried out as it is read.
+    let first = typed.options.iter().find(|(letter, _)| b"?hv".contains(letter));
+    match first {
+        Some((b'v', _)) => return Ok(Asked::Version),
+        Some(_) => return Ok(Asked::Help),
+        None => {}
+    }
+    options(typed).map(|options| Asked::Spawn(Box::new(options))).map_err(Misuse::Wrong)
+}
+
+fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse> {
+    let mut typed = Typed::default();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        if bytes == b"--" {
+            break;
+        }
+        if bytes.len() < 2 || bytes[0] != b'-' {
+            typed.words.push(argument);
+            break;
+        }
+        let letters = bytes[1..].iter().enumerate();
+        for (at, letter) in letters {
+            let letter = *letter;
+            if PLAIN.contains(&letter) {
+                typed.options.push((letter, OsString::new()));
+                continue;
+            }
+            let shown = char::from(letter);
+            if !VALUED.contains(&letter) {
+                return Err(Misuse::Option(format!("invalid option -- '{shown}'")));
+            }
+            let rest = &bytes[at + 2..];
+            let value = match rest.is_empty() {
+                false => Some(OsString::from_vec(rest.to_vec())),
+                true => arguments.next(),
+            };
+            let missing = || format!("option requires an argument -- '{shown}'");
+            typed.options.push((letter, value.ok_or_else(|| Misuse::Option(missing()))?));
+            break;
+        }
+    }
+    typed.words.extend(arguments);
+    Ok(typed)
+}
+
+fn options(mut typed: Typed) -> Result<Options, String> {
+    let port = typed.value(b'p').map(port).transpose()?.filter(|port| *port != 0);
+    let program = program(&mut typed)?;
+    let address = address(&typed, port)?;
+    let most = |what: &str, count: u32| match count > FORKS_MAX {
+        true => Err(format!("invalid {what}: {count} (limit: {FORKS_MAX})")),
+        false => Ok(count),
+    };
+    let forks = number(&typed, b'F', "children count")?.unwrap_or(1);
+    // A negative number leaves the variable alone, as it always did.
+    let php_children = match typed.text(b'C') {
+        Some(text) if text.starts_with('-') => None,
+        _ => number(&typed, b'C', "children count")?,
+    };
+    let backlog = number(&typed, b'b', "backlog")?.unwrap_or(1024);
+    Ok(Options {
+        program,
+        address,
+        directory: typed.path(b'd'),
+        mode: typed.value(b'M').map(mode).transpose()?,
+        php_children,
+        forks: most("children count", forks)?,
+        backlog: i32::try_from(backlog).map_err(|_| format!("invalid backlog: {backlog}"))?,
+        pid_file: typed.path(b'P'),
+        no_fork: typed.has(b'n'),
+        chroot: typed.path(b'c').filter(|path| !path.as_os_str().is_empty()),
+        socket_before_chroot: typed.has(b'S'),
+        user: typed.text(b'u').filter(|name| !name.is_empty()),
+        group: typed.text(b'g').filter(|name| !name.is_empty()),
+        socket_user: typed.text(b'U').filter(|name| !name.is_empty()),
+        socket_group: typed.text(b'G').filter(|name| !name.is_empty()),
+    })
+}
+
+/// The words after the options count before `-f`.
+fn program(typed: &mut Typed) -> Result<Started, String> {
+    if !typed.words.is_empty() {
+        let path = typed.words.remove(0);
+        return Ok(Started::Arguments(path, std::mem::take(&mut typed.words)));
+    }
+    match typed.value(b'f') {
+        Some(command) if !command.is_empty() => Ok(Started::Shell(command.to_owned())),
+        _ => Err("no FastCGI application given".to_owned()),
+    }
+}
+
+fn address(typed: &Typed, port: Option<u16>) -> Result<Address, String> {
+    let path = typed.value(b's').filter(|path| !path.is_empty());
+    match (path, port) {
+        (None, None) => Err("no socket given (use either -p or -s)".to_owned()),
+        (Some(_), Some(_)) => {
+            Err("either a Unix domain socket or a TCP-port, but not both".to_owned())
+        }
+        (Some(path), None) if path.len() > UNIX_PATH_BYTES_MAX => {
+            Err("path of the Unix domain socket is too long".to_owned())
+        }
+        (Some(path), None) => Ok(Address::Unix(PathBuf::from(path))),
+        (None, Some(port)) => {
+            let ip = match typed.text(b'a') {
+                None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                Some(text) => {
+                    text.parse().map_err(|_| format!("'{text}' is not a valid IP address"))?
+                }
+            };
+            Ok(Address::Inet(SocketAddr::new(ip, port)))
+        }
+    }
+}
+
+fn port(text: &OsStr) -> Result<u16, String> {
+    let text = text.to_string_lossy();
+    text.trim().parse().map_err(|_| format!("invalid port: {text}"))
+}
+
+fn number(typed: &Typed, letter: u8, what: &str) -> Result<Option<u32>, String> {
+    let Some(text) = typed.text(letter) else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| format!("invalid {what}: {text}"))
+}
+
+fn mode(text: &OsStr) -> Result<u32, String> {
+    let text = text.to_string_lossy();
+    let mode = u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o7777);
+    mode.ok_or_else(|| format!("invalid mode: {text} (octal, such as 0660)"))
+}
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

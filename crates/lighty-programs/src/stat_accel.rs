@@ -1,0 +1,115 @@
+//! fcgi-stat-accel: opens the file that a request is for, so that the kernel knows it, and names it
+//! to the server, which sends it (`X-LIGHTTPD-send-file`).
+//!
+//! The server's own loop never waits for the disk then, whatever it is written in; the waiting is
+//! done by the threads here. Statuses are those of lighttpd 1.5's companion: 403 for what is
+//! missing or a directory, 404 for what cannot be opened.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use lighty_io::file::small_file::SmallFile;
+use lighty_io::threads::pool::{Lane, PoolLimits, ThreadPool};
+
+use crate::app::{Application, Request, Response};
+
+/// Threads that open files, unless PHP_FCGI_CHILDREN says otherwise, as spawn-fcgi's `-C` sets it.
+pub const THREADS_DEFAULT: usize = 20;
+
+/// The variable that says how many threads there are.
+pub const THREADS_VARIABLE: &str = "PHP_FCGI_CHILDREN";
+
+/// Threads at most.
+pub const THREADS_MAX: usize = 4_096;
+
+/// The field that names the file.
+const FIELD: &str = "X-LIGHTTPD-send-file: ";
+
+/// The application.
+pub struct StatAccel {
+    pool: ThreadPool,
+}
+
+impl StatAccel {
+    /// With so many threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        let stat_threads_max = threads.clamp(1, THREADS_MAX);
+        let limits = PoolLimits { stat_threads_max, ..PoolLimits::default() };
+        Self { pool: ThreadPool::new(limits) }
+    }
+
+    /// The number of threads that the environment asks for; 0 and what is no number are the
+    /// default.
+    #[must_use]
+    pub fn threads_of(variable: Option<&str>) -> usize {
+        let asked = variable.and_then(|text| text.trim().parse().ok());
+        asked.filter(|count| *count > 0).unwrap_or(THREADS_DEFAULT).min(THREADS_MAX)
+    }
+}
+
+impl Application for StatAccel {
+    const TAKES_BODIES: bool = false;
+
+    async fn respond<'a>(&'a self, request: &'a Request<'a>) -> Response {
+        let Some(path) = request.param("SCRIPT_FILENAME") else {
+            let errors = b"fcgi-stat-accel: no SCRIPT_FILENAME".to_vec();
+            return Response { errors, ..Response::status("500 Internal Server Error") };
+        };
+        let job = {
+            let path = path.to_vec();
+            move || touch(&path)
+        };
+        match self.pool.run(Lane::Stat, job).await {
+            Ok(Found::File) => Response {
+                output: [FIELD.as_bytes(), &escaped(path), b"\r\n\r\n"].concat(),
+                ..Response::default()
+            },
+            Ok(Found::NoFile) => Response::status("403 Forbidden"),
+            Ok(Found::Unreadable) => Response::status("404 Not Found"),
+            Err(error) => {
+                let errors = format!("fcgi-stat-accel: {error}").into_bytes();
+                Response { errors, ..Response::status("503 Service Unavailable") }
+            }
+        }
+    }
+}
+
+/// The path as servers read it in the field: percent signs are decoded there.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let pieces: Vec<&[u8]> = path.split(|byte| *byte == b'%').collect();
+    pieces.join(&b"%25"[..])
+}
+
+/// What is under a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// A file that can be opened.
+    File,
+    /// Nothing, or something else than a file.
+    NoFile,
+    /// A file that cannot be opened.
+    Unreadable,
+}
+
+/// Looks the path up and opens the file: both bring inodes and directories into memory.
+fn touch(path: &[u8]) -> Found {
+    // A name with a line break in it could end the field.
+    if path.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Found::NoFile;
+    }
+    let path = Path::new(OsStr::from_bytes(path));
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_file() => {}
+        Ok(_) | Err(_) => return Found::NoFile,
+    }
+    match SmallFile::open(path) {
+        Ok(_) => Found::File,
+        Err(_) => Found::Unreadable,
+    }
+}
+
+#[cfg(test)]
+#[path = "stat_accel_tests.rs"]
+mod tests;

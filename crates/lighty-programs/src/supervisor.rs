@@ -1,0 +1,297 @@
+//! `lighty spawn`: keeps FastCGI workers running on one listening socket.
+//!
+//! The workers share the socket, which stays open as long as the supervisor runs: while one is
+//! replaced, connections wait in the socket's queue and none is refused. A worker that ends is
+//! started again, sooner or later ([`worker`]); one by one all are replaced when an operator asks
+//! for it; and all at once when no worker answers a ping ([`ping`]).
+//!
+//! Reading order: this file (start, orders, stop), `worker`, `ping`.
+
+mod ping;
+mod worker;
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::listen::{BindSpec, BoundSocket, ProgramSocket};
+use lighty_io::process::control::{self, Caller, ControlSocket};
+use lighty_io::process::privileges::{Identity, PidFile};
+use lighty_io::process::signals::{Signal, Signals};
+use lighty_io::process::spawn::ChildSignal;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, LocalSet};
+
+use worker::Crew;
+
+/// Workers at most.
+pub const WORKERS_MAX: usize = 4_096;
+
+/// How long the command line waits for the reply to an order. A worker may take its grace to end.
+const REPLY_PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+
+/// What is supervised, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the workers listen.
+    pub address: BindSpec,
+    /// Access bits of a unix socket; `None`: read and write for user and group, as far as the umask
+    /// allows.
+    pub mode: Option<u32>,
+    /// Connections that the kernel queues.
+    pub backlog: i32,
+    /// How many workers.
+    pub workers: usize,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Working directory of the workers.
+    pub directory: Option<PathBuf>,
+    /// User of the workers and owner of a unix socket.
+    pub user: Option<String>,
+    /// Group of the workers and of a unix socket.
+    pub group: Option<String>,
+    /// What asks a worker to finish its request and end.
+    pub stop_signal: StopSignal,
+    /// Seconds that a worker then has before KILL.
+    pub grace_s: u64,
+    /// Milliseconds that a new worker must live before the one that it replaces is asked to end.
+    pub settle_ms: u64,
+    /// How the workers are asked whether they answer; `None`: they are not.
+    pub ping: Option<Ping>,
+    /// File with the supervisor's process id; its control socket lies beside it.
+    pub pid_file: Option<PathBuf>,
+}
+
+/// The signal that asks a worker to end in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// As FastCGI 1.0 says, and php-cgi does.
+    Term,
+    /// For applications of libfcgi's.
+    Usr1,
+    /// For applications that end in order at it.
+    Int,
+    /// As PHP-FPM has it.
+    Quit,
+}
+
+impl StopSignal {
+    fn number(self) -> ChildSignal {
+        match self {
+            StopSignal::Term => ChildSignal::TERM,
+            StopSignal::Usr1 => ChildSignal::USR1,
+            StopSignal::Int => ChildSignal::INT,
+            StopSignal::Quit => ChildSignal::QUIT,
+        }
+    }
+}
+
+/// How workers are pinged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// The path to request; `None`: FCGI_GET_VALUES.
+    pub path: Option<String>,
+    /// Seconds from one ping to the next.
+    pub interval_s: u64,
+    /// Seconds that one may take.
+    pub timeout_s: u64,
+    /// How many in succession must fail before all workers are replaced.
+    pub failures: u32,
+}
+
+/// What a worker's task is told.
+enum Order {
+    /// Start another worker in its place; says how that went.
+    Replace(oneshot::Sender<Result<(), String>>),
+    /// Ask the worker to end, and start no other.
+    Stop,
+}
+
+/// Runs the supervisor until TERM or INT. Call before there are threads.
+///
+/// # Errors
+/// The socket, the identity, the pid file or a handler of signals cannot be had.
+pub fn run(options: Options) -> io::Result<()> {
+    let identity = Identity::lookup(options.user.as_deref(), options.group.as_deref())?;
+    let socket = ProgramSocket {
+        address: options.address.clone(),
+        backlog: options.backlog,
+        mode: options.mode,
+        uid: identity.user.as_ref().map(|user| user.uid),
+        gid: identity.gid,
+    };
+    let socket = socket.listen().map_err(|error| io::Error::other(error.to_string()))?;
+    let _file = socket.socket_file();
+    let _pid_file = options.pid_file.as_deref().map(PidFile::create).transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, supervise(options, identity, socket))
+}
+
+/// Asks a running supervisor for something: `restart` or `status`. Returns what it says.
+///
+/// # Errors
+/// There is none, or it could not do it: its words.
+pub fn ask(pid_file: &Path, request: &str) -> Result<String, String> {
+    let path = control::path_beside(pid_file);
+    let reply = control::ask(&path, request, REPLY_PATIENCE)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    match reply.split_once('\n') {
+        Some(("ok", text)) => Ok(text.trim_end().to_owned()),
+        Some((_, text)) => Err(text.trim_end().to_owned()),
+        None => Err(reply),
+    }
+}
+
+/// A running supervisor.
+struct Supervisor {
+    crew: Rc<Crew>,
+    orders: Vec<mpsc::UnboundedSender<Order>>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// Held while workers are replaced: one thing at a time.
+    replacing: tokio::sync::Mutex<()>,
+}
+
+async fn supervise(options: Options, identity: Identity, socket: BoundSocket) -> io::Result<()> {
+    let mut signals = Signals::listen()?;
+    let pid_file = options.pid_file.as_deref();
+    let control =
+        pid_file.map(|path| ControlSocket::bind(&control::path_beside(path))).transpose()?;
+    let ping = options.ping.clone();
+    let supervisor = Supervisor::start(Crew::new(options, identity, socket, Clock::start()));
+    if let Some(ping) = ping {
+        let pinged = Rc::clone(&supervisor);
+        tokio::task::spawn_local(async move { pinged.keep_pinging(&ping).await });
+    }
+    if let Some(control) = control {
+        let asked = Rc::clone(&supervisor);
+        tokio::task::spawn_local(async move {
+            loop {
+                let caller = control.next().await;
+                tokio::task::spawn_local(Rc::clone(&asked).answer(caller));
+            }
+        });
+    }
+    loop {
+        match signals.next().await {
+            Signal::Stop | Signal::GracefulStop => break,
+            Signal::ReopenLogs | Signal::Reload => {
+                let told = Rc::clone(&supervisor);
+                tokio::task::spawn_local(async move { drop(told.replace_in_turn().await) });
+            }
+            Signal::Report => supervisor.crew.say(&supervisor.crew.status()),
+        }
+    }
+    tokio::select! {
+        () = supervisor.stop() => {}
+        // Asked a second time: dropping a worker kills it.
+        () = stop_asked(&mut signals) => supervisor.crew.say("workers are killed"),
+    }
+    Ok(())
+}
+
+async fn stop_asked(signals: &mut Signals) {
+    while !matches!(signals.next().await, Signal::Stop | Signal::GracefulStop) {}
+}
+
+impl Supervisor {
+    fn start(crew: Crew) -> Rc<Self> {
+        let crew = Rc::new(crew);
+        let (mut orders, mut tasks) = (Vec::new(), Vec::new());
+        for number in 0..crew.options.workers {
+            // As many orders as operators give; each is a word.
+            let (order, ordered) = mpsc::unbounded_channel();
+            orders.push(order);
+            tasks.push(tokio::task::spawn_local(Rc::clone(&crew).keep(number, ordered)));
+        }
+        let replacing = tokio::sync::Mutex::new(());
+        Rc::new(Self { crew, orders, tasks: RefCell::new(tasks), replacing })
+    }
+
+    /// Replaces the workers one after the other. Gives up at the first that cannot be replaced: the
+    /// others go on as they are.
+    async fn replace_in_turn(&self) -> Result<String, String> {
+        let Ok(_alone) = self.replacing.try_lock() else {
+            return Err("workers are being replaced already".to_owned());
+        };
+        let count = self.orders.len();
+        self.crew.say(&format!("rolling restart of {count} workers"));
+        for (done, order) in self.orders.iter().enumerate() {
+            if let Err(why) = replace(order).await {
+                let text = format!("rolling restart given up after {done} of {count}: {why}");
+                self.crew.say(&text);
+                return Err(text);
+            }
+        }
+        let text = format!("{count} workers were replaced");
+        self.crew.say(&text);
+        Ok(text)
+    }
+
+    /// Replaces all workers at once.
+    async fn replace_together(&self, why: &str) {
+        let Ok(_alone) = self.replacing.try_lock() else { return };
+        self.crew.say(&format!("{why}; all workers are replaced"));
+        let replies: Vec<_> = self.orders.iter().map(begin_replacing).collect();
+        for reply in replies {
+            if let Ok(Err(why)) = reply.await {
+                self.crew.say(&why);
+            }
+        }
+    }
+
+    async fn keep_pinging(&self, ping: &Ping) {
+        let mut failed = 0;
+        loop {
+            tokio::time::sleep(Duration::from_secs(ping.interval_s)).await;
+            match ping::ask(self.crew.socket.address(), ping).await {
+                Ok(()) => failed = 0,
+                Err(fault) => {
+                    failed += 1;
+                    self.crew.say(&format!("ping {failed} of {}: {fault}", ping.failures));
+                }
+            }
+            if failed >= ping.failures {
+                failed = 0;
+                self.replace_together("no worker answers").await;
+            }
+        }
+    }
+
+    async fn answer(self: Rc<Self>, caller: Caller) {
+        let reply = match caller.request.as_str() {
+            "restart" => self.replace_in_turn().await,
+            "status" => Ok(self.crew.status()),
+            other => Err(format!("unknown request \"{other}\"")),
+        };
+        let text = match reply {
+            Ok(text) => format!("ok\n{text}\n"),
+            Err(text) => format!("failed\n{text}\n"),
+        };
+        caller.reply(&text).await;
+    }
+
+    async fn stop(&self) {
+        self.crew.say("stopping");
+        for order in &self.orders {
+            let _ = order.send(Order::Stop);
+        }
+        for task in self.tasks.take() {
+            let _ = task.await;
+        }
+        self.crew.await_retired().await;
+    }
+}
+
+fn begin_replacing(order: &mpsc::UnboundedSender<Order>) -> oneshot::Receiver<Result<(), String>> {
+    let (done, reply) = oneshot::channel();
+    let _ = order.send(Order::Replace(done));
+    reply
+}
+
+async fn replace(order: &mpsc::UnboundedSender<Order>) -> Result<(), String> {
+    begin_replacing(order).await.unwrap_or_else(|_| Err("the supervisor is stopping".to_owned()))
+}

@@ -1,0 +1,229 @@
+//! One worker's place: start, restart with back-off, replacement.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::listen::BoundSocket;
+use lighty_io::process::privileges::Identity;
+use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Options, Order};
+
+/// First pause in milliseconds before a worker that ended soon is started again; doubles each time.
+pub(super) const PAUSE_MS_MIN: u64 = 100;
+
+/// Longest pause, in milliseconds.
+pub(super) const PAUSE_MS_MAX: u64 = 10_000;
+
+/// A worker that ran this many milliseconds did not end because of a bad start.
+pub(super) const LIVED_MS: u64 = 10_000;
+
+/// The same of one that ended with exit code 0.
+const DONE_MS: u64 = 1_000;
+
+/// How often is looked whether a worker's own children have ended, in milliseconds.
+const COMPANY_MS: u64 = 50;
+
+/// All workers.
+pub(super) struct Crew {
+    pub(super) options: Options,
+    pub(super) socket: BoundSocket,
+    identity: Identity,
+    clock: Clock,
+    places: RefCell<Vec<Place>>,
+    /// Workers that were replaced and finish their last request.
+    retired: RefCell<Vec<JoinHandle<()>>>,
+}
+
+/// What is known of a worker's place.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Process id; 0 while none runs.
+    pid: i32,
+    began_ms: u64,
+    starts: u64,
+}
+
+impl Crew {
+    pub(super) fn new(
+        options: Options,
+        identity: Identity,
+        socket: BoundSocket,
+        clock: Clock,
+    ) -> Self {
+        let places = RefCell::new(vec![Place::default(); options.workers]);
+        Self { options, socket, identity, clock, places, retired: RefCell::default() }
+    }
+
+    pub(super) fn say(&self, text: &str) {
+        crate::complain("spawn", &text);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.refresh();
+        self.clock.mono_ms()
+    }
+
+    /// A line for each worker.
+    pub(super) fn status(&self) -> String {
+        let now_ms = self.now_ms();
+        let places = self.places.borrow();
+        let lines = places.iter().enumerate().map(|(number, place)| {
+            let restarts = place.starts.saturating_sub(1);
+            if place.pid == 0 {
+                return format!("worker {number}: not running, {restarts} restarts");
+            }
+            let seconds = now_ms.saturating_sub(place.began_ms) / 1_000;
+            let pid = place.pid;
+            format!("worker {number}: process {pid}, up {seconds} s, {restarts} restarts")
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Keeps one worker running until it is told to stop.
+    pub(super) async fn keep(
+        self: Rc<Self>,
+        number: usize,
+        mut orders: mpsc::UnboundedReceiver<Order>,
+    ) {
+        let (mut running, mut pause_ms) = (None, PAUSE_MS_MIN);
+        loop {
+            let (began_ms, mut is_done) = (self.now_ms(), false);
+            let child = match running.take() {
+                Some(child) => Ok(child),
+                None => self.start().await,
+            };
+            let why = match child {
+                Err(error) => error.to_string(),
+                Ok(child) => {
+                    self.enter(number, &child);
+                    tokio::select! {
+                        ended = child.wait() => {
+                            is_done = matches!(ended, Ok(Exit::Code(0)));
+                            format!("process {} {}", child.id(), words(ended))
+                        }
+                        order = orders.recv() => match order {
+                            Some(Order::Replace(done)) => {
+                                running = Some(self.replace(child, done).await);
+                                continue;
+                            }
+                            Some(Order::Stop) | None => return self.retire(child).await,
+                        }
+                    }
+                }
+            };
+            self.places.borrow_mut()[number].pid = 0;
+            // One that was written to end after so many requests was not started wrongly either.
+            let enough_ms = if is_done { DONE_MS } else { LIVED_MS };
+            if self.now_ms().saturating_sub(self.began_ms(number, began_ms)) >= enough_ms {
+                pause_ms = PAUSE_MS_MIN;
+            }
+            self.say(&format!("worker {number}: {why}; started again in {pause_ms} ms"));
+            let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
+            tokio::select! {
+                () = pause => {}
+                order = orders.recv() => match order {
+                    // It is started at once, which is what was asked for.
+                    Some(Order::Replace(done)) => drop(done.send(Ok(()))),
+                    Some(Order::Stop) | None => return,
+                }
+            }
+            pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
+        }
+    }
+
+    fn enter(&self, number: usize, child: &Child) {
+        let began_ms = self.now_ms();
+        let place = &mut self.places.borrow_mut()[number];
+        if place.pid != child.id() {
+            *place = Place { pid: child.id(), began_ms, starts: place.starts + 1 };
+        }
+    }
+
+    fn began_ms(&self, number: usize, otherwise_ms: u64) -> u64 {
+        let place = self.places.borrow()[number];
+        if place.starts == 0 { otherwise_ms } else { place.began_ms }
+    }
+
+    /// Starts another worker; once that has settled, the old one is asked to end. Returns the one
+    /// that goes on.
+    async fn replace(
+        self: &Rc<Self>,
+        old: Child,
+        done: tokio::sync::oneshot::Sender<Result<(), String>>,
+    ) -> Child {
+        let settle = Duration::from_millis(self.options.settle_ms);
+        let new = match self.start().await {
+            Ok(new) => new,
+            Err(error) => {
+                let _ = done.send(Err(error.to_string()));
+                return old;
+            }
+        };
+        if let Ok(ended) = tokio::time::timeout(settle, new.wait()).await {
+            let _ = done.send(Err(format!("the new process {} {}", new.id(), words(ended))));
+            return old;
+        }
+        let crew = Rc::clone(self);
+        let mut retired = self.retired.borrow_mut();
+        retired.retain(|task| !task.is_finished());
+        retired.push(tokio::task::spawn_local(async move {
+            crew.retire(old).await;
+            let _ = done.send(Ok(()));
+        }));
+        new
+    }
+
+    /// Asks a worker to finish and end, and kills it when its grace is over.
+    async fn retire(&self, child: Child) {
+        child.signal(self.options.stop_signal.number());
+        let in_order = async {
+            let ended = child.ended().await;
+            // Children of its own may serve requests longer than it lives.
+            while child.has_company() {
+                tokio::time::sleep(Duration::from_millis(COMPANY_MS)).await;
+            }
+            ended
+        };
+        let grace = Duration::from_secs(self.options.grace_s);
+        if tokio::time::timeout(grace, in_order).await.is_err() {
+            let (pid, grace_s) = (child.id(), self.options.grace_s);
+            self.say(&format!("process {pid} is killed: it did not end within {grace_s} s"));
+            child.signal(ChildSignal::KILL);
+        }
+        let _ = child.wait().await;
+    }
+
+    pub(super) async fn await_retired(&self) {
+        for task in self.retired.take() {
+            let _ = task.await;
+        }
+    }
+
+    async fn start(&self) -> io::Result<Child> {
+        let options = &self.options;
+        let mut command = options.command.iter();
+        let mut program = Program::new(command.next().cloned().unwrap_or_default());
+        program.args = command.cloned().collect();
+        program.copy_whole_environment();
+        program.working_dir.clone_from(&options.directory);
+        program.identity = (!self.identity.is_unchanged()).then(|| self.identity.clone());
+        program.stdin = Input::Fd(self.socket.duplicate()?);
+        program.stdout = Output::Fd(io::stdout().as_fd().try_clone_to_owned()?);
+        program.stderr = Output::Fd(io::stderr().as_fd().try_clone_to_owned()?);
+        Child::spawn(program).await
+    }
+}
+
+fn words(ended: io::Result<Exit>) -> String {
+    match ended {
+        Ok(exit) => format!("ended: {exit}"),
+        Err(error) => format!("is lost: {error}"),
+    }
+}

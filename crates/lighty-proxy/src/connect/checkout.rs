@@ -1,0 +1,205 @@
+//! Checks out a connection for a request: at once, or after a wait in the backlog.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::connect::pool::{ConnPermit, Connection};
+use crate::serve::local::Local;
+use crate::upstream::address::{Address, AddressId};
+use crate::upstream::balance::Key;
+use crate::upstream::{Pick, Upstream, Wanted};
+
+/// A permit, with a pooled connection if there is one.
+pub enum Checkout {
+    Reused(Connection),
+    Fresh(ConnPermit),
+}
+
+impl Checkout {
+    /// The permit for the connection.
+    pub fn permit(&self) -> &ConnPermit {
+        match self {
+            Checkout::Reused(connection) => &connection.permit,
+            Checkout::Fresh(permit) => permit,
+        }
+    }
+}
+
+impl Checkout {
+    fn permit_mut(&mut self) -> &mut ConnPermit {
+        match self {
+            Checkout::Reused(connection) => &mut connection.permit,
+            Checkout::Fresh(permit) => permit,
+        }
+    }
+}
+
+/// Why a checkout failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No backend is up.
+    Down,
+    /// The backlog is full.
+    BacklogFull,
+    /// The wait in the backlog timed out.
+    BacklogTimeout,
+}
+
+/// The parameters of a checkout.
+pub struct CheckoutRequest<'a> {
+    pub upstream: &'a Arc<Upstream>,
+    pub key: Key<'a>,
+    /// Rank in the backlog.
+    pub class: u8,
+    /// Addresses that have already failed this request.
+    pub tried: &'a [AddressId],
+    /// Restricts the choice to the backend of this name.
+    pub only: Option<&'a str>,
+    /// Which pooled connections may be used.
+    pub reuse: Reuse,
+}
+
+/// Which pooled connections a request may be sent on. A backend closes an idle connection after a
+/// timeout of its own. A request sent at that moment is lost, and nothing tells whether it was
+/// read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    None,
+    /// Those idle for less time than any backend's keep-alive timeout.
+    Recent,
+    Any,
+}
+
+/// Maximum idle time in milliseconds of a connection for a request that must not be lost. The
+/// shortest keep-alive timeout in use is one second; half of that costs few reconnects.
+const RECENT_MS: u64 = 500;
+
+/// Poll interval of a waiting request in milliseconds. A freed connection wakes it, but a backend
+/// that comes back by itself wakes nobody.
+const LOOK_MS: u64 = 100;
+
+/// The same while a held backend is retried.
+const HELD_LOOK_MS: u64 = 10;
+
+/// Why an attempt found no connection.
+enum Without {
+    Full,
+    Held,
+    Down,
+}
+
+impl Local {
+    /// Checks out a connection without waiting, unless others wait in the backlog.
+    pub fn checkout_at_once(&self, ask: &CheckoutRequest<'_>) -> Option<Checkout> {
+        if !ask.upstream.backlog.is_empty() {
+            return None;
+        }
+        self.try_checkout(ask).ok()
+    }
+
+    fn try_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Without> {
+        let now_ms = self.clock.mono_ms();
+        let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
+        let reuses = ask.reuse != Reuse::None;
+        let has_idle = |address: &Address| reuses && self.pool.has(address);
+        // Another worker may take the last permit between choosing and taking.
+        for _ in 0..3 {
+            let pick = ask.upstream.pick(&wanted, has_idle, &mut self.choices.borrow_mut());
+            let address = match pick {
+                Pick::Take(address) => address,
+                Pick::Full => break,
+                Pick::Held => return Err(Without::Held),
+                Pick::Down => return Err(Without::Down),
+            };
+            // While an address is probed, only one request at a time may use it.
+            if address.health.begin(now_ms)
+                && let Some(checkout) = self.try_acquire(ask, &address, now_ms)
+            {
+                return Ok(checkout);
+            }
+        }
+        Err(Without::Full)
+    }
+
+    fn try_acquire(
+        &self,
+        ask: &CheckoutRequest<'_>,
+        address: &Arc<Address>,
+        now_ms: u64,
+    ) -> Option<Checkout> {
+        let checkout = match self.rested_seat(ask.reuse, address, now_ms) {
+            Some(mut checkout) => {
+                checkout.permit_mut().move_to(ask.upstream, address);
+                checkout
+            }
+            None => Checkout::Fresh(ConnPermit::take(ask.upstream, address)?),
+        };
+        address.requests.fetch_add(1, Ordering::Relaxed);
+        Some(checkout)
+    }
+
+    /// Reuses an idle connection, or closes one to make room: a backend with one connection per
+    /// process must not be asked for more of them.
+    fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Checkout> {
+        let most_ms = match reuse {
+            Reuse::None => return None,
+            Reuse::Recent => RECENT_MS,
+            Reuse::Any => u64::MAX,
+        };
+        let reused = self.pool.take(address, now_ms, most_ms).map(Checkout::Reused);
+        reused.or_else(|| self.pool.take_place(address).map(Checkout::Fresh))
+    }
+
+    /// Waits in the backlog for a connection.
+    ///
+    /// # Errors
+    /// Why no connection can be had.
+    pub async fn wait_for_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Refusal> {
+        let upstream = ask.upstream;
+        if upstream.is_unsettled() {
+            let patience = Duration::from_millis(upstream.spec.timeouts.connect_ms);
+            let _ = timeout(patience, upstream.settled()).await;
+        }
+        if upstream.is_down(self.clock.mono_ms(), ask.tried) {
+            return Err(Refusal::Down);
+        }
+        let mut ticket =
+            upstream.backlog.enter(ask.class, self.pool.worker()).ok_or(Refusal::BacklogFull)?;
+        let until_ms = self.clock.mono_ms().saturating_add(upstream.spec.backlog.wait_ms);
+        let mut look_ms = 0;
+        loop {
+            let called = timeout(Duration::from_millis(look_ms), ticket.called()).await.is_ok();
+            let now_ms = self.clock.mono_ms();
+            look_ms = LOOK_MS;
+            if !called && !ticket.is_first() {
+                if upstream.is_down(now_ms, ask.tried) {
+                    return Err(Refusal::Down);
+                }
+            } else {
+                match self.try_checkout(ask) {
+                    Ok(checkout) => return Ok(checkout),
+                    Err(Without::Down) => return Err(Refusal::Down),
+                    Err(Without::Full) => upstream.reclaim.notify_waiters(),
+                    Err(Without::Held) => {
+                        if let Some(checkout) = self.try_held(ask, now_ms) {
+                            return Ok(checkout);
+                        }
+                        look_ms = HELD_LOOK_MS;
+                    }
+                }
+            }
+            if now_ms >= until_ms {
+                return Err(Refusal::BacklogTimeout);
+            }
+        }
+    }
+
+    /// Tries a held backend before its disable time is over: it may be back already.
+    fn try_held(&self, ask: &CheckoutRequest<'_>, now_ms: u64) -> Option<Checkout> {
+        let address = ask.upstream.pick_held(now_ms)?;
+        self.try_acquire(ask, &address, now_ms)
+    }
+}

@@ -1,0 +1,199 @@
+//! Timeouts of requests that wait for a backend.
+//!
+//! No timer is armed per request: a waiting request enters its deadline in a list, and a periodic
+//! tick scans the list. A timeout is accurate to one tick.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::clock::ticks::Ticks;
+use lighty_io::threads::panics;
+
+/// How late a timeout may fire, in milliseconds.
+const TICK_MS: u64 = 100;
+
+/// The deadlines of a worker's requests.
+pub struct Deadlines {
+    clock: Clock,
+    list: RefCell<List>,
+}
+
+#[derive(Default)]
+struct List {
+    entries: Vec<Option<Entry>>,
+    free: Vec<usize>,
+}
+
+struct Entry {
+    at_ms: u64,
+    waker: Waker,
+}
+
+impl Deadlines {
+    /// An empty list.
+    pub fn new(clock: Clock) -> Rc<Self> {
+        Rc::new(Self { clock, list: RefCell::default() })
+    }
+
+    /// Wakes expired requests, forever: spawn it on the worker.
+    pub async fn tick(self: Rc<Self>) {
+        let mut ticks = Ticks::every(Duration::from_millis(TICK_MS));
+        loop {
+            ticks.next().await;
+            panics::point("proxy deadlines");
+            self.clock.refresh();
+            self.wake_overdue();
+        }
+    }
+
+    fn wake_overdue(&self) {
+        let now_ms = self.clock.mono_ms();
+        let list = self.list.borrow();
+        let overdue: Vec<Waker> = list
+            .entries
+            .iter()
+            .flatten()
+            .filter(|entry| entry.at_ms <= now_ms)
+            .map(|entry| entry.waker.clone())
+            .collect();
+        drop(list);
+        overdue.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// One timeout. Costs nothing until it is polled.
+pub(crate) struct Alarm {
+    deadlines: Rc<Deadlines>,
+    at_ms: u64,
+    key: Option<usize>,
+}
+
+impl Alarm {
+    /// Creates a timeout that is not set.
+    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
+        Self { deadlines: Rc::clone(deadlines), at_ms: u64::MAX, key: None }
+    }
+
+    /// Expires `after_ms` milliseconds from now; 0: never.
+    pub(crate) fn set(&mut self, after_ms: u64) {
+        self.at_ms = match after_ms {
+            0 => u64::MAX,
+            _ => self.deadlines.clock.mono_ms().saturating_add(after_ms),
+        };
+        if let Some(key) = self.key
+            && let Some(Some(entry)) = self.deadlines.list.borrow_mut().entries.get_mut(key)
+        {
+            entry.at_ms = self.at_ms;
+        }
+    }
+
+    /// Cancels the timeout.
+    pub(crate) fn rest(&mut self) {
+        self.at_ms = u64::MAX;
+        if let Some(key) = self.key.take() {
+            let mut list = self.deadlines.list.borrow_mut();
+            list.entries[key] = None;
+            list.free.push(key);
+        }
+    }
+
+    /// Ready once the timeout has expired.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.deadlines.clock.mono_ms() >= self.at_ms {
+            return Poll::Ready(());
+        }
+        let mut list = self.deadlines.list.borrow_mut();
+        match self.key.and_then(|key| list.entries.get_mut(key)) {
+            Some(Some(entry)) if entry.waker.will_wake(cx.waker()) => {}
+            Some(slot) => *slot = Some(Entry { at_ms: self.at_ms, waker: cx.waker().clone() }),
+            None => {
+                let entry = Some(Entry { at_ms: self.at_ms, waker: cx.waker().clone() });
+                let key = match list.free.pop() {
+                    Some(key) => key,
+                    None => {
+                        list.entries.push(None);
+                        list.entries.len() - 1
+                    }
+                };
+                list.entries[key] = entry;
+                self.key = Some(key);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn goes_off_at_its_time_and_not_before() {
+        let clock = Clock::manual(0);
+        let deadlines = Deadlines::new(clock.clone());
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        let mut alarm = Alarm::new(&deadlines);
+        alarm.set(1_000);
+        assert!(alarm.poll(&mut cx).is_pending());
+        clock.advance(Duration::from_millis(999));
+        deadlines.wake_overdue();
+        assert!(alarm.poll(&mut cx).is_pending());
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        clock.advance(Duration::from_millis(1));
+        deadlines.wake_overdue();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(alarm.poll(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn may_be_moved_and_switched_off() {
+        let clock = Clock::manual(0);
+        let deadlines = Deadlines::new(clock.clone());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut alarm = Alarm::new(&deadlines);
+        alarm.set(10);
+        assert!(alarm.poll(&mut cx).is_pending());
+        clock.advance(Duration::from_millis(9));
+        alarm.set(10);
+        clock.advance(Duration::from_millis(9));
+        assert!(alarm.poll(&mut cx).is_pending());
+        alarm.set(0);
+        clock.advance(Duration::from_secs(1_000_000));
+        assert!(alarm.poll(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn a_dropped_alarm_gives_its_place_back() {
+        let deadlines = Deadlines::new(Clock::manual(0));
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..10 {
+            let mut alarm = Alarm::new(&deadlines);
+            alarm.set(10);
+            assert!(alarm.poll(&mut cx).is_pending());
+        }
+        assert_eq!(deadlines.list.borrow().entries.len(), 1);
+    }
+}

@@ -1,0 +1,296 @@
+//! Connections to backends: permits under an address's limit, and each worker's pool of idle
+//! connections.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_http::{Fields, Known, hop_by_hop};
+use lighty_io::clock::Clock;
+use lighty_io::simulated::{Bug, has_bug};
+use lighty_io::threads::panics;
+use lighty_io::transport::Stream;
+
+use crate::connect::backlog::{Backlog, Call};
+use crate::connect::listen_queue::{MayIdle, Standing, watch};
+use crate::upstream::Upstream;
+use crate::upstream::address::{Address, AddressId};
+use crate::upstream::spec::Protocol;
+
+/// How many milliseconds before the backend's keep-alive timeout a connection is closed: the
+/// backend's clock started earlier, and a request takes time to arrive.
+const EARLY_MS: u64 = 1000;
+
+/// A permit for one of an address's connections. Dropping it wakes the next waiting request.
+pub struct ConnPermit {
+    pub upstream: Arc<Upstream>,
+    pub address: Arc<Address>,
+    resting: bool,
+}
+
+impl ConnPermit {
+    /// Takes a permit, if the address has room.
+    pub fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<ConnPermit> {
+        address.try_open().then(|| ConnPermit {
+            upstream: Arc::clone(upstream),
+            address: Arc::clone(address),
+            resting: false,
+        })
+    }
+
+    /// Counts from now on for the upstream of another generation that has the same backend.
+    pub(crate) fn move_to(&mut self, upstream: &Arc<Upstream>, address: &Arc<Address>) {
+        if !Arc::ptr_eq(&self.upstream, upstream) {
+            self.upstream = Arc::clone(upstream);
+            self.address = Arc::clone(address);
+        }
+    }
+
+    fn rest(&mut self, now_ms: u64) -> MayIdle {
+        let rest = self.address.queue.become_idle(now_ms, self.address.first_byte_us());
+        if rest != MayIdle::No {
+            self.resting = true;
+            self.address.become_idle();
+        }
+        rest
+    }
+
+    fn wake(&mut self) {
+        self.resting = false;
+        self.address.queue.leave_idle();
+        self.address.leave_idle();
+    }
+}
+
+impl Drop for ConnPermit {
+    fn drop(&mut self) {
+        if self.resting {
+            self.wake();
+        }
+        if has_bug(Bug::PermitLeak) {
+            return;
+        }
+        self.address.closed();
+        self.upstream.backlog.call();
+    }
+}
+
+/// A connection to a backend, busy or idle.
+pub struct Connection {
+    /// `None` for raw connections. Dropped before the stream is.
+    standing: Option<Standing>,
+    pub stream: Rc<Stream>,
+    pub permit: ConnPermit,
+    /// When it was opened; monotonic milliseconds.
+    pub made_ms: u64,
+    /// Number of requests, the current one included.
+    pub requests: u32,
+    idle_since_ms: u64,
+    /// Idle timeout in milliseconds.
+    idle_ms: u64,
+}
+
+impl Connection {
+    /// A new connection, for its first request.
+    pub(crate) fn new(
+        stream: Stream,
+        permit: ConnPermit,
+        standing: Option<Standing>,
+        now_ms: u64,
+    ) -> Self {
+        let idle_ms = permit.upstream.spec.pool.idle_ms;
+        let stream = Rc::new(stream);
+        Self { standing, stream, permit, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
+    }
+
+    /// Records a response. If its Keep-Alive field announces a timeout, the connection is closed
+    /// before that expires.
+    pub fn apply_keep_alive(&mut self, response: &Fields) {
+        if let Some(standing) = &mut self.standing {
+            standing.answered();
+        }
+        let spec = &self.permit.upstream.spec;
+        let told = response.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
+        if let (Some(timeout_s), Protocol::Http { .. }) = (told, &spec.protocol) {
+            let most_ms = timeout_s.saturating_mul(1000);
+            let early_ms = most_ms.saturating_sub(EARLY_MS).max(most_ms / 2);
+            self.idle_ms = spec.pool.idle_ms.min(early_ms);
+        }
+    }
+
+    /// True if it carried a request before this one: the backend's close may have crossed the
+    /// request.
+    pub fn is_reused(&self) -> bool {
+        self.requests > 1
+    }
+
+    fn is_worn_out(&self, now_ms: u64) -> bool {
+        let pool = &self.permit.upstream.spec.pool;
+        let age = now_ms.saturating_sub(self.made_ms);
+        self.requests >= pool.requests_max || (pool.lifetime_ms > 0 && age >= pool.lifetime_ms)
+    }
+
+    fn has_rested_enough(&self, now_ms: u64) -> bool {
+        self.rested_ms(now_ms) >= self.idle_ms
+    }
+
+    fn rested_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.idle_since_ms)
+    }
+}
+
+/// The order in which connections end at one time: the table of them has none.
+fn order(connection: &Connection) -> AddressId {
+    connection.permit.address.id
+}
+
+/// A worker's idle connections.
+pub struct Pool {
+    worker: usize,
+    clock: Clock,
+    idle: RefCell<HashMap<AddressId, Vec<Connection>, foldhash::fast::RandomState>>,
+}
+
+impl Pool {
+    /// The pool of a worker.
+    pub fn new(worker: usize, clock: Clock) -> Self {
+        Self { worker, clock, idle: RefCell::default() }
+    }
+
+    /// The worker's index.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// True if this worker has an idle connection to the address.
+    pub fn has(&self, address: &Address) -> bool {
+        address.idle() > 0
+            && self.idle.borrow().get(&address.id).is_some_and(|resting| !resting.is_empty())
+    }
+
+    /// Takes the most recently used idle connection that is still alive, unless it has been idle
+    /// for `most_ms` or longer.
+    pub fn take(&self, address: &Address, now_ms: u64, most_ms: u64) -> Option<Connection> {
+        let recent = |c: &mut Connection| c.rested_ms(now_ms) < most_ms;
+        loop {
+            let mut connection = self.idle.borrow_mut().get_mut(&address.id)?.pop_if(recent)?;
+            let is_over = connection.has_rested_enough(now_ms) || connection.is_worn_out(now_ms);
+            if !is_over && connection.stream.is_idle_alive() {
+                connection.permit.wake();
+                connection.requests += 1;
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Closes the connection that has been idle longest and returns its permit.
+    pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
+        let mut idle = self.idle.borrow_mut();
+        let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
+        let mut permit = resting.remove(0).permit;
+        permit.wake();
+        Some(permit)
+    }
+
+    /// Registers a connection about to be opened in the backend's listen queue. Idle connections
+    /// are closed where the backend may have no process for the new one.
+    pub(crate) fn stand_in_line(&self, permit: &ConnPermit) -> Standing {
+        let queue = &permit.address.queue;
+        let (standing, doubts) = queue.enter(self.clock.mono_ms());
+        if doubts {
+            self.watch(permit);
+        }
+        standing
+    }
+
+    fn watch(&self, permit: &ConnPermit) {
+        let (queue, clock) = (Arc::clone(&permit.address.queue), self.clock.clone());
+        panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
+    }
+
+    /// Returns a reusable connection after its request. It becomes idle, unless a limit ends it, a
+    /// request of another worker waits for its permit, or a request may wait for its process.
+    pub fn give(&self, mut connection: Connection, now_ms: u64) {
+        let permit = &connection.permit;
+        let spec = &permit.upstream.spec.pool;
+        let is_wanted = permit.address.idle() < spec.idle_max && !permit.address.is_gone();
+        if connection.is_worn_out(now_ms) || !is_wanted {
+            return;
+        }
+        if !connection.standing.as_ref().is_some_and(Standing::holds) {
+            return;
+        }
+        match connection.permit.rest(now_ms) {
+            MayIdle::Yes => {}
+            MayIdle::InDoubt => self.watch(&connection.permit),
+            MayIdle::No => return,
+        }
+        let permit = &connection.permit;
+        if permit.upstream.backlog.call_from(self.worker) == Call::Other
+            && !permit.address.has_room()
+        {
+            return;
+        }
+        connection.idle_since_ms = now_ms;
+        let id = connection.permit.address.id;
+        self.idle.borrow_mut().entry(id).or_default().push(connection);
+    }
+
+    /// Runs once a second: closes idle connections that timed out or that the backend closed.
+    pub fn sweep(&self, now_ms: u64) {
+        let mut ended = Vec::new();
+        let mut idle = self.idle.borrow_mut();
+        for resting in idle.values_mut() {
+            let is_over = |c: &mut Connection| {
+                c.has_rested_enough(now_ms)
+                    || c.is_worn_out(now_ms)
+                    || c.permit.address.is_gone()
+                    || !c.stream.is_idle_alive()
+            };
+            ended.extend(resting.extract_if(.., is_over));
+        }
+        idle.retain(|_, resting| !resting.is_empty());
+        drop(idle);
+        ended.sort_by_key(order);
+        // Dropped after the borrow: a freed permit may wake a request of this worker.
+        drop(ended);
+    }
+
+    /// Closes idle connections that requests may be waiting behind.
+    pub fn end_surplus(&self) {
+        let mut ended = Vec::new();
+        for resting in self.idle.borrow_mut().values_mut() {
+            let has_surplus = |c: &Connection| c.permit.address.queue.has_surplus();
+            while resting.first().is_some_and(has_surplus) {
+                if !resting[0].permit.address.queue.claim_surplus() {
+                    break;
+                }
+                ended.push(resting.remove(0));
+            }
+        }
+        ended.sort_by_key(order);
+        drop(ended);
+    }
+
+    /// Closes one idle connection of an upstream whose permit a request of another worker waits
+    /// for.
+    pub fn reclaim(&self, backlog: &Arc<Backlog>) {
+        let mut idle = self.idle.borrow_mut();
+        let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);
+        let candidates = idle.values_mut().filter_map(|resting| {
+            let at = resting.iter().position(|c| of_upstream(c) && !c.permit.address.has_room())?;
+            Some((resting, at))
+        });
+        let first = candidates.min_by_key(|(resting, at)| order(&resting[*at]));
+        let found = first.map(|(resting, at)| resting.remove(at));
+        drop(idle);
+        drop(found);
+    }
+
+    /// Closes all idle connections.
+    pub fn clear(&self) {
+        let all = std::mem::take(&mut *self.idle.borrow_mut());
+        drop(all);
+    }
+}

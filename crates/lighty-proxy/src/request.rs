@@ -1,0 +1,8 @@
+//! The request as a backend gets it.
+
+pub(crate) mod proxy_header;
+pub(crate) mod replayable_body;
+pub(crate) mod script;
+pub(crate) mod sticky;
+pub(crate) mod stored_body;
+pub(crate) mod upstream_request;

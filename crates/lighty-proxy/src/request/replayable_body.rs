@@ -1,0 +1,193 @@
+//! A request body sent to a backend, whose beginning is kept so that it can be resent.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_core::{BodyFault, RequestBody};
+use lighty_http::Fields;
+
+use crate::request::stored_body::StoredBody;
+
+/// Maximum bytes kept for a resend; a longer body is sent once.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// The body of a request.
+#[derive(Default)]
+pub(crate) struct ReplayableBody {
+    body: RequestBody,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    /// Number of kept pieces handed out since the last rewind.
+    at: usize,
+    replay: Replay,
+    ended: bool,
+    /// True if trailers are forwarded (`trailers`).
+    keeps_trailers: bool,
+    trailers: Option<Fields>,
+    /// The rest of a piece that was too long for the protocol; sent next.
+    rest: Bytes,
+}
+
+/// What sends the body again.
+#[derive(Default)]
+enum Replay {
+    /// The kept pieces: all that were handed out.
+    #[default]
+    Kept,
+    /// The whole body, which was received first.
+    Stored(Rc<RefCell<StoredBody>>),
+    /// Nothing: too much of it was handed out, or a response has begun.
+    Lost,
+}
+
+impl ReplayableBody {
+    /// Streams the body from the client, with its trailers if they are forwarded.
+    pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
+        let ended = !body.exists();
+        Self { body, ended, keeps_trailers, ..Self::default() }
+    }
+
+    /// A body that was received whole. It is sent with its length, so it has no trailers (RFC 9112
+    /// section 7.1.2).
+    pub(crate) fn stored(body: StoredBody) -> Self {
+        let stored = Rc::new(RefCell::new(body));
+        let body = StoredBody::as_body(&stored);
+        Self { body, replay: Replay::Stored(stored), ..Self::default() }
+    }
+
+    /// Takes the client's body, to store it.
+    pub(crate) fn take_body(&mut self) -> RequestBody {
+        std::mem::take(&mut self.body)
+    }
+
+    /// True if the client has sent all of it.
+    pub(crate) fn is_received(&self) -> bool {
+        matches!(self.replay, Replay::Stored(_)) || self.is_over()
+    }
+
+    /// A body that is not sent.
+    pub(crate) fn none() -> Self {
+        Self::new(RequestBody::default(), false)
+    }
+
+    /// Whether the request has no body.
+    pub(crate) fn is_none(&self) -> bool {
+        !self.body.exists()
+    }
+
+    /// Its length in bytes, if the client announced it.
+    pub(crate) fn announced(&self) -> Option<u64> {
+        self.body.announced()
+    }
+
+    /// Whether all of it was handed out.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended && self.at == self.kept.len() && self.rest.is_empty()
+    }
+
+    /// True if it can be resent from its beginning.
+    pub(crate) fn can_rewind(&self) -> bool {
+        !matches!(self.replay, Replay::Lost)
+    }
+
+    /// True if it can be resent however much of it has been sent.
+    pub(crate) fn is_sure_to_rewind(&self) -> bool {
+        match self.replay {
+            Replay::Lost => false,
+            Replay::Stored(_) => true,
+            Replay::Kept => {
+                let fits = |bytes| bytes <= KEPT_BYTES_MAX as u64;
+                self.is_none() || self.announced().is_some_and(fits)
+            }
+        }
+    }
+
+    /// The trailers, once the body is over.
+    pub(crate) fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
+    }
+
+    /// Rewinds to the beginning.
+    pub(crate) fn rewind(&mut self) {
+        debug_assert!(self.can_rewind());
+        self.at = 0;
+        self.rest = Bytes::new();
+        if let Replay::Stored(stored) = &self.replay {
+            stored.borrow_mut().rewind();
+            self.body = StoredBody::as_body(stored);
+            self.ended = false;
+        }
+    }
+
+    /// The original body, for another handler; `None` if too much of it was handed out.
+    pub(crate) fn into_body(mut self) -> Option<RequestBody> {
+        if !self.can_rewind() {
+            return None;
+        }
+        self.rewind();
+        self.kept.into_iter().rev().for_each(|piece| self.body.push_back(piece));
+        Some(self.body)
+    }
+
+    /// A response has begun: drops what was kept for a resend.
+    pub(crate) fn forget(&mut self) {
+        if let Replay::Kept = self.replay {
+            self.kept.drain(..self.at);
+            self.at = 0;
+            self.replay = Replay::Lost;
+        }
+    }
+
+    /// The next piece, no longer than `most` bytes; `None` at the end.
+    pub(crate) fn poll_piece(
+        &mut self,
+        most: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if self.rest.is_empty() {
+            match ready!(self.poll_whole(cx)) {
+                Some(Ok(piece)) => self.rest = piece,
+                other => return Poll::Ready(other),
+            }
+        }
+        let count = self.rest.len().min(most);
+        Poll::Ready(Some(Ok(self.rest.split_to(count))))
+    }
+
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(kept) = self.kept.get(self.at) {
+            self.at += 1;
+            return Poll::Ready(Some(Ok(kept.clone())));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let piece = ready!(self.body.poll_next(cx));
+        match &piece {
+            Some(Ok(bytes)) => self.keep(bytes),
+            Some(Err(_)) => self.ended = true,
+            None => {
+                self.ended = true;
+                self.trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
+            }
+        }
+        Poll::Ready(piece)
+    }
+
+    fn keep(&mut self, piece: &Bytes) {
+        if !matches!(self.replay, Replay::Kept) {
+            return;
+        }
+        self.kept_bytes += piece.len();
+        if self.kept_bytes > KEPT_BYTES_MAX {
+            self.replay = Replay::Lost;
+            self.kept = Vec::new();
+            self.at = 0;
+            return;
+        }
+        self.kept.push(piece.clone());
+        self.at = self.kept.len();
+    }
+}

@@ -1,0 +1,132 @@
+//! A request body that is received completely before a backend is contacted.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use lighty_core::pipeline::read_ahead::{MEMORY_BYTES_MAX, options};
+use lighty_core::{BodyFault, BodySource, Exchange, RequestBody};
+use lighty_io::file::{FileEngine, OwnedBuf};
+use lighty_io::spool::Spool;
+use lighty_io::threads::pool::ThreadPool;
+
+/// Write size in bytes.
+const WRITE_BYTES: usize = 256 * 1024;
+
+/// Read size in bytes.
+const READ_BYTES: u64 = 64 * 1024;
+
+/// Why a body could not be received.
+#[derive(Debug)]
+pub(crate) enum StoreFault {
+    /// The client did not send it.
+    Body(BodyFault),
+    /// There is no room for it.
+    Disk(String),
+}
+
+/// A complete body, which can be sent repeatedly.
+pub(crate) struct StoredBody {
+    memory: Vec<Bytes>,
+    /// How many pieces of the memory were handed out.
+    at: usize,
+    disk: Spool,
+    engine: FileEngine,
+    reading: Option<Reading>,
+}
+
+type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>>>>;
+
+impl StoredBody {
+    /// Receives a whole request body. Its length is limited by `server.max-request-size` and by the
+    /// disk.
+    ///
+    /// # Errors
+    /// Why it did not come to that.
+    pub(crate) async fn receive(ex: &Exchange, body: &mut RequestBody) -> Result<Self, StoreFault> {
+        let pool = ThreadPool::global().clone();
+        let mut stored = Self {
+            memory: Vec::new(),
+            at: 0,
+            disk: Spool::new(options(&ex.settings, u64::MAX), pool),
+            engine: ex.machine.engine.clone(),
+            reading: None,
+        };
+        let mut held_bytes = 0;
+        let mut unwritten = BytesMut::new();
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(StoreFault::Body)?;
+            if held_bytes + piece.len() <= MEMORY_BYTES_MAX && unwritten.is_empty() {
+                held_bytes += piece.len();
+                stored.memory.push(piece);
+                continue;
+            }
+            held_bytes = MEMORY_BYTES_MAX;
+            unwritten.extend_from_slice(&piece);
+            if unwritten.len() >= WRITE_BYTES {
+                stored.write(unwritten.split().freeze()).await?;
+            }
+        }
+        stored.write(unwritten.freeze()).await?;
+        Ok(stored)
+    }
+
+    async fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreFault> {
+        let written = self.disk.append(&mut bytes).await;
+        written.map_err(|error| StoreFault::Disk(error.to_string()))
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        let in_memory: usize = self.memory.iter().map(Bytes::len).sum();
+        in_memory as u64 + self.disk.written_bytes()
+    }
+
+    /// Rewinds to the first byte.
+    pub(crate) fn rewind(&mut self) {
+        self.at = 0;
+        self.reading = None;
+        // Nothing is ever released.
+        self.disk.rewind();
+    }
+
+    /// The body for a handler, from where it stands.
+    pub(crate) fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
+        let length = stored.borrow().length();
+        RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))
+    }
+
+    fn begin_reading(&mut self) -> Option<Reading> {
+        let range = self.disk.take(READ_BYTES)?;
+        let engine = self.engine.clone();
+        Some(Box::pin(async move {
+            let length = usize::try_from(range.length).unwrap_or(usize::MAX);
+            let buffer = OwnedBuf::zeroed(length);
+            let (buffer, read) = engine.read(&range.file, range.offset, buffer).await;
+            match (buffer, read?) {
+                (OwnedBuf::Heap(bytes), count) if count == length => Ok(Bytes::from(bytes)),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }))
+    }
+}
+
+impl BodySource for StoredBody {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(piece) = self.memory.get(self.at) {
+            self.at += 1;
+            return Poll::Ready(Some(Ok(piece.clone())));
+        }
+        if self.reading.is_none() {
+            self.reading = self.begin_reading();
+        }
+        let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
+        let read = ready!(reading.as_mut().poll(cx));
+        self.reading = None;
+        Poll::Ready(Some(read.map_err(|_| BodyFault::Lost)))
+    }
+}

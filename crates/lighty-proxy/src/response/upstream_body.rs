@@ -1,0 +1,348 @@
+//! The body of a backend's response, streamed as it arrives.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_buf::Chunk;
+use lighty_core::pipeline::read_ahead::Ahead;
+use lighty_core::{BodyChunk, BodyFault, BodyStream, Fault, FaultReport};
+use lighty_http::Fields;
+
+use crate::connect::pool::Connection;
+use crate::request::replayable_body::ReplayableBody;
+use crate::serve::local::Local;
+use crate::serve::upstream_call::{ClientHandle, Trouble, UpstreamCall};
+use crate::session::{Event, Step};
+use crate::upstream::spec::UpstreamSpec;
+
+/// After this many bytes a fast transfer yields to other connections.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// Maximum bytes of an unwanted body that are read to keep the connection reusable.
+const DROPPED_BYTES_MAX: usize = 64 * 1024;
+
+/// Buffer size in bytes when the worker's pool is empty.
+const SPARE_BYTES: usize = 4 * 1024;
+
+/// A response body on its way from a backend to a client. The rest of the request body goes the
+/// other way meanwhile.
+pub(crate) struct UpstreamBody {
+    /// `None` once the response is complete.
+    transfer: Option<Transfer>,
+    local: Rc<Local>,
+    spec: std::sync::Arc<UpstreamSpec>,
+    client: ClientHandle,
+    length: Option<u64>,
+    /// Decoded body bytes, sent first.
+    early: Bytes,
+    input: Bytes,
+    turn_bytes: usize,
+    rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    trailers: Option<Fields>,
+    /// A fault that was found and is not reported yet.
+    found: Option<FaultReport>,
+    /// Why the rest of the request body failed; reported in place of the truncation that it causes.
+    body_fault: Option<BodyFault>,
+}
+
+/// A call in progress, with its connection and the rest of the request body.
+pub(crate) struct Transfer {
+    pub call: Box<UpstreamCall>,
+    pub connection: Connection,
+    pub upload: ReplayableBody,
+}
+
+impl UpstreamBody {
+    /// The body that follows the head of the call.
+    pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, client: ClientHandle) -> Self {
+        // The head's timeout ends here.
+        transfer.call.moved();
+        transfer.call.begin_body();
+        let early = transfer.call.session.take_early_body();
+        let spec = std::sync::Arc::clone(&transfer.connection.permit.upstream.spec);
+        let input = transfer.call.take_pending();
+        // From here on the timeout is the body's.
+        transfer.call.moved();
+        Self {
+            length: transfer.call.response.length,
+            transfer: Some(transfer),
+            local: Rc::clone(local),
+            spec,
+            client,
+            early,
+            input,
+            turn_bytes: 0,
+            rest: None,
+            trailers: None,
+            found: None,
+            body_fault: None,
+        }
+    }
+
+    /// The whole body, if it arrived with its head and has at most `most` bytes.
+    pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
+        while self.early.len() <= most {
+            let transfer = self.transfer.as_mut()?;
+            let step = match transfer.call.session.read_body(&self.input) {
+                Ok(step) => step,
+                Err(fault) => {
+                    // Report the fault after the bytes before it; the session cannot be called
+                    // again.
+                    self.found = Some(fault);
+                    return None;
+                }
+            };
+            let piece = self.take_step(&step);
+            if self.early.is_empty() {
+                self.early = piece;
+            } else if !piece.is_empty() {
+                self.early = [&self.early[..], &piece].concat().into();
+            }
+            match step.event {
+                Event::Done => {
+                    self.conclude();
+                    // Trailers require a chunked response.
+                    let plain = self.trailers.is_none();
+                    return plain.then(|| std::mem::take(&mut self.early));
+                }
+                Event::More => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Consumes a step's input and returns its data. If the data is all of the input, the buffer
+    /// moves without a copy.
+    fn take_step(&mut self, step: &Step) -> Bytes {
+        let Event::Data(range) = &step.event else {
+            drop(self.input.split_to(step.consumed));
+            return Bytes::new();
+        };
+        if *range == (0..self.input.len()) && step.consumed == range.end {
+            return std::mem::take(&mut self.input);
+        }
+        let piece = self.input.slice(range.clone());
+        drop(self.input.split_to(step.consumed));
+        piece
+    }
+
+    /// Reads and drops the body so that the connection can be reused. If the body is too long, or
+    /// the request is still being sent, the connection is closed instead.
+    pub(crate) fn discard(mut self) {
+        self.client = None;
+        if self.take_whole(DROPPED_BYTES_MAX).is_some() {
+            return;
+        }
+        let is_sent = self.transfer.as_ref().is_some_and(|transfer| {
+            // The rest of the request body belongs to a client that is no longer attached.
+            transfer.upload.is_over() && !transfer.call.is_sending()
+        });
+        if is_sent && self.length.is_none_or(|length| length <= DROPPED_BYTES_MAX as u64) {
+            tokio::task::spawn_local(self.run_dry());
+        }
+    }
+
+    async fn run_dry(mut self) {
+        let mut dropped = 0;
+        while let Some(Ok(piece)) = std::future::poll_fn(|cx| self.poll_piece(cx)).await {
+            dropped += piece.len();
+            if dropped > DROPPED_BYTES_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Ends the transfer after a complete response: the connection goes to the pool if it is
+    /// reusable.
+    fn conclude(&mut self) {
+        let Some(transfer) = self.transfer.take() else { return };
+        let Transfer { mut call, connection, upload } = transfer;
+        self.local.log_stderr(&connection.permit, &mut call);
+        self.trailers = call.session.trailers().cloned();
+        let is_sent = upload.is_over() && call.has_sent_all();
+        let is_sound = call.session.is_reusable() && is_sent;
+        // Bytes after a response are unsolicited: the next request would take them for its
+        // response.
+        if is_sound && self.input.is_empty() {
+            self.local.pool.give(connection, self.local.clock.mono_ms());
+        }
+        self.local.give_back(call, &self.spec.protocol);
+    }
+
+    fn broke(&mut self, report: FaultReport) -> FaultReport {
+        let mut report = match self.body_fault {
+            // Do not blame the backend for a request that it did not get completely.
+            Some(cause) if report.fault == Fault::BackendCut => of_body(cause),
+            _ => report,
+        };
+        if let Some(mut transfer) = self.transfer.take() {
+            self.local.log_stderr(&transfer.connection.permit, &mut transfer.call);
+            let text = &transfer.connection.permit.address.spec.text;
+            report = report.about(format_args!("{}: backend {text}", self.spec.name));
+        }
+        report
+    }
+
+    /// Decodes the next piece of the buffered input.
+    fn next_of_input(&mut self) -> Result<Option<Next>, FaultReport> {
+        if !self.early.is_empty() {
+            return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
+        }
+        if let Some(fault) = self.found.take() {
+            return Err(fault);
+        }
+        while let Some(transfer) = &mut self.transfer {
+            let step = transfer.call.session.read_body(&self.input)?;
+            self.local.log_stderr(&transfer.connection.permit, &mut transfer.call);
+            let read_on = step.consumed > 0;
+            let piece = self.take_step(&step);
+            match step.event {
+                Event::Data(_) if !piece.is_empty() => return Ok(Some(Next::Piece(piece))),
+                Event::Done => {
+                    self.conclude();
+                    return Ok(Some(Next::End));
+                }
+                _ if read_on => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(Next::End))
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
+        let Some(transfer) = &mut self.transfer else { return Poll::Ready(Ok(())) };
+        let Transfer { call, connection, upload } = transfer;
+        let stream = &connection.stream;
+        // A client that fails to send the rest of its body still gets the response.
+        let pushed = call.push(stream, upload, &self.client, cx);
+        let moved = pushed.unwrap_or_else(|fault| {
+            self.body_fault.get_or_insert(fault);
+            false
+        });
+        let read = match self.local.pieces.take() {
+            Some(mut buffer) => {
+                stream.poll_read(cx, &mut buffer).map_ok(|count| (count, buffer.freeze(count)))
+            }
+            None => {
+                let mut buffer = vec![0; SPARE_BYTES];
+                stream.poll_read(cx, &mut buffer).map_ok(|count| {
+                    buffer.truncate(count);
+                    (count, Bytes::from(buffer))
+                })
+            }
+        };
+        let Poll::Ready(read) = read else {
+            let read_ms = self.spec.timeouts.read_ms;
+            return Poll::Ready(Err(
+                match ready!(call.poll_body_limit(&self.client, read_ms, moved, cx)) {
+                    Trouble::Gone(fault) => FaultReport::new(fault, ""),
+                    _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
+                },
+            ));
+        };
+        match read {
+            Ok((0, _)) if call.session.ends_with_close() => {
+                // A closed connection does not go to the pool.
+                self.transfer = None;
+                Poll::Ready(Ok(()))
+            }
+            Ok((0, _)) => Poll::Ready(Err(cut("end of the connection"))),
+            Ok((count, bytes)) => {
+                call.moved();
+                self.turn_bytes += count;
+                self.input = bytes;
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(cut(error.to_string()))),
+        }
+    }
+
+    /// Yields to other connections when this transfer never has to wait.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            self.rest = Some(Box::pin(tokio::task::yield_now()));
+        }
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(cx));
+            self.rest = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+enum Next {
+    Piece(Bytes),
+    End,
+}
+
+fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::BackendCut, words)
+}
+
+/// The fault of a response whose request body ended early.
+fn of_body(cause: BodyFault) -> FaultReport {
+    let words = match cause {
+        BodyFault::Malformed(words) => words,
+        _ => Fault::of_body(cause).verdict().words,
+    };
+    FaultReport::new(Fault::of_body(cause), words)
+}
+
+impl Ahead for UpstreamBody {
+    const WAITER: &'static str = "a backend";
+
+    fn takes_request(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| {
+            !transfer.upload.is_received()
+                && transfer.call.takes_body()
+                && self.body_fault.is_none()
+        })
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FaultReport>>> {
+        ready!(self.poll_turn(cx));
+        loop {
+            match self.next_of_input() {
+                Ok(Some(Next::Piece(piece))) => return Poll::Ready(Some(Ok(piece))),
+                Ok(Some(Next::End)) => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(mut report) => {
+                    report.fault = Fault::BackendCut;
+                    return Poll::Ready(Some(Err(self.broke(report))));
+                }
+            }
+            if let Err(report) = ready!(self.poll_more(cx)) {
+                return Poll::Ready(Some(Err(self.broke(report))));
+            }
+        }
+    }
+}
+
+impl BodyStream for UpstreamBody {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        self.poll_piece(cx).map(|next| next.map(|piece| piece.map(Chunk::Memory)))
+    }
+
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(Transfer { call, connection, upload }) = &mut self.transfer {
+            let pushed = call.push(&connection.stream, upload, &self.client, cx);
+            if let Err(fault) = pushed {
+                self.body_fault.get_or_insert(fault);
+            }
+        }
+        self.takes_request()
+    }
+
+    fn known_length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        self.trailers.as_ref()
+    }
+}

@@ -1,0 +1,312 @@
+//! `mod_proxy_core`: which requests go to a backend.
+
+pub mod directives;
+pub mod settings;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
+
+use crate::request::script::split;
+use crate::route::settings::{ProxySettings, Route, Routes, Takes};
+use crate::serve::local::Local;
+use crate::serve::{Upstreams, serve};
+use crate::upstream::registry::{Naming, Registry};
+
+/// A worker's side of the proxy, started at first use. It outlives generations.
+pub struct WorkerProxy {
+    registry: Arc<Registry>,
+    local: OnceCell<Rc<Local>>,
+    naming: RefCell<Option<Arc<Naming>>>,
+}
+
+impl WorkerProxy {
+    /// For a worker; the registry is the process's.
+    pub fn new(registry: Arc<Registry>) -> Rc<Self> {
+        Rc::new(Self { registry, local: OnceCell::new(), naming: RefCell::default() })
+    }
+
+    /// The side of a worker with this machine.
+    pub fn local(&self, machine: &Machine) -> &Rc<Local> {
+        self.local.get_or_init(|| {
+            let registry = Arc::clone(&self.registry);
+            let local = Local::start(machine.clock.clone(), machine.log.clone(), registry);
+            if let Some(naming) = &*self.naming.borrow() {
+                local.adopt(naming);
+            }
+            local
+        })
+    }
+
+    /// Requests begin under the generation that names these upstreams.
+    pub fn adopt(&self, naming: &Arc<Naming>) {
+        if let Some(local) = self.local.get() {
+            local.adopt(naming);
+        }
+        *self.naming.borrow_mut() = Some(Arc::clone(naming));
+    }
+}
+
+/// The module of one generation in one worker.
+pub struct ProxyCore {
+    worker: Rc<WorkerProxy>,
+    /// Keeps the upstreams that the generation names.
+    naming: Arc<Naming>,
+    /// Routes to addresses that other modules named.
+    named: RefCell<HashMap<Box<str>, Arc<Route>>>,
+}
+
+/// Addresses that other modules name, at a time; with more, routes are put together again.
+const NAMED_MAX: usize = 256;
+
+impl ProxyCore {
+    /// For the requests of a generation that names these upstreams.
+    pub fn new(worker: &Rc<WorkerProxy>, naming: &Arc<Naming>) -> Self {
+        let named = RefCell::default();
+        Self { worker: Rc::clone(worker), naming: Arc::clone(naming), named }
+    }
+
+    /// The route to an address that another module names.
+    fn route_to(&self, settings: &Settings, address: &str) -> Result<Arc<Route>, String> {
+        let mut named = self.named.borrow_mut();
+        if let Some(route) = named.get(address) {
+            return Ok(Arc::clone(route));
+        }
+        let route = ProxySettings::route_to(settings, address)?;
+        if named.len() >= NAMED_MAX {
+            named.clear();
+        }
+        named.insert(address.into(), Arc::clone(&route));
+        Ok(route)
+    }
+
+    /// Proxies the request, if a route takes it.
+    fn go<'a>(&self, ex: &'a mut Exchange, when: When) -> Step<'a> {
+        let routes = ProxySettings::routes(&ex.settings);
+        if routes.is_empty() {
+            return Step::Next;
+        }
+        if let Some(flaw) = routes.flaw.clone() {
+            ex.fail_saying(Fault::Internal, &flaw);
+            return Step::Answered;
+        }
+        let Some(first) = taking(routes, ex, when).next().cloned() else { return Step::Next };
+        let is_asked_first =
+            routes.authorize && taking(routes, ex, when).any(|route| route.is_authorizer());
+        if ex.rehearse(|_| described(&first)) {
+            return Step::Answered;
+        }
+        let local = Rc::clone(self.worker.local(&ex.machine));
+        let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
+        if let Some(end) = script_end(ex, &first, when) {
+            return Step::Wait(Box::pin(serve_script(ex, upstreams, first, end)));
+        }
+        if is_asked_first {
+            return Step::Wait(Box::pin(serve_after_leave(ex, upstreams, when)));
+        }
+        Step::Wait(Box::pin(serve(ex, upstreams, first)))
+    }
+}
+
+impl Module for ProxyCore {
+    fn name(&self) -> &'static str {
+        "mod_proxy_core"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { remote: true, handle: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let routes = ProxySettings::routes(settings);
+        Hooks { remote: routes.take_unseen(), handle: !routes.is_empty(), ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        directives::all()
+    }
+
+    /// Closes idle connections: their targets may have changed.
+    fn reopen(&self) {
+        if let Some(local) = self.worker.local.get() {
+            local.pool.clear();
+        }
+    }
+
+    fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        match must_wait_for_leave(ex) {
+            true => Step::Next,
+            false => self.go(ex, When::Named),
+        }
+    }
+
+    fn may_handle(&self, ex: &Exchange) -> bool {
+        let routes = ProxySettings::routes(&ex.settings);
+        routes.flaw.is_some() || taking(routes, ex, When::Found).next().is_some()
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.go(ex, When::Found)
+    }
+
+    fn send_to_backend<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Option<Step<'a>> {
+        let route = match self.route_to(&ex.settings, address) {
+            Ok(route) => route,
+            Err(words) => {
+                ex.fail_saying(Fault::Internal, &words);
+                return Some(Step::Answered);
+            }
+        };
+        let local = Rc::clone(self.worker.local(&ex.machine));
+        let upstreams = Upstreams { local, naming: Arc::clone(&self.naming) };
+        Some(Step::Wait(Box::pin(serve(ex, upstreams, route))))
+    }
+}
+
+/// What a route would do.
+fn described(route: &Route) -> String {
+    let upstream = &route.upstream;
+    let backends: Vec<&str> = upstream.backends.iter().map(|backend| &*backend.text).collect();
+    let asks = if route.is_authorizer() { "asks the authorizer" } else { "asks a backend" };
+    format!("{asks} of {}: {}", upstream.name, backends.join(", "))
+}
+
+/// What is known of a request when routes are asked whether they take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// The path: only routes that need no local file are checked.
+    Named,
+    /// The file: all are asked, for an index file, or a condition on what is there, may lead to
+    /// backends that need none.
+    Found,
+}
+
+/// The routes that match the request, in order of evaluation.
+fn taking<'r>(
+    routes: &'r Routes,
+    ex: &'r Exchange,
+    when: When,
+) -> impl Iterator<Item = &'r Arc<Route>> {
+    let may_take = move |route: &Route| when == When::Found || !route.check_local;
+    routes.iter().filter(move |route| may_take(route) && takes(route, ex, when))
+}
+
+/// Whether an authorizer is asked only once the file is known: whoever needs none must not answer
+/// before it.
+fn must_wait_for_leave(ex: &Exchange) -> bool {
+    let routes = ProxySettings::routes(&ex.settings);
+    if !routes.authorize {
+        return false;
+    }
+    let mut late = routes.servers.iter().filter(|r| r.check_local && r.is_authorizer());
+    late.any(|route| match &route.takes {
+        Takes::Suffix(suffixes) => {
+            suffixes.iter().any(|suffix| ex.request.path.ends_with(suffix.as_bytes()))
+        }
+        Takes::All | Takes::Prefix(_) => takes(route, ex, When::Named),
+    })
+}
+
+/// What authorizers have given leave for: they are not asked again once the file is found.
+#[derive(Default)]
+struct Leaves(Vec<Leave>);
+
+impl Extension for Leaves {
+    extension_slot!();
+}
+
+/// An authorizer's leave for a path.
+struct Leave {
+    route: Arc<Route>,
+    path: Vec<u8>,
+}
+
+fn has_leave(ex: &Exchange, route: &Arc<Route>) -> bool {
+    let mut leaves = ex.ext::<Leaves>().into_iter().flat_map(|leaves| &leaves.0);
+    leaves.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
+}
+
+/// Where the script's name ends that a route sees in a path before the file is looked for, if path
+/// info follows.
+fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
+    let path = &ex.request.path;
+    if when == When::Found || !matches!(route.takes, Takes::Suffix(_)) {
+        return None;
+    }
+    let end = split(path, &route.takes, route.request.fix_root_scriptname);
+    (end < path.len()).then_some(end)
+}
+
+/// Serves a request with path info by a route that needs no file: what holds for the script holds
+/// for it.
+async fn serve_script(
+    ex: &mut Exchange,
+    upstreams: Upstreams,
+    first: Arc<Route>,
+    end: usize,
+) -> Step<'static> {
+    if !pipeline::authorize_script(ex, end).await {
+        return Step::Answered;
+    }
+    let routes = ProxySettings::routes(&ex.settings);
+    let is_asked_first =
+        routes.authorize && taking(routes, ex, When::Named).any(|route| route.is_authorizer());
+    match is_asked_first {
+        true => serve_after_leave(ex, upstreams, When::Named).await,
+        false => serve(ex, upstreams, first).await,
+    }
+}
+
+/// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
+/// does not answers itself (FastCGI 1.0 section 6.3).
+async fn serve_after_leave(ex: &mut Exchange, upstreams: Upstreams, when: When) -> Step<'static> {
+    let routes = ProxySettings::routes(&ex.settings);
+    let routes: Vec<Arc<Route>> = taking(routes, ex, when).cloned().collect();
+    for route in routes.iter().filter(|route| route.is_authorizer()) {
+        if has_leave(ex, route) {
+            continue;
+        }
+        match serve(ex, upstreams.clone(), Arc::clone(route)).await {
+            Step::Next => {
+                let (route, path) = (Arc::clone(route), ex.request.path.clone());
+                ex.ext_mut::<Leaves>().0.push(Leave { route, path });
+            }
+            answered => return answered,
+        }
+    }
+    match routes.into_iter().find(|route| !route.is_authorizer()) {
+        Some(route) => serve(ex, upstreams, route).await,
+        None => Step::Next,
+    }
+}
+
+fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
+    match &route.takes {
+        Takes::All => true,
+        Takes::Prefix(prefix) => ex.request.path.starts_with(prefix.as_bytes()),
+        // The file that is there decides, not what was written behind its name: of
+        // `/image.jpg/x.php` a program must not be told that the image is a script.
+        Takes::Suffix(suffixes) if when == When::Found => {
+            let file = &ex.physical.rel;
+            suffixes.iter().any(|suffix| file.ends_with(suffix.as_bytes()))
+        }
+        Takes::Suffix(suffixes) => {
+            let path = &ex.request.path;
+            suffixes.iter().any(|suffix| ends_segment(path, suffix.as_bytes()))
+        }
+    }
+}
+
+/// Whether the path, or a part of it before a slash (what follows is path info), ends so.
+fn ends_segment(path: &[u8], suffix: &[u8]) -> bool {
+    if path.ends_with(suffix) {
+        return true;
+    }
+    let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    slashes.any(|at| path[..at].ends_with(suffix))
+}

@@ -1,0 +1,50 @@
+//! The directives of the proxy, in the two spellings of lighttpd: `proxy-core.*` of 1.5, and
+//! `fastcgi.server` and its like of 1.4.
+//!
+//! Reading order: `parts` (what directives set) · `values`, `place`, `balancer` (values that
+//! several rows share) · `core`, `limits`, `health`, `rules` (`proxy-core.*`) · `servers`, `host`,
+//! `header` (1.4) · `assemble` (parts become routes) · `check` (what only several directives
+//! together say).
+
+pub(crate) mod assemble;
+mod balancer;
+mod check;
+mod core;
+mod header;
+mod health;
+mod host;
+mod limits;
+mod names;
+pub(crate) mod parts;
+mod place;
+mod rules;
+mod servers;
+mod values;
+
+use lighty_config::Directive;
+use lighty_core::Settings;
+
+pub use check::check;
+pub(crate) use check::{blocks_of_ours, heads, settings_at};
+
+use crate::route::settings::ProxySettings;
+use parts::Parts;
+
+type Row = Directive<Settings>;
+
+/// Every directive of the proxy.
+pub fn all() -> Vec<Row> {
+    let mut rows = core::rows();
+    rows.extend(limits::rows());
+    rows.extend(health::rows());
+    rows.extend(names::rows());
+    rows.extend(rules::rows());
+    let mut rows: Vec<Row> = rows.into_iter().map(|row| row.module("mod_proxy_core")).collect();
+    rows.extend(servers::rows());
+    rows.extend(header::rows());
+    rows
+}
+
+fn of(settings: &mut Settings) -> &mut Parts {
+    &mut settings.module_mut::<ProxySettings>().parts
+}

@@ -1,0 +1,385 @@
+//! Parts become routes: once for each variant of the settings.
+
+use std::sync::Arc;
+
+use lighty_config::{Pairs, Strings};
+use lighty_core::settings::CoreSettings;
+
+use super::balancer::Balancing;
+use super::host::{Host, HostRules};
+use super::parts::{Backend, CoreParts, Family, HeaderParts, Parts, Server, Shared, Speaks};
+use super::place::Place;
+use crate::route::settings::{RequestRules, ResponseRules, Route, Routes, Takes};
+use crate::upstream::spec::{
+    BackendAddress, BackendSpec, CheckKind, FastcgiRole, HealthSpec, Protocol, TimeoutSpec,
+    UpstreamSpec,
+};
+
+/// Something that only several directives together show to be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    /// The directive at which it shows.
+    pub(super) directive: &'static str,
+    /// A sentence that goes on after the directive's name.
+    pub(super) message: String,
+    pub(super) help: String,
+}
+
+/// Where requests go.
+pub(crate) fn routes(parts: &Parts, settings: &CoreSettings) -> Routes {
+    let flaw = flaws(parts).into_iter().next();
+    let flaw = flaw.map(|flaw| Arc::from(format!("{} {}", flaw.directive, flaw.message)));
+    let servers = Family::ALL.into_iter().flat_map(|family| of_family(parts, family, settings));
+    Routes::new(of_core(parts, settings), servers.collect(), flaw)
+}
+
+/// A route to one address that speaks HTTP, with what else these parts say of such backends.
+///
+/// # Errors
+/// It is not an address.
+pub(crate) fn to_address(
+    parts: &Parts,
+    settings: &CoreSettings,
+    address: &str,
+) -> Result<Arc<Route>, String> {
+    let place = Place::parse(address).map_err(|reject| format!("{address} {}", reject.message))?;
+    let mut parts = parts.clone();
+    parts.core.backends = [Backend { text: address.into(), place }].into();
+    parts.core.protocol = Some(Speaks::Http);
+    parts.core.check_local = false;
+    of_core(&parts, settings).ok_or_else(|| format!("{address} is no backend"))
+}
+
+/// What cannot work, the worst first.
+pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
+    let mut flaws = Vec::new();
+    if !parts.core.backends.is_empty() && parts.core.protocol.is_none() {
+        flaws.push(Flaw {
+            directive: "proxy-core.backends",
+            message: "are set without proxy-core.protocol: what do they speak?".into(),
+            help: "add proxy-core.protocol = \"http\" (or \"fastcgi\", \"scgi\", \"uwsgi\", \
+                   \"ajp13\")"
+                .into(),
+        });
+    }
+    let Some(check) = &parts.shared.health.check else { return flaws };
+    for (directive, protocol) in spoken(parts) {
+        let fits = match check.kind {
+            CheckKind::Tcp => true,
+            CheckKind::Http { .. } => matches!(protocol, Protocol::Http { .. }),
+            CheckKind::Fastcgi { .. } => matches!(protocol, Protocol::Fastcgi { .. }),
+            CheckKind::Ajp13 => matches!(protocol, Protocol::Ajp13 { .. }),
+        };
+        if !fits {
+            flaws.push(Flaw {
+                directive: "proxy-core.check",
+                message: format!(
+                    "asks in a protocol that the backends of {directive} do not speak"
+                ),
+                help: "write \"type\" => \"tcp\", or the type of their protocol".into(),
+            });
+        }
+    }
+    flaws
+}
+
+/// What can work, and most likely is not what was meant.
+pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
+    let mut doubts = Vec::new();
+    let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
+    if parts.core.upgrade && speaks.is_some_and(|speaks| speaks != Speaks::Http) {
+        doubts.push(Flaw {
+            directive: "proxy-core.upgrade",
+            message: "has no effect: only proxy-core.protocol = \"http\" can carry an upgrade"
+                .into(),
+            help: "leave it out, or speak \"http\" with these backends".into(),
+        });
+    }
+    let other = |protocol: &Protocol| !matches!(protocol, Protocol::Http { .. } | Protocol::Raw);
+    let deaf = spoken(parts).into_iter().find(|(_, protocol)| other(protocol));
+    if let (Some(_), Some((directive, _))) = (parts.shared.proxy_protocol, deaf) {
+        doubts.push(Flaw {
+            directive: "proxy-core.proxy-protocol",
+            message: format!(
+                "is sent to the backends of {directive}: few programs that speak their protocol \
+                 understand it"
+            ),
+            help: "set it in a condition that has only backends of \"http\" or sockproxy.server"
+                .into(),
+        });
+    }
+    doubts
+}
+
+/// What is spoken with each kind of backend that is there.
+fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
+    let core = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
+    let core = core.map(|speaks| ("proxy-core.backends", core_protocol(speaks, &parts.shared)));
+    let families =
+        Family::ALL.into_iter().filter(|f| !parts.families[f.index()].servers.is_empty());
+    let families = families
+        .map(|family| (family.server(), family_protocol(family, parts, &HostRules::default()).0));
+    core.into_iter().chain(families).collect()
+}
+
+fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
+    let core = &parts.core;
+    let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
+    let upstream = UpstreamSpec {
+        name: "proxy-core.backends".into(),
+        protocol: core_protocol(speaks, &parts.shared),
+        balancer: core.balancer.spec(&parts.shared),
+        backends: core_backends(core, speaks),
+        ..shared_spec(&parts.shared)
+    };
+    Some(Arc::new(Route {
+        takes: Takes::All,
+        upstream: Arc::new(upstream),
+        check_local: core.check_local,
+        request: RequestRules {
+            forwarded: core.forwarded.clone(),
+            upgrade: core.upgrade,
+            trailers: core.trailers,
+            rewrite: Arc::clone(&core.rewrite_request),
+            stream: settings.stream_request_body,
+            ..RequestRules::default()
+        },
+        response: ResponseRules {
+            sendfile_roots: core.allow_x_sendfile.then(|| Arc::clone(&core.x_sendfile_docroot)),
+            allow_x_rewrite: core.allow_x_rewrite,
+            rewrite: Arc::clone(&core.rewrite_response),
+            ..response_rules(parts, settings)
+        },
+        class: parts.shared.class,
+        debug: core.debug,
+    }))
+}
+
+fn core_protocol(speaks: Speaks, shared: &Shared) -> Protocol {
+    match speaks {
+        Speaks::Http => Protocol::Http { force_http10: false },
+        Speaks::Fastcgi => Protocol::Fastcgi { role: FastcgiRole::Responder },
+        Speaks::Scgi => Protocol::Scgi,
+        Speaks::Uwsgi => Protocol::Uwsgi { modifier1: shared.uwsgi_modifier1 },
+        Speaks::Ajp13 => ajp13(shared.ajp_secret.clone(), shared),
+    }
+}
+
+fn ajp13(secret: Option<Arc<str>>, shared: &Shared) -> Protocol {
+    Protocol::Ajp13 { secret, packet_bytes: shared.ajp_packet_bytes }
+}
+
+fn core_backends(core: &CoreParts, speaks: Speaks) -> Vec<BackendSpec> {
+    let spec = |backend: &super::parts::Backend| {
+        let text = Arc::clone(&backend.text);
+        let weight = core.weights.iter().find(|(name, _)| *name == text);
+        Some(BackendSpec {
+            address: backend.place.address(Some(speaks.port()))?,
+            weight: weight.map_or(1, |(_, weight)| *weight),
+            max_connections: None,
+            backup: core.backup.contains(&text),
+            spawn: None,
+            http_host: None,
+            label: None,
+            text,
+        })
+    };
+    core.backends.iter().filter_map(spec).collect()
+}
+
+/// What all upstreams of these settings have in common; the rest is to be filled in.
+fn shared_spec(shared: &Shared) -> UpstreamSpec {
+    let mut pool = shared.pool.clone();
+    pool.idle_max = pool.idle_max.min(pool.size_max);
+    UpstreamSpec {
+        name: "".into(),
+        protocol: Protocol::Raw,
+        balancer: Default::default(),
+        backends: Vec::new(),
+        pool,
+        backlog: shared.backlog.clone(),
+        timeouts: shared.timeouts.clone(),
+        health: health(shared, None),
+        split_hostnames: shared.split_hostnames,
+        proxy_protocol: shared.proxy_protocol,
+    }
+}
+
+fn health(shared: &Shared, disable_ms: Option<u64>) -> HealthSpec {
+    let mut health = shared.health.clone();
+    health.disable_ms = disable_ms.unwrap_or(health.disable_ms);
+    health.disable_ms_max = health.disable_ms_max.max(health.disable_ms);
+    health
+}
+
+fn response_rules(parts: &Parts, settings: &CoreSettings) -> ResponseRules {
+    ResponseRules {
+        strict_lines: parts.shared.strict_lines,
+        intercept_errors: settings.error_intercept,
+        stream: settings.stream_response_body,
+        ..ResponseRules::default()
+    }
+}
+
+fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<Route>> {
+    let of = &parts.families[family.index()];
+    let mut routes = Vec::with_capacity(of.servers.len());
+    for server in of.servers.iter().flat_map(by_role) {
+        let upstream = Arc::new(upstream(parts, family, &server));
+        let rules = server.hosts.first().map(|host| host.rules.clone()).unwrap_or_default();
+        let response = family_response(parts, family, &rules, settings);
+        let request = family_request(parts, family, rules.clone(), settings);
+        for takes in taken(&server.key, of.map_extensions.as_ref()) {
+            routes.push(Arc::new(Route {
+                takes,
+                upstream: Arc::clone(&upstream),
+                check_local: rules.check_local.unwrap_or(family.checks_local()),
+                request: request.clone(),
+                response: response.clone(),
+                class: parts.shared.class,
+                debug: of.debug,
+            }));
+        }
+    }
+    routes
+}
+
+/// A key's authorizers and its responders: a request is put to one of each.
+fn by_role(server: &Server) -> Vec<Server> {
+    let of_role = |role: FastcgiRole| {
+        let hosts = server.hosts.iter().filter(|host| host.rules.role == role).cloned();
+        Server { key: Arc::clone(&server.key), hosts: hosts.collect() }
+    };
+    let both = [of_role(FastcgiRole::Authorizer), of_role(FastcgiRole::Responder)];
+    both.into_iter().filter(|server| !server.hosts.is_empty()).collect()
+}
+
+/// What a key takes, and the endings that are mapped to it.
+fn taken(key: &Arc<str>, map: Option<&Pairs>) -> Vec<Takes> {
+    let mapped = map.iter().flat_map(|pairs| pairs.iter()).filter(|(_, to)| to == key);
+    let mapped = mapped.map(|(from, _)| Arc::clone(from));
+    if !key.starts_with('/') {
+        let endings: Strings = std::iter::once(Arc::clone(key)).chain(mapped).collect();
+        return vec![Takes::Suffix(endings)];
+    }
+    let endings: Strings = mapped.collect();
+    let mut takes = vec![Takes::Prefix(Arc::clone(key))];
+    takes.extend((!endings.is_empty()).then_some(Takes::Suffix(endings)));
+    takes
+}
+
+fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
+    let shared = &parts.shared;
+    let default = HostRules::default();
+    let rules = server.hosts.first().map_or(&default, |host| &host.rules);
+    let (protocol, port) = family_protocol(family, parts, rules);
+    let balance =
+        parts.families[family.index()].balance.clone().unwrap_or_else(|| Balancing::named("sqf"));
+    let base = &shared.timeouts;
+    UpstreamSpec {
+        name: format!("{} \"{}\"", family.server(), server.key).into(),
+        protocol,
+        balancer: balance.spec(shared),
+        backends: server
+            .hosts
+            .iter()
+            .filter_map(|host| backend(host, port, &parts.header))
+            .collect(),
+        timeouts: TimeoutSpec {
+            connect_ms: rules.connect_ms.unwrap_or(base.connect_ms),
+            read_ms: rules.read_ms.unwrap_or(base.read_ms),
+            write_ms: rules.write_ms.unwrap_or(base.write_ms),
+            tunnel_ms: base.tunnel_ms,
+        },
+        health: health(shared, rules.disable_ms),
+        ..shared_spec(shared)
+    }
+}
+
+/// What is spoken, and the port where none is written.
+fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protocol, Option<u16>) {
+    let shared = &parts.shared;
+    match family {
+        Family::Fastcgi => (Protocol::Fastcgi { role: rules.role }, Some(Speaks::Fastcgi.port())),
+        Family::Scgi if parts.scgi_is_uwsgi => {
+            (core_protocol(Speaks::Uwsgi, shared), Some(Speaks::Uwsgi.port()))
+        }
+        Family::Scgi => (Protocol::Scgi, Some(Speaks::Scgi.port())),
+        Family::Ajp13 => {
+            let secret = rules.secret.clone().or_else(|| shared.ajp_secret.clone());
+            (ajp13(secret, shared), Some(Speaks::Ajp13.port()))
+        }
+        Family::Proxy => {
+            let force_http10 = parts.header.header.force_http10;
+            (Protocol::Http { force_http10 }, Some(Speaks::Http.port()))
+        }
+        Family::Sockproxy => (Protocol::Raw, None),
+    }
+}
+
+fn backend(host: &Host, port: Option<u16>, header: &HeaderParts) -> Option<BackendSpec> {
+    let address = host.place.address(port)?;
+    let named = || match &address {
+        BackendAddress::Unix(_) | BackendAddress::Srv(_) => None,
+        BackendAddress::Inet(_) | BackendAddress::Name { .. } => Some(Arc::clone(&host.text)),
+    };
+    let http_host = header.replace_http_host.then(|| host.label.clone().or_else(named)).flatten();
+    Some(BackendSpec {
+        text: Arc::clone(&host.text),
+        label: host.label.clone(),
+        http_host,
+        address,
+        weight: host.weight,
+        max_connections: host.max_connections,
+        backup: host.backup,
+        spawn: host.spawn.clone(),
+    })
+}
+
+fn family_request(
+    parts: &Parts,
+    family: Family,
+    rules: HostRules,
+    settings: &CoreSettings,
+) -> RequestRules {
+    let is_http = family == Family::Proxy;
+    let header = &parts.header.header;
+    let pairs = |pairs: &Option<Pairs>| pairs.clone().filter(|_| is_http).unwrap_or_default();
+    RequestRules {
+        docroot: rules.docroot,
+        strip_request_uri: rules.strip_request_uri,
+        map_urlpath: pairs(&header.map_urlpath),
+        map_host: pairs(&header.map_host_request),
+        replace_host: is_http && parts.header.replace_http_host,
+        https_remap: is_http && header.https_remap,
+        connect: is_http && header.connect,
+        trailers: is_http && header.trailers,
+        fin_propagate: rules.fin_propagate || family == Family::Sockproxy,
+        forwarded: parts.header.forwarded.clone(),
+        fix_root_scriptname: rules.fix_root_scriptname,
+        broken_scriptfilename: rules.broken_scriptfilename,
+        upgrade: rules.upgrade || (is_http && header.upgrade),
+        rewrite: Arc::default(),
+        stream: settings.stream_request_body,
+    }
+}
+
+fn family_response(
+    parts: &Parts,
+    family: Family,
+    rules: &HostRules,
+    settings: &CoreSettings,
+) -> ResponseRules {
+    let header = Some(&parts.header.header).filter(|_| family == Family::Proxy);
+    let pairs = |pairs: Option<&Option<Pairs>>| pairs.cloned().flatten().unwrap_or_default();
+    let list = |list: Option<&Option<Strings>>| list.cloned().flatten().unwrap_or_default();
+    let roots = || rules.sendfile_roots.clone().unwrap_or_default();
+    ResponseRules {
+        sendfile_roots: rules.sendfile.then(roots),
+        map_host: pairs(header.map(|h| &h.map_host_response)),
+        map_urlpath: pairs(header.map(|h| &h.map_urlpath)),
+        map_urlpath_hosts: list(header.map(|h| &h.map_urlpath_hosts)),
+        map_urlpath_hosts_not: list(header.map(|h| &h.map_urlpath_hosts_not)),
+        ..response_rules(parts, settings)
+    }
+}

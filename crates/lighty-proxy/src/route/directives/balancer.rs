@@ -1,0 +1,156 @@
+//! The words of `proxy-core.balancer` and of `balance` of 1.4.
+
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+
+use lighty_config::{Reject, Value, parse_choice};
+
+use super::parts::Shared;
+use crate::upstream::balance::{Algorithm, REGISTRY};
+use crate::upstream::spec::BalancerSpec;
+
+/// Balances as the default does, for clients whose cookie names no backend.
+const STICKY: &str = "sticky";
+
+/// Name of the cookie where `sticky` is asked for without one.
+const STICKY_COOKIE: &str = "lighty-backend";
+
+/// Bytes of a cookie's name.
+const COOKIE_NAME_BYTES_MAX: usize = 256;
+
+/// Words of `proxy-core.balancer`: the main ones in the order of the manual, then the others.
+pub(super) fn words() -> &'static [&'static str] {
+    static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let main = REGISTRY.iter().map(|entry| entry.words[0]).chain([STICKY]);
+        main.chain(REGISTRY.iter().flat_map(|entry| &entry.words[1..]).copied()).collect()
+    });
+    &WORDS
+}
+
+/// The manual's text on `proxy-core.balancer`.
+pub(super) fn doc() -> &'static str {
+    static DOC: LazyLock<String> = LazyLock::new(|| {
+        let mut doc = "How a backend is chosen among those that are up and have room. Weights \
+                       count with all of them.\n\n| word | the backend |\n|---|---|\n"
+            .to_owned();
+        for entry in REGISTRY {
+            let others: Vec<_> = entry.words[1..].iter().map(|word| format!("`{word}`")).collect();
+            let also = match others.is_empty() {
+                true => String::new(),
+                false => format!(" (also {})", others.join(", ")),
+            };
+            let _ = writeln!(doc, "| `{}`{also} | {} |", entry.words[0], entry.doc);
+        }
+        doc + "| `sticky`, `sticky:NAME` | that a cookie names, else each in its turn; see \
+               `proxy-core.sticky-cookie` |"
+    });
+    &DOC
+}
+
+/// What a word asks for; what else it depends on is set by other directives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Balancing {
+    algorithm: Algorithm,
+    /// `sticky`, with the name of a cookie if one is written.
+    sticky: Option<Option<Arc<str>>>,
+}
+
+impl Balancing {
+    /// Reads a word of `proxy-core.balancer`; `sticky:NAME` names the cookie.
+    pub(super) fn parse(value: &Value) -> Result<Balancing, Reject> {
+        let sticky = |name| Balancing { sticky: Some(name), ..Balancing::default() };
+        if let Some(name) = value.as_str().and_then(|text| text.strip_prefix("sticky:")) {
+            return cookie_name(name).map(|name| sticky(Some(name)));
+        }
+        let word = words()[parse_choice(value, words())?];
+        Ok(match Algorithm::named(word) {
+            Some(algorithm) => Balancing { algorithm, sticky: None },
+            None => sticky(None),
+        })
+    }
+
+    /// The balancer of a word of the registry; the default for others.
+    pub(super) fn named(word: &str) -> Balancing {
+        Balancing { algorithm: Algorithm::named(word).unwrap_or_default(), sticky: None }
+    }
+
+    /// Reads a word of `balance` of 1.4, where `sticky` goes by the client's address.
+    pub(super) fn parse_ancestors(value: &Value) -> Result<Balancing, Reject> {
+        match value.as_str() {
+            Some(STICKY) => Ok(Self::named("source-hash")),
+            _ => Self::parse(value),
+        }
+    }
+
+    /// The balancer, with what other directives say of it.
+    pub(super) fn spec(&self, shared: &Shared) -> BalancerSpec {
+        let named = || shared.sticky_cookie.clone();
+        let cookie = match &self.sticky {
+            Some(name) => {
+                Some(name.clone().or_else(named).unwrap_or_else(|| Arc::from(STICKY_COOKIE)))
+            }
+            None => named(),
+        };
+        BalancerSpec { algorithm: self.algorithm, options: shared.balancing, cookie }
+    }
+}
+
+/// A name that a cookie may have: a token (RFC 6265 section 4.1.1).
+pub(super) fn cookie_name(name: &str) -> Result<Arc<str>, Reject> {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.len() > COOKIE_NAME_BYTES_MAX {
+        let words =
+            format!("must be the name of a cookie, of {COOKIE_NAME_BYTES_MAX} bytes at most");
+        return Err(Reject::new(words));
+    }
+    match !name.is_empty() && name.bytes().all(token) {
+        true => Ok(name.into()),
+        false => Err(Reject::new("must be the name of a cookie: letters, digits, \"-\" and \"_\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(word: &str) -> Result<BalancerSpec, Reject> {
+        Ok(Balancing::parse(&Value::Str(word.into()))?.spec(&Shared::default()))
+    }
+
+    fn sticky(cookie: &str) -> BalancerSpec {
+        BalancerSpec { cookie: Some(cookie.into()), ..BalancerSpec::default() }
+    }
+
+    #[test]
+    fn every_word_is_a_balancer_and_no_other_is() {
+        for word in words() {
+            let known = spec(word).unwrap_or_else(|reject| panic!("{word}: {reject:?}"));
+            let is_default = known == BalancerSpec::default();
+            assert_eq!(is_default, *word == "round-robin", "{word}");
+        }
+        for word in ["", "roundrobin", "Round-Robin", "carp:", "sticky:", "sticky:a b"] {
+            assert!(spec(word).is_err(), "{word}");
+        }
+        let ancestors = Balancing::parse_ancestors(&Value::Str("sticky".into()));
+        assert_eq!(ancestors, Ok(Balancing::named("source-hash")));
+    }
+
+    #[test]
+    fn no_word_names_two_balancers() {
+        let words = words();
+        let mut once = words.to_vec();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), words.len(), "{words:?}");
+    }
+
+    #[test]
+    fn a_cookie_has_a_name_of_a_bounded_length() {
+        assert_eq!(spec("sticky"), Ok(sticky(STICKY_COOKIE)));
+        assert_eq!(spec("sticky:ID"), Ok(sticky("ID")));
+        let name = "n".repeat(COOKIE_NAME_BYTES_MAX);
+        assert_eq!(spec(&format!("sticky:{name}")), Ok(sticky(&name)));
+        let reject = spec(&format!("sticky:{name}n")).expect_err("a byte more");
+        assert!(reject.message.contains("256 bytes"), "{reject:?}");
+    }
+}

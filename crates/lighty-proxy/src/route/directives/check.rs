@@ -1,0 +1,262 @@
+//! What only several directives together say, found when the configuration is checked.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lighty_config::{Config, Diagnostic, Level, Reject, Setting, Span, Value};
+use lighty_core::Settings;
+
+use super::assemble::{self, Flaw};
+use super::parts::Family;
+use crate::route::settings::{ProxySettings, Route};
+use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
+
+type Found<'a> = &'a Setting<Settings>;
+
+/// Every finding, each where it was written. Directives of the proxy that stand in several
+/// conditions may meet in ways that are not tried here: [`crate::route::settings::Routes::flaw`]
+/// says it then.
+pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let mut findings = Vec::new();
+    (0..config.blocks().len()).for_each(|block| together(config, block, &mut findings));
+    idle_protocol(config, &mut findings);
+    named_backends(config, &mut findings);
+    map_extensions(config, &mut findings);
+    programs(config, &mut findings);
+    findings
+}
+
+/// Flaws of what a block sets, with all that is set around it.
+fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnostic>) {
+    let blocks = config.blocks();
+    if !is_ours(config, block) {
+        return;
+    }
+    let path = path(config, block);
+    let mut settings = Settings::default();
+    let set: Vec<Found> = path.iter().flat_map(|&at| &blocks[at].settings).collect();
+    set.iter().for_each(|setting| setting.apply(&mut settings));
+    let parts = &settings.module::<ProxySettings>().parts;
+    let flaws =
+        assemble::flaws(parts).into_iter().map(|flaw| match protocol_elsewhere(config, &flaw) {
+            Some(doubt) => (Level::Warning, doubt),
+            None => (Level::Error, flaw),
+        });
+    let says_itself =
+        block != 0 && blocks[block].settings.iter().any(|s| s.name == "proxy-core.upgrade");
+    let is_for_others = !says_itself && carries_upgrades(config);
+    let doubts = assemble::doubts(parts).into_iter();
+    let doubts = doubts
+        .filter(|doubt| doubt.directive != "proxy-core.upgrade" || !is_for_others)
+        .map(|doubt| (Level::Warning, doubt));
+    for (level, flaw) in flaws.chain(doubts) {
+        let Some(place) = set.iter().rev().find(|setting| setting.name == flaw.directive) else {
+            continue;
+        };
+        let span = place.value.span;
+        if findings.iter().all(|found| found.span != Some(span)) {
+            let text = format!("{} {}", flaw.directive, flaw.message);
+            findings.push(Diagnostic::new(level, "value", span, text).help(flaw.help));
+        }
+    }
+}
+
+/// Whether some block speaks HTTP: what the top level says of upgrades is for that one.
+fn carries_upgrades(config: &Config<Settings>) -> bool {
+    all(config).any(|setting| {
+        setting.name == "proxy-core.protocol" && setting.value.value.as_str() == Some("http")
+    })
+}
+
+/// A missing protocol is no more than a doubt where some other condition has one: it may hold
+/// whenever this one does.
+fn protocol_elsewhere(config: &Config<Settings>, flaw: &Flaw) -> Option<Flaw> {
+    let is_set = all(config).any(|setting| setting.name == "proxy-core.protocol");
+    (flaw.directive == "proxy-core.backends" && is_set).then(|| Flaw {
+        directive: flaw.directive,
+        message: "have their proxy-core.protocol in another condition: where that does not hold, \
+                  requests are answered 500"
+            .into(),
+        help: "set proxy-core.protocol where the backends are, or outside of every condition"
+            .into(),
+    })
+}
+
+/// A protocol is spoken with nobody.
+fn idle_protocol(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    if all(config).any(|setting| setting.name == "proxy-core.backends") {
+        return;
+    }
+    for setting in all(config).filter(|setting| setting.name == "proxy-core.protocol") {
+        let text =
+            "proxy-core.protocol is set, and proxy-core.backends nowhere: nothing is proxied";
+        let finding = Diagnostic::new(Level::Warning, "value", setting.value.span, text);
+        findings.push(finding.help("add proxy-core.backends = ( \"127.0.0.1:8080\" )"));
+    }
+}
+
+/// Whether a block sets anything of the proxy.
+fn is_ours(config: &Config<Settings>, block: usize) -> bool {
+    let of_proxy =
+        |setting: Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
+    config.blocks()[block].settings.iter().any(of_proxy)
+}
+
+/// Blocks that set anything of the proxy.
+pub(crate) fn blocks_of_ours(config: &Config<Settings>) -> impl Iterator<Item = usize> {
+    (0..config.blocks().len()).filter(|block| is_ours(config, *block))
+}
+
+/// What holds where a block and those around it are true, and no other.
+pub(crate) fn settings_at(config: &Config<Settings>, block: usize) -> Settings {
+    let mut settings = config.global().clone();
+    for at in path(config, block).into_iter().filter(|at| *at != 0) {
+        config.blocks()[at].settings.iter().for_each(|setting| setting.apply(&mut settings));
+    }
+    settings
+}
+
+/// A block and those around it, the global one first.
+fn path(config: &Config<Settings>, block: usize) -> Vec<usize> {
+    let mut path = vec![block];
+    let mut at = block;
+    while at != 0 {
+        at = config.blocks()[at].parent as usize;
+        path.push(at);
+    }
+    path.reverse();
+    path
+}
+
+/// The heads of a block and of those around it, the innermost first.
+pub(crate) fn heads(config: &Config<Settings>, block: usize) -> Vec<String> {
+    let within = path(config, block).into_iter().rev().filter(|at| *at != 0);
+    within.map(|at| config.blocks()[at].head()).collect()
+}
+
+fn all(config: &Config<Settings>) -> impl Iterator<Item = Found<'_>> {
+    config.blocks().iter().flat_map(|block| &block.settings)
+}
+
+/// Elements of every array that a directive is given.
+fn elements<'a>(
+    config: &'a Config<Settings>,
+    name: &'static str,
+) -> impl Iterator<Item = &'a lighty_config::Item> {
+    all(config)
+        .filter(move |setting| setting.name == name)
+        .flat_map(|setting| setting.value.value.as_list().unwrap_or_default())
+}
+
+/// Weights and reserves are given to backends that are there.
+fn named_backends(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let listed: BTreeSet<&str> = all(config)
+        .filter(|setting| setting.name == "proxy-core.backends")
+        .flat_map(|setting| texts(&setting.value.value))
+        .collect();
+    let weights = elements(config, "proxy-core.weights")
+        .filter_map(|(key, _)| key.as_ref().map(|key| ("proxy-core.weights", &**key, key.span)));
+    let backups = elements(config, "proxy-core.backup").filter_map(|(_, item)| {
+        item.value.as_str().map(|text| ("proxy-core.backup", text, item.span))
+    });
+    for (directive, name, span) in weights.chain(backups) {
+        if !listed.contains(name) {
+            let text = format!("{directive} has \"{name}\", which is not in proxy-core.backends");
+            findings.push(finding(Level::Error, span, text, name, &listed));
+        }
+    }
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Str(text) => vec![text],
+        other => other
+            .as_list()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|(_, v)| v.value.as_str())
+            .collect(),
+    }
+}
+
+/// An address has one program: that of the host which is written first.
+fn programs(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let mut known: Vec<(BackendAddress, Arc<SpawnSpec>)> = Vec::new();
+    for block in blocks_of_ours(config) {
+        let settings = settings_at(config, block);
+        for route in &ProxySettings::routes(&settings).servers {
+            let named = route.upstream.backends.iter().filter(|backend| !is_nameless(backend));
+            let started = named.filter_map(|b| Some((b, b.spawn.as_ref()?)));
+            for (backend, spawn) in started {
+                match known.iter().find(|(address, _)| *address == backend.address) {
+                    None => known.push((backend.address.clone(), Arc::clone(spawn))),
+                    Some((_, first)) if first != spawn => {
+                        findings.extend(second_program(config, block, route, backend, first));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// A program of its own making has a socket of its own.
+fn is_nameless(backend: &BackendSpec) -> bool {
+    matches!(&backend.address, BackendAddress::Unix(path) if path.is_empty())
+}
+
+fn second_program(
+    config: &Config<Settings>,
+    block: usize,
+    route: &Route,
+    backend: &BackendSpec,
+    first: &SpawnSpec,
+) -> Option<Diagnostic> {
+    let name = route.upstream.name.split(' ').next()?;
+    // Where the block has none of its own, it was said of the one around it.
+    let setting = config.blocks()[block].settings.iter().rfind(|setting| setting.name == name)?;
+    let program = |spawn: &SpawnSpec| spawn.command.first().cloned().unwrap_or_default();
+    let spawn = backend.spawn.as_ref()?;
+    let (first, second) = (program(first), program(spawn));
+    let what = match first == second {
+        true => format!("the same program {first} with other keys"),
+        false => format!("{second}, but {first} is started"),
+    };
+    let text = format!("{} has {what} for {}: the first counts", route.upstream.name, backend.text);
+    let help = "give each program a \"socket\" or \"port\" of its own, or write both hosts alike";
+    Some(Diagnostic::new(Level::Warning, "value", setting.value.span, text).help(help))
+}
+
+/// Endings are mapped to such as have hosts.
+fn map_extensions(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
+    let maps = [
+        "fastcgi.map-extensions",
+        "scgi.map-extensions",
+        "ajp13.map-extensions",
+        "proxy.map-extensions",
+        "sockproxy.map-extensions",
+    ];
+    for (family, map) in Family::ALL.into_iter().zip(maps) {
+        let server = family.server();
+        let keys: BTreeSet<&str> =
+            elements(config, server).filter_map(|(key, _)| key.as_deref()).collect();
+        for (_, item) in elements(config, map) {
+            let Some(target) = item.value.as_str().filter(|target| !keys.contains(target)) else {
+                continue;
+            };
+            let text = format!("{map} leads to \"{target}\", which {server} does not have");
+            findings.push(finding(Level::Warning, item.span, text, target, &keys));
+        }
+    }
+}
+
+fn finding(
+    level: Level,
+    span: Span,
+    text: String,
+    written: &str,
+    known: &BTreeSet<&str>,
+) -> Diagnostic {
+    let near = Reject::new("").did_you_mean(written, known.iter().copied());
+    Diagnostic::new(level, "value", span, text).maybe_help(near.help)
+}

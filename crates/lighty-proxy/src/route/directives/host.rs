@@ -1,0 +1,374 @@
+//! A host of `fastcgi.server` and its like.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use lighty_config::{
+    CompileCtx, Key, Reject, Span, Spanned, Strings, Value, parse_bool, parse_choice, parse_map,
+    parse_string, parse_strings,
+};
+use lighty_core::pipeline::sendfile::directories;
+
+use super::core::WEIGHT_MAX;
+use super::parts::Family;
+use super::place::{self, Place};
+use super::values::{keyed, number, parse_period, plain, unknown_key, within};
+use crate::upstream::spec::{FastcgiRole, SpawnSpec};
+
+/// A host as written.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    /// The name before it, in place of which there may be none.
+    pub(super) label: Option<Arc<str>>,
+    pub(super) text: Arc<str>,
+    pub(super) place: Place,
+    pub(super) weight: u32,
+    pub(super) backup: bool,
+    pub(super) max_connections: Option<u32>,
+    pub(super) spawn: Option<Arc<SpawnSpec>>,
+    pub(super) rules: HostRules,
+}
+
+/// What holds for all hosts of a key: where they differ, the first counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct HostRules {
+    pub(super) check_local: Option<bool>,
+    pub(super) role: FastcgiRole,
+    pub(super) docroot: Option<Arc<str>>,
+    pub(super) disable_ms: Option<u64>,
+    pub(super) connect_ms: Option<u64>,
+    pub(super) read_ms: Option<u64>,
+    pub(super) write_ms: Option<u64>,
+    pub(super) sendfile: bool,
+    pub(super) sendfile_roots: Option<Strings>,
+    pub(super) strip_request_uri: Option<Arc<str>>,
+    pub(super) fix_root_scriptname: bool,
+    pub(super) broken_scriptfilename: bool,
+    pub(super) fin_propagate: bool,
+    pub(super) upgrade: bool,
+    pub(super) secret: Option<Arc<str>>,
+}
+
+/// Keys that a host may have.
+pub(super) const KEYS: &[&str] = &[
+    "host",
+    "port",
+    "socket",
+    "weight",
+    "backup",
+    "max-connections",
+    "secret",
+    "mode",
+    "check-local",
+    "docroot",
+    "strip-request-uri",
+    "fix-root-scriptname",
+    "broken-scriptfilename",
+    "x-sendfile",
+    "x-sendfile-docroot",
+    "allow-x-send-file",
+    "upgrade",
+    "tcp-fin-propagate",
+    "disable-time",
+    "connect-timeout",
+    "read-timeout",
+    "write-timeout",
+    "bin-path",
+    "bin-environment",
+    "bin-copy-environment",
+    "min-procs",
+    "max-procs",
+    "max-load-per-proc",
+    "idle-timeout",
+    "kill-signal",
+    "listen-backlog",
+];
+
+/// Processes that one host may start.
+const PROCS_MAX: i64 = 1024;
+
+/// What is written, key by key.
+#[derive(Default)]
+struct Draft {
+    host: Option<Spanned<Arc<str>>>,
+    port: Option<u16>,
+    socket: Option<Spanned<Arc<str>>>,
+    weight: Option<u32>,
+    backup: bool,
+    max_connections: Option<u32>,
+    process: Process,
+    rules: HostRules,
+}
+
+/// Of it, what is said of a program to start.
+#[derive(Default)]
+struct Process {
+    command: Vec<Arc<str>>,
+    environment: Vec<(Arc<str>, Arc<str>)>,
+    copy_environment: Option<Vec<Arc<str>>>,
+    min_procs: Option<Spanned<u32>>,
+    max_procs: Option<u32>,
+    idle_timeout_s: Option<u32>,
+    kill_signal: Option<i32>,
+    listen_backlog: Option<i32>,
+    /// The first key of these that is written.
+    key: Option<Key>,
+}
+
+/// Reads a host: `( "host" => "10.0.0.1", "port" => 8080 )`.
+pub(super) fn parse(
+    family: Family,
+    label: Option<&Key>,
+    item: &Spanned<Value>,
+    ctx: &CompileCtx,
+) -> Result<Host, Reject> {
+    let mut draft = Draft::default();
+    let help = "write `( \"host\" => \"10.0.0.1\", \"port\" => 8080 )`";
+    for (key, value) in keyed(&item.value, help).map_err(|reject| at(reject, item.span))? {
+        let known = address(&mut draft, key, value)?
+            || process(&mut draft.process, key, value)?
+            || rules(&mut draft.rules, family, key, value)?;
+        if !known {
+            return Err(unknown_key(key, KEYS));
+        }
+    }
+    if let (true, Some(key)) = (draft.process.command.is_empty(), &draft.process.key) {
+        let text = format!("has \"{}\" without \"bin-path\": it has no effect", &**key);
+        ctx.warn(Reject::new(text).help("it is said of a program that is started").at(key.span));
+    }
+    finish(draft, family, label, item.span)
+}
+
+fn at(mut reject: Reject, span: Span) -> Reject {
+    reject.span = reject.span.or(Some(span));
+    reject
+}
+
+/// Keys that say where it is and what share it has.
+fn address(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
+    let text = || within(key, item, plain).map(|text| Some(Spanned::new(text, item.span)));
+    match &**key {
+        "host" => draft.host = text()?,
+        "socket" => draft.socket = text()?,
+        "port" => draft.port = Some(within(key, item, |v| number(v, 1..=65_535))?),
+        "weight" => draft.weight = Some(within(key, item, |v| number(v, 0..=WEIGHT_MAX))?),
+        "backup" => draft.backup = within(key, item, parse_bool)?,
+        "max-connections" => {
+            draft.max_connections = Some(within(key, item, |v| number(v, 1..=65_535))?);
+        }
+        // It has no effect in 1.4 either.
+        "max-load-per-proc" => drop(within(key, item, |v| number::<u32>(v, 0..=65_535))?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Keys of a program that is started.
+fn process(draft: &mut Process, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
+    let procs = |value: &Value, least: i64| number::<u32>(value, least..=PROCS_MAX);
+    match &**key {
+        "bin-path" => draft.command = within(key, item, command)?,
+        "bin-environment" => draft.environment = within(key, item, parse_map)?.to_vec(),
+        "bin-copy-environment" => {
+            draft.copy_environment = Some(within(key, item, parse_strings)?.to_vec());
+        }
+        "min-procs" => {
+            draft.min_procs = Some(Spanned::new(within(key, item, |v| procs(v, 0))?, item.span));
+        }
+        "max-procs" => draft.max_procs = Some(within(key, item, |v| procs(v, 1))?),
+        "idle-timeout" => {
+            draft.idle_timeout_s = Some(within(key, item, |v| number(v, 1..=86_400))?);
+        }
+        "kill-signal" => draft.kill_signal = Some(within(key, item, signal)?),
+        "listen-backlog" => {
+            draft.listen_backlog = Some(within(key, item, |v| number(v, 1..=65_535))?);
+        }
+        _ => return Ok(false),
+    }
+    draft.key.get_or_insert_with(|| key.clone());
+    Ok(true)
+}
+
+/// Keys that say which requests it gets, and what is changed on the way.
+fn rules(
+    rules: &mut HostRules,
+    family: Family,
+    key: &Key,
+    item: &Spanned<Value>,
+) -> Result<bool, Reject> {
+    let on = || within(key, item, parse_bool);
+    match &**key {
+        "check-local" => rules.check_local = Some(on()?),
+        "mode" => rules.role = within(key, item, role(family))?,
+        "docroot" => rules.docroot = Some(within(key, item, directory)?),
+        "strip-request-uri" => rules.strip_request_uri = Some(within(key, item, prefix)?),
+        "fix-root-scriptname" => rules.fix_root_scriptname = on()?,
+        "broken-scriptfilename" => rules.broken_scriptfilename = on()?,
+        "x-sendfile" | "allow-x-send-file" => rules.sendfile = on()?,
+        "x-sendfile-docroot" => rules.sendfile_roots = Some(within(key, item, directories)?),
+        "upgrade" => rules.upgrade = on()?,
+        "tcp-fin-propagate" => rules.fin_propagate = on()?,
+        "secret" if family == Family::Ajp13 => rules.secret = Some(within(key, item, plain)?),
+        "secret" => {
+            let text = format!("has \"secret\", which only {} uses", Family::Ajp13.server());
+            return Err(Reject::new(text).at(key.span));
+        }
+        _ => return times(rules, key, item),
+    }
+    Ok(true)
+}
+
+/// Keys with seconds; 0 is 1.4's word for no value of its own.
+fn times(rules: &mut HostRules, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
+    let some = |ms: u64| (ms > 0).then_some(ms);
+    let period = || within(key, item, |value| parse_period(value, 0));
+    match &**key {
+        "disable-time" => rules.disable_ms = Some(period()?),
+        "connect-timeout" => rules.connect_ms = some(period()?),
+        "read-timeout" => rules.read_ms = some(period()?),
+        "write-timeout" => rules.write_ms = some(period()?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn role(family: Family) -> impl Fn(&Value) -> Result<FastcgiRole, Reject> {
+    move |value| match parse_choice(value, &["responder", "authorizer"])? {
+        0 => Ok(FastcgiRole::Responder),
+        _ if family == Family::Fastcgi => Ok(FastcgiRole::Authorizer),
+        _ => Err(Reject::new("can be \"authorizer\" in fastcgi.server only")),
+    }
+}
+
+fn directory(value: &Value) -> Result<Arc<str>, Reject> {
+    let path = plain(value)?;
+    match path.starts_with('/') {
+        true => Ok(path),
+        false => Err(Reject::new("must be an absolute path")),
+    }
+}
+
+fn prefix(value: &Value) -> Result<Arc<str>, Reject> {
+    let path = plain(value)?;
+    match path.starts_with('/') {
+        true => Ok(path),
+        false => Err(Reject::new("must be the beginning of a URL's path, such as \"/app\"")),
+    }
+}
+
+/// A program and its arguments, separated by spaces: no shell reads them.
+fn command(value: &Value) -> Result<Vec<Arc<str>>, Reject> {
+    let text = parse_string(value)?;
+    let words: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
+    match words.first().is_some_and(|program| program.starts_with('/')) && !text.contains('\0') {
+        true => Ok(words),
+        false => Err(Reject::new("must be an absolute path, with arguments if need be")),
+    }
+}
+
+const SIGNALS: &[(&str, i32)] =
+    &[("HUP", 1), ("INT", 2), ("QUIT", 3), ("KILL", 9), ("USR1", 10), ("USR2", 12), ("TERM", 15)];
+
+/// A signal by number or name.
+fn signal(value: &Value) -> Result<i32, Reject> {
+    if value.as_int().is_some() {
+        return number(value, 1..=64);
+    }
+    let text = parse_string(value)?;
+    let name = text.strip_prefix("SIG").unwrap_or(&text);
+    let found = SIGNALS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, number)| *number).ok_or_else(|| {
+        Reject::new("must be a signal")
+            .help("write 15 or \"TERM\"; known: HUP, INT, QUIT, KILL, USR1, USR2, TERM")
+    })
+}
+
+fn finish(draft: Draft, family: Family, label: Option<&Key>, span: Span) -> Result<Host, Reject> {
+    let spawns = !draft.process.command.is_empty();
+    let place = match where_it_is(&draft, spawns, span)? {
+        Place::Name(name, port) if spawns && &*name == "localhost" => {
+            Place::Ip(Ipv4Addr::LOCALHOST.into(), port)
+        }
+        place => place,
+    };
+    let spawn = spawn(draft.process)?;
+    if spawns && matches!(place, Place::Srv(_) | Place::Name(..)) {
+        let text = "has \"bin-path\" for a host by name: a program is started on this machine";
+        return Err(Reject::new(text).help("give it a \"socket\"").at(span));
+    }
+    if family == Family::Sockproxy && matches!(place, Place::Ip(_, None) | Place::Name(_, None)) {
+        return Err(Reject::new("has a host without \"port\"").at(span));
+    }
+    let text = match (&draft.host, &draft.socket, draft.port) {
+        (_, Some(socket), _) => format!("unix:{}", socket.value).into(),
+        (Some(host), None, Some(port)) if host.value.contains(':') => {
+            format!("[{}]:{port}", host.value.trim_matches(['[', ']'])).into()
+        }
+        (Some(host), None, Some(port)) => format!("{}:{port}", host.value).into(),
+        (Some(host), None, None) => Arc::clone(&host.value),
+        (None, None, Some(port)) => format!("127.0.0.1:{port}").into(),
+        (None, None, None) => {
+            spawn.as_ref().map_or_else(|| "".into(), |s| Arc::clone(&s.command[0]))
+        }
+    };
+    Ok(Host {
+        label: label.map(|key| Arc::from(&**key)),
+        text,
+        place,
+        weight: draft.weight.unwrap_or(1),
+        backup: draft.backup,
+        max_connections: draft.max_connections,
+        spawn,
+        rules: draft.rules,
+    })
+}
+
+/// Its address: a socket, a host, or for a program of ours neither.
+fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject> {
+    match (&draft.host, &draft.socket) {
+        (Some(_), Some(socket)) => {
+            let text = "has a \"host\" and a \"socket\": a backend is at one of them";
+            Err(Reject::new(text).at(socket.span))
+        }
+        (None, Some(socket)) if draft.port.is_some() => {
+            Err(Reject::new("has a \"port\" for a \"socket\", which has none").at(socket.span))
+        }
+        (None, Some(socket)) => {
+            let path = socket.value.strip_prefix("unix:").unwrap_or(&socket.value);
+            place::unix(path).map_err(|reject| at(reject, socket.span))
+        }
+        (Some(host), None) => {
+            Place::of_host(&host.value, draft.port).map_err(|reject| at(reject, host.span))
+        }
+        (None, None) if spawns => Ok(match draft.port {
+            Some(port) => Place::Ip(Ipv4Addr::LOCALHOST.into(), Some(port)),
+            None => Place::Unix("".into()),
+        }),
+        (None, None) => {
+            let text = "has a host of which nothing says where it is";
+            let help = "it needs \"host\" (with \"port\"), \"socket\" or \"bin-path\"";
+            Err(Reject::new(text).help(help).at(span))
+        }
+    }
+}
+
+fn spawn(process: Process) -> Result<Option<Arc<SpawnSpec>>, Reject> {
+    if process.command.is_empty() {
+        return Ok(None);
+    }
+    let max_procs = process.max_procs.unwrap_or(4);
+    if let Some(min) = process.min_procs.as_ref().filter(|min| min.value > max_procs) {
+        let text = format!("has \"min-procs\" above \"max-procs\", which is {max_procs}");
+        return Err(Reject::new(text).at(min.span));
+    }
+    Ok(Some(Arc::new(SpawnSpec {
+        command: process.command,
+        environment: process.environment,
+        copy_environment: process.copy_environment,
+        min_procs: process.min_procs.map_or(max_procs, |min| min.value),
+        max_procs,
+        idle_timeout_s: process.idle_timeout_s.unwrap_or(60),
+        kill_signal: process.kill_signal.unwrap_or(15),
+        listen_backlog: process.listen_backlog.unwrap_or(1024),
+    })))
+}

@@ -1,0 +1,126 @@
+//! `proxy-core.*`: pools, the backlog, time-outs. They hold for the upstreams of 1.4's directives
+//! too.
+
+use super::values::period;
+use super::{Row, of};
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = pools();
+    rows.extend(backlog());
+    rows.extend(timeouts());
+    rows
+}
+
+fn pools() -> Vec<Row> {
+    vec![
+        Row::int("proxy-core.max-pool-size", 1..=65_535, |s, v| {
+            of(s).shared.pool.size_max = v as u32;
+        })
+        .default("256")
+        .since("1.5")
+        .doc(
+            "Connections to each address of a backend, busy and idle, of all workers together. \
+             Requests beyond it wait in the backlog. A backend with a fixed number of processes \
+             should not be given more than it has.",
+        )
+        .example("proxy-core.max-pool-size = 32"),
+        Row::int("proxy-core.max-idle-connections", 0..=65_535, |s, v| {
+            of(s).shared.pool.idle_max = v as u32;
+        })
+        .default("64")
+        .since("lighty 0.1")
+        .doc(
+            "Connections to each address that are kept while they have no request, at most. Where a \
+             request may be waiting for a process of the backend, they are given up for it, those \
+             of all workers.",
+        )
+        .example("proxy-core.max-idle-connections = 8"),
+        period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.pool.idle_ms = ms)
+            .default("30")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds that a connection to a backend is kept without a request; or text with a \
+                 unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less than \
+                 the backend's own limit.",
+            )
+            .example("proxy-core.max-idle-time = 4"),
+        period("proxy-core.max-lifetime", 0, |parts, ms| parts.shared.pool.lifetime_ms = ms)
+            .default("0")
+            .since("lighty 0.1")
+            .doc("Seconds after which a connection to a backend is not used again. 0: no limit.")
+            .example("proxy-core.max-lifetime = \"1h\""),
+        Row::int("proxy-core.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
+            of(s).shared.pool.requests_max = v as u32;
+        })
+        .default("1000")
+        .since("1.5")
+        .doc(
+            "Requests on one connection to a backend. 0: a new connection for each, which is the \
+             default of lighttpd 1.5.",
+        )
+        .example("proxy-core.max-keep-alive-requests = 100"),
+    ]
+}
+
+fn backlog() -> Vec<Row> {
+    vec![
+        Row::int("proxy-core.max-backlog-size", 0..=1_000_000, |s, v| {
+            of(s).shared.backlog.length_max = v as u32;
+        })
+        .default("1024")
+        .since("1.5")
+        .doc(
+            "Requests that may wait for a connection when every pool is full; one more is \
+             answered 503 at once. In lighttpd 1.5 this was how often one request was tried \
+             again.",
+        )
+        .example("proxy-core.max-backlog-size = 100"),
+        period("proxy-core.backlog-timeout", 0, |parts, ms| parts.shared.backlog.wait_ms = ms)
+            .default("10")
+            .since("lighty 0.1")
+            .doc("Seconds that a request waits in the backlog before it is answered 503.")
+            .example("proxy-core.backlog-timeout = 2"),
+        Row::int("proxy-core.backlog-class", 0..=3, |s, v| of(s).shared.class = v as u8)
+            .default("0")
+            .since("lighty 0.1")
+            .doc(
+                "Rank of these requests in the backlog: those of class 0 are served first, those \
+                 of class 3 last, each class in the order in which they came.",
+            )
+            .example("$HTTP[\"url\"] =^ \"/export/\" { proxy-core.backlog-class = 2 }"),
+    ]
+}
+
+fn timeouts() -> Vec<Row> {
+    vec![
+        period("proxy-core.connect-timeout", 1, |parts, ms| parts.shared.timeouts.connect_ms = ms)
+            .default("5")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds that a backend may take to accept a connection. Then the next one is \
+                 tried; 504 if there is none.",
+            )
+            .example("proxy-core.connect-timeout = \"500ms\""),
+        period("proxy-core.read-timeout", 1, |parts, ms| parts.shared.timeouts.read_ms = ms)
+            .default("60")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds without a byte from the backend: 504 before its response has begun; after \
+                 that the response is cut.",
+            )
+            .example("proxy-core.read-timeout = 300"),
+        period("proxy-core.write-timeout", 1, |parts, ms| parts.shared.timeouts.write_ms = ms)
+            .default("60")
+            .since("lighty 0.1")
+            .doc("Seconds in which the backend takes nothing of a request (504).")
+            .example("proxy-core.write-timeout = 30"),
+        period("proxy-core.tunnel-timeout", 1, |parts, ms| parts.shared.timeouts.tunnel_ms = ms)
+            .default("3600")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds without a byte in either direction of a tunnel (WebSocket, \
+                 `sockproxy.server`) before it is closed.",
+            )
+            .example("proxy-core.tunnel-timeout = \"10min\""),
+    ]
+}

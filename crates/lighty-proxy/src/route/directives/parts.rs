@@ -1,0 +1,252 @@
+//! What the directives set, each by itself, before it is put together.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lighty_config::{Pairs, Strings};
+
+use super::balancer::Balancing;
+use super::host::Host;
+use super::place::Place;
+use crate::route::settings::{ForwardedRules, RewriteRule};
+use crate::upstream::spec::{
+    BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
+};
+
+/// Everything that directives of the proxy set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    pub(super) core: CoreParts,
+    pub(super) shared: Shared,
+    /// By [`Family::index`].
+    pub(super) families: [FamilyParts; Family::ALL.len()],
+    pub(super) header: HeaderParts,
+    pub(crate) resolver: ResolverParts,
+    /// `scgi.protocol = "uwsgi"`.
+    pub(super) scgi_is_uwsgi: bool,
+}
+
+impl Parts {
+    /// Whether nothing here takes a request.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.core.backends.is_empty() && self.families.iter().all(|f| f.servers.is_empty())
+    }
+
+    pub(super) fn family(&mut self, family: Family) -> &mut FamilyParts {
+        &mut self.families[family.index()]
+    }
+}
+
+/// How names are looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolverParts {
+    pub(crate) name_servers: Arc<[SocketAddr]>,
+    pub(crate) timeout_ms: u64,
+    pub(crate) ttl_ms_max: u64,
+}
+
+impl Default for ResolverParts {
+    fn default() -> Self {
+        Self { name_servers: Arc::from([]), timeout_ms: 2_000, ttl_ms_max: 3_600_000 }
+    }
+}
+
+/// A module of 1.4 that has hosts, in order of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Fastcgi,
+    Scgi,
+    Ajp13,
+    Proxy,
+    Sockproxy,
+}
+
+impl Family {
+    pub(super) const ALL: [Family; 5] =
+        [Family::Fastcgi, Family::Scgi, Family::Ajp13, Family::Proxy, Family::Sockproxy];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of its directive with hosts.
+    pub(super) fn server(self) -> &'static str {
+        match self {
+            Family::Fastcgi => "fastcgi.server",
+            Family::Scgi => "scgi.server",
+            Family::Ajp13 => "ajp13.server",
+            Family::Proxy => "proxy.server",
+            Family::Sockproxy => "sockproxy.server",
+        }
+    }
+
+    /// Whether a file must be there where a host does not say.
+    pub(super) fn checks_local(self) -> bool {
+        matches!(self, Family::Fastcgi | Family::Scgi)
+    }
+}
+
+/// What is 1.4's, for one module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FamilyParts {
+    pub(super) servers: Arc<[Server]>,
+    pub(super) balance: Option<Balancing>,
+    pub(super) map_extensions: Option<Pairs>,
+    pub(super) debug: bool,
+}
+
+/// A key of `fastcgi.server` and its hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) key: Arc<str>,
+    pub(super) hosts: Vec<Host>,
+}
+
+/// What `proxy-core.*` says of its own backends.
+#[derive(Clone, Debug)]
+pub(super) struct CoreParts {
+    pub(super) backends: Arc<[Backend]>,
+    pub(super) protocol: Option<Speaks>,
+    pub(super) balancer: Balancing,
+    pub(super) weights: Weights,
+    pub(super) backup: Strings,
+    pub(super) allow_x_sendfile: bool,
+    pub(super) x_sendfile_docroot: Strings,
+    pub(super) allow_x_rewrite: bool,
+    pub(super) rewrite_request: Arc<[RewriteRule]>,
+    pub(super) rewrite_response: Arc<[RewriteRule]>,
+    pub(super) check_local: bool,
+    pub(super) forwarded: ForwardedRules,
+    pub(super) upgrade: bool,
+    pub(super) trailers: bool,
+    pub(super) debug: bool,
+}
+
+impl Default for CoreParts {
+    fn default() -> Self {
+        let none: Strings = Arc::from([]);
+        Self {
+            backends: Arc::from([]),
+            protocol: None,
+            balancer: Balancing::default(),
+            weights: Arc::from([]),
+            backup: Arc::clone(&none),
+            allow_x_sendfile: false,
+            x_sendfile_docroot: none,
+            allow_x_rewrite: false,
+            rewrite_request: Arc::from([]),
+            rewrite_response: Arc::from([]),
+            check_local: false,
+            forwarded: ForwardedRules::default(),
+            upgrade: false,
+            trailers: false,
+            debug: false,
+        }
+    }
+}
+
+/// Shares of backends, by how they are written.
+pub(super) type Weights = Arc<[(Arc<str>, u32)]>;
+
+/// A backend of `proxy-core.backends`.
+#[derive(Clone, Debug)]
+pub(super) struct Backend {
+    pub(super) text: Arc<str>,
+    pub(super) place: Place,
+}
+
+/// Each line: a protocol, its word, and the port of a backend that is written without one.
+macro_rules! protocols {
+    ($($variant:ident $word:literal $port:literal;)*) => {
+        /// What `proxy-core.protocol` says.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Speaks {
+            $($variant,)*
+        }
+
+        impl Speaks {
+            pub(super) const WORDS: &'static [&'static str] = &[$($word),*];
+
+            /// By its place in [`Speaks::WORDS`].
+            pub(super) fn nth(index: usize) -> Speaks {
+                [$(Speaks::$variant),*][index]
+            }
+
+            /// The port of a backend that is written without one.
+            pub(super) fn port(self) -> u16 {
+                match self {
+                    $(Speaks::$variant => $port,)*
+                }
+            }
+        }
+    };
+}
+
+protocols! {
+    Http "http" 80;
+    Fastcgi "fastcgi" 9000;
+    Scgi "scgi" 4000;
+    Uwsgi "uwsgi" 3031;
+    Ajp13 "ajp13" 8009;
+}
+
+/// What `proxy-core.*` says of every upstream, also those of 1.4's directives.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    pub(super) pool: PoolSpec,
+    pub(super) backlog: BacklogSpec,
+    pub(super) timeouts: TimeoutSpec,
+    pub(super) health: HealthSpec,
+    pub(super) split_hostnames: bool,
+    pub(super) proxy_protocol: Option<ProxyProtocol>,
+    pub(super) class: u8,
+    pub(super) balancing: BalancerOptions,
+    pub(super) sticky_cookie: Option<Arc<str>>,
+    pub(super) ajp_secret: Option<Arc<str>>,
+    pub(super) ajp_packet_bytes: usize,
+    pub(super) uwsgi_modifier1: u8,
+    pub(super) strict_lines: bool,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            pool: PoolSpec::default(),
+            backlog: BacklogSpec::default(),
+            timeouts: TimeoutSpec::default(),
+            health: HealthSpec::default(),
+            split_hostnames: true,
+            proxy_protocol: None,
+            class: 0,
+            balancing: BalancerOptions::default(),
+            sticky_cookie: None,
+            ajp_secret: None,
+            ajp_packet_bytes: 8192,
+            uwsgi_modifier1: 0,
+            strict_lines: false,
+        }
+    }
+}
+
+/// `proxy.header`, `proxy.forwarded` and `proxy.replace-http-host`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeaderParts {
+    pub(super) header: Arc<HeaderRules>,
+    pub(super) forwarded: ForwardedRules,
+    pub(super) replace_http_host: bool,
+}
+
+/// The keys of `proxy.header`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeaderRules {
+    pub(super) map_urlpath: Option<Pairs>,
+    pub(super) map_urlpath_hosts: Option<Strings>,
+    pub(super) map_urlpath_hosts_not: Option<Strings>,
+    pub(super) map_host_request: Option<Pairs>,
+    pub(super) map_host_response: Option<Pairs>,
+    pub(super) https_remap: bool,
+    pub(super) upgrade: bool,
+    pub(super) connect: bool,
+    pub(super) force_http10: bool,
+    pub(super) trailers: bool,
+}

@@ -1,0 +1,265 @@
+//! The proxy state of one worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_buf::BufPool;
+use lighty_core::ErrorOutput;
+use lighty_core::log::{About, Level, Log};
+use lighty_io::clock::Clock;
+use lighty_io::clock::ticks::Ticks;
+use lighty_io::connect::ConnectOptions;
+use lighty_io::threads::panics;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::connect::backlog::Backlog;
+use crate::connect::deadline::Deadlines;
+use crate::connect::listen_queue;
+use crate::connect::pool::{ConnPermit, Pool};
+use crate::serve::upstream_call::UpstreamCall;
+use crate::upstream::Upstream;
+use crate::upstream::balance::Choice;
+use crate::upstream::health::passive::Change;
+use crate::upstream::registry::{Naming, Registry};
+use crate::upstream::spec::{Protocol, UpstreamSpec};
+
+/// Size in bytes of a buffer for response bodies.
+pub const PIECE_BYTES: usize = 64 * 1024;
+
+/// Maximum number of these buffers per worker.
+const PIECES_MAX: usize = 1024;
+
+/// Maximum number of idle calls kept per protocol for reuse.
+const COURIERS_KEPT_MAX: usize = 256;
+
+/// One worker's side of the proxy.
+pub struct Local {
+    pub clock: Clock,
+    pub pool: Pool,
+    pub deadlines: Rc<Deadlines>,
+    pub connect: ConnectOptions,
+    pub pieces: BufPool,
+    /// Scratch for the choice among addresses.
+    pub(crate) choices: RefCell<Vec<Choice>>,
+    registry: Arc<Registry>,
+    /// Keyed by the address of the spec, which the settings keep alive.
+    known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
+    /// The upstreams of the generation that requests begin under.
+    naming: RefCell<Option<Arc<Naming>>>,
+    /// The tasks that give up idle connections, by the upstream's index.
+    reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
+    #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
+    couriers: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
+    random: Cell<u64>,
+    log: Log,
+}
+
+struct Known {
+    upstream: Arc<Upstream>,
+    /// Keeps the address that is its key from being reused.
+    spec: Arc<UpstreamSpec>,
+}
+
+/// Ends its task when it is dropped.
+struct Reclaimer(JoinHandle<()>);
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Local {
+    /// Starts the proxy for a worker. Its tasks run until the worker ends.
+    pub fn start(clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+        let worker = registry.enlist();
+        let local = Self::new(worker, clock, log, registry);
+        let deadlines = Rc::clone(&local.deadlines);
+        panics::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
+        let swept = Rc::clone(&local);
+        panics::keep("proxy sweep", move || Rc::clone(&swept).sweep());
+        let giving_up = Rc::clone(&local);
+        panics::keep("proxy surplus", move || Rc::clone(&giving_up).end_surplus());
+        local
+    }
+
+    fn new(worker: usize, clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+        Rc::new(Self {
+            log,
+            pool: Pool::new(worker, clock.clone()),
+            deadlines: Deadlines::new(clock.clone()),
+            connect: ConnectOptions::default(),
+            pieces: BufPool::new(PIECE_BYTES, PIECES_MAX),
+            choices: RefCell::default(),
+            registry,
+            known: RefCell::default(),
+            naming: RefCell::default(),
+            reclaimers: RefCell::default(),
+            couriers: RefCell::default(),
+            random: Cell::new(
+                clock.mono_us() ^ ((worker as u64 + 1) << 48) ^ 0x9E37_79B9_7F4A_7C15,
+            ),
+            clock,
+        })
+    }
+
+    /// The upstream for a spec of the generation of this naming. At first use the worker starts its
+    /// tasks for it.
+    pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
+        if let Some(known) = self.known.borrow().get(&Arc::as_ptr(spec)) {
+            return Arc::clone(&known.upstream);
+        }
+        let upstream = self.registry.upstream(spec, naming);
+        let known = Known { upstream: Arc::clone(&upstream), spec: Arc::clone(spec) };
+        self.known.borrow_mut().insert(Arc::as_ptr(spec), known);
+        self.reclaimers.borrow_mut().entry(upstream.index).or_insert_with(|| {
+            let (local, of) =
+                (Rc::clone(self), (Arc::clone(&upstream.backlog), Arc::clone(&upstream.reclaim)));
+            Reclaimer(panics::keep("proxy places", move || {
+                Rc::clone(&local).give_up_idle(of.clone())
+            }))
+        });
+        upstream
+    }
+
+    /// The upstream for a spec of the current generation.
+    pub(crate) fn upstream_now(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
+        let naming = self.naming();
+        self.upstream(spec, &naming)
+    }
+
+    /// Requests begin under the generation that names these upstreams.
+    pub fn adopt(&self, naming: &Arc<Naming>) {
+        let before = self.naming.replace(Some(Arc::clone(naming)));
+        drop(before);
+    }
+
+    fn naming(&self) -> Arc<Naming> {
+        let mut naming = self.naming.borrow_mut();
+        Arc::clone(naming.get_or_insert_with(|| self.registry.nothing_named()))
+    }
+
+    /// Forgets the upstreams of generations that are gone.
+    fn forget(&self) {
+        let mut known = self.known.borrow_mut();
+        let over: Vec<_> =
+            known.extract_if(|_, known| Arc::strong_count(&known.spec) == 1).collect();
+        if over.is_empty() {
+            return;
+        }
+        let is_used = |index: &usize| known.values().any(|k| k.upstream.index == *index);
+        self.reclaimers.borrow_mut().retain(|index, _| is_used(index));
+    }
+
+    /// Closes idle connections whose permits requests of other workers wait for.
+    async fn give_up_idle(self: Rc<Self>, (backlog, reclaim): (Arc<Backlog>, Arc<Notify>)) {
+        loop {
+            reclaim.notified().await;
+            panics::point("proxy places");
+            self.pool.reclaim(&backlog);
+        }
+    }
+
+    /// Closes idle connections that requests of any worker may be waiting behind.
+    async fn end_surplus(self: Rc<Self>) {
+        loop {
+            let mut surplus = std::pin::pin!(listen_queue::surplus());
+            // From here on no notification is missed.
+            surplus.as_mut().enable();
+            self.pool.end_surplus();
+            surplus.await;
+            panics::point("proxy surplus");
+        }
+    }
+
+    /// Runs once a second: closes connections that were idle for too long.
+    pub async fn sweep(self: Rc<Self>) {
+        let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
+        loop {
+            ticks.next().await;
+            panics::point("proxy sweep");
+            self.pool.sweep(self.clock.mono_ms());
+            self.pieces.trim();
+            self.forget();
+        }
+    }
+
+    /// Takes a call for a protocol from the free list, or creates one.
+    pub(crate) fn take_courier(&self, protocol: &Protocol) -> Box<UpstreamCall> {
+        let mut couriers = self.couriers.borrow_mut();
+        let kept = couriers.iter_mut().find(|(known, _)| known == protocol);
+        let kept = kept.and_then(|(_, kept)| kept.pop());
+        kept.unwrap_or_else(|| Box::new(UpstreamCall::new(protocol, &self.deadlines)))
+    }
+
+    /// Returns a call to the free list.
+    pub(crate) fn give_back(&self, mut call: Box<UpstreamCall>, protocol: &Protocol) {
+        call.clear();
+        let mut couriers = self.couriers.borrow_mut();
+        match couriers.iter_mut().find(|(known, _)| known == protocol) {
+            Some((_, kept)) if kept.len() < COURIERS_KEPT_MAX => kept.push(call),
+            Some(_) => {}
+            None => couriers.push((protocol.clone(), vec![call])),
+        }
+    }
+
+    /// Writes a backend's error output to the error log.
+    pub(crate) fn log_stderr(&self, permit: &ConnPermit, call: &mut UpstreamCall) {
+        let said = call.session.take_said();
+        if said.is_empty() {
+            return;
+        }
+        let share_kbytes = call.error_kbytes_max;
+        let errors = call.errors.get_or_insert_with(|| {
+            let name = &permit.upstream.spec.name;
+            let who = format!("{name}, backend {}", permit.address.spec.text);
+            let (log, clock) = (self.log.clone(), self.clock.clone());
+            Box::new(ErrorOutput::new(log, clock, who, share_kbytes))
+        });
+        for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            errors.take_line(line);
+        }
+    }
+
+    /// Records a response to a request that began at `began_ms`; logs a come-back.
+    pub(crate) fn note_success(&self, permit: &ConnPermit, began_ms: u64) {
+        let now_ms = self.clock.mono_ms();
+        permit.address.answered(now_ms);
+        if permit.upstream.succeeded(&permit.address, began_ms, now_ms) == Change::CameBack {
+            let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
+            permit.address.set_trouble(None);
+            self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
+        }
+    }
+
+    /// Records that an address refused, or failed by its own fault.
+    pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, words: &str) {
+        let now_ms = self.clock.mono_ms();
+        let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
+        if let Change::WentDown { until_ms } = change {
+            let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
+            permit.address.set_trouble(Some(words));
+            let for_ms = until_ms.saturating_sub(now_ms);
+            let message = format!("{name}: backend {text} is down ({words}), for {for_ms} ms");
+            self.say(Level::Error, &message);
+        }
+    }
+
+    /// Logs a line that belongs to no request.
+    pub(crate) fn say(&self, level: Level, message: &str) {
+        self.log.line(level, self.clock.unix_s(), message, About::default());
+    }
+
+    /// A random number, good enough to balance with (xorshift64*).
+    pub(crate) fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+}

@@ -1,0 +1,507 @@
+//! An upstream call sends one request to a backend and reads the response head;
+//! [`crate::response::upstream_body`] reads the body.
+//!
+//! The call writes the request and its body while it reads the response: a backend may respond
+//! before it has read everything (RFC 9112 section 9.5), and its response is passed on at once.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_buf::ReadBuf;
+use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
+use lighty_io::transport::Stream;
+
+use crate::connect::deadline::{Alarm, Deadlines};
+use crate::request::replayable_body::ReplayableBody;
+use crate::request::upstream_request::RewrittenHead;
+use crate::session::{self, BackendResponse, Event, Session, malformed};
+use crate::upstream::spec::{Protocol, TimeoutSpec};
+
+/// Initial inbox size in bytes: fits a usual response head, and a small response whole.
+const INBOX_BYTES: usize = 8 * 1024;
+
+/// Maximum inbox size in bytes: a head may be 64 KiB, and the FastCGI record around it as long.
+const INBOX_BYTES_MAX: usize = 256 * 1024;
+
+/// Backpressure limit: above this many unsent bytes no more of the body is read.
+const OUTBOX_BYTES_MAX: usize = 64 * 1024;
+
+/// After this many bytes the call yields to other connections.
+const TURN_BYTES: usize = 256 * 1024;
+
+/// Buffers above this capacity in bytes are not kept for reuse.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum interim responses per request: a backend that sends nothing else would keep its client
+/// and the worker busy forever.
+const INTERIM_MAX: u32 = 100;
+
+/// After this many milliseconds without a response the client is checked for a disconnect.
+const PATIENCE_MS: u64 = 200;
+
+/// How long to wait for the reset that proves that a request met a closed connection: one round
+/// trip to the backend.
+const RESET_PATIENCE: Duration = Duration::from_millis(500);
+
+/// State of one request on its connection. Reusable.
+pub(crate) struct UpstreamCall {
+    pub session: Box<dyn Session>,
+    pub response: BackendResponse,
+    pub words: RewrittenHead,
+    /// Collects the backend's output for the error log, if there is any, and how much of it is
+    /// wanted.
+    pub errors: Option<Box<ErrorOutput>>,
+    pub error_kbytes_max: u64,
+    out: Vec<u8>,
+    sent: usize,
+    /// Bytes of the request written so far, whether or not they are still in `out`.
+    written: u64,
+    ending: Ending,
+    /// Interim responses to this request so far.
+    interim: u32,
+    inbox: ReadBuf,
+    alarm: Alarm,
+    waits: Waits,
+    limit: Limit,
+    backend: Backend,
+    watch: Watch,
+}
+
+/// What the backend does with the rest of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backend {
+    Reads,
+    /// Accepts no more of it; its response may still arrive.
+    OnlyResponds,
+}
+
+/// What would end the call from the client's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// Before the response: that it is gone, or was half-closed for too long.
+    GoneOrHalfClosed,
+    /// While the response is sent: that it is gone.
+    Gone,
+    /// It has shut down its sending side: nothing more can be learned from it.
+    Nothing,
+}
+
+/// What the current timeout is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// For the client, whose timeouts apply elsewhere.
+    Client,
+    Write,
+    Read,
+}
+
+/// How the backend ended the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    None,
+    /// By end of stream.
+    Told,
+    /// By a reset. One call reports it; later calls only see end of stream.
+    Reset,
+}
+
+/// What the alarm is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// The end of [`PATIENCE_MS`]; the client is watched for the rest.
+    Patience { rest_ms: u64 },
+    /// The end of the timeout.
+    Timeout,
+}
+
+/// Why a request got no response.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The backend's fault. `silent` if nothing of a response was received.
+    Backend { fault: FaultReport, silent: bool },
+    /// The request body could not be read completely.
+    Body(BodyFault),
+    /// The client is gone.
+    Gone(Fault),
+}
+
+/// The request's client, if it has one.
+pub(crate) type ClientHandle = Option<Rc<RefCell<dyn Client>>>;
+
+impl UpstreamCall {
+    /// Creates a call for a protocol.
+    pub(crate) fn new(protocol: &Protocol, deadlines: &Rc<Deadlines>) -> Self {
+        Self {
+            session: session::create(protocol),
+            response: BackendResponse::default(),
+            words: RewrittenHead::default(),
+            errors: None,
+            error_kbytes_max: 0,
+            out: Vec::with_capacity(1024),
+            sent: 0,
+            written: 0,
+            ending: Ending::None,
+            interim: 0,
+            inbox: ReadBuf::default(),
+            alarm: Alarm::new(deadlines),
+            waits: Waits::Client,
+            limit: Limit::Timeout,
+            backend: Backend::Reads,
+            watch: Watch::GoneOrHalfClosed,
+        }
+    }
+
+    /// Resets the call for another request on another connection. Oversized buffers are freed.
+    pub(crate) fn clear(&mut self) {
+        self.session.clear();
+        self.response.clear();
+        self.words.clear();
+        self.errors = None;
+        self.out.clear();
+        self.sent = 0;
+        self.written = 0;
+        self.ending = Ending::None;
+        self.interim = 0;
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        self.inbox.recycle(KEPT_BYTES_MAX);
+        self.waits = Waits::Client;
+        self.backend = Backend::Reads;
+        self.watch = Watch::GoneOrHalfClosed;
+        self.alarm.rest();
+    }
+
+    /// The session, the rewritten head, and the buffer that the session writes the request to.
+    pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
+        (&mut *self.session, &self.words, &mut self.out)
+    }
+
+    /// True if any byte of the request was written.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.written > 0
+    }
+
+    /// True if the backend has certainly read nothing of the request, although bytes were written:
+    /// it had closed the connection before.
+    pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
+        self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
+    }
+
+    /// True if everything was sent; only then is the connection reusable.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        self.takes_body() && self.sent == self.out.len()
+    }
+
+    /// True if the backend accepts the rest of the request.
+    pub(crate) fn takes_body(&self) -> bool {
+        self.backend == Backend::Reads
+    }
+
+    /// The response head is complete and its body follows.
+    pub(crate) fn begin_body(&mut self) {
+        self.watch = Watch::Gone;
+    }
+
+    /// True if bytes of the request wait to be written.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    /// Bytes that were read and not yet parsed.
+    pub(crate) fn pending(&self) -> &[u8] {
+        self.inbox.pending()
+    }
+
+    /// Takes the bytes that were read and not yet parsed.
+    pub(crate) fn take_pending(&mut self) -> Bytes {
+        let pending = Bytes::copy_from_slice(self.pending());
+        self.inbox.clear();
+        pending
+    }
+
+    /// Writes as much of the request and its body as possible without waiting. `true`: some bytes
+    /// were written.
+    ///
+    /// # Errors
+    /// The request body cannot be read. A backend that accepts no more only becomes
+    /// one that [only responds](Backend::OnlyResponds).
+    pub(crate) fn push(
+        &mut self,
+        stream: &Stream,
+        upload: &mut ReplayableBody,
+        client: &ClientHandle,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BodyFault> {
+        let mut moved = 0;
+        while self.takes_body() {
+            if self.sent < self.out.len() {
+                match stream.try_write(&self.out[self.sent..]) {
+                    Ok(count) => {
+                        self.sent += count;
+                        self.written += count as u64;
+                        moved += count;
+                        if moved < TURN_BYTES {
+                            continue;
+                        }
+                        // Yield: a fast client and a fast backend would starve the other
+                        // connections.
+                        cx.waker().wake_by_ref();
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        // No client timeout while the backend accepts nothing.
+                        pause_body_timer(client);
+                        if stream.poll_writable(cx).is_ready() {
+                            continue;
+                        }
+                    }
+                    Err(error) => {
+                        self.backend = Backend::OnlyResponds;
+                        self.saw_ending(Some(&error));
+                    }
+                }
+                break;
+            }
+            if !self.reply() && (upload.is_over() || !self.take_in(upload, cx)?) {
+                if !upload.is_over() && self.session.takes() == 0 {
+                    // Nor while the backend requests none of the body.
+                    pause_body_timer(client);
+                }
+                break;
+            }
+        }
+        Ok(moved > 0)
+    }
+
+    /// Writes the session's pending protocol reply; `false` if there is none.
+    fn reply(&mut self) -> bool {
+        self.start_over();
+        self.session.reply(&mut self.out);
+        !self.out.is_empty()
+    }
+
+    /// Resets the output buffer after everything was written.
+    fn start_over(&mut self) {
+        self.out.clear();
+        self.sent = 0;
+    }
+
+    /// Frames more of the body; `false` if none is available now.
+    fn take_in(
+        &mut self,
+        upload: &mut ReplayableBody,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BodyFault> {
+        let most = self.session.takes().min(OUTBOX_BYTES_MAX);
+        if most == 0 {
+            return Ok(false);
+        }
+        match upload.poll_piece(most, cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(piece) => {
+                self.start_over();
+                match piece.transpose()? {
+                    Some(piece) => self.session.push_body(&piece, &mut self.out),
+                    None => self.session.end_body(upload.trailers(), &mut self.out),
+                }
+                if self.out.is_empty() {
+                    return Ok(!upload.is_over());
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Reads the next head, interim or final.
+    pub(crate) fn poll_head(
+        &mut self,
+        stream: &Stream,
+        upload: &mut ReplayableBody,
+        client: &ClientHandle,
+        timeouts: &TimeoutSpec,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Event, Trouble>> {
+        let mut moved = false;
+        loop {
+            moved |= self.push(stream, upload, client, cx).map_err(Trouble::Body)?;
+            match self.poll_step(stream, cx)? {
+                Poll::Ready(Event::More) => moved = true,
+                Poll::Ready(Event::Interim) => {
+                    self.count_interim()?;
+                    return Poll::Ready(Ok(Event::Interim));
+                }
+                Poll::Ready(Event::Said) => {
+                    // An endless stream of error output never lets the read timeout expire, so
+                    // check the client here.
+                    let gone = self.client_gone(client, cx);
+                    return Poll::Ready(gone.map_or(Ok(Event::Said), |f| Err(Trouble::Gone(f))));
+                }
+                Poll::Ready(event) => return Poll::Ready(Ok(event)),
+                Poll::Pending => break,
+            }
+        }
+        self.watch(upload, timeouts, moved);
+        self.poll_limit(client, cx).map(Err)
+    }
+
+    fn count_interim(&mut self) -> Result<(), Trouble> {
+        self.interim += 1;
+        if self.interim <= INTERIM_MAX {
+            return Ok(());
+        }
+        let words = format!("more than {INTERIM_MAX} interim responses");
+        Err(Trouble::Backend { fault: malformed(words), silent: false })
+    }
+
+    /// Parses buffered input, or reads once.
+    fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
+        if !self.inbox.is_empty() {
+            let blame = |fault| Trouble::Backend { fault, silent: false };
+            let input = self.inbox.pending();
+            let step = self.session.read_head(input, &mut self.response).map_err(blame)?;
+            self.inbox.consume(step.consumed);
+            if step.event != Event::More || step.consumed > 0 {
+                return Ok(Poll::Ready(step.event));
+            }
+        }
+        Ok(self.poll_fill(stream, cx)?.map(|()| Event::More))
+    }
+
+    fn poll_fill(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<()>, Trouble> {
+        let silent = self.inbox.is_empty() && self.response.fields.is_empty();
+        let Some(room) = self.inbox.room(INBOX_BYTES, INBOX_BYTES_MAX) else {
+            let fault = FaultReport::new(Fault::BackendHeadTooLarge, "its head");
+            return Err(Trouble::Backend { fault, silent: false });
+        };
+        let closed = |words: String| Trouble::Backend {
+            fault: FaultReport::new(Fault::BackendClosed, words),
+            silent,
+        };
+        match stream.poll_read(cx, room) {
+            Poll::Pending => Ok(Poll::Pending),
+            Poll::Ready(Ok(0)) => {
+                self.saw_ending(None);
+                Err(closed("end of the connection".to_owned()))
+            }
+            Poll::Ready(Ok(count)) => {
+                self.inbox.filled(count);
+                Ok(Poll::Ready(()))
+            }
+            Poll::Ready(Err(error)) => Err(closed(error.to_string())),
+        }
+    }
+
+    /// Records how the connection ended: end of stream (`None`) or an error.
+    fn saw_ending(&mut self, error: Option<&io::Error>) {
+        let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+        match error {
+            Some(error) if is_reset(error) => self.ending = Ending::Reset,
+            None if self.ending == Ending::None => self.ending = Ending::Told,
+            _ => {}
+        }
+    }
+
+    /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
+    /// client.
+    fn poll_limit(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Poll<Trouble> {
+        loop {
+            if self.limit == Limit::Timeout
+                && let Some(fault) = self.client_gone(client, cx)
+            {
+                return Poll::Ready(Trouble::Gone(fault));
+            }
+            ready!(self.alarm.poll(cx));
+            let Limit::Patience { rest_ms } = self.limit else {
+                return Poll::Ready(self.too_late());
+            };
+            self.limit = Limit::Timeout;
+            self.alarm.set(rest_ms);
+        }
+    }
+
+    /// Starts the timeout for the current wait, if that changed.
+    fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
+        let waits = if self.is_sending() && self.takes_body() {
+            Waits::Write
+        } else if upload.is_over() || !self.takes_body() || self.session.takes() == 0 {
+            Waits::Read
+        } else {
+            Waits::Client
+        };
+        if waits == self.waits && !moved {
+            return;
+        }
+        self.limit_to(
+            waits,
+            match waits {
+                Waits::Client => 0,
+                Waits::Write => timeouts.write_ms,
+                Waits::Read => timeouts.read_ms,
+            },
+        );
+    }
+
+    /// Starts a timeout; 0 milliseconds: none.
+    fn limit_to(&mut self, waits: Waits, whole_ms: u64) {
+        self.waits = waits;
+        let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
+        self.limit = match whole_ms.saturating_sub(PATIENCE_MS) {
+            0 => Limit::Timeout,
+            rest_ms => Limit::Patience { rest_ms },
+        };
+        self.alarm.set(whole_ms.min(PATIENCE_MS));
+    }
+
+    /// Checks the read timeout of the response body.
+    pub(crate) fn poll_body_limit(
+        &mut self,
+        client: &ClientHandle,
+        read_ms: u64,
+        moved: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Trouble> {
+        if moved || self.waits != Waits::Read {
+            self.limit_to(Waits::Read, read_ms);
+        }
+        self.poll_limit(client, cx)
+    }
+
+    /// Bytes of the body arrived: the timeout starts over.
+    pub(crate) fn moved(&mut self) {
+        self.waits = Waits::Client;
+    }
+
+    /// The fault, if the client has gone. Once a response is being sent, a failing write reveals
+    /// that, so a half-closed client then has no time limit.
+    fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
+        if self.watch == Watch::Nothing {
+            return None;
+        }
+        match client.as_ref()?.borrow_mut().poll_gone(cx) {
+            Poll::Pending => None,
+            Poll::Ready(Fault::HalfClosed) if self.watch == Watch::Gone => {
+                self.watch = Watch::Nothing;
+                None
+            }
+            Poll::Ready(fault) => Some(fault),
+        }
+    }
+
+    fn too_late(&self) -> Trouble {
+        let (fault, words) = match self.waits {
+            Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
+            _ => (Fault::BackendReadTimeout, "before its response"),
+        };
+        Trouble::Backend { fault: FaultReport::new(fault, words), silent: true }
+    }
+}
+
+fn pause_body_timer(client: &ClientHandle) {
+    if let Some(client) = client {
+        client.borrow_mut().pause_body_timer();
+    }
+}

@@ -1,0 +1,179 @@
+//! Sessions: one request and its response over one connection, one file per protocol.
+//!
+//! A session is a state machine over a codec of lighty-wire. It takes a request, produces bytes to
+//! send, and turns received bytes into events. It knows no socket and no time. A new protocol is a
+//! file here, a line in [`create`] and a kind in [`crate::upstream::spec::Protocol`].
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use lighty_core::{Fault, FaultReport};
+use lighty_http::{Fields, Known, Status, decimal};
+
+use crate::request::upstream_request::UpstreamRequest;
+use crate::upstream::spec::Protocol;
+
+mod ajp13;
+mod gateway;
+mod http;
+
+/// The backend violated its protocol.
+pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> FaultReport {
+    FaultReport::new(Fault::BackendMalformed, detail)
+}
+
+/// The request's head needs more bytes than the protocol can carry.
+fn head_unfit(protocol: &str, needed_bytes: usize, bytes_max: usize) -> FaultReport {
+    let detail = format!("{needed_bytes} bytes, of {bytes_max} that {protocol} can carry");
+    FaultReport::new(Fault::HeadUnfit, detail)
+}
+
+/// The backend ended its response before the announced length.
+fn cut_short(announced: Option<u64>, left: Option<u64>) -> FaultReport {
+    let (announced, left) = (announced.unwrap_or(0), left.unwrap_or(0));
+    let came = announced.saturating_sub(left);
+    malformed(format!(
+        "it ended after {came} of the {announced} bytes that Content-Length announced"
+    ))
+}
+
+/// A response head.
+#[derive(Default)]
+pub(crate) struct BackendResponse {
+    pub status: Status,
+    /// As the backend sent them, framing and hop-by-hop fields included.
+    pub fields: Fields,
+    /// The announced body length in bytes; 0 if there is no body.
+    pub length: Option<u64>,
+    /// The backend accepted an upgrade: a tunnel follows.
+    pub upgrade: bool,
+}
+
+impl BackendResponse {
+    /// Clears the response, keeps the buffers.
+    pub(crate) fn clear(&mut self) {
+        self.status = Status::OK;
+        self.fields.clear();
+        self.length = None;
+        self.upgrade = false;
+    }
+}
+
+/// An event in a backend's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// More input is needed.
+    More,
+    /// Much error output has accumulated and must be taken before reading on.
+    Said,
+    /// An interim response, stored in the [`BackendResponse`]; its head follows.
+    Interim,
+    /// The head is complete and stored in the [`BackendResponse`].
+    Head,
+    /// Bytes of the body, as a range of the input.
+    Data(Range<usize>),
+    /// The response is complete.
+    Done,
+}
+
+/// One step through the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Bytes consumed.
+    pub consumed: usize,
+    pub event: Event,
+}
+
+/// One request and its response.
+pub(crate) trait Session {
+    /// Resets the session for another request.
+    fn clear(&mut self);
+
+    /// Appends what is sent before any of the body.
+    ///
+    /// # Errors
+    /// The protocol cannot express the request; nothing has been sent.
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FaultReport>;
+
+    /// Maximum bytes of the next body piece. 0: the backend has not requested any.
+    fn takes(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Appends a piece of the body, no longer than [`Session::takes`].
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>);
+
+    /// Appends what ends the body.
+    fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>);
+
+    /// Reads on from the front of `input` until the head is complete. What was not consumed is
+    /// handed in again, with more behind it.
+    ///
+    /// # Errors
+    /// The connection cannot be used any more.
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport>;
+
+    /// Body bytes that were read together with the head and are not in the input any more.
+    fn take_early_body(&mut self) -> Bytes {
+        Bytes::new()
+    }
+
+    /// Appends a pending protocol reply, if any.
+    fn reply(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Reads on in the body. Everything is consumed sooner or later: no byte is needed twice.
+    ///
+    /// # Errors
+    /// The connection cannot be used any more.
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport>;
+
+    /// True if the response ends when the backend closes the connection.
+    fn ends_with_close(&self) -> bool {
+        false
+    }
+
+    /// Takes the backend's error output.
+    fn take_said(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Fields behind the body.
+    fn trailers(&self) -> Option<&Fields> {
+        None
+    }
+
+    /// True if the connection is reusable after the complete response.
+    fn is_reusable(&self) -> bool;
+}
+
+/// A session for a protocol.
+pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
+    match protocol {
+        // Raw upstreams never serve HTTP requests.
+        Protocol::Http { .. } | Protocol::Raw => Box::new(http::HttpSession::default()),
+        Protocol::Fastcgi { role } => Box::new(gateway::GatewaySession::fastcgi(*role)),
+        Protocol::Scgi => Box::new(gateway::GatewaySession::scgi()),
+        Protocol::Uwsgi { modifier1 } => Box::new(gateway::GatewaySession::uwsgi(*modifier1)),
+        Protocol::Ajp13 { secret, packet_bytes } => {
+            Box::new(ajp13::AjpSession::new(secret.clone(), *packet_bytes))
+        }
+    }
+}
+
+/// A HEAD response announces the length of GET's.
+fn push_length(length: Option<u64>, fields: &mut Fields) {
+    if let Some(length) = length {
+        let mut digits = Vec::new();
+        decimal::push(length, &mut digits);
+        fields.push_known(Known::ContentLength, digits);
+    }
+}

@@ -1,0 +1,114 @@
+//! One address of an upstream: what the configuration says of a backend, and the backend.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use lighty_io::connect::Target;
+
+pub(crate) use crate::upstream::backend::AddressId;
+use crate::upstream::backend::Backend;
+
+/// The configuration of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressSpec {
+    /// Its name in logs and statistics.
+    pub text: Arc<str>,
+    /// The backend's name in the configuration, if any.
+    pub label: Option<Arc<str>>,
+    pub target: Target,
+    /// Share of requests, 0 to 1000; 0 drains it.
+    pub weight: u32,
+    /// Used only while no other is up.
+    pub backup: bool,
+    /// Maximum number of connections, busy and idle, over all workers.
+    pub connections_max: u32,
+    /// The Host of requests to it, in place of the client's.
+    pub http_host: Option<Arc<str>>,
+}
+
+/// An address in use. It is its backend, with the limits and the share that an upstream gives it.
+pub struct Address {
+    pub spec: AddressSpec,
+    /// Hash of the text: the same in every process.
+    pub name_hash: u64,
+    backend: Arc<Backend>,
+}
+
+impl Deref for Address {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.backend
+    }
+}
+
+impl Address {
+    /// An address of a backend.
+    pub fn new(spec: AddressSpec, backend: Arc<Backend>) -> Self {
+        let name_hash = crate::upstream::balance::name_hash(spec.text.as_bytes());
+        Self { spec, name_hash, backend }
+    }
+
+    /// True if another connection may be opened.
+    pub fn has_room(&self) -> bool {
+        self.open() < self.spec.connections_max
+    }
+
+    /// Takes a permit for one of the connections, if there is one.
+    pub(crate) fn try_open(&self) -> bool {
+        self.backend.try_open(self.spec.connections_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::spec::HealthSpec;
+
+    fn address(connections_max: u32) -> Address {
+        let target = Target::Tcp("127.0.0.1:80".parse().expect("an address"));
+        let spec = AddressSpec {
+            text: "127.0.0.1:80".into(),
+            label: None,
+            target,
+            weight: 1,
+            backup: false,
+            http_host: None,
+            connections_max,
+        };
+        let backend = Arc::new(Backend::new(&spec.target, &HealthSpec::default()));
+        Address::new(spec, backend)
+    }
+
+    #[test]
+    fn no_more_connections_than_the_limit() {
+        let address = address(2);
+        assert!(address.try_open() && address.try_open());
+        assert!(!address.try_open() && !address.has_room());
+        address.closed();
+        assert!(address.try_open());
+    }
+
+    #[test]
+    fn idle_connections_are_not_busy() {
+        let address = address(4);
+        assert!(address.try_open() && address.try_open());
+        address.become_idle();
+        assert_eq!((address.open(), address.idle(), address.busy()), (2, 1, 1));
+        address.leave_idle();
+        assert_eq!(address.busy(), 2);
+    }
+
+    #[test]
+    fn the_mean_follows_what_is_seen() {
+        let address = address(1);
+        address.saw_first_byte(8_000);
+        assert_eq!(address.first_byte_us(), 8_000);
+        for _ in 0..100 {
+            address.saw_first_byte(80_000);
+        }
+        assert!((70_000..=80_000).contains(&address.first_byte_us()));
+        address.saw_first_byte(u64::MAX);
+        assert!(address.first_byte_us() > 80_000);
+    }
+}

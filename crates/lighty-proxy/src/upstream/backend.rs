@@ -1,0 +1,181 @@
+//! A backend behind an address: its connections, health and statistics. Shared by all workers, and
+//! kept by a reload that changes what an upstream says of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lighty_io::connect::Target;
+
+use crate::connect::listen_queue::ListenQueue;
+use crate::upstream::health::passive::Health;
+use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol};
+
+/// Unique within the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressId(u64);
+
+impl AddressId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What makes two addresses the same backend.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BackendKey {
+    /// The name of the upstream, with the conditions around it.
+    pub upstream: Arc<str>,
+    pub protocol: Protocol,
+    pub target: Target,
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// How often the upstream has the target before this one.
+    pub repeat: usize,
+}
+
+/// The backends in use, each for as long as an upstream or a connection has it.
+#[derive(Default)]
+pub(crate) struct Backends(Mutex<HashMap<BackendKey, Weak<Backend>, foldhash::fast::RandomState>>);
+
+impl Backends {
+    /// The backend of this identity, with its history if it has one.
+    pub(crate) fn get(&self, key: BackendKey, health: &HealthSpec) -> Arc<Backend> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(backend) = known.get(&key).and_then(Weak::upgrade) {
+            backend.set_gone(false);
+            return backend;
+        }
+        known.retain(|_, backend| backend.strong_count() > 0);
+        let backend = Arc::new(Backend::new(&key.target, health));
+        known.insert(key, Arc::downgrade(&backend));
+        backend
+    }
+}
+
+/// A backend in use.
+pub struct Backend {
+    pub id: AddressId,
+    pub health: Health,
+    /// The listen queue of its processes.
+    pub(crate) queue: Arc<ListenQueue>,
+    /// Connections open or being opened, of all workers.
+    open: AtomicU32,
+    /// Of these, the idle ones.
+    idle: AtomicU32,
+    first_byte_us: AtomicU32,
+    /// When it last answered; monotonic milliseconds.
+    answered_ms: AtomicU64,
+    pub requests: AtomicU64,
+    pub failed: AtomicU64,
+    /// Why it last went down.
+    trouble: Mutex<Option<Arc<str>>>,
+    is_gone: AtomicBool,
+}
+
+/// The latest sample has a weight of 1/8.
+const EWMA_SHIFT: u32 = 3;
+
+impl Backend {
+    /// Creates a backend without history.
+    pub fn new(target: &Target, health: &HealthSpec) -> Self {
+        Self {
+            id: AddressId::next(),
+            queue: ListenQueue::at(target),
+            health: Health::new(health),
+            open: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            first_byte_us: AtomicU32::new(0),
+            answered_ms: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Records why it went down; `None` after a come-back.
+    pub(crate) fn set_trouble(&self, words: Option<&str>) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = words.map(Arc::from);
+    }
+
+    /// Why it is down, or went down last.
+    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Requests under way.
+    pub fn busy(&self) -> u32 {
+        self.open().saturating_sub(self.idle())
+    }
+
+    /// Connections open or being opened.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Idle connections of all workers.
+    pub fn idle(&self) -> u32 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
+    pub fn first_byte_us(&self) -> u32 {
+        self.first_byte_us.load(Ordering::Relaxed)
+    }
+
+    /// Records the time to a response's first byte.
+    pub fn saw_first_byte(&self, after_us: u64) {
+        let sample = u32::try_from(after_us).unwrap_or(u32::MAX).max(1);
+        let before = self.first_byte_us();
+        let mean = match before {
+            0 => sample,
+            // Two workers may overwrite each other's sample: it is a mean, not a count.
+            _ => before - (before >> EWMA_SHIFT) + (sample >> EWMA_SHIFT),
+        };
+        self.first_byte_us.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// Records a response.
+    pub(crate) fn answered(&self, now_ms: u64) {
+        self.answered_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// True if it has answered any request since this time.
+    pub(crate) fn has_responded_since(&self, ms: u64) -> bool {
+        self.answered_ms.load(Ordering::Relaxed) > ms
+    }
+
+    /// True if no upstream has it any more: connections to it are not kept.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.is_gone.store(is_gone, Ordering::Relaxed);
+    }
+
+    /// Takes a permit for one of at most `connections_max` connections, if there is one.
+    pub(crate) fn try_open(&self, connections_max: u32) -> bool {
+        let more = |open: u32| (open < connections_max).then(|| open + 1);
+        self.open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Returns a permit.
+    pub(crate) fn closed(&self) {
+        let before = self.open.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0);
+    }
+
+    /// Records that a connection becomes idle.
+    pub(crate) fn become_idle(&self) {
+        self.idle.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Records that a connection leaves its pool, to be used or closed.
+    pub(crate) fn leave_idle(&self) {
+        let before = self.idle.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0);
+    }
+}

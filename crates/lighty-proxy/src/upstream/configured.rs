@@ -1,0 +1,49 @@
+//! The upstreams that a configuration names, known before the first request.
+
+use std::sync::Arc;
+
+use lighty_config::Config;
+use lighty_core::Settings;
+use lighty_io::connect::resolve::ResolveOptions;
+
+use crate::route::directives;
+use crate::route::settings::{ProxySettings, Route};
+use crate::upstream::spec::UpstreamSpec;
+
+/// An upstream, and where it is written.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    pub spec: Arc<UpstreamSpec>,
+    /// The conditions around it; empty at global level.
+    pub place: String,
+}
+
+/// Every upstream of the global settings and of each condition with those around it, each once. An
+/// upstream that only a combination of conditions yields is created by its first request.
+pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
+    let mut found: Vec<Configured> = Vec::new();
+    for block in directives::blocks_of_ours(config) {
+        let settings = directives::settings_at(config, block);
+        let routes = ProxySettings::routes(&settings);
+        let specs =
+            routes.servers.iter().chain(&routes.core).map(|route: &Arc<Route>| &route.upstream);
+        for spec in specs {
+            if found.iter().all(|known| known.spec != *spec) {
+                let place = directives::heads(config, block).join(" in ");
+                found.push(Configured { spec: Arc::clone(spec), place });
+            }
+        }
+    }
+    found
+}
+
+/// DNS options for the names of backends.
+pub fn resolve_options(global: &Settings) -> ResolveOptions {
+    let asked = &global.module::<ProxySettings>().parts.resolver;
+    ResolveOptions {
+        name_servers: asked.name_servers.to_vec(),
+        timeout_ms: asked.timeout_ms,
+        ttl_ms_max: asked.ttl_ms_max,
+        ..ResolveOptions::default()
+    }
+}

@@ -1,0 +1,357 @@
+//! Active health checks.
+//!
+//! [`ask`] runs one check on a connection of its own; [`keep_asking`] is the task of an address: it
+//! checks at intervals until the address is gone, and records the results in the address's
+//! [`Health`].
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use lighty_http::{Fields, Known, Method, Version};
+use lighty_io::clock::Clock;
+use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::transport::Stream;
+use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
+use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
+use lighty_wire::fastcgi::{self, Begin, Decoder, Event, ParamsWriter, Role};
+use lighty_wire::http1::{
+    BodyFraming, Head, RequestLine, ResponseFault, ResponseHead, ResponseLimits, encode_request,
+    other_protocol, parse_response,
+};
+use lighty_wire::proxy_protocol::{self, Command, Header};
+
+use super::active::{first_due_ms, next_due_ms};
+use super::passive::{Change, Health};
+use crate::connect::listen_queue::Standing;
+use crate::upstream::spec::{CheckKind, CheckSpec, ProxyProtocol};
+
+/// Maximum bytes of a response head: [`CheckFault::TooLong`].
+pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024;
+
+/// Statuses of a healthy FastCGI application.
+const STATUS_GOOD: (u16, u16) = (200, 399);
+
+/// Why a check failed.
+#[derive(Debug)]
+pub(crate) enum CheckFault {
+    /// The connection could not be opened.
+    Connect(io::Error),
+    /// The connection broke.
+    Talk(io::Error),
+    /// The check as a whole took longer than its `timeout`.
+    Timeout { timeout_ms: u64 },
+    /// The connection closed before a complete response.
+    Closed,
+    /// The response head is larger than [`RESPONSE_BYTES_MAX`].
+    TooLong,
+    /// The response does not follow the protocol.
+    Protocol(String),
+    /// The status does not count as good.
+    Status(u16),
+    /// The check cannot be sent: the configured target or host is invalid.
+    Unfit(String),
+}
+
+impl fmt::Display for CheckFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "connect: {error}"),
+            Self::Talk(error) => write!(f, "connection: {error}"),
+            Self::Timeout { timeout_ms } => write!(f, "no answer within {timeout_ms} ms (timeout)"),
+            Self::Closed => f.write_str("closed before it answered"),
+            Self::TooLong => write!(f, "a response of more than {RESPONSE_BYTES_MAX} bytes"),
+            Self::Protocol(words) => write!(f, "answer: {words}"),
+            Self::Status(code) => write!(f, "status {code}"),
+            Self::Unfit(words) => write!(f, "question: {words}"),
+        }
+    }
+}
+
+impl std::error::Error for CheckFault {}
+
+/// A handle to an address that is checked.
+pub(crate) trait Checked {
+    fn target(&self) -> &Target;
+    fn health(&self) -> &Health;
+    /// Registers the check's connection in the listen queue.
+    fn stand_in_line(&self) -> Option<Standing> {
+        None
+    }
+    /// Reports a check. `fault` is its result, `change` its effect: something to log and, after a
+    /// come-back, waiting requests to wake.
+    fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
+}
+
+/// Checks an address at intervals until `address` returns `None`. There is one task per address;
+/// all run on one thread.
+pub(crate) async fn keep_asking<A: Checked>(
+    address: impl Fn() -> Option<A>,
+    check: &CheckSpec,
+    proxy: Option<ProxyProtocol>,
+    clock: Clock,
+) {
+    clock.refresh();
+    let mut due_ms = first_due_ms(clock.mono_ms(), check.interval_ms, random());
+    loop {
+        let wait_ms = due_ms.saturating_sub(clock.mono_ms());
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        clock.refresh();
+        let began_ms = clock.mono_ms();
+        let Some(address) = address() else { return };
+        let standing = address.stand_in_line();
+        let found = ask(address.target(), check, proxy).await;
+        drop(standing);
+        clock.refresh();
+        let now_ms = clock.mono_ms();
+        due_ms = next_due_ms(began_ms, now_ms, check.interval_ms, random());
+        let change = address.health().record_check(found.is_ok(), now_ms, due_ms);
+        address.was_checked(change, found.as_ref().err());
+    }
+}
+
+/// Spreads the checks; needs no secrecy.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// Runs one check, on a new connection.
+///
+/// # Errors
+/// Why the check failed.
+pub(crate) async fn ask(
+    target: &Target,
+    check: &CheckSpec,
+    proxy: Option<ProxyProtocol>,
+) -> Result<(), CheckFault> {
+    let limit = Duration::from_millis(check.timeout_ms);
+    let asked = tokio::time::timeout(limit, ask_patiently(target, &check.kind, proxy)).await;
+    asked.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
+}
+
+async fn ask_patiently(
+    target: &Target,
+    kind: &CheckKind,
+    proxy: Option<ProxyProtocol>,
+) -> Result<(), CheckFault> {
+    let mut question = Vec::new();
+    if let Some(version) = proxy {
+        push_own_header(version, &mut question)?;
+    }
+    push_question(kind, &mut question)?;
+    let stream = connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
+    let mut talk = Talk { stream, received: Vec::new() };
+    talk.say(&question).await?;
+    match kind {
+        CheckKind::Tcp => Ok(()),
+        CheckKind::Http { status, .. } => talk.read_http(*status).await,
+        CheckKind::Fastcgi { target: None } => talk.read_values().await,
+        CheckKind::Fastcgi { target: Some(_) } => talk.read_fastcgi().await,
+        CheckKind::Ajp13 => talk.read_pong().await,
+    }
+}
+
+/// A PROXY protocol header with LOCAL: the connection is made on behalf of no client.
+fn push_own_header(version: ProxyProtocol, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let version = match version {
+        ProxyProtocol::V1 => proxy_protocol::Version::V1,
+        ProxyProtocol::V2 => proxy_protocol::Version::V2,
+    };
+    let header = Header { version, command: Command::Local, ..Header::default() };
+    proxy_protocol::encode(&header, out).map_err(|fault| CheckFault::Unfit(fault.to_string()))
+}
+
+fn push_question(kind: &CheckKind, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    match kind {
+        CheckKind::Tcp => {}
+        CheckKind::Http { target, host, .. } => push_http(target, host, out)?,
+        CheckKind::Fastcgi { target: None } => fastcgi::encode::get_values(out),
+        CheckKind::Fastcgi { target: Some(target) } => push_fastcgi(target, out)?,
+        CheckKind::Ajp13 => out.extend_from_slice(&ajp13::CPING),
+    }
+    Ok(())
+}
+
+fn push_http(target: &str, host: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let line = RequestLine {
+        method: b"GET",
+        target: target.as_bytes(),
+        version: Version::Http11,
+        host: host.as_bytes(),
+        framing: BodyFraming::None,
+    };
+    let fields: [(Option<Known>, &[u8], &[u8]); 2] =
+        [(None, b"User-Agent", b"lighty-check"), (None, b"Connection", b"close")];
+    encode_request(&line, fields, out).map_err(|fault| CheckFault::Unfit(fault.to_string()))
+}
+
+/// A request for `target` as PHP-FPM's `ping.path` wants it: the path is the script.
+fn push_fastcgi(target: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let fields = Fields::new();
+    let facts = Params {
+        server_software: b"lighty",
+        server_name: b"localhost",
+        server_port: 80,
+        server_addr: b"127.0.0.1",
+        remote_addr: b"127.0.0.1",
+        method: b"GET",
+        request_uri: target.as_bytes(),
+        query: query.as_bytes(),
+        script_name: path.as_bytes(),
+        script_filename: path.as_bytes(),
+        ..Params::new(&fields)
+    };
+    fastcgi::encode::begin_request(Begin { role: Role::Responder, keep_conn: false }, out);
+    let mut params = ParamsWriter::new(out);
+    facts.for_each(|name, value| params.pair(name, value));
+    params.finish().map_err(|fault| CheckFault::Unfit(fault.to_string()))?;
+    out.extend_from_slice(&fastcgi::encode::END_OF_STDIN);
+    Ok(())
+}
+
+/// The connection of one check.
+struct Talk {
+    stream: Stream,
+    /// Bytes read and not yet parsed.
+    received: Vec<u8>,
+}
+
+impl Talk {
+    async fn say(&self, mut bytes: &[u8]) -> Result<(), CheckFault> {
+        while !bytes.is_empty() {
+            match self.stream.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.writable().await.map_err(CheckFault::Talk)?;
+                }
+                Err(error) => return Err(CheckFault::Talk(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads more bytes.
+    async fn read_response(&mut self) -> Result<(), CheckFault> {
+        const PIECE_BYTES: usize = 2_048;
+        let before = self.received.len();
+        if before >= RESPONSE_BYTES_MAX {
+            return Err(CheckFault::TooLong);
+        }
+        self.received.resize((before + PIECE_BYTES).min(RESPONSE_BYTES_MAX), 0);
+        let read = self.stream.read(&mut self.received[before..]).await;
+        self.received.truncate(before + read.as_ref().map_or(0, |count| *count));
+        match read {
+            Ok(0) => Err(CheckFault::Closed),
+            Ok(_) => Ok(()),
+            Err(error) => Err(CheckFault::Talk(error)),
+        }
+    }
+
+    async fn read_http(&mut self, good: (u16, u16)) -> Result<(), CheckFault> {
+        let limits =
+            ResponseLimits { head_bytes_max: RESPONSE_BYTES_MAX, ..ResponseLimits::default() };
+        let mut head = ResponseHead::new();
+        loop {
+            let parsed = parse_response(&self.received, Some(Method::Get), &limits, &mut head);
+            let refused =
+                |fault: ResponseFault| other_protocol(&self.received).unwrap_or(fault.words());
+            match parsed.map_err(|fault| CheckFault::Protocol(refused(fault).into()))? {
+                Head::Partial => self.read_response().await?,
+                Head::Complete { consumed } if head.is_interim() => {
+                    self.received.drain(..consumed);
+                }
+                Head::Complete { .. } => return check_status(head.status.code(), good),
+            }
+        }
+    }
+
+    /// Any response to FCGI_GET_VALUES will do, even FCGI_UNKNOWN_TYPE.
+    async fn read_values(&mut self) -> Result<(), CheckFault> {
+        let mut decoder = Decoder::new();
+        loop {
+            match self.fastcgi_event(&mut decoder).await? {
+                Event::Values(_) | Event::UnknownType(_) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    async fn read_fastcgi(&mut self) -> Result<(), CheckFault> {
+        let limits = HeadLimits { head_bytes_max: RESPONSE_BYTES_MAX, ..HeadLimits::default() };
+        let (mut decoder, mut head, mut output) = (Decoder::new(), CgiHead::new(), Vec::new());
+        loop {
+            let parsed = cgi::parse_head(&output, &limits, &mut head);
+            match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
+                Head::Complete { .. } => return check_status(head.status.code(), STATUS_GOOD),
+                Head::Partial => self.fastcgi_output(&mut decoder, &mut output).await?,
+            }
+        }
+    }
+
+    /// Appends the next piece of output.
+    async fn fastcgi_output(
+        &mut self,
+        decoder: &mut Decoder,
+        output: &mut Vec<u8>,
+    ) -> Result<(), CheckFault> {
+        loop {
+            let (event, consumed) = self.fastcgi_step(decoder).await?;
+            let is_output = match event {
+                Event::Stdout(range) => {
+                    output.extend_from_slice(&self.received[range]);
+                    true
+                }
+                Event::EndOfStdout | Event::End(_) => return Err(CheckFault::Closed),
+                _ => false,
+            };
+            self.received.drain(..consumed);
+            if is_output {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn fastcgi_event(&mut self, decoder: &mut Decoder) -> Result<Event, CheckFault> {
+        let (event, consumed) = self.fastcgi_step(decoder).await?;
+        self.received.drain(..consumed);
+        Ok(event)
+    }
+
+    /// The next event, and the number of bytes that it consumed.
+    async fn fastcgi_step(&mut self, decoder: &mut Decoder) -> Result<(Event, usize), CheckFault> {
+        loop {
+            let step = decoder.feed(&self.received);
+            let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
+            if let Some(event) = step.event {
+                return Ok((event, step.consumed));
+            }
+            self.received.drain(..step.consumed);
+            self.read_response().await?;
+        }
+    }
+
+    async fn read_pong(&mut self) -> Result<(), CheckFault> {
+        let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, ajp13::FIELDS_MAX);
+        decoder.begin_ping();
+        loop {
+            let step = decoder.feed(&self.received);
+            let step = step.map_err(|fault| CheckFault::Protocol(fault.to_string()))?;
+            self.received.drain(..step.consumed);
+            match step.event {
+                Some(ajp13::Event::Pong) => return Ok(()),
+                Some(_) => {}
+                None => self.read_response().await?,
+            }
+        }
+    }
+}
+
+fn check_status(status: u16, good: (u16, u16)) -> Result<(), CheckFault> {
+    if (good.0..=good.1).contains(&status) { Ok(()) } else { Err(CheckFault::Status(status)) }
+}
+
+#[cfg(test)]
+#[path = "checks_tests.rs"]
+mod tests;

@@ -1,0 +1,248 @@
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use lighty_wire::fastcgi::app;
+use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, VARIABLES, Values};
+
+use super::*;
+use crate::upstream::spec::HealthSpec;
+
+/// Longer than anything here takes.
+const TIMEOUT_MS: u64 = 20_000;
+
+fn spec(kind: CheckKind, timeout_ms: u64) -> CheckSpec {
+    CheckSpec { kind, interval_ms: 20, timeout_ms, rise: 1, fall: 1 }
+}
+
+fn http(status: (u16, u16)) -> CheckKind {
+    CheckKind::Http { target: "/health?x=1".into(), host: "app.test".into(), status }
+}
+
+fn fastcgi(target: Option<&str>) -> CheckKind {
+    CheckKind::Fastcgi { target: target.map(Into::into) }
+}
+
+/// A peer that says its piece, byte by byte if so wished, once it was asked for `asked_bytes`.
+fn peer(asked_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHandle<Vec<u8>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let target = Target::Tcp(listener.local_addr().expect("address"));
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accept");
+        stream.set_nodelay(true).expect("no delay");
+        let mut asked = vec![0; asked_bytes];
+        stream.read_exact(&mut asked).expect("the question");
+        for part in response.chunks(piece) {
+            // A checker that has heard enough is gone.
+            if stream.write_all(part).is_err() {
+                break;
+            }
+        }
+        asked
+    });
+    (target, served)
+}
+
+fn question(kind: &CheckKind) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_question(kind, &mut bytes).expect("a question");
+    bytes
+}
+
+/// What the check finds where the peer answers this.
+async fn found(kind: CheckKind, response: &[u8]) -> Result<(), CheckFault> {
+    let asked = question(&kind);
+    let mut outcome = Ok(());
+    for piece in [1, 7, usize::MAX] {
+        let (target, served) = peer(asked.len(), response.to_vec(), piece);
+        outcome = ask(&target, &spec(kind.clone(), TIMEOUT_MS), None).await;
+        assert_eq!(served.join().expect("the peer"), asked);
+    }
+    outcome
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    listener.local_addr().expect("address")
+}
+
+#[tokio::test]
+async fn tcp_asks_whether_a_connection_is_accepted() {
+    let (target, served) = peer(0, Vec::new(), 1);
+    ask(&target, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await.expect("accepted");
+    served.join().expect("the peer");
+    let nobody = Target::Tcp(free_address());
+    let fault = ask(&nobody, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await;
+    assert!(matches!(fault, Err(CheckFault::Connect(_))), "{fault:?}");
+}
+
+#[tokio::test]
+async fn http_goes_by_the_status() {
+    let asked = question(&http((200, 299)));
+    let text = String::from_utf8(asked).expect("text");
+    assert!(text.starts_with("GET /health?x=1 HTTP/1.1\r\nHost: app.test\r\n"), "{text}");
+    let good = b"HTTP/1.1 204 No Content\r\n\r\n";
+    assert!(found(http((200, 299)), good).await.is_ok());
+    let interim = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    assert!(found(http((200, 299)), interim).await.is_ok());
+    let bad = found(http((200, 299)), b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n").await;
+    assert!(matches!(bad, Err(CheckFault::Status(503))), "{bad:?}");
+    for (status, is_good) in [(199, false), (200, true), (299, true), (300, false)] {
+        assert_eq!(check_status(status, (200, 299)).is_ok(), is_good, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_said() {
+    let garbage = found(http((200, 299)), b"SSH-2.0-OpenSSH\r\n\r\n").await;
+    assert!(matches!(garbage, Err(CheckFault::Protocol(_))), "{garbage:?}");
+    let cut = found(http((200, 299)), b"HTTP/1.1 200 OK\r\nServ").await;
+    assert!(matches!(cut, Err(CheckFault::Closed)), "{cut:?}");
+    let unfit = CheckKind::Http { target: "/a b".into(), host: "h".into(), status: (200, 299) };
+    let (target, _served) = peer(0, Vec::new(), 1);
+    let unfit = ask(&target, &spec(unfit, TIMEOUT_MS), None).await;
+    assert!(matches!(unfit, Err(CheckFault::Unfit(_))), "{unfit:?}");
+    // Ends the peer that nobody asked.
+    ask(&target, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await.expect("accepted");
+}
+
+#[tokio::test]
+async fn an_endless_head_is_left() {
+    let mut endless = b"HTTP/1.1 200 OK\r\n".to_vec();
+    endless.extend(b"X-Filler: 0123456789abcdef\r\n".repeat(100));
+    endless.resize(RESPONSE_BYTES_MAX + 1, b'x');
+    let (target, served) = peer(question(&http((200, 299))).len(), endless, 4_096);
+    let fault = ask(&target, &spec(http((200, 299)), TIMEOUT_MS), None).await;
+    let is_refused = matches!(fault, Err(CheckFault::TooLong | CheckFault::Protocol(_)));
+    assert!(is_refused, "{fault:?}");
+    served.join().expect("the peer");
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_time_out() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let target = Target::Tcp(listener.local_addr().expect("address"));
+    let fault = ask(&target, &spec(CheckKind::Ajp13, 30), None).await;
+    assert!(matches!(fault, Err(CheckFault::Timeout { timeout_ms: 30 })), "{fault:?}");
+}
+
+#[tokio::test]
+async fn ajp_is_pinged() {
+    assert_eq!(question(&CheckKind::Ajp13), ajp13::CPING);
+    assert!(found(CheckKind::Ajp13, &ajp13::container::CPONG).await.is_ok());
+    let fault = found(CheckKind::Ajp13, b"HTTP/1.1 400 Bad Request\r\n").await;
+    assert!(matches!(fault, Err(CheckFault::Protocol(_))), "{fault:?}");
+}
+
+#[tokio::test]
+async fn fastcgi_is_asked_for_its_variables() {
+    let mut values = Vec::new();
+    let able = Values { max_conns: Some(8), ..Values::default() };
+    app::push_values(VARIABLES, &able, &mut values);
+    assert!(found(fastcgi(None), &values).await.is_ok());
+    let mut unknown = Vec::new();
+    app::push_unknown_type(9, &mut unknown);
+    assert!(found(fastcgi(None), &unknown).await.is_ok());
+    let fault = found(fastcgi(None), b"HTTP/1.1 400 Bad Request\r\n").await;
+    assert!(matches!(fault, Err(CheckFault::Protocol(_))), "{fault:?}");
+}
+
+#[tokio::test]
+async fn fastcgi_is_asked_for_a_page() {
+    let response = |output: &[u8]| {
+        let mut bytes = Vec::new();
+        app::push_stderr(1, b"a word for the log", &mut bytes);
+        app::push_stdout(1, output, &mut bytes);
+        app::push_end_of_stdout(1, &mut bytes);
+        let end = EndRequest { app_status: 0, protocol_status: ProtocolStatus::RequestComplete };
+        app::push_end_request(1, end, &mut bytes);
+        bytes
+    };
+    let ping = || fastcgi(Some("/ping?full"));
+    let pong = response(b"Content-Type: text/plain\r\n\r\npong");
+    assert!(found(ping(), &pong).await.is_ok());
+    let down = found(ping(), &response(b"Status: 500\r\n\r\n")).await;
+    assert!(matches!(down, Err(CheckFault::Status(500))), "{down:?}");
+    let empty = found(ping(), &response(b"")).await;
+    assert!(matches!(empty, Err(CheckFault::Closed)), "{empty:?}");
+}
+
+#[tokio::test]
+async fn a_proxy_header_says_that_the_connection_is_our_own() {
+    for (version, front) in
+        [(ProxyProtocol::V1, &b"PROXY UNKNOWN\r\n"[..]), (ProxyProtocol::V2, b"")]
+    {
+        let mut header = Vec::new();
+        push_own_header(version, &mut header).expect("a header");
+        assert!(header.starts_with(front));
+        let (target, served) =
+            peer(header.len() + ajp13::CPING.len(), ajp13::container::CPONG.to_vec(), 5);
+        let check = spec(CheckKind::Ajp13, TIMEOUT_MS);
+        ask(&target, &check, Some(version)).await.expect("a pong");
+        assert!(served.join().expect("the peer").starts_with(&header));
+    }
+}
+
+/// An address that writes down what it is told.
+struct Noted {
+    target: Target,
+    health: Health,
+    changes: Mutex<Vec<Change>>,
+    told: tokio::sync::Notify,
+}
+
+impl Checked for Arc<Noted> {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn was_checked(&self, change: Change, fault: Option<&CheckFault>) {
+        match change {
+            Change::WentDown { .. } => assert!(fault.is_some()),
+            Change::CameBack => assert!(fault.is_none()),
+            Change::Nothing => {}
+        }
+        if change != Change::Nothing {
+            self.changes.lock().expect("no panic").push(change);
+            self.told.notify_one();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_is_asked_until_it_is_gone() {
+    let check = CheckSpec { fall: 1, rise: 1, ..spec(CheckKind::Tcp, TIMEOUT_MS) };
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("bind");
+    let address = Arc::new(Noted {
+        target: Target::unix(&path),
+        health: Health::new(&HealthSpec { check: Some(check.clone()), ..HealthSpec::default() }),
+        changes: Mutex::default(),
+        told: tokio::sync::Notify::new(),
+    });
+    let weak = Arc::downgrade(&address);
+    let asking = keep_asking(|| weak.upgrade(), &check, None, Clock::start());
+    let watching = async {
+        drop(listener);
+        address.told.notified().await;
+        std::fs::remove_file(&path).expect("the old socket");
+        let again = UnixListener::bind(&path).expect("bind again");
+        address.told.notified().await;
+        drop(again);
+        let changes = address.changes.lock().expect("no panic").clone();
+        assert!(matches!(changes[..], [Change::WentDown { .. }, Change::CameBack]), "{changes:?}");
+        drop(address);
+    };
+    tokio::time::timeout(Duration::from_millis(TIMEOUT_MS), async {
+        tokio::join!(asking, watching)
+    })
+    .await
+    .expect("it ends when the address is gone");
+}

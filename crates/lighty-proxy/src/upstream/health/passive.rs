@@ -1,0 +1,397 @@
+//! Passive health: the state of an address as its requests show it.
+//!
+//! ```text
+//!        max-fails in a row              disable-time is over, a request claims the probe
+//!   Up ────────────────────▶ Down ◀──────────────────────────────▶ Probed
+//!    ▲                        doubled each time      it fails         │ it succeeds
+//!    └────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Active checks may also take an address down and bring it back; see [`Health::record_check`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::active::{Tally, Verdict};
+use crate::upstream::spec::HealthSpec;
+
+/// How long other requests wait for a probe's outcome before the next one probes.
+pub(crate) const PROBE_MS_MAX: u64 = 5_000;
+
+/// How often, in milliseconds, a held-back request may try an address that is down.
+pub(crate) const HOLD_PROBE_MS: u64 = 50;
+
+/// What a request may do with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Use it.
+    Up,
+    /// Do not use it before this time.
+    Down { until_ms: u64 },
+    /// One request may try it: the one that [`Health::begin`] permits.
+    Probing,
+}
+
+/// The effect of a result: something to log and, after a come-back, waiting requests to wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Nothing,
+    WentDown { until_ms: u64 },
+    CameBack,
+}
+
+/// The health of one address; shared by all workers.
+///
+/// Times are milliseconds of a monotonic clock. A result carries the time at which its request
+/// began, so that a request from before an address went down cannot bring it back, and one from
+/// before it came back cannot take it down again.
+#[derive(Debug)]
+pub struct Health {
+    /// The address is up, works and has its full weight: the common case, which takes no lock.
+    is_calm: AtomicBool,
+    record: Mutex<(Record, Limits)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    disable_ms: u64,
+    disable_ms_max: u64,
+    fails_max: u32,
+    hold_ms: u64,
+    slow_start_ms: u64,
+}
+
+#[derive(Debug)]
+struct Record {
+    standing: Standing,
+    /// True once the address has worked.
+    has_worked: bool,
+    /// Failures in a row while up.
+    fails: u32,
+    /// When the first failure since the last success happened.
+    failing_since_ms: Option<u64>,
+    /// How often in a row it was disabled; the doubling counts this.
+    disabled: u32,
+    /// When it last came back.
+    back_since_ms: Option<u64>,
+    is_starting_slowly: bool,
+    /// When a held-back request last tried the address.
+    held_probe_ms: u64,
+    checks: Option<Tally>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    Up,
+    Down {
+        since_ms: u64,
+        until_ms: u64,
+    },
+    Probed {
+        began_ms: u64,
+        until_ms: u64,
+    },
+    /// Taken out by active checks; only they bring it back.
+    CheckedOut {
+        next_check_ms: u64,
+    },
+}
+
+impl Health {
+    /// The health of a new address: it is up until it fails.
+    pub fn new(spec: &HealthSpec) -> Self {
+        let limits = Limits::of(spec);
+        let record = Record {
+            standing: Standing::Up,
+            has_worked: false,
+            fails: 0,
+            failing_since_ms: None,
+            disabled: 0,
+            back_since_ms: None,
+            is_starting_slowly: false,
+            held_probe_ms: 0,
+            checks: tally(spec),
+        };
+        Self { is_calm: AtomicBool::new(false), record: Mutex::new((record, limits)) }
+    }
+
+    /// Continues under other limits. What the checks have counted stays, if the same check goes on.
+    pub(crate) fn adopt(&self, spec: &HealthSpec) {
+        let mut inner = self.lock();
+        let (record, limits) = &mut *inner;
+        *limits = Limits::of(spec);
+        record.adopt(spec);
+        self.is_calm.store(record.is_calm(), Ordering::Release);
+    }
+
+    /// What a request may do with the address now. Claims no probe.
+    pub fn state(&self, now_ms: u64) -> State {
+        if self.is_calm() { State::Up } else { self.lock().0.state(now_ms) }
+    }
+
+    /// Claims the address for a request. `false`: the address is down, or another request is
+    /// probing it.
+    pub fn begin(&self, now_ms: u64) -> bool {
+        self.is_calm() || self.change(|record, _| record.begin(now_ms))
+    }
+
+    /// Lets a held-back request ([`held_until`](Self::held_until)) try the address before its
+    /// disable time is over: one every [`HOLD_PROBE_MS`]. A failure does not prolong the disable
+    /// time.
+    pub fn begin_held(&self, now_ms: u64) -> bool {
+        self.is_calm() || self.change(|record, limits| record.begin_held(limits, now_ms))
+    }
+
+    /// Records a response to a request that began at `began_ms`.
+    pub fn record_success(&self, began_ms: u64, now_ms: u64) -> Change {
+        if self.is_calm() {
+            return Change::Nothing;
+        }
+        self.change(|record, limits| record.succeeded(limits, began_ms, now_ms))
+    }
+
+    /// Records a failure of a request that began at `began_ms` that counts against the address.
+    pub fn record_failure(&self, began_ms: u64, now_ms: u64) -> Change {
+        self.change(|record, limits| record.failed(limits, began_ms, now_ms))
+    }
+
+    /// Records that a request that began at `began_ms` ended without a result: its client went
+    /// away.
+    pub fn record_abandoned(&self, began_ms: u64) {
+        if !self.is_calm() {
+            self.change(|record, _| record.abandoned(began_ms));
+        }
+    }
+
+    /// Records the result of an active check; the next is due at `next_ms`.
+    ///
+    /// `fall` failures in a row take the address down until `rise` successes bring it back. If
+    /// requests took it down instead, `rise` successes let the next request try it before its
+    /// disable time is over.
+    pub fn record_check(&self, is_good: bool, now_ms: u64, next_ms: u64) -> Change {
+        self.change(|record, limits| record.checked(limits, is_good, now_ms, next_ms))
+    }
+
+    /// Until when a request that finds no address up waits for this one: it worked once, and it
+    /// failed so recently that it may be restarting. `None` for an address that never worked, that
+    /// works, or that has been failing for the hold time.
+    pub fn held_until(&self, now_ms: u64) -> Option<u64> {
+        if self.is_calm() {
+            return None;
+        }
+        let (record, limits) = &*self.lock();
+        let since = record.failing_since_ms.filter(|_| record.has_worked)?;
+        Some(since.saturating_add(limits.hold_ms)).filter(|until| *until > now_ms)
+    }
+
+    /// The effective part of the weight, in thousandths: grows linearly from 0 to 1000 over the
+    /// slow-start time after a come-back.
+    pub fn slow_start_permille(&self, now_ms: u64) -> u32 {
+        const WHOLE: u32 = 1_000;
+        if self.is_calm() {
+            return WHOLE;
+        }
+        self.change(|record, limits| {
+            let back = record.back_since_ms.filter(|_| record.is_starting_slowly);
+            let Some(back) = back else { return WHOLE };
+            let passed = now_ms.saturating_sub(back);
+            if passed >= limits.slow_start_ms {
+                record.is_starting_slowly = false;
+                return WHOLE;
+            }
+            let part = u128::from(passed) * u128::from(WHOLE) / u128::from(limits.slow_start_ms);
+            u32::try_from(part).unwrap_or(WHOLE)
+        })
+    }
+
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::Acquire)
+    }
+
+    fn change<T>(&self, work: impl FnOnce(&mut Record, &Limits) -> T) -> T {
+        let mut inner = self.lock();
+        let (record, limits) = &mut *inner;
+        let done = work(record, limits);
+        self.is_calm.store(record.is_calm(), Ordering::Release);
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Record, Limits)> {
+        // Nothing panics while the lock is held.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Limits {
+    fn of(spec: &HealthSpec) -> Self {
+        Self {
+            disable_ms: spec.disable_ms,
+            disable_ms_max: spec.disable_ms_max.max(spec.disable_ms),
+            fails_max: spec.fails_max,
+            hold_ms: spec.hold_ms,
+            slow_start_ms: spec.slow_start_ms,
+        }
+    }
+}
+
+fn tally(spec: &HealthSpec) -> Option<Tally> {
+    spec.check.as_ref().map(|check| Tally::new(check.rise, check.fall))
+}
+
+impl Record {
+    fn adopt(&mut self, spec: &HealthSpec) {
+        let wanted = tally(spec);
+        let is_same = match (&self.checks, &wanted) {
+            (Some(before), Some(after)) => before.has_limits_of(after),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.checks = wanted;
+        }
+        // Without a check nothing else would bring it back.
+        if self.checks.is_none() && matches!(self.standing, Standing::CheckedOut { .. }) {
+            self.standing = Standing::Up;
+            self.failing_since_ms = None;
+        }
+        self.is_starting_slowly &= spec.slow_start_ms > 0;
+    }
+
+    fn is_calm(&self) -> bool {
+        let is_up = matches!(self.standing, Standing::Up);
+        is_up && self.has_worked && self.failing_since_ms.is_none() && !self.is_starting_slowly
+    }
+
+    fn state(&self, now_ms: u64) -> State {
+        match self.standing {
+            Standing::Up => State::Up,
+            Standing::Down { until_ms, .. } | Standing::Probed { until_ms, .. } => {
+                if now_ms < until_ms { State::Down { until_ms } } else { State::Probing }
+            }
+            Standing::CheckedOut { next_check_ms } => {
+                // An overdue check is no reason to try.
+                State::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
+            }
+        }
+    }
+
+    fn begin(&mut self, now_ms: u64) -> bool {
+        match self.state(now_ms) {
+            State::Up => true,
+            State::Down { .. } => false,
+            State::Probing => {
+                let until_ms = now_ms.saturating_add(PROBE_MS_MAX);
+                self.standing = Standing::Probed { began_ms: now_ms, until_ms };
+                true
+            }
+        }
+    }
+
+    fn begin_held(&mut self, limits: &Limits, now_ms: u64) -> bool {
+        let Standing::Down { since_ms, .. } = self.standing else { return self.begin(now_ms) };
+        if self.state(now_ms) == State::Probing {
+            return self.begin(now_ms);
+        }
+        let since = self.failing_since_ms.filter(|_| self.has_worked);
+        let is_held = since.is_some_and(|since| now_ms < since.saturating_add(limits.hold_ms));
+        let last = since_ms.max(self.held_probe_ms);
+        let may_try = is_held && now_ms >= last.saturating_add(HOLD_PROBE_MS);
+        if may_try {
+            self.held_probe_ms = now_ms;
+        }
+        may_try
+    }
+
+    fn succeeded(&mut self, limits: &Limits, began_ms: u64, now_ms: u64) -> Change {
+        match self.standing {
+            Standing::Up => {
+                self.has_worked = true;
+                self.fails = 0;
+                self.failing_since_ms = None;
+                Change::Nothing
+            }
+            Standing::Down { since_ms: since, .. } | Standing::Probed { began_ms: since, .. }
+                if began_ms >= since =>
+            {
+                self.come_back(limits, now_ms)
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    fn come_back(&mut self, limits: &Limits, now_ms: u64) -> Change {
+        self.standing = Standing::Up;
+        self.has_worked = true;
+        self.fails = 0;
+        self.failing_since_ms = None;
+        self.disabled = 0;
+        self.back_since_ms = Some(now_ms);
+        self.is_starting_slowly = limits.slow_start_ms > 0;
+        Change::CameBack
+    }
+
+    fn failed(&mut self, limits: &Limits, began_ms: u64, now_ms: u64) -> Change {
+        match self.standing {
+            Standing::Up if self.back_since_ms.is_none_or(|back| began_ms >= back) => {
+                self.failing_since_ms.get_or_insert(now_ms);
+                self.fails = self.fails.saturating_add(1);
+                let is_out = limits.fails_max > 0 && self.fails >= limits.fails_max;
+                if is_out { self.go_down(limits, now_ms) } else { Change::Nothing }
+            }
+            Standing::Probed { began_ms: probe, .. } if began_ms >= probe => {
+                self.go_down(limits, now_ms)
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    fn go_down(&mut self, limits: &Limits, now_ms: u64) -> Change {
+        let factor = 1u64.checked_shl(self.disabled).unwrap_or(u64::MAX);
+        let wait_ms = limits.disable_ms.saturating_mul(factor).min(limits.disable_ms_max);
+        let until_ms = now_ms.saturating_add(wait_ms);
+        self.standing = Standing::Down { since_ms: now_ms, until_ms };
+        self.disabled = self.disabled.saturating_add(1);
+        self.is_starting_slowly = false;
+        if let Some(checks) = &mut self.checks {
+            checks.doubt();
+        }
+        Change::WentDown { until_ms }
+    }
+
+    fn abandoned(&mut self, began_ms: u64) {
+        if let Standing::Probed { began_ms: probe, .. } = self.standing
+            && began_ms == probe
+        {
+            self.standing = Standing::Down { since_ms: probe, until_ms: probe };
+        }
+    }
+
+    fn checked(&mut self, limits: &Limits, is_good: bool, now_ms: u64, next_ms: u64) -> Change {
+        let turned = self.checks.as_mut().and_then(|checks| checks.record(is_good));
+        self.has_worked |= is_good;
+        if let Standing::CheckedOut { next_check_ms } = &mut self.standing {
+            *next_check_ms = next_ms;
+        }
+        match (turned, self.standing) {
+            (Some(Verdict::Bad), _) => self.check_out(now_ms, next_ms),
+            (Some(Verdict::Good), Standing::CheckedOut { .. }) => self.come_back(limits, now_ms),
+            (Some(Verdict::Good), Standing::Down { since_ms, .. }) => {
+                self.standing = Standing::Down { since_ms, until_ms: now_ms };
+                Change::Nothing
+            }
+            _ => Change::Nothing,
+        }
+    }
+
+    fn check_out(&mut self, now_ms: u64, next_ms: u64) -> Change {
+        let was_up = matches!(self.standing, Standing::Up);
+        self.failing_since_ms.get_or_insert(now_ms);
+        self.standing = Standing::CheckedOut { next_check_ms: next_ms };
+        self.is_starting_slowly = false;
+        if was_up { Change::WentDown { until_ms: next_ms } } else { Change::Nothing }
+    }
+}
+
+#[cfg(test)]
+#[path = "passive_tests.rs"]
+mod tests;

@@ -1,0 +1,436 @@
+//! The process's upstreams, shared by all workers, and their background tasks.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lighty_core::log::Log;
+use lighty_io::connect::resolve::{ResolveOptions, Resolver};
+use lighty_io::listen::PrivateDir;
+
+use crate::upstream::Upstream;
+use crate::upstream::backend::Backends;
+use crate::upstream::configured::Configured;
+use crate::upstream::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
+use crate::upstream::supervisor::{Care, Supervisor};
+
+/// The process's upstreams. Equal specs of a generation share one upstream; an upstream stays while
+/// a generation names it.
+pub struct Registry {
+    resolver: Resolver,
+    workers: AtomicUsize,
+    backends: Arc<Backends>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: Vec<Entry>,
+    /// Number of the last naming.
+    named: u64,
+    /// Number of the current one.
+    committed: u64,
+    /// Index of the next upstream whose name is new.
+    next_index: usize,
+    /// The log of the background tasks; none before the start.
+    log: Option<Log>,
+    supervisor: Option<Supervisor>,
+    /// The directory of the sockets that the configuration does not name.
+    nameless: Option<PrivateDir>,
+    /// The programs behind these sockets, with the socket's number.
+    programs: Vec<(u64, Arc<SpawnSpec>)>,
+    last_program: u64,
+}
+
+struct Entry {
+    asked: Arc<UpstreamSpec>,
+    upstream: Arc<Upstream>,
+    /// The namings of the generations that name it.
+    named_by: Vec<u64>,
+}
+
+/// The upstreams that a generation names. They stay in the registry until it is dropped.
+pub struct Naming {
+    number: u64,
+    registry: Weak<Registry>,
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        if let Some(registry) = self.registry.upgrade() {
+            registry.release(self.number);
+        }
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new(ResolveOptions::default())
+    }
+}
+
+impl Registry {
+    /// Creates an empty registry. It reads /etc/hosts and the name servers, so create it before
+    /// chroot.
+    pub fn new(options: ResolveOptions) -> Self {
+        Self {
+            resolver: Resolver::new(options),
+            workers: AtomicUsize::new(0),
+            backends: Arc::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Allows background tasks: names, health checks, processes. Call it with the privileges that
+    /// backends are to have.
+    pub fn start(&self, log: Log) {
+        self.lock().log = Some(log);
+    }
+
+    /// Adds the upstreams that a configuration names, and starts their programs. Nothing that is in
+    /// use changes before [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// A backend program does not start, or a socket cannot be bound.
+    pub fn name(self: &Arc<Self>, named: &[Configured]) -> Result<Arc<Naming>, String> {
+        let number = {
+            let mut state = self.lock();
+            state.named += 1;
+            state.named
+        };
+        let naming = Arc::new(Naming { number, registry: Arc::downgrade(self) });
+        for one in named {
+            let begun = {
+                let mut state = self.lock();
+                let (upstream, is_new) = self.find(&mut state, &one.spec, &one.place, number);
+                if is_new { state.begin(&upstream, &self.resolver, number) } else { None }
+            };
+            begun.map_or(Ok(()), Care::wait)?;
+        }
+        Ok(naming)
+    }
+
+    /// A generation that names no upstream.
+    pub(crate) fn nothing_named(self: &Arc<Self>) -> Arc<Naming> {
+        Arc::new(Naming { number: 0, registry: Arc::downgrade(self) })
+    }
+
+    /// Makes the upstreams of a naming the current ones: the others take no new request, and their
+    /// background tasks end.
+    pub fn commit(&self, naming: &Naming) {
+        let mut state = self.lock();
+        state.committed = naming.number;
+        let is_old = |entry: &&Entry| !entry.named_by.contains(&naming.number);
+        state.entries.iter().filter(is_old).for_each(|entry| entry.upstream.retire());
+        let entries = state.entries.iter().filter(|entry| !is_old(entry));
+        let current: Vec<_> = entries.map(|entry| Arc::clone(&entry.upstream)).collect();
+        for upstream in current {
+            if upstream.take_over() {
+                state.care(&upstream, &self.resolver);
+            }
+        }
+    }
+
+    /// Stops the background tasks: processes get their signal, and KILL if they do not exit. Waits
+    /// for them at most `patience`.
+    pub fn stop(&self, patience: Duration) {
+        let supervisor = self.lock().supervisor.take();
+        if let Some(supervisor) = supervisor {
+            supervisor.stop(patience);
+        }
+        self.lock().nameless = None;
+    }
+
+    /// The upstream for a spec of a naming's generation, created at first use.
+    pub fn upstream(&self, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
+        let mut state = self.lock();
+        let (upstream, is_new) = self.find(&mut state, spec, "", naming.number);
+        if is_new && state.committed > naming.number {
+            upstream.retire();
+        } else if is_new {
+            drop(state.begin(&upstream, &self.resolver, naming.number));
+            if upstream.take_over() {
+                state.care(&upstream, &self.resolver);
+            }
+        }
+        upstream
+    }
+
+    /// The upstreams of the current generation, in order of first use.
+    pub fn all(&self) -> Vec<Arc<Upstream>> {
+        let state = self.lock();
+        let current = state.entries.iter().filter(|entry| entry.upstream.is_current());
+        let mut all: Vec<_> = current.map(|entry| Arc::clone(&entry.upstream)).collect();
+        all.sort_by_key(|upstream| upstream.index);
+        all
+    }
+
+    /// Number of upstreams that are kept, those of old generations included.
+    pub fn kept(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// The index of a new worker.
+    pub(crate) fn enlist(&self) -> usize {
+        self.workers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The upstream for a spec, and whether it is new. A retired one is only for the
+    /// generations that name it.
+    fn find(
+        &self,
+        state: &mut State,
+        spec: &Arc<UpstreamSpec>,
+        place: &str,
+        naming: u64,
+    ) -> (Arc<Upstream>, bool) {
+        let is_it = |entry: &&mut Entry| {
+            let may_be_had = !entry.upstream.is_retired() || entry.named_by.contains(&naming);
+            may_be_had && entry.asked == *spec
+        };
+        if let Some(known) = state.entries.iter_mut().find(is_it) {
+            if !known.named_by.contains(&naming) {
+                known.named_by.push(naming);
+            }
+            return (Arc::clone(&known.upstream), false);
+        }
+        // A spec of its own: that of the configuration goes with the configuration.
+        let asked = Arc::new(UpstreamSpec::clone(spec));
+        let (located, label) = (state.locate(&asked), Upstream::label(&asked.name, place));
+        let mut older = state.entries.iter().rev().map(|entry| &entry.upstream);
+        let before = older.find(|one| one.label == label && one.is_in_use()).cloned();
+        let index = before.as_ref().map_or(state.next_index, |one| one.index);
+        state.next_index = state.next_index.max(index + 1);
+        let made = Upstream::new(located, index, label, &self.backends, before.as_deref());
+        let upstream = Arc::new(made);
+        let named_by = vec![naming];
+        state.entries.push(Entry { asked, upstream: Arc::clone(&upstream), named_by });
+        (upstream, true)
+    }
+
+    /// Removes the upstreams that only this naming names.
+    fn release(&self, naming: u64) {
+        let mut state = self.lock();
+        state.entries.iter_mut().for_each(|entry| entry.named_by.retain(|n| *n != naming));
+        let over: Vec<Entry> =
+            state.entries.extract_if(.., |entry| entry.named_by.is_empty()).collect();
+        for entry in &over {
+            entry.upstream.retire();
+            for address in entry.upstream.addresses().iter() {
+                let mut kept = state.entries.iter().map(|entry| entry.upstream.addresses());
+                if !kept.any(|others| others.iter().any(|other| other.id == address.id)) {
+                    address.set_gone(true);
+                }
+            }
+            if let Some(supervisor) =
+                state.supervisor.as_ref().filter(|_| entry.upstream.is_spawned)
+            {
+                supervisor.release(Arc::clone(&entry.upstream));
+            }
+        }
+        state.forget_programs();
+        drop(state);
+        // Their addresses may be the last to hold a listen queue.
+        drop(over);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Starts the programs of an upstream.
+    fn begin(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        resolver: &Resolver,
+        naming: u64,
+    ) -> Option<Care> {
+        if !upstream.is_spawned {
+            return None;
+        }
+        Some(self.supervisor(resolver)?.begin(Arc::clone(upstream), naming))
+    }
+
+    /// Starts the background tasks of an upstream that is the current one from now on.
+    fn care(&mut self, upstream: &Arc<Upstream>, resolver: &Resolver) {
+        if !upstream.needs_care() {
+            return;
+        }
+        if let Some(supervisor) = self.supervisor(resolver) {
+            upstream.await_names();
+            supervisor.care(Arc::clone(upstream));
+        }
+    }
+
+    fn supervisor(&mut self, resolver: &Resolver) -> Option<&Supervisor> {
+        let log = self.log.as_ref()?;
+        let start = || Supervisor::new(log.clone(), resolver.clone());
+        Some(self.supervisor.get_or_insert_with(start))
+    }
+
+    /// Forgets the programs that no upstream has.
+    fn forget_programs(&mut self) {
+        let entries = &self.entries;
+        let has = |entry: &Entry, program: &Arc<SpawnSpec>| {
+            entry.asked.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
+        };
+        self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
+    }
+
+    /// The spec with a socket for each spawned program that has none by name. Equal programs share
+    /// one socket.
+    fn locate(&mut self, spec: &Arc<UpstreamSpec>) -> Arc<UpstreamSpec> {
+        let is_nameless = |address: &BackendAddress| matches!(address, BackendAddress::Unix(path) if path.is_empty());
+        if !spec.backends.iter().any(|backend| is_nameless(&backend.address)) {
+            return Arc::clone(spec);
+        }
+        let mut located = UpstreamSpec::clone(spec);
+        for backend in located.backends.iter_mut().filter(|b| is_nameless(&b.address)) {
+            if let Some(path) = backend.spawn.as_ref().and_then(|spawn| self.socket_of(spawn)) {
+                backend.address = BackendAddress::Unix(path.to_string_lossy().into());
+            }
+        }
+        Arc::new(located)
+    }
+
+    fn socket_of(&mut self, spawn: &Arc<SpawnSpec>) -> Option<PathBuf> {
+        if self.nameless.is_none() {
+            // If this fails, binding reports it.
+            self.nameless = PrivateDir::create("lighty").ok();
+        }
+        let known = self.programs.iter().find(|(_, known)| known == spawn);
+        let number = known.map(|(number, _)| *number).unwrap_or_else(|| {
+            self.last_program += 1;
+            self.programs.push((self.last_program, Arc::clone(spawn)));
+            self.last_program
+        });
+        Some(self.nameless.as_ref()?.path().join(format!("{number}.socket")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::spec::{BackendSpec, Protocol};
+
+    fn program(name: &str) -> BackendSpec {
+        let spawn = SpawnSpec {
+            command: vec![name.into()],
+            environment: Vec::new(),
+            copy_environment: None,
+            min_procs: 1,
+            max_procs: 1,
+            idle_timeout_s: 60,
+            kill_signal: 15,
+            listen_backlog: 16,
+        };
+        BackendSpec {
+            text: name.into(),
+            label: None,
+            address: BackendAddress::Unix("".into()),
+            weight: 1,
+            max_connections: None,
+            backup: false,
+            spawn: Some(Arc::new(spawn)),
+            http_host: None,
+        }
+    }
+
+    fn spec(backends: Vec<BackendSpec>) -> Arc<UpstreamSpec> {
+        Arc::new(UpstreamSpec {
+            name: "proxy.server".into(),
+            protocol: Protocol::Scgi,
+            balancer: Default::default(),
+            backends,
+            pool: Default::default(),
+            backlog: Default::default(),
+            timeouts: Default::default(),
+            health: Default::default(),
+            split_hostnames: true,
+            proxy_protocol: None,
+        })
+    }
+
+    fn paths(upstream: &Upstream) -> Vec<String> {
+        upstream.addresses().iter().map(|address| address.spec.target.to_string()).collect()
+    }
+
+    fn registry() -> (Arc<Registry>, Arc<Naming>) {
+        let registry = Arc::new(Registry::default());
+        let naming = registry.name(&[]).expect("nothing to start");
+        registry.commit(&naming);
+        (registry, naming)
+    }
+
+    #[test]
+    fn equal_specs_are_one_upstream() {
+        let (registry, naming) = registry();
+        let first = registry.upstream(&spec(vec![program("a")]), &naming);
+        let second = registry.upstream(&spec(vec![program("a")]), &naming);
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(registry.all().len(), 1);
+    }
+
+    #[test]
+    fn every_program_has_a_socket_and_equal_ones_have_one() {
+        let (registry, naming) = registry();
+        let first = paths(&registry.upstream(&spec(vec![program("a"), program("b")]), &naming));
+        assert!(first.len() == 2 && first[0] != first[1], "{first:?}");
+        assert!(first.iter().all(|path| path.ends_with(".socket")), "{first:?}");
+        let second = paths(&registry.upstream(&spec(vec![program("b")]), &naming));
+        assert_eq!(second, first[1..]);
+    }
+
+    fn literal(port: u16, weight: u32) -> BackendSpec {
+        let address = format!("127.0.0.1:{port}");
+        BackendSpec {
+            text: address.as_str().into(),
+            address: BackendAddress::Inet(address.parse().expect("an address")),
+            weight,
+            spawn: None,
+            ..program("")
+        }
+    }
+
+    fn configured(backends: Vec<BackendSpec>) -> Configured {
+        Configured { spec: spec(backends), place: String::new() }
+    }
+
+    fn next(registry: &Arc<Registry>, backends: Vec<BackendSpec>) -> Arc<Naming> {
+        let naming = registry.name(&[configured(backends)]).expect("nothing to start");
+        registry.commit(&naming);
+        naming
+    }
+
+    #[test]
+    fn a_changed_weight_keeps_backend_backlog_and_index() {
+        let (registry, _) = registry();
+        let first = next(&registry, vec![literal(1, 1), literal(2, 1)]);
+        let old = registry.all().remove(0);
+        let second = next(&registry, vec![literal(2, 7)]);
+        let new = registry.all().remove(0);
+        assert_eq!(registry.kept(), 2);
+        assert!(!Arc::ptr_eq(&old, &new) && Arc::ptr_eq(&old.backlog, &new.backlog));
+        assert_eq!(old.addresses()[1].id, new.addresses()[0].id);
+        assert_eq!((old.index, new.addresses()[0].spec.weight), (new.index, 7));
+        drop(first);
+        assert_eq!(registry.kept(), 1);
+        assert!(old.addresses()[0].is_gone() && !new.addresses()[0].is_gone());
+        drop(second);
+        assert_eq!(registry.kept(), 0);
+    }
+
+    #[test]
+    fn a_naming_that_is_refused_leaves_nothing() {
+        let (registry, _) = registry();
+        let _first = next(&registry, vec![literal(1, 1)]);
+        let before = registry.all().remove(0);
+        let refused = registry.name(&[configured(vec![literal(1, 5)])]).expect("nothing to start");
+        drop(refused);
+        assert!(registry.kept() == 1 && Arc::ptr_eq(&before, &registry.all()[0]));
+        assert!(!before.is_retired() && !before.addresses()[0].is_gone());
+    }
+}

@@ -1,0 +1,194 @@
+//! Statistics of upstreams and their addresses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::upstream::Upstream;
+use crate::upstream::address::Address;
+use crate::upstream::health::passive::State;
+use crate::upstream::registry::Registry;
+
+/// The figures of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFigures {
+    /// Its index, in order of first use.
+    pub index: usize,
+    /// The directive and its key, and the conditions that they stand in.
+    pub name: Arc<str>,
+    pub requests: u64,
+    /// Requests that wait in the backlog now.
+    pub backlogged: u32,
+    pub addresses: Vec<AddressFigures>,
+}
+
+/// The figures of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressFigures {
+    pub text: Arc<str>,
+    /// The name that the configuration gives the backend, if any.
+    pub label: Option<Arc<str>>,
+    pub state: Standing,
+    /// Why it is not up, if known.
+    pub trouble: Option<Arc<str>>,
+    pub requests: u64,
+    /// Requests that failed by its fault.
+    pub failed: u64,
+    /// Requests under way.
+    pub load: u32,
+    /// Connections, busy and idle.
+    pub pool_size: u32,
+    pub idle: u32,
+    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
+    pub first_byte_us: u32,
+    pub weight: u32,
+    pub backup: bool,
+}
+
+/// Whether an address is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Up,
+    /// One request may try it.
+    Probing,
+    Down,
+    /// Its weight is 0: it gets no new request.
+    Drained,
+}
+
+impl Standing {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Probing => "probing",
+            Self::Down => "down",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// The statistics of all upstreams at one moment.
+pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
+    registry.all().iter().map(|upstream| of_upstream(upstream, now_ms)).collect()
+}
+
+fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
+    UpstreamFigures {
+        index: upstream.index,
+        name: Arc::clone(&upstream.label),
+        requests: upstream.requests.load(Ordering::Relaxed),
+        backlogged: upstream.backlog.len(),
+        addresses: upstream.addresses().iter().map(|a| of_address(a, now_ms)).collect(),
+    }
+}
+
+fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
+    let state = match address.health.state(now_ms) {
+        _ if address.spec.weight == 0 => Standing::Drained,
+        State::Up => Standing::Up,
+        State::Probing => Standing::Probing,
+        State::Down { .. } => Standing::Down,
+    };
+    AddressFigures {
+        text: Arc::clone(&address.spec.text),
+        label: address.spec.label.clone(),
+        state,
+        trouble: address.trouble().filter(|_| state != Standing::Up),
+        requests: address.requests.load(Ordering::Relaxed),
+        failed: address.failed.load(Ordering::Relaxed),
+        load: address.busy(),
+        pool_size: address.open(),
+        idle: address.idle(),
+        first_byte_us: address.first_byte_us(),
+        weight: address.spec.weight,
+        backup: address.spec.backup,
+    }
+}
+
+/// The requests of all upstreams together: `proxy-core.requests` of lighttpd 1.5.
+pub fn requests(all: &[UpstreamFigures]) -> u64 {
+    all.iter().fold(0, |sum, upstream| sum.saturating_add(upstream.requests))
+}
+
+impl UpstreamFigures {
+    /// Keys and values; `requests`, `backlogged`, and of the backends `requests`,
+    /// `requests_failed`, `load` and `pool_size` are called as in lighttpd 1.5.
+    pub fn pairs(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let index = self.index;
+        let own = [
+            ("name", self.name.to_string()),
+            ("requests", self.requests.to_string()),
+            ("backlogged", self.backlogged.to_string()),
+        ];
+        let own =
+            own.into_iter().map(move |(key, value)| (format!("proxy-core.{index}.{key}"), value));
+        let of_addresses = self.addresses.iter().flat_map(move |address| {
+            let front = format!("proxy-core.{index}.backends.\"{}\"", address.text);
+            address.pairs().map(move |(key, value)| (format!("{front}.{key}"), value))
+        });
+        own.chain(of_addresses)
+    }
+}
+
+impl AddressFigures {
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let name = self.label.as_ref().map(|label| ("name", label.to_string()));
+        let figures = [
+            ("state", self.state.word().to_owned()),
+            ("requests", self.requests.to_string()),
+            ("requests_failed", self.failed.to_string()),
+            ("load", self.load.to_string()),
+            ("pool_size", self.pool_size.to_string()),
+            ("idle", self.idle.to_string()),
+            ("first_byte_us", self.first_byte_us.to_string()),
+            ("weight", self.weight.to_string()),
+            ("backup", u8::from(self.backup).to_string()),
+        ];
+        name.into_iter().chain(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_ancestor_and_more() {
+        let address = AddressFigures {
+            text: "10.0.0.1:80".into(),
+            label: Some("main".into()),
+            state: Standing::Down,
+            trouble: Some("refused".into()),
+            requests: 7,
+            failed: 2,
+            load: 1,
+            pool_size: 3,
+            idle: 2,
+            first_byte_us: 900,
+            weight: 1,
+            backup: false,
+        };
+        let upstream = UpstreamFigures {
+            index: 4,
+            name: "proxy-core.backends".into(),
+            requests: 9,
+            backlogged: 5,
+            addresses: vec![address],
+        };
+        let pairs: Vec<String> = upstream.pairs().map(|(k, v)| format!("{k}: {v}")).collect();
+        assert_eq!(pairs.len(), 13);
+        for line in [
+            "proxy-core.4.backlogged: 5",
+            "proxy-core.4.requests: 9",
+            "proxy-core.4.backends.\"10.0.0.1:80\".name: main",
+            "proxy-core.4.backends.\"10.0.0.1:80\".state: down",
+            "proxy-core.4.backends.\"10.0.0.1:80\".requests: 7",
+            "proxy-core.4.backends.\"10.0.0.1:80\".requests_failed: 2",
+            "proxy-core.4.backends.\"10.0.0.1:80\".load: 1",
+            "proxy-core.4.backends.\"10.0.0.1:80\".pool_size: 3",
+        ] {
+            assert!(pairs.iter().any(|pair| pair == line), "{line} of {pairs:?}");
+        }
+        assert_eq!(requests(&[upstream.clone(), upstream]), 18);
+    }
+}

@@ -1,0 +1,177 @@
+//! Background tasks of upstreams: DNS look-ups, health checks, spawned processes. One thread serves
+//! all workers; it starts with the first upstream that needs it.
+//!
+//! Reading order: this file (the thread) · [`names`] · [`checks`] · [`processes`] (which programs
+//! run) · [`process`] (one of them).
+
+mod checks;
+mod names;
+mod process;
+mod processes;
+
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lighty_core::ErrorOutput;
+use lighty_core::log::{About, Level, Log};
+use lighty_io::clock::Clock;
+use lighty_io::clock::deadline::Deadline;
+use lighty_io::connect::resolve::Resolver;
+use lighty_io::threads;
+use lighty_io::threads::panics;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::upstream::Upstream;
+use processes::Processes;
+
+/// Poll interval in milliseconds while stopping: the standard library cannot join a thread with a
+/// timeout.
+const END_LOOK_MS: u64 = 5;
+
+/// The thread. It gets orders for each upstream, and one to stop.
+pub(crate) struct Supervisor {
+    orders: UnboundedSender<Order>,
+    /// The thread, or why it could not start.
+    thread: Result<JoinHandle<()>, String>,
+}
+
+enum Order {
+    /// Start its programs, for the generation of this number.
+    Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), String>>),
+    /// Look up its names and check its addresses.
+    Care(Arc<Upstream>),
+    /// End the programs that no other upstream has.
+    Release(Arc<Upstream>),
+    Stop,
+}
+
+/// The pending start of an upstream's programs.
+pub(crate) struct Care(mpsc::Receiver<Result<(), String>>);
+
+impl Care {
+    /// Waits until the processes of the upstream have been started.
+    pub(crate) fn wait(self) -> Result<(), String> {
+        self.0.recv().unwrap_or_else(|_| Err("the thread that cares for backends ended".into()))
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn new(log: Log, resolver: Resolver) -> Self {
+        let (orders, taken) = unbounded_channel();
+        let trouble = log.clone();
+        let body = move || {
+            if let Err(error) = serve(log, resolver, taken) {
+                let text = format!("caring for backends: {error}");
+                trouble.line(Level::Error, Clock::start().unix_s(), &text, About::default());
+            }
+        };
+        let thread = threads::start("upstreams", None, body).map_err(|error| error.to_string());
+        Self { orders, thread }
+    }
+
+    pub(crate) fn begin(&self, upstream: Arc<Upstream>, naming: u64) -> Care {
+        let (give, take) = mpsc::channel();
+        if let Err(why) = &self.thread {
+            let _ = give.send(Err(why.clone()));
+            return Care(take);
+        }
+        let _ = self.orders.send(Order::Begin(upstream, naming, give));
+        Care(take)
+    }
+
+    pub(crate) fn care(&self, upstream: Arc<Upstream>) {
+        let _ = self.orders.send(Order::Care(upstream));
+    }
+
+    pub(crate) fn release(&self, upstream: Arc<Upstream>) {
+        let _ = self.orders.send(Order::Release(upstream));
+    }
+
+    /// Stops the processes and the thread, within `patience`.
+    pub(crate) fn stop(self, patience: Duration) {
+        let _ = self.orders.send(Order::Stop);
+        let deadline = Deadline::after(patience);
+        let is_over = || self.thread.as_ref().map_or(true, JoinHandle::is_finished);
+        while !is_over() && !deadline.is_over() {
+            std::thread::sleep(Duration::from_millis(END_LOOK_MS));
+        }
+    }
+}
+
+fn serve(log: Log, resolver: Resolver, orders: UnboundedReceiver<Order>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    let keeping = Keeping { log: SupervisorLog::new(log), resolver };
+    local.block_on(&runtime, keeping.obey(orders));
+    Ok(())
+}
+
+struct Keeping {
+    log: SupervisorLog,
+    resolver: Resolver,
+}
+
+impl Keeping {
+    async fn obey(self, mut orders: UnboundedReceiver<Order>) {
+        let mut processes = Processes::new(self.log.clone());
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Begin(upstream, naming, reply) => {
+                    let started = processes.begin(&upstream, naming).await;
+                    if let Err(text) = &started {
+                        self.log.say(Level::Error, text);
+                    }
+                    let _ = reply.send(started);
+                }
+                Order::Care(upstream) => self.follow(upstream),
+                Order::Release(upstream) => processes.release(&upstream),
+                Order::Stop => break,
+            }
+        }
+        processes.stop().await;
+    }
+
+    fn follow(&self, upstream: Arc<Upstream>) {
+        let (resolver, log) = (self.resolver.clone(), self.log.clone());
+        let checked = Rc::default();
+        panics::keep("names", move || {
+            let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));
+            names::follow(upstream, checked, resolver.clone(), log.clone())
+        });
+    }
+}
+
+/// The thread's clock, and its way to the error log.
+#[derive(Clone)]
+pub(crate) struct SupervisorLog {
+    log: Rc<Log>,
+    clock: Clock,
+}
+
+impl SupervisorLog {
+    fn new(log: Log) -> Self {
+        Self { log: Rc::new(log), clock: Clock::start() }
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        self.clock.refresh();
+        self.log.line(level, self.clock.unix_s(), text, About::default());
+    }
+
+    /// For what a process says as long as it lives: only the rate of all programs limits it.
+    fn errors_of(&self, who: String) -> ErrorOutput {
+        ErrorOutput::new((*self.log).clone(), self.clock.clone(), who, 0)
+    }
+
+    fn take_line(&self, errors: &mut ErrorOutput, line: &[u8]) -> bool {
+        self.clock.refresh();
+        errors.take_line(line)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.refresh();
+        self.clock.mono_ms()
+    }
+}

@@ -1,0 +1,117 @@
+//! One process of a program: start, error output, restart.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_core::log::Level;
+use lighty_io::process::spawn::{Child, ChildSignal, Input, Output, Program, forward_lines};
+use lighty_io::threads::panics;
+
+use super::processes::{GRACE_MS, Group};
+
+/// Initial pause in milliseconds before a process that exited soon is restarted; doubles each time.
+const PAUSE_MS_MIN: u64 = 100;
+
+/// Maximum pause, in milliseconds: one request that always kills its process must not keep the
+/// backend down for long.
+const PAUSE_MS_MAX: u64 = 5_000;
+
+/// A process that ran this many milliseconds did not exit because of a bad start.
+const LIVED_MS: u64 = 10_000;
+
+/// Keeps one process running while it is wanted; `first` is the one already running.
+pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
+    panics::point("process");
+    let mut wanted = group.wanted.subscribe();
+    let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
+    loop {
+        let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > number)).await;
+        if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
+            return;
+        }
+        // Before the start: requests that wait are answered at once.
+        let began_ms = group.log.now_ms();
+        let child = match running.take() {
+            Some(child) => Ok(child),
+            None => start(&group).await,
+        };
+        let why = match child {
+            Err(error) => error.to_string(),
+            Ok(child) => tokio::select! {
+                ended = child.wait() => match ended {
+                    Ok(exit) => format!("process {} ended: {exit}", child.id()),
+                    Err(_) => return,
+                },
+                _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number)) => {
+                    end(&group, &child).await;
+                    continue;
+                }
+            },
+        };
+        // One that was written to end after so many requests was not started wrongly either.
+        let has_lived = group.log.now_ms().saturating_sub(began_ms) >= LIVED_MS;
+        if has_lived || group.has_responded_since(began_ms) {
+            pause_ms = PAUSE_MS_MIN;
+        }
+        let text = format!("{}: {why}; started again in {pause_ms} ms", group.text);
+        group.log.say(Level::Error, &text);
+        let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number));
+        let _ = tokio::time::timeout(Duration::from_millis(pause_ms), unwanted).await;
+        pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
+    }
+}
+
+async fn end(group: &Group, child: &Child) {
+    let signal = ChildSignal::from_named_raw(group.spawn.kill_signal).unwrap_or(ChildSignal::TERM);
+    if let Ok(exit) = child.stop(signal, GRACE_MS).await {
+        let text = format!("{}: process {} was ended: {exit}", group.text, child.id());
+        group.log.say(Level::Info, &text);
+    }
+}
+
+/// Starts a process and forwards its error output to the error log.
+pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
+    let mut child = Child::spawn(program(group)?).await?;
+    if let Some(stderr) = child.stderr.take() {
+        let (group, id) = (Rc::clone(group), child.id());
+        let stderr = Rc::new(stderr);
+        panics::keep("words of a process", move || {
+            let (group, stderr) = (Rc::clone(&group), Rc::clone(&stderr));
+            async move {
+                let mut errors = group.log.errors_of(format!("{}, process {id}", group.text));
+                let on_line = |line: &[u8]| {
+                    panics::point("words of a process");
+                    group.log.take_line(&mut errors, line)
+                };
+                // It ends with the process.
+                let _ = forward_lines(&stderr, on_line).await;
+            }
+        });
+    }
+    group.log.say(Level::Info, &format!("{}: process {} runs", group.text, child.id()));
+    Ok(child)
+}
+
+fn program(group: &Group) -> std::io::Result<Program> {
+    let spawn = &group.spawn;
+    let mut command = spawn.command.iter();
+    let path = command.next().map_or("", |path| path);
+    let mut program = Program::new(path);
+    program.args = command.map(|word| word.as_ref().into()).collect();
+    match &spawn.copy_environment {
+        Some(names) => program.copy_environment(names.iter().map(|name| name.as_ref())),
+        None => program.copy_whole_environment(),
+    }
+    let own = spawn.environment.iter().map(|(name, value)| {
+        (std::ffi::OsString::from(name.as_ref()), std::ffi::OsString::from(value.as_ref()))
+    });
+    program.environment.extend(own);
+    // How many requests PHP takes at once is for the number of processes to say, as in 1.4.
+    let says = |name: &str| program.environment.iter().any(|(known, _)| known == name);
+    if group.is_fastcgi && !says("PHP_FCGI_CHILDREN") {
+        program.environment.push(("PHP_FCGI_CHILDREN".into(), "1".into()));
+    }
+    program.stdin = Input::Fd(group.socket.duplicate()?);
+    program.stderr = Output::Pipe;
+    Ok(program)
+}

@@ -1,0 +1,270 @@
+//! Programs that the server starts as backends (`bin-path`): which there are, and how many of each.
+//!
+//! The processes of a program share one listening socket, which the server keeps open: while one
+//! restarts, connections wait in the socket's backlog instead of being refused.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lighty_core::log::Level;
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, SocketFile};
+use lighty_io::threads::panics;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{SupervisorLog, process};
+use crate::upstream::Upstream;
+use crate::upstream::address::Address;
+use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
+
+/// How often the wanted number of processes is updated, in milliseconds.
+const GOVERN_MS: u64 = 200;
+
+/// How long a process may take to exit after its signal, in milliseconds, before KILL.
+pub(super) const GRACE_MS: u64 = 2_000;
+
+/// All programs.
+pub(super) struct Processes {
+    log: SupervisorLog,
+    groups: Vec<Rc<Group>>,
+}
+
+/// A program and its processes.
+pub(super) struct Group {
+    pub(super) log: SupervisorLog,
+    /// Its name in the log.
+    pub(super) text: String,
+    pub(super) spawn: Arc<SpawnSpec>,
+    pub(super) is_fastcgi: bool,
+    pub(super) socket: BoundSocket,
+    file: RefCell<Option<SocketFile>>,
+    /// The latest generation that names it.
+    naming: Cell<u64>,
+    address: BackendAddress,
+    /// Wanted number of processes; `None` ends all of them for good.
+    pub(super) wanted: watch::Sender<Option<u32>>,
+    users: RefCell<Vec<Arc<Upstream>>>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl Processes {
+    pub(super) fn new(log: SupervisorLog) -> Self {
+        Self { log, groups: Vec::new() }
+    }
+
+    /// Starts the programs of an upstream that no other upstream has started. A program that a new
+    /// generation changes accepts beside the old one, which ends with its last upstream.
+    pub(super) async fn begin(
+        &mut self,
+        upstream: &Arc<Upstream>,
+        naming: u64,
+    ) -> Result<(), String> {
+        for backend in &upstream.spec.backends {
+            let Some(spawn) = &backend.spawn else { continue };
+            let mut newest = self.groups.iter().rev();
+            let known = newest.find(|group| group.address == backend.address).cloned();
+            let group = match known {
+                Some(known) if known.spawn == *spawn || known.naming.get() == naming => {
+                    self.log_difference(&known, upstream, spawn);
+                    known.naming.set(naming);
+                    known
+                }
+                before => {
+                    let group = self.start(upstream, backend, spawn, before.as_deref()).await?;
+                    group.naming.set(naming);
+                    group
+                }
+            };
+            group.users.borrow_mut().push(Arc::clone(upstream));
+        }
+        Ok(())
+    }
+
+    /// Ends the programs of an upstream that no other upstream has.
+    pub(super) fn release(&mut self, upstream: &Arc<Upstream>) {
+        for group in &self.groups {
+            group.users.borrow_mut().retain(|user| !Arc::ptr_eq(user, upstream));
+        }
+        let is_over = |group: &mut Rc<Group>| group.users.borrow().is_empty();
+        for over in self.groups.extract_if(.., is_over).collect::<Vec<_>>() {
+            over.wanted.send_replace(None);
+            let heir = self.groups.iter().find(|group| group.address == over.address);
+            if let (Some(heir), Some(file)) = (heir, over.file.take()) {
+                *heir.file.borrow_mut() = Some(file);
+            }
+        }
+    }
+
+    /// An address has one program: the first one named.
+    fn log_difference(&self, known: &Group, upstream: &Upstream, spawn: &Arc<SpawnSpec>) {
+        if known.spawn != *spawn {
+            let (name, program) = (&upstream.spec.name, first_word(spawn));
+            let text = format!(
+                "{name}: {program} is not started as it says, because {} has its address",
+                known.text
+            );
+            self.log.say(Level::Warning, &text);
+        }
+    }
+
+    async fn start(
+        &mut self,
+        upstream: &Upstream,
+        backend: &BackendSpec,
+        spawn: &Arc<SpawnSpec>,
+        before: Option<&Group>,
+    ) -> Result<Rc<Group>, String> {
+        let name = &upstream.spec.name;
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let (socket, file) = match before {
+            Some(before) => (before.socket.try_clone().map_err(failed)?, None),
+            None => {
+                let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
+                let file = socket.socket_file();
+                (socket, file)
+            }
+        };
+        let group = Rc::new(Group {
+            log: self.log.clone(),
+            text: format!("{name}: {}", first_word(spawn)),
+            spawn: Arc::clone(spawn),
+            is_fastcgi: matches!(upstream.spec.protocol, Protocol::Fastcgi { .. }),
+            file: RefCell::new(file),
+            naming: Cell::new(0),
+            socket,
+            address: backend.address.clone(),
+            wanted: watch::Sender::new(Some(spawn.min_procs)),
+            users: RefCell::default(),
+            tasks: RefCell::default(),
+        });
+        group.start().await.map_err(failed)?;
+        self.groups.push(Rc::clone(&group));
+        Ok(group)
+    }
+
+    /// Ends all processes.
+    pub(super) async fn stop(&mut self) {
+        for group in &self.groups {
+            group.wanted.send_replace(None);
+        }
+        for group in self.groups.drain(..) {
+            let tasks = group.tasks.take();
+            for task in tasks {
+                let _ = task.await;
+            }
+        }
+    }
+}
+
+/// The program's path.
+fn first_word(spawn: &SpawnSpec) -> &str {
+    spawn.command.first().map_or("", |path| path)
+}
+
+fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> {
+    let spec = match address {
+        BackendAddress::Inet(address) => BindSpec::Inet(*address),
+        BackendAddress::Unix(path) if path.is_empty() => {
+            let text = "no directory can be made for a socket; give the backend a \"socket\"";
+            return Err(std::io::Error::other(text));
+        }
+        BackendAddress::Unix(path) => BindSpec::Unix(Path::new(path.as_ref()).to_owned()),
+        BackendAddress::Name { .. } | BackendAddress::Srv(_) => {
+            return Err(std::io::Error::other("a program is started on this machine only"));
+        }
+    };
+    BoundSocket::bind(&spec, &BindOptions { backlog, ..BindOptions::default() })
+}
+
+impl Group {
+    /// Starts the minimum number of processes; the first failure is the group's.
+    async fn start(self: &Rc<Self>) -> std::io::Result<()> {
+        let mut first = Vec::new();
+        for _ in 0..self.spawn.min_procs {
+            first.push(process::start(self).await?);
+        }
+        let mut first = first.into_iter();
+        let tasks = (0..self.spawn.max_procs.max(1)).map(|number| {
+            let (group, mut first) = (Rc::clone(self), first.next());
+            panics::keep("process", move || process::keep(Rc::clone(&group), number, first.take()))
+        });
+        let mut running: Vec<_> = tasks.collect();
+        if self.spawn.min_procs < self.spawn.max_procs {
+            let group = Rc::clone(self);
+            running.push(panics::keep("processes", move || Rc::clone(&group).govern()));
+        }
+        *self.tasks.borrow_mut() = running;
+        Ok(())
+    }
+
+    /// Adds a process while there are more requests than processes. Removes one, down to the
+    /// minimum, after the idle time with fewer requests and none in progress, because it is unknown
+    /// which process serves one. Without any process, the first request starts one.
+    async fn govern(self: Rc<Self>) {
+        let spare_since_ms = Cell::new(self.log.now_ms());
+        let idle_ms = u64::from(self.spawn.idle_timeout_s) * 1000;
+        let mut wanted = self.wanted.subscribe();
+        loop {
+            let Some(running) = *self.wanted.borrow() else { return };
+            let pause = Duration::from_millis(GOVERN_MS);
+            let looks_again = async {
+                if running > 0 || self.socket.has_caller().await.is_err() {
+                    tokio::time::sleep(pause).await;
+                }
+            };
+            tokio::select! {
+                _ = wanted.wait_for(Option::is_none) => return,
+                () = looks_again => {}
+            }
+            if running == 0 {
+                spare_since_ms.set(self.log.now_ms());
+                self.change(1, "a request came");
+                continue;
+            }
+            panics::point("processes");
+            let (busy, now_ms) = (self.busy(), self.log.now_ms());
+            if busy >= running {
+                spare_since_ms.set(now_ms);
+            }
+            let is_long_spare = now_ms.saturating_sub(spare_since_ms.get()) >= idle_ms;
+            if busy > running && running < self.spawn.max_procs {
+                self.change(running + 1, "more requests than processes");
+            } else if busy == 0 && is_long_spare && running > self.spawn.min_procs {
+                spare_since_ms.set(now_ms);
+                self.change(running - 1, "idle");
+            }
+        }
+    }
+
+    fn change(&self, wanted: u32, why: &str) {
+        self.log
+            .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
+        self.wanted.send_replace(Some(wanted));
+    }
+
+    /// Requests in progress or waiting at the socket.
+    fn busy(&self) -> u32 {
+        self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
+    }
+
+    /// True if one of its processes has answered any request since this time.
+    pub(super) fn has_responded_since(&self, ms: u64) -> bool {
+        self.addresses().iter().any(|address| address.has_responded_since(ms))
+    }
+
+    /// Its address, as each upstream knows it.
+    fn addresses(&self) -> Vec<Arc<Address>> {
+        let users = self.users.borrow();
+        let of_users = users.iter().flat_map(|upstream| {
+            let at = upstream.spec.backends.iter().filter(|b| b.address == self.address);
+            let texts: Vec<_> = at.map(|backend| Arc::clone(&backend.text)).collect();
+            let mut addresses = upstream.addresses().to_vec();
+            addresses.retain(|address| texts.contains(&address.spec.text));
+            addresses
+        });
+        of_users.collect()
+    }
+}

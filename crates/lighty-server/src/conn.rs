@@ -1,0 +1,244 @@
+//! A connection, whatever protocol it speaks: from accepting it to closing it.
+//!
+//! A connection passes through this module once: a PROXY header, if one is expected
+//! (`proxy_header`), then the protocol's own loop. `h1` is HTTP/1. Every protocol makes requests of
+//! what it reads and gives them to `driver`, which answers them through a `sink`.
+
+pub(crate) mod driver;
+pub(crate) mod h1;
+pub(crate) mod presence;
+mod proxy_header;
+pub(crate) mod sink;
+mod stream;
+mod throttle;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+
+use lighty_core::exchange::stage::Stages;
+use lighty_core::log::About;
+use lighty_core::{Fault, Level, Request};
+use lighty_io::threads::panics;
+use lighty_io::transport::{LingerLimits, Peer, Stream};
+use lighty_proxy::raw::{Caller, carry};
+
+use self::presence::Presence;
+use crate::conn_table::ConnLimits;
+use crate::worker::{ListenerInfo, Worker};
+
+/// One accepted connection.
+pub(crate) struct Conn {
+    /// What carries the bytes.
+    pub stream: Rc<Stream>,
+    pub peer: Peer,
+    /// The client's address as text. Formatted once, for conditions and logs.
+    pub peer_text: Rc<str>,
+    pub listener: Rc<ListenerInfo>,
+    /// The client's TLS, as a trusted proxy reports it; `None` in clear text.
+    pub tls: Option<Box<ClientTls>>,
+    /// Its place in the worker's table, and its worker.
+    pub entry: Presence,
+    /// Bytes already read that belong to the protocol: they followed a PROXY header. Boxed, because
+    /// few connections have some.
+    #[expect(clippy::box_collection, reason = "three words become one")]
+    pub early: Option<Box<Vec<u8>>>,
+    /// Number of requests so far.
+    pub requests: Cell<u32>,
+    /// When it was accepted, in monotonic microseconds.
+    accepted_us: u64,
+}
+
+/// What is known of the TLS that protects a client's connection.
+pub(crate) struct ClientTls {
+    /// Common name from a verified client certificate.
+    pub certified: Option<Rc<[u8]>>,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Closes; no client bytes are unread.
+    Close,
+    /// Closes, but lingers so that a client that is still sending can read its response.
+    Linger,
+}
+
+/// What a protocol's loop does after a burst of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// Waits for the next request without holding a buffer.
+    Idle,
+    End(End),
+}
+
+impl Conn {
+    /// A connection that was just accepted and has its place in the worker's table.
+    pub(crate) fn new(
+        stream: Stream,
+        peer: Peer,
+        peer_text: Rc<str>,
+        listener: &Rc<ListenerInfo>,
+        entry: Presence,
+    ) -> Self {
+        let accepted_us = entry.worker().machine.clock.mono_us();
+        Self {
+            stream: Rc::new(stream),
+            peer,
+            peer_text,
+            listener: Rc::clone(listener),
+            tls: None,
+            entry,
+            early: None,
+            requests: Cell::new(0),
+            accepted_us,
+        }
+    }
+
+    /// Serves the connection from its first byte to its close.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice in its future, and ten thousand idle \
+                  connections keep ten thousand futures"
+    )]
+    pub(crate) fn serve(mut self) -> impl Future<Output = ()> {
+        async move {
+            if self.listener.raw.borrow().is_some() {
+                return Box::pin(self.relay()).await;
+            }
+            if self.worker().generation().needs.proxy_header && !self.take_proxy_header().await {
+                return;
+            }
+            // A TLS handshake belongs here. Its ALPN chooses among the protocols' loops.
+            if h1::serve(&mut self).await == End::Linger {
+                Box::pin(self.linger()).await;
+            }
+        }
+    }
+
+    /// The worker that the connection belongs to.
+    pub(crate) fn worker(&self) -> &Rc<Worker> {
+        self.entry.worker()
+    }
+
+    /// `http` or `https`, as the client sees it.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { self.listener.scheme }
+    }
+
+    /// Waits without a buffer until bytes may have arrived; the caller may then find none. `false`
+    /// if the connection ended first.
+    fn wait_for_bytes(&self) -> impl Future<Output = bool> {
+        self.begin_idle();
+        let mut woken = false;
+        std::future::poll_fn(move |cx| {
+            // Reported once without probing the socket.
+            let readable = match std::mem::replace(&mut woken, true) {
+                true => Ok(()),
+                false => ready!(self.stream.poll_readable(cx)),
+            };
+            let is_open = readable.is_ok() && self.entry.shut_down_for().is_none();
+            if !is_open {
+                self.log_idle_end();
+            }
+            Poll::Ready(is_open)
+        })
+    }
+
+    /// Applies the idle limits before the first request and between requests.
+    fn begin_idle(&self) {
+        let worker = self.worker();
+        if self.requests.get() == 0 {
+            let global = worker.global();
+            let core = &global.core;
+            let (idle_s, log_idle) = (core.max_connection_idle_s, core.log_timeouts);
+            self.entry.limit(ConnLimits { idle_s, log_idle, ..self.entry.limits() });
+        }
+        worker.idle(&self.entry);
+        if self.entry.is_closing() {
+            self.entry.close_soon(worker.now_s());
+        }
+    }
+
+    /// Logs the end of an idle connection, which is routine and so needs `debug.log-timeouts`.
+    fn log_idle_end(&self) {
+        let limits = self.entry.limits();
+        if !limits.log_idle || self.entry.shut_down_for() != Some(Fault::ClientGone) {
+            return;
+        }
+        let requests = self.requests.get();
+        let limit = match requests {
+            0 => "server.max-connection-idle",
+            _ => "server.max-keep-alive-idle",
+        };
+        let about = About { client: &self.peer_text, limit, ..About::default() };
+        self.log(&format!("no request within {} s after {requests}", limits.idle_s), about);
+    }
+
+    /// Reads the PROXY header, if one is expected. `false` if the connection must close.
+    async fn take_proxy_header(&mut self) -> bool {
+        if !self.wait_for_bytes().await {
+            return false;
+        }
+        let reading = Box::pin(proxy_header::read(self));
+        panics::catch(reading).await.unwrap_or(false)
+    }
+
+    /// Copies bytes between the client and the listener's backend, if it has one.
+    async fn relay(&self) {
+        let raw = self.listener.raw.borrow().clone();
+        let Some(raw) = raw else { return };
+        self.entry.begin_request();
+        panics::point("raw tunnel");
+        let local = match self.stream.local() {
+            Ok(Peer::Inet(address)) => Some(address),
+            _ => None,
+        };
+        let caller = Caller { stream: Rc::clone(&self.stream) as _, peer: self.peer, local };
+        let worker = self.worker();
+        tokio::select! {
+            biased;
+            bytes = carry(raw.local, raw.route, caller) => {
+                worker.machine.counters.bytes_out.add(bytes);
+            }
+            () = worker.ends_tunnels() => {}
+        }
+    }
+
+    /// Closes once the client has had time to read its response. Until then the connection counts
+    /// towards the limit and may be closed to make room.
+    async fn linger(self) {
+        self.worker().idle(&self.entry);
+        if let Some(stream) = Rc::into_inner(self.stream) {
+            // The connection ends whatever the result.
+            let _ = stream.linger_close(LingerLimits::default()).await;
+        }
+    }
+
+    /// Begins the stages of a request whose first byte has arrived.
+    #[inline]
+    fn begin_stages(&self, stages: &mut Stages) {
+        let now_us = self.worker().machine.clock.mono_us();
+        match self.requests.get() {
+            0 => stages.begin_first(self.accepted_us, now_us),
+            _ => stages.begin(now_us),
+        }
+    }
+
+    /// Sets what the connection knows of a request.
+    #[inline]
+    fn describe(&self, request: &mut Request) {
+        request.peer = self.peer;
+        request.peer_text = Rc::clone(&self.peer_text);
+        request.scheme = self.scheme();
+        if !Rc::ptr_eq(&request.local_socket, &self.listener.name) {
+            request.local_socket = Rc::clone(&self.listener.name);
+        }
+        request.local_port = self.listener.port;
+    }
+
+    fn log(&self, message: &str, about: About<'_>) {
+        let machine = &self.worker().machine;
+        machine.log.line(Level::Notice, machine.clock.unix_s(), message, about);
+    }
+}

@@ -1,0 +1,240 @@
+//! HTTP/1: the loop over a connection's requests, and how it frames them and their responses.
+//!
+//! `input` reads heads and bodies, `framing` decides how a response is delimited, `output` sends
+//! it, `meanwhile` reads the request body while a response is being sent, `refuse` answers what
+//! never became a request. Nothing outside this folder knows about chunks or about the fields that
+//! govern a connection.
+
+mod framing;
+mod head;
+mod input;
+mod meanwhile;
+mod output;
+mod refuse;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lighty_buf::ChunkQueue;
+use lighty_core::settings::limits;
+use lighty_core::{Exchange, RequestBody};
+use lighty_io::clock::Clock;
+use lighty_io::file::OpenFile;
+use lighty_io::threads::panics::{self, Panicked};
+use lighty_io::transport::Idle;
+use lighty_wire::http1::RequestHead;
+
+use self::framing::Framing;
+use self::head::Read;
+use self::input::Input;
+use super::driver::{self, Driven};
+use super::sink::Sink;
+use super::stream::RequestStream;
+use super::{After, Conn, End};
+
+/// An exchange with the buffers that HTTP/1 needs for it. Pooled per worker: an idle connection
+/// holds none of it.
+pub struct H1Exchange {
+    /// The request and its response.
+    pub exchange: Exchange,
+    pub io: H1Io,
+}
+
+/// The buffers of an exchange, and how its message is delimited.
+pub struct H1Io {
+    /// Reads from the client; shared with the request body that a handler reads.
+    input: Rc<RefCell<Input>>,
+    /// The parsed head, before it becomes a request.
+    head: RequestHead,
+    /// The response head, followed by a small body.
+    out: Vec<u8>,
+    /// What the socket did not accept immediately.
+    pub(super) queue: ChunkQueue<Rc<OpenFile>>,
+    /// How the response's body is delimited.
+    framing: Framing,
+    /// True if the connection stays open after the response.
+    keeps_open: bool,
+}
+
+impl H1Exchange {
+    /// An exchange for any connection of the worker with this clock.
+    pub fn new(mut exchange: Exchange, clock: Clock) -> Self {
+        let input = Rc::new(RefCell::new(Input::new(clock)));
+        exchange.client = Some(Rc::clone(&input) as _);
+        let io = H1Io {
+            input,
+            head: RequestHead::default(),
+            out: Vec::with_capacity(1024),
+            queue: ChunkQueue::default(),
+            framing: Framing::None,
+            keeps_open: false,
+        };
+        Self { exchange, io }
+    }
+
+    /// Frees buffers that are larger than a pooled exchange may keep.
+    pub fn trim(&mut self) {
+        if self.io.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
+            self.io.out = Vec::new();
+        }
+    }
+}
+
+/// A connection that has bytes to serve, and the buffers it serves them with.
+struct H1Conn<'c> {
+    conn: &'c Conn,
+    h1: Box<H1Exchange>,
+}
+
+/// Serves a connection's requests until it ends.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice in its future, and idle connections keep that"
+)]
+pub(super) fn serve(conn: &mut Conn) -> impl Future<Output = End> {
+    async move {
+        loop {
+            // Bytes that followed a PROXY header have arrived already.
+            if conn.early.is_none() && !conn.wait_for_bytes().await {
+                return End::Close;
+            }
+            let mut serving = H1Conn::acquire(conn);
+            match panics::catch(serving.serve_pipelined()).await {
+                Ok(after) => {
+                    serving.release();
+                    match after {
+                        // During a stop, requests that have already arrived are still answered.
+                        After::Idle => {}
+                        After::End(end) => return end,
+                    }
+                }
+                Err(panicked) => {
+                    Box::pin(serving.recover(panicked)).await;
+                    return End::Close;
+                }
+            }
+        }
+    }
+}
+
+impl<'c> H1Conn<'c> {
+    /// Takes buffers for a connection that has become readable.
+    fn acquire(conn: &'c mut Conn) -> Self {
+        let h1 = conn.worker().acquire();
+        h1.io.input.borrow_mut().attach(&conn.stream, &conn.entry);
+        if let Some(early) = conn.early.take() {
+            h1.io.input.borrow_mut().take_early(&early);
+        }
+        Self { conn, h1 }
+    }
+
+    /// Returns the buffers, for other connections.
+    fn release(self) {
+        self.h1.io.input.borrow_mut().detach();
+        self.conn.worker().give_back(self.h1);
+    }
+
+    /// The one stream of the connection.
+    fn on(&self) -> RequestStream<'c> {
+        RequestStream { conn: self.conn, entry: &self.conn.entry.stream }
+    }
+
+    /// Serves requests until none is pending.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps its arguments twice in its future, and idle connections keep \
+                  that"
+    )]
+    fn serve_pipelined(&mut self) -> impl Future<Output = After> {
+        async move {
+            let mut in_a_row = 0;
+            loop {
+                self.h1.io.head.begin();
+                self.h1.exchange.pin(&self.conn.worker().generation());
+                self.conn.begin_stages(&mut self.h1.exchange.stages);
+                match std::future::poll_fn(|cx| self.poll_head(cx)).await {
+                    Read::Request => {}
+                    Read::Nothing => return After::Idle,
+                    Read::Gone => return After::End(End::Close),
+                    Read::Refused(fault) => return Box::pin(self.refuse(fault)).await,
+                    Read::TimedOut => return Box::pin(self.time_out()).await,
+                }
+                in_a_row += 1;
+                let (on, h1) = (self.on(), &mut *self.h1);
+                let mut sink = Sink::H1(&mut h1.io);
+                let is_whole = match driver::try_drive(on, &mut h1.exchange, &mut sink) {
+                    Driven::Finished { is_whole } => is_whole,
+                    driven => driver::drive_on(driven, on, &mut h1.exchange, sink).await,
+                };
+                let mut after = self.after(is_whole);
+                if is_whole && self.h1.io.is_body_unread() {
+                    after = Box::pin(self.drain()).await;
+                }
+                if after != After::Idle || self.h1.io.input.borrow().pending().is_empty() {
+                    return after;
+                }
+                if in_a_row >= limits::PIPELINE_BURST_MAX {
+                    in_a_row = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    /// What the connection does after a response, whose request has been read to its end.
+    fn after(&self, is_whole: bool) -> After {
+        match is_whole {
+            true if self.h1.io.keeps_open => After::Idle,
+            true if self.may_send_more() => After::End(End::Linger),
+            _ => After::End(End::Close),
+        }
+    }
+
+    /// True if the client may have sent more after its last served request. Closing with unread
+    /// bytes would reset the connection and could destroy the response (RFC 9112 section 9.6).
+    fn may_send_more(&self) -> bool {
+        let io = &self.h1.io;
+        let means_to = io.head.keep_alive && !self.conn.entry.is_closing();
+        means_to
+            || !io.input.borrow().pending().is_empty()
+            || self.conn.stream.probe() == Idle::Unsolicited
+    }
+
+    /// Drains the rest of a body, so that the connection can be reused. It cannot if the body is
+    /// too long, malformed or incomplete.
+    async fn drain(&mut self) -> After {
+        const END: After = After::End(End::Linger);
+        if !self.h1.io.keeps_open {
+            return END;
+        }
+        let mut rest = RequestBody::incoming(Rc::clone(&self.h1.io.input) as _, None);
+        while let Some(piece) = rest.next().await {
+            if piece.is_err() || rest.received() > limits::DRAIN_BYTES_MAX {
+                return END;
+            }
+        }
+        After::Idle
+    }
+
+    /// Recovers from a panic in a request: sends 500 and closes, or resets the connection if a
+    /// response had begun. The exchange may be in any state, so it is not reused.
+    #[cold]
+    async fn recover(mut self, panicked: Panicked) {
+        let on = self.on();
+        let H1Exchange { exchange, io } = &mut *self.h1;
+        let has_begun = exchange.state.bytes_sent > 0 || on.entry.is_writing();
+        let recovering = panics::catch(async {
+            io.queue.clear();
+            exchange.response.tunnel = None;
+            if has_begun {
+                driver::abandon(on, exchange, Sink::H1(io), &panicked.0);
+            } else {
+                driver::fail(on, exchange, Sink::H1(io), &panicked.0).await;
+            }
+        });
+        if recovering.await.is_err() {
+            on.conn.stream.reset_on_close();
+        }
+        self.h1.io.input.borrow_mut().detach();
+    }
+}

@@ -1,0 +1,235 @@
+//! Scripts without a server: whether one is Lua, and what one does with a request.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use lighty_io::clock::Clock;
+use lighty_lua::{
+    Call, Engine, Group, Input, Item, Limits, Options, Piece, Progress, Reply, ScriptRequest, Stat,
+};
+
+pub use lighty_lua::LUA;
+
+/// Limits of a trial: those of a server without directives.
+const LIMITS: Limits = Limits { time_ms: 60_000, instructions: 100_000_000, memory: 8 << 20 };
+
+type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A request out of a URL, and what the script does with it.
+#[derive(Default)]
+struct Trial {
+    groups: [Values; 4],
+    body: Vec<Piece>,
+    out: String,
+}
+
+/// Compiles a script.
+///
+/// # Errors
+/// Why it cannot be read or is not Lua, with its line.
+pub fn check(path: &Path) -> Result<(), String> {
+    let engine = engine()?;
+    load(&engine, path).map(drop)
+}
+
+/// Runs a script for a request of this URL and says what it did.
+///
+/// # Errors
+/// Why it cannot be read, is not Lua, or failed.
+pub fn run(path: &Path, url: &str) -> Result<String, String> {
+    let engine = engine()?;
+    let script = Rc::new(load(&engine, path)?);
+    let mut run = engine.start(&script).map_err(|error| error.to_string())?;
+    let mut trial = Trial::of(url);
+    let mut input = Input::Go;
+    loop {
+        let (back, progress) = engine.resume(&mut run, trial, input, &LIMITS);
+        trial = back;
+        input = match progress {
+            Progress::Preempted => Input::Go,
+            Progress::Wait(call) => {
+                let _ = writeln!(trial.out, "waits for {call:?}");
+                Input::Reply(perform(call))
+            }
+            Progress::Done(status) => {
+                trial.describe(status);
+                let used = (run.instructions, run.memory);
+                let _ = writeln!(trial.out, "used about {} instructions, {} bytes", used.0, used.1);
+                return Ok(trial.out);
+            }
+            Progress::Piece(_) => return Err("the script is a body filter".to_owned()),
+            Progress::Failed(failure) => {
+                let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
+                return Err(format!("{}{limit}{}", trial.out, failure.text));
+            }
+        };
+    }
+}
+
+fn engine() -> Result<Engine<Trial>, String> {
+    Engine::new(&Clock::start(), &Options::default()).map_err(|error| error.to_string())
+}
+
+fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, String> {
+    let source = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    engine.load(&whole.to_string_lossy(), &source)
+}
+
+/// Performs a call at once.
+fn perform(call: Call) -> Reply {
+    let path = |path: &[u8]| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
+    let done = match call {
+        Call::Stat { path: name } => std::fs::metadata(path(&name)).map(|meta| {
+            Reply::Stat(Stat {
+                mode: meta.mode(),
+                size: meta.len(),
+                ino: meta.ino(),
+                uid: meta.uid(),
+                gid: meta.gid(),
+                mtime_s: meta.mtime(),
+                ctime_s: meta.ctime(),
+                atime_s: meta.atime(),
+                ..Stat::default()
+            })
+        }),
+        Call::ReadDir { path: name } => std::fs::read_dir(path(&name)).map(|entries| {
+            let names = entries.flatten().map(|entry| entry.file_name().into_vec());
+            Reply::Names(names.collect())
+        }),
+        Call::ReadLink { path: name } => std::fs::read_link(path(&name))
+            .map(|target| Reply::Bytes(target.into_os_string().into_vec())),
+        Call::ReadFile { path: name } => std::fs::read(path(&name)).map(Reply::Bytes),
+        Call::Sleep { .. } | Call::CollectBody => Ok(Reply::Done),
+        Call::Request(_) => return Reply::Failed("no request is made in a trial".to_owned()),
+    };
+    done.unwrap_or_else(|error| Reply::Failed(error.to_string()))
+}
+
+impl Trial {
+    fn of(url: &str) -> Self {
+        let mut trial = Self::default();
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let slash = rest.find('/').unwrap_or(rest.len());
+        let (authority, target) = match url.starts_with('/') {
+            true => ("localhost", url),
+            false => rest.split_at(slash),
+        };
+        let target = if target.is_empty() { "/" } else { target };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        trial.put(Group::RequestHeader, "host", authority);
+        for (name, value) in [
+            ("uri.scheme", scheme),
+            ("uri.authority", authority),
+            ("uri.path", path),
+            ("uri.path-raw", path),
+            ("uri.query", query),
+            ("request.uri", target),
+            ("request.orig-uri", target),
+            ("request.method", "GET"),
+            ("request.protocol", "HTTP/1.1"),
+            ("request.remote-addr", "127.0.0.1"),
+            ("request.remote-ip", "127.0.0.1"),
+        ] {
+            trial.put(Group::Attribute, name, value);
+        }
+        trial
+    }
+
+    fn put(&mut self, group: Group, name: &str, value: &str) {
+        if let Some(at) = index(group) {
+            self.groups[at].insert(name.into(), value.into());
+        }
+    }
+
+    fn describe(&mut self, status: i64) {
+        let does = match status {
+            99 => "starts the request over".to_owned(),
+            100..200 => format!("sends an interim {status} and goes on"),
+            200.. => format!("responds with {status}"),
+            _ => "goes on".to_owned(),
+        };
+        let _ = writeln!(self.out, "{does}");
+        for piece in std::mem::take(&mut self.body) {
+            let _ = match piece {
+                Piece::Bytes(bytes) => writeln!(self.out, "body: {}", bytes.escape_ascii()),
+                Piece::File { path, offset, length } => writeln!(
+                    self.out,
+                    "body: {length:?} bytes of {} from {offset}",
+                    path.escape_ascii()
+                ),
+            };
+        }
+    }
+}
+
+/// Where a group's values are kept, of those that have any.
+fn index(group: Group) -> Option<usize> {
+    match group {
+        Group::RequestHeader => Some(0),
+        Group::Attribute => Some(1),
+        Group::Environment => Some(2),
+        Group::ResponseHeader => Some(3),
+        _ => None,
+    }
+}
+
+/// Names of fields have no case.
+fn key(group: Group, name: &[u8]) -> Vec<u8> {
+    match group {
+        Group::RequestHeader | Group::ResponseHeader => name.to_ascii_lowercase(),
+        _ => name.to_vec(),
+    }
+}
+
+impl ScriptRequest for Trial {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+        Ok(match (index(group), group, name) {
+            (Some(at), ..) => {
+                Item::of(self.groups[at].get(&key(group, name)).map(|value| &value[..]))
+            }
+            (_, Group::RequestBody, b"get") => Item::Bytes(Cow::Borrowed(b"")),
+            (_, Group::ResponseBody, b"get") => Item::Nil,
+            (_, Group::RequestItem, b"http_status") => Item::Int(200),
+            _ => Item::Int(0),
+        })
+    }
+
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        let Some(at) = index(group) else { return Ok(()) };
+        let word = ["req_header", "req_attr", "req_env", "resp_header"][at];
+        let text = value.map_or("nil".to_owned(), |value| value.escape_ascii().to_string());
+        let _ = writeln!(self.out, "{word}[{}] = {text}", name.escape_ascii());
+        match value {
+            Some(value) => self.groups[at].insert(key(group, name), value.to_vec()),
+            None => self.groups[at].remove(&key(group, name)),
+        };
+        Ok(())
+    }
+
+    fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
+        index(group).map_or(Vec::new(), |at| self.groups[at].clone().into_iter().collect())
+    }
+
+    fn clear_body(&mut self) {
+        self.body.clear();
+    }
+
+    fn add_body(&mut self, piece: Piece) {
+        self.body.push(piece);
+    }
+
+    fn add_request_body(&mut self, bytes: &[u8], _: bool) -> Result<(), String> {
+        let _ = writeln!(self.out, "request body: {}", bytes.escape_ascii());
+        Ok(())
+    }
+
+    fn log(&mut self, level: &str, text: &[u8]) {
+        let _ = writeln!(self.out, "{level}: {}", String::from_utf8_lossy(text));
+    }
+}

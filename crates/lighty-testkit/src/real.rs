@@ -1,0 +1,279 @@
+//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, a WebSocket server. Each is started on
+//! ports or sockets of its own with a configuration made for the test, and ended with it.
+//!
+//! A program that is not installed fails the test that wants it. Where `LIGHTY_TESTS_MAY_SKIP` is
+//! set, the test says so and passes.
+
+pub mod apache;
+pub mod chromium;
+pub mod nginx;
+pub mod php;
+pub mod tomcat;
+pub mod uwsgi;
+pub mod websocket;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use crate::backend::Port;
+use crate::server::write_file;
+
+/// How long a backend may take to answer at first; a Java machine on a busy computer is slow.
+const START_DEADLINE: Duration = Duration::from_secs(180);
+
+/// Starts the program, notes its process id, and kills all of its process group when the test is
+/// gone, however it went: standard input ends with it. Some programs make a group of their own.
+const KEEPER: &str = "note=$1; shift; \"$@\" </dev/null & child=$!; echo $child >\"$note\"; \
+    read -r _; kill -KILL $child -$child; kill -KILL 0";
+
+/// Where a backend listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// A port of 127.0.0.1 that nobody else is given, not even for a connection, as long as this
+    /// process runs. What listens there has to set SO_REUSEADDR, as servers do.
+    #[must_use]
+    pub fn free_port() -> Self {
+        let port = Port::reserve();
+        let address = port.address();
+        std::mem::forget(port);
+        Self::Tcp(address)
+    }
+
+    /// As `proxy-core.backends` has it.
+    #[must_use]
+    pub fn backend(&self) -> String {
+        match self {
+            Self::Tcp(address) => address.to_string(),
+            Self::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// As a host of `fastcgi.server` and its like has it.
+    #[must_use]
+    pub fn host_keys(&self) -> String {
+        match self {
+            Self::Tcp(at) => format!("\"host\" => \"{}\", \"port\" => {}", at.ip(), at.port()),
+            Self::Unix(path) => format!("\"socket\" => \"{}\"", path.display()),
+        }
+    }
+
+    /// The address on TCP.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            Self::Tcp(address) => *address,
+            Self::Unix(path) => panic!("{} is no address", path.display()),
+        }
+    }
+
+    fn accepts(&self) -> bool {
+        match self {
+            Self::Tcp(address) => TcpStream::connect(address).is_ok(),
+            Self::Unix(path) => UnixStream::connect(path).is_ok(),
+        }
+    }
+
+    /// Sends bytes and returns the beginning of what comes back.
+    fn ask(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let mut response = vec![0; 64];
+        let wait = Some(Duration::from_secs(5));
+        let count = match self {
+            Self::Tcp(address) => {
+                let mut stream = TcpStream::connect(address).ok()?;
+                stream.set_read_timeout(wait).ok()?;
+                stream.write_all(request).ok()?;
+                stream.read(&mut response).ok()?
+            }
+            Self::Unix(path) => {
+                let mut stream = UnixStream::connect(path).ok()?;
+                stream.set_read_timeout(wait).ok()?;
+                stream.write_all(request).ok()?;
+                stream.read(&mut response).ok()?
+            }
+        };
+        response.truncate(count);
+        Some(response)
+    }
+}
+
+/// Where a program is, of these names on the path or these whole paths; `None`, and a word about
+/// it, where it is missing and that is allowed.
+#[must_use]
+pub fn find(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let places: Vec<&str> = path.split(':').chain(["/usr/sbin", "/usr/local/sbin"]).collect();
+    // Whole paths replace what they are joined to.
+    let found = names
+        .iter()
+        .flat_map(|name| places.iter().map(move |place| Path::new(place).join(name)))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        missing(names.first().unwrap_or(&"a program"));
+    }
+    found
+}
+
+fn missing(what: &str) {
+    let may_skip = std::env::var_os("LIGHTY_TESTS_MAY_SKIP").is_some();
+    assert!(may_skip, "{what} is not installed: run scripts/needs.sh");
+    eprintln!("SKIPPED: {what} is not installed");
+}
+
+/// A running program with a directory of its own.
+pub struct Program {
+    keeper: Child,
+    directory: TempDir,
+    line: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Program {
+    /// A directory for a program's files.
+    #[must_use]
+    pub fn directory() -> TempDir {
+        TempDir::with_prefix("lighty-real-").expect("a directory for a backend")
+    }
+
+    /// Starts a command line in a process group of its own.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(directory: TempDir, line: &[&str], environment: &[(&str, &str)]) -> Self {
+        let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let environment: Vec<(String, String)> = environment.iter().map(pair).collect();
+        let keeper = spawn(directory.path(), &line, &environment);
+        Self { keeper, directory, line, environment }
+    }
+
+    /// Kills it and starts it anew.
+    pub fn restart(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_file(self.path().join("pid"));
+        self.keeper = spawn(self.path(), &self.line, &self.environment);
+    }
+
+    /// Waits until something accepts connections there.
+    pub fn await_listening(&mut self, listen: &Listen) {
+        self.await_that("accepts no connection", || listen.accepts());
+    }
+
+    /// Waits until bytes sent there are answered with `beginning`.
+    pub fn await_response(&mut self, listen: &Listen, request: &[u8], beginning: &[u8]) {
+        self.await_that("does not answer", || {
+            listen.ask(request).is_some_and(|response| response.starts_with(beginning))
+        });
+    }
+
+    fn await_that(&mut self, complaint: &str, mut holds: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !holds() {
+            if self.has_ended() || start.elapsed() > START_DEADLINE {
+                panic!("{} {complaint}; it wrote:\n{}", self.line[0], self.log());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The program's process id.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        let text = std::fs::read_to_string(self.path().join("pid")).ok()?;
+        Pid::from_raw(text.trim().parse().ok()?)
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.pid().expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("the program is there");
+    }
+
+    /// Whether the program has ended by itself.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        // Before the note is written the program is about to be started.
+        let Some(pid) = self.pid() else { return false };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        let Ok(stat) = stat else { return true };
+        stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z'))
+    }
+
+    /// The program's own directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What it and its children wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.path().join("output.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Ends it and all it started, at once.
+    pub fn kill(&mut self) {
+        // The keeper does it, itself included, as soon as it hears no more from us.
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- {} wrote:\n{}", self.line[0], self.log());
+        }
+    }
+}
+
+fn spawn(directory: &Path, line: &[String], environment: &[(String, String)]) -> Child {
+    let path = directory.join("output.log");
+    let output = File::options().create(true).append(true).open(path).expect("a file");
+    Command::new("/bin/sh")
+        .args(["-c", KEEPER, "sh"])
+        .arg(directory.join("pid"))
+        .args(line)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(directory)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(output.try_clone().expect("a second descriptor"))
+        .stderr(output)
+        .spawn()
+        .expect("a shell")
+}
+
+/// Writes a file into a directory.
+fn put(directory: &TempDir, name: &str, content: impl AsRef<[u8]>) {
+    write_file(&directory.path().join(name), content);
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// Runs a command to its end; panics with what it wrote unless it succeeds.
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}

@@ -1,0 +1,404 @@
+//! One HTTP/2 connection, server or client: RFC 9113.
+//!
+//! [`Connection`] has verbs of four kinds. Input: [`Connection::handle_input`] takes bytes and
+//! returns an event at a time; [`Connection::handle_timeout`] takes the time. Commands:
+//! `send_head`, `queue_data`, `send_trailers`, `credit`, `reset`, `release`, `open`, `shut_down`.
+//! Output: [`Connection::poll_output`] appends heads and control frames, [`Connection::poll_data`]
+//! the head of the next DATA frame, whose content stays where it is until the driver writes it.
+//! [`Connection::deadline_ms`] says when the time is to be taken.
+//!
+//! A fault of the peer ends the connection: the error is returned once, GOAWAY is in the output,
+//! and all further input is dropped.
+
+mod block;
+mod control;
+mod data;
+mod flow;
+mod output;
+mod shutdown;
+
+use alloc::vec::Vec;
+
+use super::event::{Event, Handled};
+use super::fault::{ConnFault, StreamFault};
+use super::frame::{
+    self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, PREFACE, WINDOW_BYTES_INITIAL, kind,
+};
+use super::hpack::{Decoder, Encoder};
+use super::limits::{Budget, Limits, OWN_RESET_WEIGHT};
+use super::message::MessageHead;
+use super::priority::Priority;
+use super::schedule::{List, Schedule};
+use super::settings::PeerSettings;
+use super::streams::{ClosedBy, StreamKey, Streams};
+use block::OpenBlock;
+pub use output::RequestParts;
+use shutdown::Shutdown;
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Requests are received.
+    Server,
+    /// Requests are sent.
+    Client,
+}
+
+/// What the next byte of input belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expect {
+    /// The client's preface.
+    Preface,
+    /// The peer's first frame.
+    FirstFrame,
+    /// The head of a frame.
+    Frame,
+    /// The rest of a DATA frame: content, then padding.
+    Data { stream: StreamKey, left: usize, padding: usize, ends: bool },
+    /// The rest of a frame that means nothing.
+    Skip { left: usize },
+    /// Nothing: the connection has failed.
+    Nothing,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+    limits: Limits,
+    extended_connect: bool,
+    now_ms: u64,
+    expect: Expect,
+    /// The field block that is not complete yet.
+    block: Option<OpenBlock>,
+    block_bytes: Vec<u8>,
+    decoder: Decoder,
+    encoder: Encoder,
+    head: MessageHead,
+    streams: Streams,
+    schedule: Schedule,
+    /// The highest stream that the peer has opened.
+    last_peer_id: u32,
+    /// The stream that we open next.
+    next_own_id: u32,
+    /// Bytes that the peer may still send on the connection.
+    recv_window: i64,
+    /// Bytes credited and not yet announced.
+    unannounced: u32,
+    send_window: i64,
+    /// When a short frame began to wait for a larger window of the connection.
+    waits_since_ms: Option<u64>,
+    peer: PeerSettings,
+    /// When our settings were sent, until they are acknowledged.
+    settings_sent_ms: Option<u64>,
+    /// Priorities of streams that are not open yet.
+    early_priorities: Vec<(u32, Priority)>,
+    shutdown: Shutdown,
+    /// The highest stream that the peer has said it takes.
+    peer_goaway: Option<u32>,
+    /// Whole frames, in the order in which they are sent.
+    out: Vec<u8>,
+    /// Replies among them.
+    replies: u32,
+    /// Streams opened by the peer, and those since output was last taken.
+    requests: u32,
+    burst: u32,
+    refusals: u32,
+    resets: Budget,
+    unproductive: Budget,
+    window_updates: Budget,
+    /// Bytes received that have not repaid an unproductive frame yet.
+    received: usize,
+}
+
+/// What a part of the input meant: bytes taken, and the event they complete.
+type Step = (usize, Option<Event>);
+
+/// More bytes are needed.
+const WAIT: Step = (0, None);
+
+impl Connection {
+    /// A server's end. Its settings are in the output at once (RFC 9113 section 3.4).
+    #[must_use]
+    pub fn server(limits: Limits, now_ms: u64) -> Self {
+        Self::new(Role::Server, limits, false, now_ms)
+    }
+
+    /// A server's end that accepts extended CONNECT: RFC 8441.
+    #[must_use]
+    pub fn server_with_extended_connect(limits: Limits, now_ms: u64) -> Self {
+        Self::new(Role::Server, limits, true, now_ms)
+    }
+
+    /// A client's end. The preface is in the output at once.
+    #[must_use]
+    pub fn client(limits: Limits, now_ms: u64) -> Self {
+        Self::new(Role::Client, limits, false, now_ms)
+    }
+
+    fn new(role: Role, limits: Limits, extended_connect: bool, now_ms: u64) -> Self {
+        let mut conn = Self {
+            role,
+            limits,
+            extended_connect,
+            now_ms,
+            expect: if role == Role::Server { Expect::Preface } else { Expect::FirstFrame },
+            block: None,
+            block_bytes: Vec::new(),
+            decoder: Decoder::new(),
+            encoder: Encoder::new(limits.encoder_table_bytes_max as usize),
+            head: MessageHead::default(),
+            streams: Streams::new(),
+            schedule: Schedule::new(),
+            last_peer_id: 0,
+            next_own_id: 1,
+            recv_window: i64::from(WINDOW_BYTES_INITIAL),
+            unannounced: 0,
+            send_window: i64::from(WINDOW_BYTES_INITIAL),
+            waits_since_ms: None,
+            peer: PeerSettings::default(),
+            settings_sent_ms: Some(now_ms),
+            early_priorities: Vec::new(),
+            shutdown: Shutdown::No,
+            peer_goaway: None,
+            out: Vec::new(),
+            replies: 0,
+            requests: 0,
+            burst: 0,
+            refusals: 0,
+            resets: Budget::default(),
+            unproductive: Budget::default(),
+            window_updates: Budget::default(),
+            received: 0,
+        };
+        conn.push_first_frames();
+        conn
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The head or trailers of the last event that had some. The driver may swap the fields with
+    /// empty ones of its own.
+    pub fn head(&mut self) -> &mut MessageHead {
+        &mut self.head
+    }
+
+    /// What the peer's settings allow.
+    #[must_use]
+    pub const fn peer_settings(&self) -> &PeerSettings {
+        &self.peer
+    }
+
+    /// Streams that the driver has not released.
+    #[must_use]
+    pub const fn streams_alive(&self) -> u32 {
+        self.streams.alive()
+    }
+
+    /// Bytes of memory that the connection holds on to, itself not included.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.block_bytes.capacity()
+            + self.decoder.capacity()
+            + self.encoder.capacity()
+            + self.head.capacity()
+            + self.streams.capacity()
+            + self.out.capacity()
+            + self.early_priorities.capacity() * size_of::<(u32, Priority)>()
+    }
+
+    /// Frees what an idle connection does not need: everything but the tables of compression.
+    pub fn rest(&mut self) {
+        self.streams.rest();
+        self.decoder.rest();
+        self.head = MessageHead::default();
+        if self.block.is_none() {
+            self.block_bytes = Vec::new();
+        }
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+        if self.early_priorities.is_empty() {
+            self.early_priorities = Vec::new();
+        }
+    }
+
+    /// Handles input up to the next event. To be called until there is none, with what was not
+    /// consumed; the rest of a frame is kept by the caller, who needs room for one of
+    /// [`FRAME_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`ConnFault`], once: the output ends with GOAWAY, and is to be written before closing.
+    #[inline]
+    pub fn handle_input(&mut self, input: &[u8], now_ms: u64) -> Result<Handled, ConnFault> {
+        self.now_ms = now_ms;
+        let mut consumed = 0;
+        loop {
+            let step = match self.expect {
+                Expect::Frame => self.handle_frame(&input[consumed..]),
+                _ => self.handle_other(&input[consumed..]),
+            };
+            let (taken, event) = step.inspect_err(|&fault| self.fail(fault))?;
+            let event = event.map(|event| at_offset(event, consumed));
+            consumed += taken;
+            if taken == 0 || event.is_some() {
+                return Ok(Handled { consumed, event });
+            }
+        }
+    }
+
+    fn handle_other(&mut self, input: &[u8]) -> Result<Step, ConnFault> {
+        match self.expect {
+            Expect::Preface => self.handle_preface(input),
+            Expect::FirstFrame | Expect::Frame => self.handle_frame(input),
+            Expect::Data { .. } => Ok(self.handle_data(input)),
+            Expect::Skip { left } => {
+                let taken = left.min(input.len());
+                self.skip(left - taken);
+                Ok((taken, None))
+            }
+            Expect::Nothing => Ok((input.len(), None)),
+        }
+    }
+
+    fn handle_preface(&mut self, input: &[u8]) -> Result<Step, ConnFault> {
+        let len = PREFACE.len().min(input.len());
+        if input[..len] != PREFACE[..len] {
+            return Err(ConnFault::Preface);
+        }
+        if len < PREFACE.len() {
+            return Ok(WAIT);
+        }
+        self.expect = Expect::FirstFrame;
+        Ok((len, None))
+    }
+
+    #[inline]
+    fn handle_frame(&mut self, input: &[u8]) -> Result<Step, ConnFault> {
+        let Some(bytes) = input.first_chunk::<FRAME_HEAD_BYTES>() else { return Ok(WAIT) };
+        let head = FrameHead::parse(bytes);
+        self.check_frame(head)?;
+        let rest = &input[FRAME_HEAD_BYTES..];
+        if head.kind == kind::DATA {
+            return self.handle_data_head(head, rest);
+        }
+        if !is_known(head.kind) {
+            self.skip(head.len);
+            self.charge_unproductive()?;
+            return Ok((FRAME_HEAD_BYTES, None));
+        }
+        let Some(payload) = rest.get(..head.len) else { return Ok(WAIT) };
+        self.expect = Expect::Frame;
+        let event = match head.kind {
+            kind::HEADERS => self.handle_headers(head, payload)?,
+            kind::CONTINUATION => self.handle_continuation(head, payload)?,
+            kind::WINDOW_UPDATE => self.handle_window_update(head, payload)?,
+            kind::RST_STREAM => self.handle_rst_stream(head, payload)?,
+            kind::SETTINGS => self.handle_settings(head, payload)?,
+            kind::PING => self.handle_ping(head, payload)?,
+            kind::PRIORITY => self.handle_priority(head, payload)?,
+            kind::PRIORITY_UPDATE => self.handle_priority_update(head, payload)?,
+            kind::GOAWAY => self.handle_goaway(head, payload)?,
+            // The one that is left. Push was not allowed (section 8.4).
+            _ => return Err(ConnFault::PushPromise),
+        };
+        Ok((FRAME_HEAD_BYTES + head.len, event))
+    }
+
+    /// What can be said of a frame before its payload is there.
+    #[inline]
+    fn check_frame(&self, head: FrameHead) -> Result<(), ConnFault> {
+        if self.expect == Expect::FirstFrame
+            && (head.kind != kind::SETTINGS || head.has(frame::flag::ACK))
+        {
+            return Err(ConnFault::FirstFrame);
+        }
+        if head.len > FRAME_BYTES_MAX {
+            return Err(ConnFault::FrameTooLarge);
+        }
+        match &self.block {
+            // RFC 9113 section 6.10: no other frame may come in between, not even an unknown one.
+            Some(block) if head.kind != kind::CONTINUATION || head.stream != block.id => {
+                Err(ConnFault::NoContinuation)
+            }
+            None if head.kind == kind::CONTINUATION => Err(ConnFault::StrayContinuation),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on behind `left` bytes that mean nothing.
+    fn skip(&mut self, left: usize) {
+        self.expect = if left == 0 { Expect::Frame } else { Expect::Skip { left } };
+    }
+
+    /// Whether the stream has never been opened: RFC 9113 section 5.1.1.
+    fn is_idle(&self, id: u32) -> bool {
+        let is_own = id % 2 == u32::from(self.role == Role::Client);
+        if is_own { id >= self.next_own_id } else { id > self.last_peer_id }
+    }
+
+    /// Counts a frame that moves nothing.
+    fn charge_unproductive(&mut self) -> Result<(), ConnFault> {
+        let is_over = self.unproductive.charge(1, self.limits.unproductive_max, self.now_ms);
+        if is_over { Err(ConnFault::Unproductive) } else { Ok(()) }
+    }
+
+    /// Counts resets that the peer sends, or makes us send.
+    fn charge_reset(&mut self, weight: u32) -> Result<(), ConnFault> {
+        let is_over = self.resets.charge(weight, self.limits.resets_max, self.now_ms);
+        if is_over { Err(ConnFault::Resets) } else { Ok(()) }
+    }
+
+    /// Ends a stream by the peer's mistake.
+    fn fail_stream(&mut self, slot: u32, fault: StreamFault) -> Result<Option<Event>, ConnFault> {
+        self.charge_reset(OWN_RESET_WEIGHT)?;
+        let id = self.streams.slots()[slot as usize].id;
+        frame::push_number(kind::RST_STREAM, id, fault.code().0, &mut self.out);
+        self.forget(slot, ClosedBy::Us);
+        let stream = StreamKey { slot, id };
+        Ok(Some(Event::Reset { stream, code: fault.code(), fault: Some(fault) }))
+    }
+
+    /// As [`Self::fail_stream`], of a stream without a slot.
+    fn fail_unopened(&mut self, id: u32, ends: bool, fault: StreamFault) -> Result<(), ConnFault> {
+        self.charge_reset(OWN_RESET_WEIGHT)?;
+        frame::push_number(kind::RST_STREAM, id, fault.code().0, &mut self.out);
+        self.streams.refuse(id, if ends { ClosedBy::End } else { ClosedBy::Us });
+        Ok(())
+    }
+
+    /// Takes a stream out of all that sends and receives.
+    fn forget(&mut self, slot: u32, by: ClosedBy) {
+        self.schedule.place(self.streams.slots(), slot, List::None);
+        self.streams.reset(slot, by);
+    }
+
+    #[cold]
+    fn fail(&mut self, fault: ConnFault) {
+        self.push_goaway(self.last_peer_id, fault.code(), fault.words().as_bytes());
+        self.expect = Expect::Nothing;
+        self.block = None;
+    }
+}
+
+/// The event of a part of the input, as one of the whole.
+#[inline]
+fn at_offset(event: Event, offset: usize) -> Event {
+    match event {
+        Event::Data { stream, start, len, ends } => {
+            Event::Data { stream, start: start + offset, len, ends }
+        }
+        event => event,
+    }
+}
+
+const fn is_known(kind: u8) -> bool {
+    kind <= kind::CONTINUATION || kind == kind::PRIORITY_UPDATE
+}
+
+#[cfg(test)]
+mod tests;

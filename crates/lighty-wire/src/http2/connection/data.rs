@@ -1,0 +1,142 @@
+//! DATA that is received: RFC 9113 sections 6.1 and 6.9.
+
+use super::super::event::Event;
+use super::super::fault::{ConnFault, StreamFault};
+use super::super::frame::{FRAME_HEAD_BYTES, FrameHead, flag};
+use super::super::streams::{ClosedBy, Recv, StreamKey};
+use super::{Connection, Expect, Step, WAIT};
+
+/// Bytes received that make up for one unproductive frame.
+const REPAYING_BYTES: usize = 16_384;
+
+impl Connection {
+    /// The head of a frame, and the length of its padding. Windows are charged here, for all of it.
+    pub(super) fn handle_data_head(
+        &mut self,
+        head: FrameHead,
+        rest: &[u8],
+    ) -> Result<Step, ConnFault> {
+        let mut taken = FRAME_HEAD_BYTES;
+        let (mut data_len, mut padding) = (head.len, 0);
+        if head.has(flag::PADDED) {
+            if head.len == 0 {
+                return Err(ConnFault::FrameLength);
+            }
+            let Some(&byte) = rest.first() else { return Ok(WAIT) };
+            taken += 1;
+            padding = usize::from(byte);
+            data_len = (head.len - 1).checked_sub(padding).ok_or(ConnFault::Padding)?;
+        }
+        if head.stream == 0 {
+            return Err(ConnFault::StreamZero);
+        }
+        if head.len as i64 > self.recv_window {
+            return Err(ConnFault::WindowExceeded);
+        }
+        self.recv_window -= head.len as i64;
+        let left = head.len - (taken - FRAME_HEAD_BYTES);
+        let Some(slot) = self.streams.find(head.stream) else {
+            self.drop_data(head, left)?;
+            return Ok((taken, None));
+        };
+        let ends = head.has(flag::END_STREAM);
+        if let Err(fault) = self.charge_stream(slot, head.len, data_len, ends) {
+            self.credit_conn(head.len);
+            self.skip(left);
+            return Ok((taken, self.fail_stream(slot, fault)?));
+        }
+        // Padding is consumed as it comes.
+        let overhead = head.len - data_len;
+        if overhead > 0 {
+            self.credit_conn(overhead);
+            self.credit_stream(slot, overhead as u32);
+        }
+        let stream = StreamKey { slot, id: head.stream };
+        if data_len > 0 {
+            self.expect = Expect::Data { stream, left: data_len, padding, ends };
+            return Ok((taken, None));
+        }
+        self.skip(padding);
+        if !ends {
+            self.charge_unproductive()?;
+            return Ok((taken, None));
+        }
+        self.end_recv(slot);
+        Ok((taken, Some(Event::Data { stream, start: taken, len: 0, ends })))
+    }
+
+    /// Counts a frame against its stream's window and announced length.
+    fn charge_stream(
+        &mut self,
+        slot: u32,
+        len: usize,
+        data_len: usize,
+        ends: bool,
+    ) -> Result<(), StreamFault> {
+        let stream = &mut self.streams.slots()[slot as usize];
+        let left = match stream.recv {
+            Recv::Head => return Err(StreamFault::DataBeforeHead),
+            Recv::Ended => return Err(StreamFault::Closed),
+            Recv::Body { left } => left,
+        };
+        if len as i64 > stream.recv_window {
+            return Err(StreamFault::WindowExceeded);
+        }
+        stream.recv_window -= len as i64;
+        if let Some(left) = left {
+            let left = left.checked_sub(data_len as u64).ok_or(StreamFault::LengthMismatch)?;
+            if ends && left > 0 {
+                return Err(StreamFault::LengthMismatch);
+            }
+            stream.recv = Recv::Body { left: Some(left) };
+        }
+        Ok(())
+    }
+
+    /// A frame of a stream that is not open any more. The connection's window counts it all the
+    /// same.
+    fn drop_data(&mut self, head: FrameHead, left: usize) -> Result<(), ConnFault> {
+        if self.is_idle(head.stream) {
+            return Err(ConnFault::IdleStream);
+        }
+        self.credit_conn(head.len);
+        self.skip(left);
+        match self.streams.closed_by(head.stream) {
+            // One that is forgotten may have been reset by us while much was on its way.
+            Some(ClosedBy::Us) | None => self.charge_unproductive(),
+            Some(ClosedBy::Peer) => self.fail_unopened(head.stream, true, StreamFault::Closed),
+            Some(ClosedBy::End) => Err(ConnFault::ClosedStream),
+        }
+    }
+
+    /// Content, as much as there is.
+    pub(super) fn handle_data(&mut self, input: &[u8]) -> Step {
+        let Expect::Data { stream, left, padding, ends } = self.expect else { return WAIT };
+        let len = left.min(input.len());
+        if len == 0 {
+            return WAIT;
+        }
+        let is_last = len == left;
+        if is_last {
+            self.skip(padding);
+        } else {
+            self.expect = Expect::Data { stream, left: left - len, padding, ends };
+        }
+        self.received += len;
+        if self.received >= REPAYING_BYTES {
+            self.unproductive.repay((self.received / REPAYING_BYTES) as u32);
+            self.received %= REPAYING_BYTES;
+        }
+        let Some(state) = self.streams.live(stream) else {
+            // Reset or released since the frame began.
+            self.credit_conn(len);
+            return (len, None);
+        };
+        state.uncredited += len as u32;
+        let ends = ends && is_last;
+        if ends {
+            self.end_recv(stream.slot);
+        }
+        (len, Some(Event::Data { stream, start: 0, len, ends }))
+    }
+}

@@ -1,0 +1,129 @@
+//! Windows: RFC 9113 sections 5.2 and 6.9.
+
+use super::super::event::Event;
+use super::super::fault::{ConnFault, StreamFault};
+use super::super::frame::{self, FrameHead, WINDOW_BYTES_MAX, kind};
+use super::super::limits::DRIBBLE_BYTES;
+use super::super::schedule::List;
+use super::super::streams::{Life, Recv, Send, StreamKey};
+use super::Connection;
+
+const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
+
+impl Connection {
+    pub(super) fn handle_window_update(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+    ) -> Result<Option<Event>, ConnFault> {
+        let number = frame::number(payload).filter(|_| payload.len() == 4);
+        let increment = i64::from(number.ok_or(ConnFault::FrameLength)? & WINDOW_BYTES_MAX);
+        if self.window_updates.charge(1, self.limits.window_updates_max, self.now_ms) {
+            return Err(ConnFault::WindowUpdates);
+        }
+        if head.stream == 0 {
+            if increment == 0 {
+                return Err(ConnFault::WindowIncrement);
+            }
+            self.send_window += increment;
+            self.waits_since_ms = None;
+            let is_over = self.send_window > WINDOW_MAX;
+            return if is_over { Err(ConnFault::WindowOverflow) } else { Ok(None) };
+        }
+        let Some(slot) = self.streams.find(head.stream) else {
+            // Late ones of closed streams are to be expected (section 5.1).
+            return if self.is_idle(head.stream) { Err(ConnFault::IdleStream) } else { Ok(None) };
+        };
+        if increment == 0 {
+            return self.fail_stream(slot, StreamFault::WindowIncrement);
+        }
+        let stream = &mut self.streams.slots()[slot as usize];
+        stream.send_window += increment;
+        if stream.send_window > WINDOW_MAX {
+            return self.fail_stream(slot, StreamFault::WindowOverflow);
+        }
+        self.reschedule(slot);
+        Ok(None)
+    }
+
+    /// Section 6.9.2: a change of the initial window is one of all windows of streams.
+    pub(super) fn change_windows(&mut self, delta: i64) -> Result<(), ConnFault> {
+        for slot in 0..self.streams.slots().len() {
+            let stream = &mut self.streams.slots()[slot];
+            if stream.life != Life::Live {
+                continue;
+            }
+            stream.send_window += delta;
+            if stream.send_window > WINDOW_MAX {
+                return Err(ConnFault::WindowSetting);
+            }
+            self.reschedule(slot as u32);
+        }
+        Ok(())
+    }
+
+    /// Puts a stream into the list in which it belongs by what it has to send and its window.
+    #[inline]
+    pub(super) fn reschedule(&mut self, slot: u32) {
+        let now_ms = self.now_ms;
+        let stream = &mut self.streams.slots()[slot as usize];
+        let sends = matches!(stream.send, Send::Body | Send::Ending);
+        let list = if !sends || stream.queued == 0 || stream.send_window <= 0 {
+            List::None
+        } else if (stream.send_window as u64) < stream.queued.min(DRIBBLE_BYTES as u64) {
+            // Once it has waited for its time it stays ready.
+            match stream.list {
+                List::Ready(..) if stream.waits_since_ms != 0 => stream.list,
+                _ => List::Dribbling,
+            }
+        } else {
+            stream.waits_since_ms = 0;
+            List::Ready(stream.priority.urgency, stream.priority.incremental)
+        };
+        if list == List::Dribbling && stream.list != List::Dribbling {
+            stream.waits_since_ms = now_ms.max(1);
+        }
+        self.schedule.place(self.streams.slots(), slot, list);
+    }
+
+    /// The driver has consumed `bytes` of a stream's content: the peer may send as many more. Of a
+    /// stream that is over, they are given back when it is released.
+    pub fn credit(&mut self, key: StreamKey, bytes: usize) {
+        let Some(stream) = self.streams.get(key) else { return };
+        let bytes = bytes.min(stream.uncredited as usize);
+        stream.uncredited -= bytes as u32;
+        self.credit_conn(bytes);
+        self.credit_stream(key.slot, bytes as u32);
+    }
+
+    /// Announces credit for a stream once it is half of the window. A window that is being
+    /// used up grows (towards the limit) with every update.
+    pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
+        let max = self.limits.stream_window_bytes_max;
+        let stream = &mut self.streams.slots()[slot as usize];
+        let receives = matches!(stream.recv, Recv::Head | Recv::Body { .. });
+        if !receives || stream.life != Life::Live {
+            return;
+        }
+        stream.unannounced += bytes;
+        if stream.unannounced < (stream.recv_window_max / 2).max(1) {
+            return;
+        }
+        let grown = stream.recv_window_max.saturating_mul(2).min(max).max(stream.recv_window_max);
+        let increment = stream.unannounced + (grown - stream.recv_window_max);
+        stream.recv_window_max = grown;
+        stream.unannounced = 0;
+        stream.recv_window += i64::from(increment);
+        frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
+    }
+
+    /// As [`Self::credit_stream`], for the connection.
+    pub(super) fn credit_conn(&mut self, bytes: usize) {
+        self.unannounced += bytes as u32;
+        if self.unannounced >= (self.limits.conn_window_bytes / 2).max(1) {
+            frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
+            self.recv_window += i64::from(self.unannounced);
+            self.unannounced = 0;
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The end of a connection: RFC 9113 section 6.8, and what has to happen in time.
+
+use alloc::vec::Vec;
+
+use super::super::fault::ConnFault;
+use super::super::frame::{self, ErrorCode, STREAM_ID_MAX, kind};
+use super::super::limits::{DRAIN_MS, DRIBBLE_MS};
+use super::super::schedule::List;
+use super::{Connection, Expect};
+
+/// How far a graceful end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shutdown {
+    No,
+    /// The first GOAWAY was sent; streams on their way are served.
+    Announced {
+        since_ms: u64,
+    },
+    /// Streams above this one are refused.
+    Final {
+        last_id: u32,
+    },
+}
+
+/// Distinguishes the reply to our PING from others.
+const DRAIN_PING: [u8; 8] = *b"drained?";
+
+impl Connection {
+    /// Begins a graceful end: two GOAWAYs, so that no request on its way is lost. Calling it again
+    /// does nothing.
+    pub fn shut_down(&mut self, now_ms: u64) {
+        if self.shutdown == Shutdown::No && self.expect != Expect::Nothing {
+            self.shutdown = Shutdown::Announced { since_ms: now_ms };
+            self.push_goaway(STREAM_ID_MAX, ErrorCode::NO_ERROR, &[]);
+            frame::push(kind::PING, 0, 0, &DRAIN_PING, &mut self.out);
+        }
+    }
+
+    /// Ends the connection at once for a reason of our own, such as an address that is banned.
+    pub fn abort(&mut self, code: ErrorCode) {
+        if self.expect != Expect::Nothing {
+            self.push_goaway(self.last_peer_id, code, &[]);
+            self.expect = Expect::Nothing;
+        }
+    }
+
+    /// True once a graceful end is announced.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutdown != Shutdown::No
+    }
+
+    /// True if nothing will follow but output that is not taken yet: all streams of a connection
+    /// that is shut down are released, or it has failed.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let is_final = matches!(self.shutdown, Shutdown::Final { .. });
+        self.expect == Expect::Nothing || is_final && self.streams.alive() == 0
+    }
+
+    pub(super) fn is_shutting_down_above(&self, id: u32) -> bool {
+        matches!(self.shutdown, Shutdown::Final { last_id } if id > last_id)
+    }
+
+    pub(super) fn take_drain_reply(&mut self, payload: [u8; 8]) -> bool {
+        let is_ours = payload == DRAIN_PING && matches!(self.shutdown, Shutdown::Announced { .. });
+        if is_ours {
+            self.end_announcement();
+        }
+        is_ours
+    }
+
+    fn end_announcement(&mut self) {
+        let last_id = self.last_peer_id;
+        self.shutdown = Shutdown::Final { last_id };
+        self.push_goaway(last_id, ErrorCode::NO_ERROR, &[]);
+    }
+
+    pub(super) fn push_goaway(&mut self, last_id: u32, code: ErrorCode, words: &[u8]) {
+        let mut payload = Vec::with_capacity(8 + words.len());
+        payload.extend_from_slice(&last_id.to_be_bytes());
+        payload.extend_from_slice(&code.0.to_be_bytes());
+        payload.extend_from_slice(words);
+        frame::push(kind::GOAWAY, 0, 0, &payload, &mut self.out);
+    }
+
+    /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
+    #[must_use]
+    pub fn deadline_ms(&mut self) -> Option<u64> {
+        if self.expect == Expect::Nothing {
+            return None;
+        }
+        let settings = self.settings_sent_ms.map(|sent| sent + self.limits.settings_ms);
+        let block = self.block.as_ref().map(|block| block.since_ms + self.limits.block_ms);
+        let drain = match self.shutdown {
+            Shutdown::Announced { since_ms } => Some(since_ms + DRAIN_MS),
+            Shutdown::No | Shutdown::Final { .. } => None,
+        };
+        let first = self.schedule.first_dribbling();
+        let stream = first.map(|slot| self.streams.slots()[slot as usize].waits_since_ms);
+        let dribble = stream.into_iter().chain(self.waits_since_ms).min();
+        let dribble = dribble.map(|since| since + DRIBBLE_MS);
+        [settings, block, drain, dribble].into_iter().flatten().min()
+    }
+
+    /// The time has come, or at least some of it.
+    ///
+    /// # Errors
+    /// [`ConnFault`], as from [`Connection::handle_input`].
+    pub fn handle_timeout(&mut self, now_ms: u64) -> Result<(), ConnFault> {
+        self.now_ms = now_ms;
+        if self.expect == Expect::Nothing {
+            return Ok(());
+        }
+        let is_over = |since: u64, allowed: u64| now_ms >= since + allowed;
+        if self.settings_sent_ms.is_some_and(|sent| is_over(sent, self.limits.settings_ms)) {
+            self.fail(ConnFault::SettingsTimeout);
+            return Err(ConnFault::SettingsTimeout);
+        }
+        if self.block.as_ref().is_some_and(|block| is_over(block.since_ms, self.limits.block_ms)) {
+            self.fail(ConnFault::BlockTimeout);
+            return Err(ConnFault::BlockTimeout);
+        }
+        if let Shutdown::Announced { since_ms } = self.shutdown
+            && is_over(since_ms, DRAIN_MS)
+        {
+            self.end_announcement();
+        }
+        self.wake_dribbling(now_ms);
+        Ok(())
+    }
+
+    /// Short frames that have waited long enough are sent as they are.
+    pub(super) fn wake_dribbling(&mut self, now_ms: u64) {
+        while let Some(slot) = self.schedule.first_dribbling() {
+            let stream = &self.streams.slots()[slot as usize];
+            if now_ms < stream.waits_since_ms + DRIBBLE_MS {
+                return;
+            }
+            let list = List::Ready(stream.priority.urgency, stream.priority.incremental);
+            self.schedule.place(self.streams.slots(), slot, list);
+        }
+    }
+}

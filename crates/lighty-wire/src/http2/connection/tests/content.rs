@@ -1,0 +1,285 @@
+//! Content that is received, and windows both ways.
+
+use super::super::super::settings::id as setting_id;
+use super::*;
+
+#[test]
+fn content_is_handed_on_where_it_lies() {
+    let mut bench = Bench::server();
+    let stream = bench.post(1);
+    let frame = raw(kind::DATA, flag::PADDED | flag::END_STREAM, 1, b"\x02hello\0\0");
+    let handled = bench.conn.handle_input(&frame, 0).expect("content");
+    let event = Event::Data { stream, start: FRAME_HEAD_BYTES + 1, len: 5, ends: true };
+    assert_eq!(handled, Handled { consumed: FRAME_HEAD_BYTES + 1 + 5, event: Some(event) });
+    let rest = bench.conn.handle_input(&frame[handled.consumed..], 0).expect("padding");
+    assert_eq!(rest, Handled { consumed: 2, event: None });
+}
+
+#[test]
+fn an_empty_frame_is_an_event_only_at_the_end() {
+    let mut bench = Bench::server();
+    let stream = bench.post(1);
+    bench.feed(&data(1, b"", false)).expect("nothing");
+    assert!(bench.events.is_empty());
+    bench.feed(&data(1, b"", true)).expect("the end");
+    assert!(
+        matches!(bench.events[..], [Event::Data { stream: s, len: 0, ends: true, .. }] if s == stream)
+    );
+}
+
+#[test]
+fn content_is_as_long_as_announced() {
+    let head = |length: &str, flags: u8| {
+        let block = [POST, &block(&[("content-length", length)])].concat();
+        raw(kind::HEADERS, flag::END_HEADERS | flags, 1, &block)
+    };
+    for (name, frames, is_fine) in [
+        ("as long", vec![head("3", 0), data(1, b"ab", false), data(1, b"c", true)], true),
+        ("too short", vec![head("3", 0), data(1, b"ab", true)], false),
+        ("too long", vec![head("3", 0), data(1, b"abcd", false)], false),
+        ("none at all", vec![head("3", flag::END_STREAM)], false),
+        ("none, as announced", vec![head("0", flag::END_STREAM)], true),
+        ("none, in a frame", vec![head("0", 0), data(1, b"", true)], true),
+        (
+            "trailers too early",
+            vec![
+                head("3", 0),
+                data(1, b"ab", false),
+                raw(kind::HEADERS, END, 1, &block(&[("x", "y")])),
+            ],
+            false,
+        ),
+    ] {
+        let mut bench = Bench::server();
+        for frame in &frames {
+            bench.feed(frame).expect("no fault of the connection");
+        }
+        let code = bench.reset_code(1);
+        assert_eq!(code, (!is_fine).then_some(ErrorCode::PROTOCOL_ERROR), "{name}");
+    }
+}
+
+#[test]
+fn trailers_end_the_message() {
+    let trailers = |flags: u8, fields: &[(&str, &str)]| {
+        raw(kind::HEADERS, flag::END_HEADERS | flags, 1, &block(fields))
+    };
+    let mut bench = Bench::server();
+    let stream = bench.post(1);
+    bench.feed(&data(1, b"x", false)).expect("content");
+    bench.feed(&trailers(flag::END_STREAM, &[("x-sum", "1")])).expect("trailers");
+    assert_eq!(bench.events.pop(), Some(Event::Trailers { stream }));
+    assert_eq!(bench.conn.head().fields.get_named(b"x-sum"), Some(&b"1"[..]));
+    for wrong in [trailers(0, &[("x", "y")]), trailers(flag::END_STREAM, &[(":path", "/")])] {
+        let mut bench = Bench::server();
+        bench.post(1);
+        bench.feed(&wrong).expect("no fault of the connection");
+        assert_eq!(bench.reset_code(1), Some(ErrorCode::PROTOCOL_ERROR));
+    }
+}
+
+#[test]
+fn windows_are_credited_when_content_is_consumed() {
+    let mut bench = Bench::server();
+    let key = bench.post(1);
+    for _ in 0..3 {
+        bench.feed(&data(1, &[0; 16_000], false)).expect("content");
+    }
+    assert!(bench.sent().is_empty(), "what is not consumed is not credited");
+    bench.conn.credit(key, 32_766);
+    assert!(bench.sent().is_empty(), "less than half of the window");
+    bench.conn.credit(key, 1);
+    let sent = bench.sent();
+    // Half of it, and twice the window from now on.
+    assert_eq!(sent, frames(&window_update(1, 32_767 + 65_535)));
+    bench.conn.credit(key, 1 << 30);
+    assert_eq!(bench.conn.unannounced, 48_000, "no more than was received");
+}
+
+#[test]
+fn a_window_grows_to_its_limit_and_the_connection_with_it() {
+    let limits = Limits { stream_window_bytes_max: 100_000, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let key = bench.post(1);
+    let mut granted = 65_535i64;
+    for _ in 0..200 {
+        bench.feed(&data(1, &[0; 16_384], false)).expect("content within the window");
+        granted -= 16_384;
+        bench.conn.credit(key, 16_384);
+        for frame in bench.sent() {
+            assert_eq!(frame.kind, kind::WINDOW_UPDATE);
+            if frame.stream == 1 {
+                granted += i64::from(frame.number());
+                assert!(granted <= 100_000);
+            }
+        }
+    }
+    let mut streams = bench.conn.streams;
+    assert_eq!(streams.slots()[0].recv_window_max, 100_000);
+}
+
+#[test]
+fn padding_and_dropped_content_are_credited_at_once() {
+    let mut bench = Bench::server();
+    let key = bench.post(1);
+    bench.feed(&raw(kind::DATA, flag::PADDED, 1, &[&[255][..], &[0; 255]].concat())).expect("ok");
+    assert_eq!(bench.conn.unannounced, 256);
+    bench.feed(&data(1, &[0; 1000], false)).expect("content");
+    bench.conn.release(key);
+    assert_eq!(bench.conn.unannounced, 1256, "what was not consumed");
+    bench.feed(&data(1, &[0; 500], false)).expect("late");
+    assert_eq!(bench.conn.unannounced, 1756);
+    assert_eq!(bench.reset_code(1), Some(ErrorCode::CANCEL));
+}
+
+#[test]
+fn a_stream_reset_within_a_frame_takes_no_more_of_it() {
+    let mut bench = Bench::server();
+    let key = bench.post(1);
+    let frame = data(1, &[7; 1000], true);
+    bench.feed(&frame[..500]).expect("half of it");
+    bench.conn.reset(key, ErrorCode::CANCEL);
+    let seen = bench.events.len();
+    bench.feed(&frame[500..]).expect("the rest");
+    assert_eq!((bench.events.len(), bench.content.len()), (seen, 491));
+    bench.conn.release(key);
+    assert_eq!(bench.conn.unannounced, 1000);
+}
+
+#[test]
+fn the_connection_has_a_window_of_its_own() {
+    let mut bench = Bench::with(Limits { conn_window_bytes: 65_535, ..Limits::default() });
+    bench.post(1);
+    bench.post(3);
+    for _ in 0..3 {
+        bench.feed(&data(1, &[0; 16_384], false)).expect("content");
+    }
+    bench.feed(&data(3, &[0; 16_383], false)).expect("to the brim");
+    assert_eq!(bench.feed(&data(3, &[0], false)), Err(ConnFault::WindowExceeded));
+}
+
+#[test]
+fn content_is_sent_within_both_windows() {
+    let mut bench = Bench::server();
+    let (a, b) = (bench.get(1), bench.get(3));
+    bench.respond(a, 100_000);
+    bench.respond(b, 10);
+    let sent = bench.data();
+    let of = |id: u32| sent.iter().filter(|d| d.0 == id).map(|d| d.1).sum::<usize>();
+    assert_eq!((of(1), of(3)), (65_535, 0), "the first has it all");
+    bench.feed(&window_update(0, 1 << 20)).expect("more");
+    assert_eq!(bench.data(), [(3, 10, true)]);
+    bench.feed(&window_update(1, 1 << 20)).expect("more");
+    let rest: Vec<_> = bench.data();
+    assert_eq!(rest.iter().map(|d| d.1).sum::<usize>(), 100_000 - 65_535);
+    assert!(rest.last().is_some_and(|d| d.2));
+}
+
+#[test]
+fn a_window_that_was_made_negative_has_to_be_filled_first() {
+    let mut bench = Bench::server();
+    let key = bench.get(1);
+    bench.respond(key, 100_000);
+    bench.feed(&window_update(0, 1 << 20)).expect("more");
+    assert_eq!(bench.data().iter().map(|d| d.1).sum::<usize>(), 65_535);
+    bench.feed(&setting(setting_id::INITIAL_WINDOW_SIZE, 0)).expect("settings");
+    bench.feed(&window_update(1, 65_535)).expect("up to zero");
+    assert_eq!((bench.conn.room(key), bench.data().len()), (0, 0));
+    bench.feed(&window_update(1, 2000)).expect("above");
+    assert_eq!(bench.data(), [(1, 2000, false)]);
+}
+
+#[test]
+fn there_is_room_only_within_all_windows_and_beyond_what_is_queued() {
+    let mut bench = Bench::server();
+    let key = bench.get(1);
+    bench.conn.send_head(key, Status::OK, &Fields::new(), false).expect("a head");
+    assert_eq!(bench.conn.room(key), 65_535);
+    bench.conn.queue_data(key, 65_000, false).expect("content");
+    assert_eq!(bench.conn.room(key), 535);
+    bench.conn.queue_data(key, 65_000, false).expect("content");
+    assert_eq!(bench.conn.room(key), 0);
+    bench.conn.reset(key, ErrorCode::CANCEL);
+    assert_eq!(bench.conn.room(key), 0);
+}
+
+#[test]
+fn short_frames_wait_for_more_window_unless_they_end_the_stream() {
+    let mut bench = Bench::server();
+    bench.feed(&setting(setting_id::INITIAL_WINDOW_SIZE, 5)).expect("settings");
+    let (long, short) = (bench.get(1), bench.get(3));
+    bench.respond(long, 50_000);
+    bench.respond(short, 5);
+    assert_eq!(bench.data(), [(3, 5, true)], "the whole response");
+    assert_eq!(bench.conn.deadline_ms(), Some(101));
+    bench.now_ms = 100;
+    bench.conn.handle_timeout(100).expect("in time");
+    assert!(bench.data().is_empty());
+    bench.now_ms = 101;
+    bench.conn.handle_timeout(101).expect("in time");
+    assert_eq!(bench.data(), [(1, 5, false)]);
+    bench.feed(&window_update(1, 1023)).expect("nearly enough");
+    assert!(bench.data().is_empty());
+    bench.feed(&window_update(1, 1)).expect("enough");
+    assert_eq!(bench.data(), [(1, 1024, false)]);
+}
+
+#[test]
+fn a_short_window_of_the_connection_waits_too() {
+    let mut bench = Bench::server();
+    let key = bench.get(1);
+    bench.respond(key, 100_000);
+    bench.feed(&window_update(1, 1 << 20)).expect("the stream's own");
+    assert_eq!(bench.data().iter().map(|d| d.1).sum::<usize>(), 65_535);
+    bench.feed(&window_update(0, 1023)).expect("a little");
+    assert!(bench.data().is_empty());
+    let deadline = bench.conn.deadline_ms().expect("a deadline");
+    bench.now_ms = deadline;
+    assert_eq!(bench.data(), [(1, 1023, false)]);
+    bench.feed(&window_update(0, 1024)).expect("enough");
+    assert_eq!(bench.data(), [(1, 1024, false)]);
+}
+
+#[test]
+fn a_smaller_window_counts_once_the_client_knows_of_it() {
+    let limits = Limits { stream_window_bytes: 1000, ..Limits::default() };
+    let mut bench = Bench::fresh(limits);
+    bench.feed(&[&PREFACE[..], &raw(kind::SETTINGS, 0, 0, &[])].concat()).expect("settings");
+    bench.post(1);
+    bench.feed(&data(1, &[0; 5000], false)).expect("it has not read our settings");
+    let mut bench = Bench::with(limits);
+    bench.post(1);
+    bench.feed(&data(1, &[0; 1000], false)).expect("content");
+    bench.feed(&data(1, &[0], false)).expect("no fault of the connection");
+    assert_eq!(bench.reset_code(1), Some(ErrorCode::FLOW_CONTROL_ERROR));
+}
+
+#[test]
+fn content_of_a_stream_that_is_forgotten_is_dropped() {
+    let mut bench = Bench::server();
+    for nth in 0..200 {
+        let key = bench.post(nth * 2 + 1);
+        bench.respond(key, 0);
+        bench.conn.release(key);
+        bench.sent();
+    }
+    bench.feed(&data(1, &[0; 1000], true)).expect("what was on its way");
+    assert!(bench.events.is_empty());
+}
+
+#[test]
+fn a_driver_does_not_spin_while_a_short_frame_waits() {
+    let mut bench = Bench::server();
+    let key = bench.get(1);
+    bench.respond(key, 100_000);
+    bench.feed(&window_update(1, 1 << 20)).expect("the stream's own");
+    bench.data();
+    assert!(!bench.conn.has_output(), "no window");
+    bench.feed(&window_update(0, 10)).expect("a little");
+    assert!(bench.conn.has_output());
+    assert!(bench.data().is_empty() && !bench.conn.has_output());
+    bench.now_ms = bench.conn.deadline_ms().expect("a deadline");
+    bench.conn.handle_timeout(bench.now_ms).expect("in time");
+    assert!(bench.conn.has_output());
+    assert_eq!(bench.data(), [(1, 10, false)]);
+}

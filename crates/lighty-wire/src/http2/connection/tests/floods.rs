@@ -1,0 +1,191 @@
+//! What a client may do only so often: RFC 9113 section 10.5.
+
+use super::*;
+
+/// How many of these frames a server takes before it ends the connection, and why it does. Output
+/// is taken after each, as by a driver that can write.
+fn taken(bench: &mut Bench, max: u32, mut frame: impl FnMut(u32) -> Vec<u8>) -> (u32, ConnFault) {
+    for nth in 0..max {
+        if let Err(fault) = bench.feed(&frame(nth)) {
+            return (nth, fault);
+        }
+        bench.sent();
+        for event in std::mem::take(&mut bench.events) {
+            if let Event::Reset { stream, .. } = event {
+                bench.conn.release(stream);
+            }
+        }
+    }
+    panic!("{max} frames were taken");
+}
+
+#[test]
+fn rapid_resets() {
+    let mut bench = Bench::server();
+    let reset = |nth: u32| [get(nth * 2 + 1), rst(nth * 2 + 1, ErrorCode::CANCEL)].concat();
+    assert_eq!(taken(&mut bench, 1000, reset), (100, ConnFault::Resets));
+}
+
+#[test]
+fn responses_make_up_for_resets() {
+    let mut bench = Bench::server();
+    for nth in 0..5000 {
+        let id = nth * 4 + 1;
+        let key = bench.get(id);
+        bench.respond(key, 0);
+        bench.conn.release(key);
+        bench.get(id + 2);
+        bench.feed(&rst(id + 2, ErrorCode::CANCEL)).expect("as many were of use");
+        let Some(Event::Reset { stream, .. }) = bench.events.pop() else { panic!("no reset") };
+        bench.conn.release(stream);
+        bench.sent();
+    }
+}
+
+#[test]
+fn time_makes_up_for_resets() {
+    let mut bench = Bench::server();
+    for nth in 0..500 {
+        bench.now_ms = u64::from(nth) * 100;
+        let reset = [get(nth * 2 + 1), rst(nth * 2 + 1, ErrorCode::CANCEL)].concat();
+        bench.feed(&reset).expect("ten per second");
+        let Some(Event::Reset { stream, .. }) = bench.events.pop() else { panic!("no reset") };
+        bench.conn.release(stream);
+        bench.events.clear();
+        bench.sent();
+    }
+}
+
+/// CVE-2025-8671: each mistake makes the server reset a stream whose handler goes on.
+#[test]
+fn resets_that_the_client_made_us_send() {
+    for mistake in [
+        |id: u32| window_update(id, 0),
+        |id: u32| window_update(id, (1 << 31) - 1),
+        |id: u32| data(id, b"x", true),
+        |id: u32| raw(kind::PRIORITY, 0, id, &[0; 4]),
+    ] {
+        let mut bench = Bench::server();
+        let pair = |nth: u32| [get(nth * 2 + 1), mistake(nth * 2 + 1)].concat();
+        assert_eq!(taken(&mut bench, 1000, pair), (20, ConnFault::Resets));
+    }
+    let mut bench = Bench::server();
+    let malformed = |nth: u32| raw(kind::HEADERS, END, nth * 2 + 1, &GET[..2]);
+    assert_eq!(taken(&mut bench, 1000, malformed), (20, ConnFault::Resets));
+}
+
+#[test]
+fn frames_that_move_nothing() {
+    let max = Limits::default().unproductive_max;
+    let rows: [(&str, Vec<u8>); 6] = [
+        ("PING", raw(kind::PING, 0, 0, &[0; 8])),
+        ("SETTINGS", raw(kind::SETTINGS, 0, 0, &[])),
+        ("empty DATA", data(1, b"", false)),
+        ("PRIORITY", raw(kind::PRIORITY, 0, 1, &[0, 0, 0, 3, 9])),
+        ("PRIORITY_UPDATE", raw(kind::PRIORITY_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("unknown", raw(0x77, 0, 0, b"x")),
+    ];
+    for (name, frame) in rows {
+        let mut bench = Bench::server();
+        bench.post(1);
+        let (count, fault) = taken(&mut bench, 3000, |_| frame.clone());
+        assert_eq!(fault, ConnFault::Unproductive, "{name}");
+        // The settings that opened the connection count too.
+        assert!(count >= max - 1 && count <= max, "{name}: {count}");
+    }
+    let mut bench = Bench::server();
+    bench.post(1);
+    let (count, fault) = taken(&mut bench, 3000, |_| window_update(1, 1));
+    assert_eq!((count, fault), (Limits::default().window_updates_max, ConnFault::WindowUpdates));
+}
+
+#[test]
+fn what_is_moved_makes_up_for_frames_that_move_nothing() {
+    let mut bench = Bench::server();
+    let key = bench.post(1);
+    for _ in 0..3000 {
+        bench.feed(&raw(kind::PING, 0, 0, &[0; 8])).expect("one for each 16 KiB");
+        bench.feed(&data(1, &[0; 16_384], false)).expect("content");
+        bench.conn.credit(key, 16_384);
+        bench.sent();
+    }
+    let mut bench = Bench::server();
+    let key = bench.get(1);
+    bench.conn.send_head(key, Status::OK, &Fields::new(), false).expect("a head");
+    for _ in 0..3000 {
+        bench.conn.queue_data(key, 100, false).expect("content");
+        bench.data();
+        // Go's client has a window for each few KiB that it reads.
+        for _ in 0..8 {
+            bench.feed(&window_update(1, 10)).expect("of what was sent");
+            bench.feed(&window_update(0, 10)).expect("of what was sent");
+        }
+        bench.feed(&raw(kind::PING, 0, 0, &[0; 8])).expect("one for each frame");
+    }
+}
+
+#[test]
+fn replies_that_cannot_be_written() {
+    for frame in [raw(kind::PING, 0, 0, &[0; 8]), raw(kind::SETTINGS, 0, 0, &[])] {
+        let mut bench = Bench::server();
+        let result = (0..200).map(|_| bench.feed(&frame)).take_while(Result::is_ok).count();
+        assert_eq!(result, 100);
+        let mut bench = Bench::server();
+        for _ in 0..500 {
+            bench.feed(&frame).expect("they were written");
+            bench.sent();
+        }
+    }
+}
+
+#[test]
+fn streams_beyond_the_limit() {
+    let limits = Limits { streams_max: 10, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let keys: Vec<_> = (0..10).map(|nth| bench.get(nth * 2 + 1)).collect();
+    bench.feed(&get(21)).expect("refused");
+    assert_eq!(bench.reset_code(21), Some(ErrorCode::REFUSED_STREAM));
+    // A reset one counts until its handler is gone.
+    bench.feed(&rst(1, ErrorCode::CANCEL)).expect("a reset");
+    bench.feed(&get(23)).expect("refused");
+    assert_eq!(bench.reset_code(23), Some(ErrorCode::REFUSED_STREAM));
+    bench.conn.release(keys[0]);
+    bench.events.clear();
+    bench.get(25);
+    assert_eq!(bench.conn.streams_alive(), 10);
+    let refused = taken(&mut bench, 1000, |nth| get(nth * 2 + 27));
+    assert_eq!(refused, (98, ConnFault::Refusals), "100 less the two before");
+}
+
+#[test]
+fn streams_in_one_burst() {
+    let limits = Limits { streams_max: 10, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    for nth in 0..20 {
+        let key = bench.get(nth * 2 + 1);
+        bench.respond(key, 0);
+        bench.conn.release(key);
+    }
+    bench.feed(&get(41)).expect("refused");
+    assert_eq!(bench.reset_code(41), Some(ErrorCode::REFUSED_STREAM));
+    bench.get(43);
+}
+
+#[test]
+fn priorities_of_streams_to_come_are_remembered_up_to_a_limit() {
+    let limits = Limits { streams_max: 10, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let update = |id: u32, value: &[u8]| {
+        raw(kind::PRIORITY_UPDATE, 0, 0, &[&id.to_be_bytes()[..], value].concat())
+    };
+    for nth in 0..50 {
+        bench.feed(&update(nth * 2 + 1, b"u=0")).expect("remembered or not");
+    }
+    bench.feed(&update(19, b"u=6, i")).expect("changed");
+    assert_eq!(bench.conn.early_priorities.len(), 10);
+    for (id, urgency) in [(19, 6), (21, 3)] {
+        let key = bench.get(id);
+        assert_eq!(bench.conn.streams.slots()[key.slot()].priority.urgency, urgency);
+    }
+    assert!(bench.conn.early_priorities.is_empty(), "lower ones will not come");
+}

@@ -1,0 +1,63 @@
+//! Compression of fields: RFC 7541.
+//!
+//! [`Decoder`] and [`Encoder`] each hold one dynamic table. A field that the peer repeats is one
+//! byte, so what a block means is counted by the caller, in decoded fields and bytes.
+
+mod decoder;
+mod dynamic_table;
+mod encoder;
+mod huffman;
+mod huffman_table;
+mod integer;
+mod static_table;
+
+use lighty_http::Known;
+
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+
+use crate::fault_table::fault_table;
+
+/// Bytes of a dynamic table before any settings: RFC 9113 section 6.5.2.
+pub const TABLE_BYTES_INITIAL: usize = 4096;
+
+/// What a field counts for besides its name and value, in a table as in a list of fields: RFC 9113
+/// section 6.5.2.
+pub const FIELD_OVERHEAD: usize = dynamic_table::ENTRY_OVERHEAD;
+
+fault_table! {
+    /// Why a block cannot be decoded. The tables of both ends differ from then on.
+    HpackFault {
+        Truncated = "hpack-truncated", "a field block ends within a field";
+        IntegerTooLarge = "hpack-integer", "an integer of a field block exceeds 2^24";
+        Index = "hpack-index", "a field block refers to an entry that is not there";
+        Huffman = "hpack-huffman", "a string ends in no valid Huffman code";
+        SizeUpdate = "hpack-size-update",
+            "a change of the table's size that is too large, misplaced or missing";
+    }
+}
+
+/// What is wrong with a field's bytes: RFC 9113 section 8.2.1. The block is valid nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldFault {
+    /// Not a token in lower case.
+    Name,
+    /// A control character, or blanks around the value.
+    Value,
+}
+
+/// A decoded field, as it is given to the one who collects them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// What the name is known as.
+    pub known: Option<Known>,
+    /// The name; pseudo-header fields begin with a colon.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// What is wrong with the bytes of either.
+    pub fault: Option<FieldFault>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What a peer may ask for, and how often it may ask for nothing.
+
+use super::frame::WINDOW_BYTES_INITIAL;
+use super::hpack::TABLE_BYTES_INITIAL;
+
+/// Limits of one connection. Each has the name of its directive, and a fault that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `http2.max-streams`: streams at the same time, counted until their exchange is over and not
+    /// only until they are closed. Others are refused.
+    pub streams_max: u32,
+    /// `http2.max-refused-streams`: streams refused on a connection, less those that completed.
+    pub refusals_max: u32,
+    /// `http2.max-requests`: streams of a connection until it is shut down gracefully; 0: no limit.
+    pub requests_max: u32,
+    /// Bytes that a stream may receive before its first byte is consumed.
+    pub stream_window_bytes: u32,
+    /// `http2.stream-window`: to which that is raised as bytes are consumed.
+    pub stream_window_bytes_max: u32,
+    /// `http2.connection-window`: bytes of all streams that are received and not consumed.
+    pub conn_window_bytes: u32,
+    /// Bytes of the table for what we receive.
+    pub decoder_table_bytes: u32,
+    /// Bytes of the table for what we send, at most.
+    pub encoder_table_bytes_max: u32,
+    /// `http2.max-field-size`: bytes of all fields of a message, 32 added to each. Up to twice as
+    /// many are answered with 431; the connection ends beyond.
+    pub field_bytes_max: usize,
+    /// `http2.max-fields`: fields of a message, each crumb of a cookie counted.
+    pub fields_max: usize,
+    /// `http2.max-block-size`: bytes of an encoded field block.
+    pub block_bytes_max: usize,
+    /// `http2.max-continuations`: CONTINUATION frames of a field block. One of them may be empty.
+    pub continuations_max: u32,
+    /// `http2.max-resets`: premature resets, less responses completed and ten per second. Resets
+    /// that the peer made us send weigh [`OWN_RESET_WEIGHT`].
+    pub resets_max: u32,
+    /// `http2.max-unproductive-frames`: frames that move nothing, less requests and DATA frames
+    /// completed, 16 KiB received and ten per second.
+    pub unproductive_max: u32,
+    /// `http2.max-window-updates`: WINDOW_UPDATE frames, less sixteen for each DATA frame sent.
+    pub window_updates_max: u32,
+    /// `http2.max-queued-replies`: replies to PING and SETTINGS that wait to be written.
+    pub queued_replies_max: u32,
+    /// `http2.settings-timeout`: for the peer's SETTINGS, and for its acknowledgement of ours.
+    pub settings_ms: u64,
+    /// `http2.block-timeout`: from the first frame of a field block to its last.
+    pub block_ms: u64,
+}
+
+/// What a reset weighs that the peer's mistake made us send.
+pub const OWN_RESET_WEIGHT: u32 = 5;
+
+/// Streams in one burst of input, as a multiple of [`Limits::streams_max`].
+pub const BURST_FACTOR: u32 = 2;
+
+/// A frame shorter than this is sent only if it ends the stream or has waited for [`DRIBBLE_MS`].
+pub const DRIBBLE_BYTES: usize = 1024;
+
+/// How long a short frame waits for a larger window.
+pub const DRIBBLE_MS: u64 = 100;
+
+/// From the first GOAWAY of a graceful end to the second, unless the peer replies before.
+pub const DRAIN_MS: u64 = 1000;
+
+/// DATA is sent in turns of this many bytes.
+pub const TURN_BYTES: usize = 16_384;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            streams_max: 100,
+            refusals_max: 100,
+            requests_max: 10_000,
+            stream_window_bytes: WINDOW_BYTES_INITIAL,
+            stream_window_bytes_max: 1 << 20,
+            conn_window_bytes: 1 << 20,
+            decoder_table_bytes: TABLE_BYTES_INITIAL as u32,
+            encoder_table_bytes_max: TABLE_BYTES_INITIAL as u32,
+            field_bytes_max: 32 * 1024,
+            fields_max: 256,
+            block_bytes_max: 64 * 1024,
+            continuations_max: 8,
+            resets_max: 100,
+            unproductive_max: 1000,
+            window_updates_max: 1000,
+            queued_replies_max: 100,
+            settings_ms: 10_000,
+            block_ms: 30_000,
+        }
+    }
+}
+
+const _: () = {
+    assert!(WINDOW_BYTES_INITIAL <= 1 << 20, "a stream's window is raised, not lowered");
+    assert!(64 * 1024 > super::frame::FRAME_BYTES_MAX, "a block has room for its first frame");
+};
+
+/// How much of something there was lately: repaid by what is useful, and by time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Budget {
+    level: u32,
+    since_ms: u64,
+}
+
+/// Time repays one in this many milliseconds.
+const REPAID_EVERY_MS: u64 = 100;
+
+impl Budget {
+    /// Counts `weight` more; returns whether that is more than `max`.
+    pub(super) fn charge(&mut self, weight: u32, max: u32, now_ms: u64) -> bool {
+        let elapsed_ms = now_ms.saturating_sub(self.since_ms);
+        if elapsed_ms >= REPAID_EVERY_MS {
+            self.repay(u32::try_from(elapsed_ms / REPAID_EVERY_MS).unwrap_or(u32::MAX));
+            self.since_ms = now_ms - elapsed_ms % REPAID_EVERY_MS;
+        }
+        self.level = self.level.saturating_add(weight);
+        self.level > max
+    }
+
+    #[inline]
+    pub(super) fn repay(&mut self, count: u32) {
+        self.level = self.level.saturating_sub(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_repaid_by_use_and_by_time() {
+        let mut budget = Budget::default();
+        assert!(!(0..10).any(|_| budget.charge(1, 10, 0)));
+        assert!(budget.charge(1, 10, 99));
+        budget.repay(2);
+        assert!(!budget.charge(1, 10, 99) && budget.charge(1, 10, 99));
+        assert!(!budget.charge(0, 10, 199), "one was repaid");
+        assert!(budget.charge(1, 10, 199) && !budget.charge(1, 10, 300 + 100));
+        assert!(!budget.charge(10, 10, 1000 * 60) && budget.level == 10);
+    }
+}

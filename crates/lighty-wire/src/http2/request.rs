@@ -1,0 +1,177 @@
+//! A request of HTTP/2 as one that HTTP/1 might have brought: what comes behind it knows one kind.
+
+use lighty_http::Version;
+use lighty_http::uri::ParseOpts;
+
+use super::message::MessageHead;
+use crate::http1::request::Parts;
+use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
+
+/// Reads `message` into `out`, which takes its fields. Content of unknown length is
+/// [`BodyFraming::Chunked`]; `ends` if there is none.
+///
+/// An extended CONNECT (RFC 8441) is read as what it is, with its path for a target.
+///
+/// # Errors
+/// [`RequestFault`], as for HTTP/1: the message is well-formed, so the response has its status.
+pub fn read_request(
+    message: &mut MessageHead,
+    ends: bool,
+    limits: &Limits,
+    opts: &ParseOpts,
+    out: &mut RequestHead,
+) -> Result<(), RequestFault> {
+    let framing = match message.content_length {
+        _ if ends => BodyFraming::Length(0),
+        Some(bytes) => BodyFraming::Length(bytes),
+        None => BodyFraming::Chunked,
+    };
+    let mut fields = core::mem::take(&mut message.fields);
+    let target = if message.path().is_empty() {
+        message.authority().unwrap_or_default()
+    } else {
+        message.path()
+    };
+    let parts = Parts { version: Version::Http2, method: message.method(), target, framing };
+    let result = out.read_parts(&parts, &mut fields, limits, opts);
+    message.fields = fields;
+    if ends && result.is_ok() {
+        out.framing = BodyFraming::None;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+    use std::string::String;
+    use std::vec::Vec;
+
+    use lighty_http::{Known, Method};
+
+    use super::super::frame::{self, PREFACE, flag, kind};
+    use super::super::{Connection, Event};
+    use super::*;
+    use crate::http1::parse_request;
+    use crate::http1::request::TargetForm;
+
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    /// A request by way of a connection.
+    fn read(fields: Fields, ends: bool) -> Result<RequestHead, RequestFault> {
+        let mut input = PREFACE.to_vec();
+        frame::push(kind::SETTINGS, 0, 0, &[], &mut input);
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            block.extend([0, name.len() as u8]);
+            block.extend(name.bytes().chain([value.len() as u8]).chain(value.bytes()));
+        }
+        let flags = flag::END_HEADERS | if ends { flag::END_STREAM } else { 0 };
+        frame::push(kind::HEADERS, flags, 1, &block, &mut input);
+        let mut conn = Connection::server(super::super::Limits::default(), 0);
+        let handled = conn.handle_input(&input, 0).expect("no fault");
+        assert!(matches!(handled.event, Some(Event::Request { .. })), "{fields:?}");
+        let mut out = RequestHead::new();
+        let (limits, opts) = (Limits::default(), ParseOpts::default());
+        read_request(conn.head(), ends, &limits, &opts, &mut out).map(|()| out)
+    }
+
+    fn line<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
+        [(":method", method), (":scheme", "http"), (":authority", "A.example:81"), (":path", path)]
+    }
+
+    /// The same request in lines.
+    fn in_lines(method: &str, path: &str, more: Fields) -> Result<RequestHead, RequestFault> {
+        let fields: String = more.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+        let text = format!("{method} {path} HTTP/1.1\r\nHost: A.example:81\r\n{fields}\r\n");
+        let mut out = RequestHead::new();
+        let opts = ParseOpts::default();
+        parse_request(text.as_bytes(), &Limits::default(), &opts, &mut out).map(|_| out)
+    }
+
+    #[test]
+    fn a_request_means_the_same_in_lines_and_in_frames() {
+        let rows: [(&str, &str, Fields); 10] = [
+            ("GET", "/", &[]),
+            ("GET", "/a/../b%41?q=%20x", &[("accept", "*/*")]),
+            ("HEAD", "/%2e%2e/x", &[]),
+            ("OPTIONS", "*", &[]),
+            ("BREW", "/pot", &[]),
+            ("GET", "/%zz", &[]),
+            ("GET", "/", &[("content-type", "a"), ("content-type", "b")]),
+            ("GET", "/", &[("expect", "something")]),
+            ("DELETE", "/x", &[("if-match", "\"a\"")]),
+            ("GET", "//x", &[("range", "bytes=0-1"), ("x-own", "v")]),
+        ];
+        for (method, path, more) in rows {
+            let frames = read(&[&line(method, path)[..], more].concat(), true);
+            let lines = in_lines(method, path, more);
+            let (frames, lines) = match (frames, lines) {
+                (Ok(frames), Ok(lines)) => (frames, lines),
+                (frames, lines) => {
+                    assert_eq!(frames.err(), lines.err(), "{method} {path}");
+                    continue;
+                }
+            };
+            assert_eq!((frames.method, frames.form), (lines.method, lines.form));
+            assert_eq!((&frames.target, frames.path()), (&lines.target, lines.path()));
+            assert_eq!((&frames.host, frames.port), (&lines.host, lines.port));
+            assert_eq!((frames.framing, frames.keep_alive), (lines.framing, lines.keep_alive));
+            let all = |head: &RequestHead| -> Vec<_> {
+                let lower = |(n, v): (&[u8], &[u8])| (n.to_ascii_lowercase(), v.to_vec());
+                head.fields.iter().map(lower).collect()
+            };
+            assert_eq!(all(&frames), all(&lines));
+            assert_eq!(frames.line(), format!("{method} {path} HTTP/2.0").as_bytes());
+        }
+    }
+
+    #[test]
+    fn content_is_framed_by_its_length_or_by_the_end_of_the_stream() {
+        let with =
+            |length: &'static str| [&line("POST", "/")[..], &[("content-length", length)]].concat();
+        for (fields, ends, framing) in [
+            (line("POST", "/").to_vec(), true, BodyFraming::None),
+            (line("POST", "/").to_vec(), false, BodyFraming::Chunked),
+            (with("7"), false, BodyFraming::Length(7)),
+            (with("0"), true, BodyFraming::None),
+        ] {
+            assert_eq!(read(&fields, ends).expect("a request").framing, framing);
+        }
+        let get = read(&line("GET", "/"), false);
+        assert_eq!(get.err(), Some(RequestFault::ContentInGet), "as in HTTP/1");
+    }
+
+    #[test]
+    fn hosts_and_tunnels() {
+        let no_host = &[(":method", "GET"), (":scheme", "http"), (":path", "/")];
+        assert_eq!(read(no_host, true).err(), Some(RequestFault::HostMissing));
+        let bad = [&line("GET", "/")[..2], &[(":authority", "a/b"), (":path", "/")]].concat();
+        assert_eq!(read(&bad, true).err(), Some(RequestFault::HostMalformed));
+        let connect = [(":method", "CONNECT"), (":authority", "b.example:443")];
+        let head = read(&connect, false).expect("a tunnel");
+        assert_eq!((head.method, head.form), (Some(Method::Connect), TargetForm::Authority));
+        assert_eq!((&head.host[..], head.port), (&b"b.example"[..], Some(443)));
+        assert_eq!(head.fields.get(Known::Host), Some(&b"b.example:443"[..]));
+        let long = format!("/{}", "x".repeat(100));
+        assert!(read(&line("GET", &long), true).is_ok());
+    }
+
+    #[test]
+    fn a_target_has_a_limit() {
+        let limits = Limits { target_bytes_max: 5, ..Limits::default() };
+        for (target, fault) in [("/abcd", None), ("/abcde", Some(RequestFault::TargetTooLong))] {
+            let mut out = RequestHead::new();
+            let parts = Parts {
+                version: Version::Http2,
+                method: b"GET",
+                target: target.as_bytes(),
+                framing: BodyFraming::None,
+            };
+            let mut fields = lighty_http::Fields::new();
+            fields.push_known(Known::Host, "a");
+            let result = out.read_parts(&parts, &mut fields, &limits, &ParseOpts::default());
+            assert_eq!(result.err(), fault);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whose turn it is to send DATA: RFC 9218 section 10.
+//!
+//! Eight levels of urgency with two lists each: responses of which parts are of no use, one after
+//! the other in the order of their identifiers, and incremental ones in turn. A bit for each list
+//! that is not empty makes the choice one instruction. The lists are linked through the streams.
+
+use super::streams::Stream;
+
+/// No stream.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// The list in which a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    None,
+    /// It may send: urgency, and whether it is incremental.
+    Ready(u8, bool),
+    /// Its window has room for a short frame only.
+    Dribbling,
+}
+
+const READY_LISTS: usize = 16;
+const DRIBBLING: usize = READY_LISTS;
+
+impl List {
+    const fn index(self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Ready(urgency, incremental) => {
+                Some((urgency as usize & 7) * 2 + incremental as usize)
+            }
+            Self::Dribbling => Some(DRIBBLING),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Schedule {
+    heads: [u32; READY_LISTS + 1],
+    tails: [u32; READY_LISTS + 1],
+    /// A bit for each list with a stream.
+    filled: u32,
+    /// Whether the last turn at a level with both lists went to an incremental response.
+    was_incremental: bool,
+}
+
+impl Schedule {
+    pub(super) const fn new() -> Self {
+        Self {
+            heads: [NONE; READY_LISTS + 1],
+            tails: [NONE; READY_LISTS + 1],
+            filled: 0,
+            was_incremental: false,
+        }
+    }
+
+    /// The stream whose turn it is.
+    #[inline]
+    pub(super) fn next(&self) -> Option<u32> {
+        let ready = self.filled & ((1 << READY_LISTS) - 1);
+        if ready == 0 {
+            return None;
+        }
+        let first = ready.trailing_zeros() as usize;
+        let level = first & !1;
+        let has_both = ready >> level & 3 == 3;
+        let list = if has_both { level + usize::from(!self.was_incremental) } else { first };
+        Some(self.heads[list])
+    }
+
+    /// The stream that has waited longest with a short frame.
+    pub(super) fn first_dribbling(&self) -> Option<u32> {
+        (self.heads[DRIBBLING] != NONE).then_some(self.heads[DRIBBLING])
+    }
+
+    /// Ends a stream's turn: an incremental one goes behind the others.
+    #[inline]
+    pub(super) fn end_turn(&mut self, streams: &mut [Stream], slot: u32) {
+        let list = streams[slot as usize].list;
+        if let List::Ready(_, incremental) = list {
+            self.was_incremental = incremental;
+            if incremental && streams[slot as usize].next != NONE {
+                self.remove(streams, slot);
+                self.push(streams, slot, list);
+            }
+        }
+    }
+
+    /// Puts a stream into another list, or leaves it where it is.
+    #[inline]
+    pub(super) fn place(&mut self, streams: &mut [Stream], slot: u32, list: List) {
+        if streams[slot as usize].list != list {
+            self.remove(streams, slot);
+            self.push(streams, slot, list);
+        }
+    }
+
+    fn push(&mut self, streams: &mut [Stream], slot: u32, list: List) {
+        streams[slot as usize].list = list;
+        let Some(index) = list.index() else { return };
+        let id = streams[slot as usize].id;
+        let mut before = self.tails[index];
+        if let List::Ready(_, false) = list {
+            // Nearly always the identifier is the highest.
+            while before != NONE && streams[before as usize].id > id {
+                before = streams[before as usize].prev;
+            }
+        }
+        let after = if before == NONE { self.heads[index] } else { streams[before as usize].next };
+        (streams[slot as usize].prev, streams[slot as usize].next) = (before, after);
+        match before {
+            NONE => self.heads[index] = slot,
+            before => streams[before as usize].next = slot,
+        }
+        match after {
+            NONE => self.tails[index] = slot,
+            after => streams[after as usize].prev = slot,
+        }
+        self.filled |= 1 << index;
+    }
+
+    fn remove(&mut self, streams: &mut [Stream], slot: u32) {
+        let stream = &mut streams[slot as usize];
+        let (list, prev, next) = (stream.list, stream.prev, stream.next);
+        (stream.list, stream.prev, stream.next) = (List::None, NONE, NONE);
+        let Some(index) = list.index() else { return };
+        match prev {
+            NONE => self.heads[index] = next,
+            prev => streams[prev as usize].next = next,
+        }
+        match next {
+            NONE => self.tails[index] = prev,
+            next => streams[next as usize].prev = prev,
+        }
+        if self.heads[index] == NONE {
+            self.filled &= !(1 << index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::streams::Streams;
+    use super::*;
+
+    fn streams(count: u32) -> Streams {
+        let mut streams = Streams::new();
+        for nth in 0..count {
+            streams.open(nth * 2 + 1);
+        }
+        streams
+    }
+
+    fn turns(schedule: &mut Schedule, streams: &mut Streams, count: usize) -> Vec<u32> {
+        (0..count)
+            .map_while(|_| {
+                let slot = schedule.next()?;
+                schedule.end_turn(streams.slots(), slot);
+                Some(slot)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn urgent_ones_first_then_in_the_order_of_identifiers() {
+        let (mut streams, mut schedule) = (streams(4), Schedule::new());
+        schedule.place(streams.slots(), 2, List::Ready(3, false));
+        schedule.place(streams.slots(), 0, List::Ready(3, false));
+        schedule.place(streams.slots(), 3, List::Ready(5, false));
+        schedule.place(streams.slots(), 1, List::Ready(3, false));
+        let mut order = Vec::new();
+        while let Some(slot) = schedule.next() {
+            order.push(slot);
+            schedule.place(streams.slots(), slot, List::None);
+        }
+        assert_eq!(order, [0, 1, 2, 3]);
+        schedule.place(streams.slots(), 3, List::Ready(5, false));
+        schedule.place(streams.slots(), 2, List::Ready(0, false));
+        assert_eq!(turns(&mut schedule, &mut streams, 3), [2, 2, 2], "until it has ended");
+    }
+
+    #[test]
+    fn incremental_ones_take_turns_and_share_with_the_others() {
+        let (mut streams, mut schedule) = (streams(4), Schedule::new());
+        for slot in 0..3 {
+            schedule.place(streams.slots(), slot, List::Ready(3, true));
+        }
+        assert_eq!(turns(&mut schedule, &mut streams, 5), [0, 1, 2, 0, 1]);
+        schedule.place(streams.slots(), 3, List::Ready(3, false));
+        assert_eq!(turns(&mut schedule, &mut streams, 6), [3, 2, 3, 0, 3, 1]);
+    }
+
+    #[test]
+    fn short_frames_wait_in_the_order_in_which_they_came() {
+        let (mut streams, mut schedule) = (streams(2), Schedule::new());
+        schedule.place(streams.slots(), 1, List::Dribbling);
+        schedule.place(streams.slots(), 0, List::Dribbling);
+        assert_eq!((schedule.next(), schedule.first_dribbling()), (None, Some(1)));
+        schedule.place(streams.slots(), 1, List::None);
+        assert_eq!(schedule.first_dribbling(), Some(0));
+    }
+}

@@ -1,0 +1,390 @@
+//! The streams of a connection: a slab, the way from identifiers to it, and what is remembered of
+//! streams that are over.
+
+use alloc::vec::Vec;
+
+use super::priority::Priority;
+use super::schedule::{List, NONE};
+
+/// A stream, as the driver knows it: a place in the slab, and the identifier that proves that the
+/// place still belongs to the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    pub(super) slot: u32,
+    pub(super) id: u32,
+}
+
+impl StreamKey {
+    /// Its place: small, and used again once the stream is released. An index for the driver's own
+    /// table.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    /// Its identifier on the wire.
+    #[must_use]
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+}
+
+/// What the peer sends next on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recv {
+    /// The head of a response.
+    Head,
+    /// Content, of which this much is left if its length was announced, or trailers.
+    Body { left: Option<u64> },
+    /// Nothing: its side is closed.
+    Ended,
+}
+
+/// What we send next on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Send {
+    /// A head.
+    Head,
+    /// Content, or trailers.
+    Body,
+    /// What is queued, then the end.
+    Ending,
+    /// Nothing: our side is closed.
+    Ended,
+}
+
+/// Whether frames still go over a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// The slot is free.
+    Free,
+    Live,
+    /// Either side has reset it; the driver has not released it yet.
+    Reset,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    pub(super) life: Life,
+    pub(super) recv: Recv,
+    pub(super) send: Send,
+    pub(super) priority: Priority,
+    /// Bytes that the peer may still send.
+    pub(super) recv_window: i64,
+    /// To what the window is filled up.
+    pub(super) recv_window_max: u32,
+    /// Bytes that the driver has received and not credited.
+    pub(super) uncredited: u32,
+    /// Bytes credited and not yet announced to the peer.
+    pub(super) unannounced: u32,
+    /// Bytes that we may still send; a change of settings can make it negative.
+    pub(super) send_window: i64,
+    /// Bytes that the driver has to send.
+    pub(super) queued: u64,
+    /// When a short frame began to wait for a larger window.
+    pub(super) waits_since_ms: u64,
+    pub(super) list: List,
+    pub(super) prev: u32,
+    pub(super) next: u32,
+    /// Whether the response to the request that we sent has no content, whatever its head says.
+    pub(super) is_head_request: bool,
+}
+
+impl Stream {
+    const fn free() -> Self {
+        Self {
+            id: 0,
+            life: Life::Free,
+            recv: Recv::Ended,
+            send: Send::Ended,
+            priority: Priority { urgency: 3, incremental: false },
+            recv_window: 0,
+            recv_window_max: 0,
+            uncredited: 0,
+            unannounced: 0,
+            send_window: 0,
+            queued: 0,
+            waits_since_ms: 0,
+            list: List::None,
+            prev: NONE,
+            next: NONE,
+            is_head_request: false,
+        }
+    }
+}
+
+/// How a stream came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClosedBy {
+    /// Both sides have ended.
+    End = 0,
+    /// The peer has reset it.
+    Peer = 1,
+    /// We have reset it: frames for it may still be on their way.
+    Us = 2,
+}
+
+/// How many closed streams are remembered.
+const CLOSED_MAX: usize = 128;
+
+/// The streams that were closed last: 30 bits of the identifier, 2 of the reason.
+#[derive(Debug, Default)]
+struct Closed {
+    ring: Vec<u32>,
+    next: usize,
+}
+
+impl Closed {
+    fn push(&mut self, id: u32, by: ClosedBy) {
+        let entry = (id >> 1) << 2 | by as u32;
+        if self.ring.len() < CLOSED_MAX {
+            self.ring.push(entry);
+        } else {
+            self.ring[self.next] = entry;
+            self.next = (self.next + 1) % CLOSED_MAX;
+        }
+    }
+
+    fn find(&self, id: u32) -> Option<ClosedBy> {
+        let entry = self.ring.iter().find(|&&entry| entry >> 2 == id >> 1)?;
+        Some(match entry & 3 {
+            0 => ClosedBy::End,
+            1 => ClosedBy::Peer,
+            _ => ClosedBy::Us,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: Vec<Stream>,
+    /// The first free slot; they are linked by `next`.
+    free: u32,
+    alive: u32,
+    /// Slots by identifier, open addressing: one more than the slot, 0 where there is none.
+    map: Vec<u32>,
+    closed: Closed,
+}
+
+/// Places of the map before it grows first.
+const MAP_LEN_MIN: usize = 16;
+
+impl Streams {
+    pub(super) fn new() -> Self {
+        Self { free: NONE, ..Self::default() }
+    }
+
+    /// Streams that the driver has not released.
+    pub(super) const fn alive(&self) -> u32 {
+        self.alive
+    }
+
+    pub(super) fn slots(&mut self) -> &mut [Stream] {
+        &mut self.slots
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.capacity() * size_of::<Stream>()
+            + (self.map.capacity() + self.closed.ring.capacity()) * size_of::<u32>()
+    }
+
+    /// Frees the memory, if there is no stream.
+    pub(super) fn rest(&mut self) {
+        if self.alive == 0 {
+            (self.slots, self.map, self.free) = (Vec::new(), Vec::new(), NONE);
+        }
+    }
+
+    /// Opens a stream in a free slot.
+    pub(super) fn open(&mut self, id: u32) -> StreamKey {
+        let slot = if self.free == NONE {
+            self.slots.push(Stream::free());
+            self.slots.len() as u32 - 1
+        } else {
+            let slot = self.free;
+            self.free = self.slots[slot as usize].next;
+            slot
+        };
+        self.alive += 1;
+        self.slots[slot as usize] = Stream { id, life: Life::Live, ..Stream::free() };
+        self.map_insert(id, slot);
+        StreamKey { slot, id }
+    }
+
+    /// The slot of a stream on which frames may come.
+    #[inline]
+    pub(super) fn find(&self, id: u32) -> Option<u32> {
+        let mask = self.map.len().checked_sub(1)?;
+        let mut at = place(id) & mask;
+        loop {
+            let slot = self.map[at].checked_sub(1)?;
+            if self.slots[slot as usize].id == id {
+                return Some(slot);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// The stream, unless it was released.
+    #[inline]
+    pub(super) fn get(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        let stream = self.slots.get_mut(key.slot as usize)?;
+        (stream.id == key.id && stream.life != Life::Free).then_some(stream)
+    }
+
+    /// As [`Streams::get`], if it was not reset either.
+    #[inline]
+    pub(super) fn live(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        self.get(key).filter(|stream| stream.life == Life::Live)
+    }
+
+    /// No frame is expected for the stream any more; its slot stays until it is released.
+    pub(super) fn reset(&mut self, slot: u32, by: ClosedBy) {
+        let stream = &mut self.slots[slot as usize];
+        debug_assert_eq!(stream.life, Life::Live);
+        stream.life = Life::Reset;
+        let was_ended = stream.recv == Recv::Ended;
+        (stream.recv, stream.send, stream.queued) = (Recv::Ended, Send::Ended, 0);
+        let id = stream.id;
+        self.map_remove(id);
+        let by = if was_ended && by == ClosedBy::Us { ClosedBy::End } else { by };
+        self.closed.push(id, by);
+    }
+
+    /// Frees the slot.
+    pub(super) fn release(&mut self, slot: u32) {
+        let stream = &mut self.slots[slot as usize];
+        let (id, life) = (stream.id, stream.life);
+        debug_assert_ne!(life, Life::Free);
+        stream.life = Life::Free;
+        if life == Life::Live {
+            self.map_remove(id);
+            self.closed.push(id, ClosedBy::End);
+        }
+        self.slots[slot as usize].next = self.free;
+        self.free = slot;
+        self.alive -= 1;
+    }
+
+    /// Remembers a stream that was never opened as one that we have reset.
+    pub(super) fn refuse(&mut self, id: u32, by: ClosedBy) {
+        self.closed.push(id, by);
+    }
+
+    /// What is remembered of a stream that is over.
+    pub(super) fn closed_by(&self, id: u32) -> Option<ClosedBy> {
+        self.closed.find(id)
+    }
+
+    fn map_insert(&mut self, id: u32, slot: u32) {
+        if (self.alive as usize) * 2 > self.map.len() {
+            self.grow_map();
+        }
+        let mask = self.map.len() - 1;
+        let mut at = place(id) & mask;
+        while self.map[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.map[at] = slot + 1;
+    }
+
+    #[cold]
+    fn grow_map(&mut self) {
+        let len = (self.map.len() * 2).max(MAP_LEN_MIN);
+        let old = core::mem::replace(&mut self.map, alloc::vec![0; len]);
+        for entry in old.into_iter().filter(|&entry| entry != 0) {
+            let mut at = place(self.slots[entry as usize - 1].id) & (len - 1);
+            while self.map[at] != 0 {
+                at = (at + 1) & (len - 1);
+            }
+            self.map[at] = entry;
+        }
+    }
+
+    /// Removes an entry, and moves back what lies behind it and belongs further to the front.
+    fn map_remove(&mut self, id: u32) {
+        let mask = self.map.len() - 1;
+        let mut at = place(id) & mask;
+        while self.map[at] == 0 || self.slots[self.map[at] as usize - 1].id != id {
+            if self.map[at] == 0 {
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+        let mut gap = at;
+        loop {
+            at = (at + 1) & mask;
+            let Some(slot) = self.map[at].checked_sub(1) else { break };
+            let wanted = place(self.slots[slot as usize].id) & mask;
+            if (at.wrapping_sub(wanted) & mask) >= (at.wrapping_sub(gap) & mask) {
+                self.map[gap] = self.map[at];
+                gap = at;
+            }
+        }
+        self.map[gap] = 0;
+    }
+}
+
+/// The identifiers of one side are two apart, and rise: they follow each other in the map.
+#[inline]
+const fn place(id: u32) -> usize {
+    (id >> 1) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn closed_streams_are_remembered_for_a_while() {
+        let mut streams = Streams::new();
+        for nth in 0..CLOSED_MAX as u32 + 1 {
+            let key = streams.open(nth * 2 + 1);
+            match nth % 3 {
+                0 => {
+                    streams.slots()[key.slot()].recv = Recv::Body { left: None };
+                    streams.reset(key.slot, ClosedBy::Us);
+                }
+                1 => streams.reset(key.slot, ClosedBy::Peer),
+                _ => {}
+            }
+            streams.release(key.slot);
+        }
+        assert_eq!(streams.closed_by(1), None, "the oldest is forgotten");
+        assert_eq!(streams.closed_by(3), Some(ClosedBy::Peer));
+        assert_eq!(streams.closed_by(5), Some(ClosedBy::End));
+        assert_eq!(streams.closed_by(7), Some(ClosedBy::Us));
+        assert_eq!((streams.alive(), streams.slots().len()), (0, 1), "one slot was enough");
+    }
+
+    proptest! {
+        /// Every open stream is found, and no other, in whatever order they come and go.
+        #[test]
+        fn identifiers_lead_to_their_slots(steps in prop::collection::vec((any::<bool>(), 0u32..64), 1..300)) {
+            let mut streams = Streams::new();
+            let mut open: Vec<StreamKey> = Vec::new();
+            let mut id = 1;
+            for (opens, at) in steps {
+                if opens || open.is_empty() {
+                    id += 2 * (at % 5 + 1);
+                    open.push(streams.open(id));
+                } else {
+                    let key = open.swap_remove(at as usize % open.len());
+                    if at % 2 == 0 {
+                        streams.reset(key.slot, ClosedBy::Us);
+                    }
+                    streams.release(key.slot);
+                    prop_assert_eq!(streams.find(key.id), None);
+                    prop_assert!(streams.get(key).is_none());
+                }
+                for key in &open {
+                    prop_assert_eq!(streams.find(key.id), Some(key.slot));
+                }
+                prop_assert_eq!(streams.alive() as usize, open.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The small programs that this binary is under other names, and as subcommands.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use lighty_programs::app::{self, Limits, Site};
+use lighty_programs::supervisor::{self, StopSignal};
+use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
+
+use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith};
+use crate::failure::Failure;
+
+/// What the binary was called for.
+pub(crate) enum Called {
+    /// The command line of lighty, its own name first.
+    Lighty(Vec<OsString>),
+    /// spawn-fcgi, with its arguments.
+    SpawnFcgi(Vec<OsString>),
+}
+
+/// Names of links to the binary, and the subcommands that they stand for.
+const LINKS: [(&str, &str); 2] =
+    [("fcgi-stat-accel", "stat-accel"), ("lua-fastcgi-magnet", "magnet-fcgi")];
+
+const SPAWN_FCGI: &str = "spawn-fcgi";
+
+/// Looks at the name that the binary was called by. spawn-fcgi has a command line of its own, which
+/// must not be read as lighty's.
+pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
+    let mut line: Vec<OsString> = line.collect();
+    let name = line.first().and_then(|path| Path::new(path).file_name()).map(OsStr::to_owned);
+    let name = name.unwrap_or_default();
+    if name == SPAWN_FCGI {
+        return Called::SpawnFcgi(line.split_off(1));
+    }
+    if line.get(1).is_some_and(|word| word == SPAWN_FCGI) {
+        return Called::SpawnFcgi(line.split_off(2));
+    }
+    if let Some((_, command)) = LINKS.iter().find(|(link, _)| name == *link) {
+        line.insert(1, OsString::from(command));
+    }
+    Called::Lighty(line)
+}
+
+pub(crate) fn spawn_fcgi(arguments: Vec<OsString>) -> ExitCode {
+    ExitCode::from(spawner::run(arguments))
+}
+
+/// Runs fcgi-stat-accel until it is told to stop.
+pub(crate) fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
+    let variable = std::env::var(accel::THREADS_VARIABLE).ok();
+    let threads =
+        threads.map_or_else(|| accel::StatAccel::threads_of(variable.as_deref()), usize::from);
+    let (socket, _file) = listening(site)?.listen()?;
+    app::run("fcgi-stat-accel", socket, limits(site), accel::StatAccel::new(threads))?;
+    Ok(())
+}
+
+/// Runs lua-fastcgi-magnet until it is told to stop.
+pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
+    let of_script = magnet::Limits {
+        time_ms: script.max_time,
+        instructions: script.max_instructions,
+        memory: script.max_memory.saturating_mul(1024),
+    };
+    let body_bytes_max = script.max_body.saturating_mul(1024);
+    let limits = Limits { body_bytes_max, ..limits(site) };
+    let (socket, _file) = listening(site)?.listen()?;
+    let application = magnet::Magnet::new(of_script, script.allows_unsafe)?;
+    app::run(magnet::NAME, socket, limits, application)?;
+    Ok(())
+}
+
+fn limits(site: &ProgramSite) -> Limits {
+    Limits {
+        connections_max: site.max_connections,
+        io_timeout_s: site.io_timeout,
+        stop_timeout_s: site.stop_timeout,
+        ..Limits::default()
+    }
+}
+
+fn listening(site: &ProgramSite) -> Result<Site, Failure> {
+    let address = match &site.listen {
+        Some(text) => Some(Site::address(text).map_err(Failure::Says)?),
+        None => None,
+    };
+    let backlog = i32::try_from(site.backlog).unwrap_or(i32::MAX);
+    Ok(Site { address, mode: site.mode, backlog })
+}
+
+/// Runs the supervisor of FastCGI workers, or asks one that runs.
+pub(crate) fn spawn(spawn: &Spawn) -> Result<(), Failure> {
+    use std::io::Write;
+    let asked = spawn.restart.as_deref().map(|file| (file, "restart"));
+    let asked = asked.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));
+    if let Some((pid_file, request)) = asked {
+        let said = supervisor::ask(pid_file, request).map_err(Failure::Says)?;
+        writeln!(std::io::stdout(), "{said}")?;
+        return Ok(());
+    }
+    let address = spawn.listen.as_deref().unwrap_or_default();
+    let options = supervisor::Options {
+        address: Site::address(address).map_err(Failure::Says)?,
+        mode: spawn.mode,
+        backlog: i32::try_from(spawn.backlog).unwrap_or(i32::MAX),
+        workers: usize::from(spawn.workers),
+        command: spawn.command.clone(),
+        directory: spawn.dir.clone(),
+        user: spawn.user.clone(),
+        group: spawn.group.clone(),
+        stop_signal: match spawn.stop_signal {
+            StopWith::Term => StopSignal::Term,
+            StopWith::Usr1 => StopSignal::Usr1,
+            StopWith::Int => StopSignal::Int,
+            StopWith::Quit => StopSignal::Quit,
+        },
+        grace_s: spawn.grace,
+        settle_ms: spawn.settle,
+        ping: ping(spawn)?,
+        pid_file: spawn.pid_file.clone(),
+    };
+    supervisor::run(options)?;
+    Ok(())
+}
+
+fn ping(spawn: &Spawn) -> Result<Option<supervisor::Ping>, Failure> {
+    let path = match spawn.ping.as_str() {
+        "none" => return Ok(None),
+        "values" => None,
+        path if path.starts_with('/') => Some(path.to_owned()),
+        other => {
+            let text = format!("--ping {other}: expected values, none or a path such as /ping");
+            return Err(Failure::Says(text));
+        }
+    };
+    Ok(Some(supervisor::Ping {
+        path,
+        interval_s: spawn.ping_interval,
+        timeout_s: spawn.ping_timeout,
+        failures: spawn.ping_failures,
+    }))
+}

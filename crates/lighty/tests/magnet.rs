@@ -1,0 +1,367 @@
+//! `mod_magnet` in the binary: both generations of its interface, and scripts that misbehave.
+
+use lighty_testkit::lighty;
+
+/// A server with one script for raw URLs.
+macro_rules! raw {
+    ($script:expr) => {
+        raw!($script, "")
+    };
+    ($script:expr, $config:expr) => {
+        lighty!()
+            .file("a.txt", "A")
+            .file("../s.lua", $script)
+            .config(concat!("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )\n", $config))
+            .start()
+    };
+}
+
+#[test]
+fn the_interface_of_1_5_responds_rewrites_and_goes_on() {
+    let server = raw!(
+        r#"
+        if lighty.env["uri.path"] == "/123" then
+            lighty.header["Content-Type"] = "text/plain"
+            lighty.header["X-Agent"] = lighty.request["User-Agent"]
+            lighty.content = { "12", 3 }
+            return 200
+        elseif lighty.env["uri.path"] == "/old" then
+            lighty.env["request.uri"] = "/a.txt"
+            return lighty.RESTART_REQUEST
+        elseif lighty.env["uri.path"] == "/forbidden" then
+            return 403
+        end
+        "#
+    );
+    let response = server.get_with("/123", "User-Agent: me\r\n");
+    assert_eq!((response.status, response.text()), (200, "123"));
+    assert_eq!(response.field("Content-Type"), Some("text/plain"));
+    assert_eq!(response.field("X-Agent"), Some("me"));
+    assert_eq!(server.get("/old").text(), "A");
+    assert_eq!(server.get("/forbidden").status, 403);
+    assert_eq!(server.get("/a.txt").text(), "A");
+    assert_eq!(server.get("/none").status, 404);
+}
+
+#[test]
+fn the_interface_of_1_4_has_objects_with_methods() {
+    let server = raw!(
+        r#"
+        local r = lighty.r
+        r.resp_header["X-One"] = "1"
+        if r.req_attr["uri.path"] == "/body" then
+            r.resp_body.set("<")
+            r.resp_body:add({ { filename = r.req_env.file or "none" }, "|" })
+            return 200
+        elseif r.req_attr["uri.path"] == "/get" then
+            r.req_env["NAME"] = "value"
+            r.resp_body.set { r.req_attr["request.method"], " ", r.req_attr["uri.query"], " ",
+                r.req_attr["request.remote-addr"], " ", r.req_env["NAME"], " ",
+                tostring(r.req_body.len) }
+            return 201
+        elseif r.req_attr["uri.path"] == "/echo" then
+            if not r.req_body.collect then return 0 end
+            r.resp_body.set(r.req_body.get)
+            return 200
+        end
+        "#
+    );
+    let response = server.get("/get?a=b");
+    assert_eq!((response.status, response.text()), (201, "GET a=b 127.0.0.1 value 0"));
+    assert_eq!(response.field("X-One"), Some("1"));
+    let response = server.get("/a.txt");
+    assert_eq!((response.text(), response.field("X-One")), ("A", Some("1")));
+    assert_eq!(server.get("/body").text(), "<");
+    server.await_log("none");
+    let echoed = server.post("/echo", "Content-Length: 5", b"hello");
+    assert_eq!(echoed, b"hello");
+}
+
+#[test]
+fn physical_paths_are_changed_and_files_sent_in_pieces() {
+    let server = lighty!()
+        .file("a.txt", "0123456789")
+        .file("../elsewhere/b.txt", "B")
+        .file(
+            "../s.lua",
+            r#"
+            local env = lighty.env
+            if env["uri.path"] == "/b" then
+                env["physical.path"] = env["physical.doc-root"] .. "/../elsewhere/b.txt"
+            elseif env["uri.path"] == "/rel" then
+                env["physical.rel-path"] = "/a.txt"
+                env["physical.path"] = env["physical.doc-root"] .. env["physical.rel-path"]
+            elseif env["uri.path"] == "/parts" then
+                local file = env["physical.doc-root"] .. "/a.txt"
+                lighty.content = { "<", { filename = file, offset = 2, length = 5 }, ">" }
+                return 200
+            elseif env["uri.path"] == "/stat" then
+                local found = lighty.stat(env["physical.doc-root"] .. "/a.txt")
+                local none = lighty.stat("/nonexistent")
+                lighty.content = { tostring(found.is_file), found.st_size, tostring(none) }
+                return 200
+            end
+            "#,
+        )
+        .config("magnet.attract-physical-path-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    for _ in 0..2 {
+        assert_eq!(server.get("/b").text(), "B");
+        assert_eq!(server.get("/rel").text(), "0123456789");
+        assert_eq!(server.get("/parts").text(), "<234>");
+        assert_eq!(server.get("/stat").text(), "true10nil");
+    }
+}
+
+#[test]
+fn response_fields_are_changed_before_they_are_sent() {
+    let server = lighty!()
+        .file("a.txt", "A")
+        .file(
+            "../s.lua",
+            "lighty.r.resp_header['X-Seen'] = tostring(lighty.r.req_item.http_status)\n\
+             lighty.r.resp_header['ETag'] = nil",
+        )
+        .config("magnet.attract-response-header-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    let response = server.get("/a.txt");
+    assert_eq!((response.field("X-Seen"), response.field("ETag")), (Some("200"), None));
+    assert_eq!(server.get("/none").field("X-Seen"), Some("404"));
+}
+
+#[test]
+fn errors_are_a_500_and_logged_once_with_their_line() {
+    let server = raw!("local x\nreturn x.y\n");
+    for _ in 0..3 {
+        assert_eq!(server.get("/").status, 500);
+    }
+    server.await_log("s.lua:2: attempt to index");
+    let syntax = raw!("return (");
+    assert_eq!(syntax.get("/").status, 500);
+    syntax.await_log("s.lua:1:");
+    assert_eq!(server.log().matches("attempt to index").count(), 1, "{}", server.log());
+    let missing = lighty!().config("magnet.attract-raw-url-to = ( \"/nonexistent.lua\" )").start();
+    assert_eq!(missing.get("/").status, 500);
+    missing.await_log("/nonexistent.lua");
+}
+
+#[test]
+fn a_changed_script_is_compiled_again() {
+    let server = raw!("lighty.content = { 'one' } return 200");
+    assert_eq!(server.get("/").text(), "one");
+    let script = server.directory().join("s.lua");
+    std::fs::write(script, "lighty.content = { 'the second' } return 200").expect("a script");
+    let ends = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while server.get("/").text() != "the second" {
+        assert!(std::time::Instant::now() < ends, "the script of before still runs");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn limits_stop_scripts_and_restarts() {
+    let server = raw!(
+        r#"
+        local path = lighty.env["uri.path"]
+        if path == "/loop" then while true do end end
+        if path == "/catch" then while true do pcall(function() while true do end end) end end
+        if path == "/memory" then local t = {} while true do t[#t + 1] = ("x"):rep(999) .. #t end end
+        if path == "/sleep" then lighty.sleep(60) end
+        if path == "/again" then return lighty.RESTART_REQUEST end
+        "#,
+        "magnet.max-instructions = 3000000\nmagnet.max-memory = 1024\nmagnet.max-time = 3000"
+    );
+    for path in ["/loop", "/catch", "/memory", "/sleep"] {
+        assert_eq!(server.get(path).status, 503, "{path}");
+    }
+    assert_eq!(server.get("/again").status, 500);
+    for limit in ["magnet.max-instructions", "magnet.max-memory", "magnet.max-time"] {
+        server.await_log(limit);
+    }
+    server.await_log("magnet.max-restarts");
+    assert_eq!(server.get("/a.txt").text(), "A");
+}
+
+#[test]
+fn scripts_share_dictionaries_and_parse_json() {
+    let server = raw!(
+        r#"
+        local cache = lighty.shared.cache
+        local n = cache:incr("hits", 1, 0)
+        local value = lighty.json.decode('{"a": [1, 2]}')
+        local lfs = require "lfs"
+        lighty.content = { tostring(n), " ", #value.a, " ", lfs.attributes("/", "mode"), " ",
+            lighty.c.b64urlenc("hi") }
+        return 200
+        "#,
+        "magnet.shared = ( \"cache\" => \"64\" )"
+    );
+    assert_eq!(server.get("/").text(), "1 2 directory aGk");
+    assert_eq!(server.get("/").text(), "2 2 directory aGk");
+}
+
+#[test]
+fn modules_beside_the_script_are_required_afresh() {
+    let server = lighty!()
+        .file("../own.lua", "local M = { n = 0 } function M.next() M.n = M.n + 1 return M.n end return M")
+        .file("../s.lua", "local own = require('own') assert(own == require 'own') lighty.content = { own.next() } return 200")
+        .config("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    assert_eq!(server.get("/").text(), "1");
+    assert_eq!(server.get("/").text(), "1");
+}
+
+#[test]
+fn scripts_request_from_backends_and_from_this_server() {
+    let origin = lighty!().file("hello.txt", "hello").start();
+    let address = origin.address();
+    let config = format!(
+        "server.modules = ( \"mod_proxy_core\" )\n\
+         magnet.backends = ( \"api\" => \"{address}\" )\n\
+         magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )"
+    );
+    let script = r#"
+        local path = lighty.env["uri.path"]
+        local got, why
+        if path == "/http" then got, why = lighty.http.get("http://ADDRESS/hello.txt")
+        elseif path == "/backend" then got, why = lighty.backend("api", { url = "/hello.txt" })
+        elseif path == "/local" then got, why = lighty.subrequest("/a.txt")
+        elseif path == "/unknown" then got, why = lighty.backend("none", "/")
+        elseif path == "/far" then got, why = lighty.http.get("http://192.0.2.1/")
+        elseif path == "/self" then got, why = lighty.subrequest("/self")
+        else return end
+        if not got then lighty.content = { why } return 502 end
+        lighty.content = { got.status, " ", got.body, " ", tostring(got.headers["content-type"]) }
+        return 200
+    "#;
+    let server = lighty!()
+        .file("a.txt", "A")
+        .file("../s.lua", script.replace("ADDRESS", &address.to_string()))
+        .config(&config)
+        .start();
+    for _ in 0..2 {
+        assert_eq!(server.get("/http").text(), "200 hello text/plain");
+        assert_eq!(server.get("/backend").text(), "200 hello text/plain");
+        assert_eq!(server.get("/local").text(), "200 A text/plain");
+    }
+    assert!(server.get("/unknown").text().contains("magnet.backends"));
+    assert!(server.get("/far").text().contains("magnet.http-hosts"));
+    let nested = server.get("/self");
+    assert!(nested.text().contains("too many requests within"), "{}", nested.text());
+}
+
+#[test]
+fn a_body_is_filtered_while_it_is_sent() {
+    let text = "line with http://old.example/ in it\n".repeat(8000);
+    let server = lighty!()
+        .file("big.txt", &text)
+        .file("small.txt", "http://old.example/")
+        .file("slow.txt", "x")
+        .file(
+            "../f.lua",
+            r#"
+            local kept = ""
+            if lighty.r.req_attr["uri.path"] == "/slow.txt" then
+                return function(piece)
+                    if piece then lighty.sleep(0.01) return piece:upper() end
+                    return "!"
+                end
+            end
+            return function(piece)
+                if piece == nil then return kept end
+                local all = kept .. piece
+                local stop = #all - 40
+                if stop < 1 then kept = all return nil end
+                local edge = all:sub(1, stop):match("^.*\n()") or 1
+                kept = all:sub(edge)
+                return (all:sub(1, edge - 1):gsub("old%.example", "new.example"))
+            end
+            "#,
+        )
+        .config("magnet.attract-response-content-to = ( \"@DIR@/f.lua\" )")
+        .start();
+    for _ in 0..2 {
+        let response = server.get("/big.txt");
+        assert_eq!(response.status, 200);
+        let got = response.text();
+        assert_eq!(got.matches("new.example").count(), 8000 - got.matches("old.").count());
+        assert_eq!(got.len(), text.len());
+        assert!(got.matches("old.").count() <= 2);
+        assert_eq!(response.field("ETag"), None);
+        assert_eq!(server.get("/slow.txt").text(), "X!");
+        assert_eq!(server.get("/none").status, 404);
+    }
+}
+
+#[test]
+fn scripts_are_accounted_and_keep_counters() {
+    let server = lighty!()
+        .file("../s.lua", "lighty.status['my.hits'] = lighty.status['my.hits'] + 1 return 204")
+        .file("../e.lua", "error('no')")
+        .config(
+            "status.statistics-url = \"/stat\"\n\
+             $HTTP[\"url\"] == \"/a\" { magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" ) }\n\
+             $HTTP[\"url\"] == \"/e\" { magnet.attract-raw-url-to = ( \"@DIR@/e.lua\" ) }",
+        )
+        .start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/a").status, 204);
+    }
+    assert_eq!(server.get("/e").status, 500);
+    let text = server.get("/stat").text().to_owned();
+    let script = server.directory().join("s.lua");
+    for line in [
+        format!("magnet.{}.runs: 3", script.display()),
+        format!("magnet.{}.failures: 0", script.display()),
+        format!("magnet.{}.failures: 1", server.directory().join("e.lua").display()),
+        "my.hits: 3".to_owned(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn a_neighbour_of_a_runaway_script_does_not_wait() {
+    let server = raw!(
+        "if lighty.env['uri.path'] == '/loop' then while true do end end",
+        "magnet.max-instructions = 300000000"
+    );
+    assert_eq!(server.get("/a.txt").text(), "A");
+    let mut loops = Vec::new();
+    for _ in 0..4 {
+        let mut client = server.connect();
+        client.send(b"GET /loop HTTP/1.1\r\nHost: a\r\n\r\n");
+        loops.push(client);
+    }
+    let mut waits: Vec<_> = (0..200)
+        .map(|_| {
+            let begins = std::time::Instant::now();
+            assert_eq!(server.get("/a.txt").text(), "A");
+            begins.elapsed()
+        })
+        .collect();
+    waits.sort();
+    // Generous, because the machine may be busy; a blocked loop takes a second for each script.
+    assert!(waits[100] < std::time::Duration::from_millis(50), "{:?}", waits[100]);
+    drop(loops);
+}
+
+#[test]
+fn scripts_are_checked_and_run_without_a_server() {
+    let setup = lighty!()
+        .file(
+            "../good.lua",
+            "lighty.header['X'] = 'y' lighty.content = { lighty.env['uri.path'] } return 200",
+        )
+        .file("../bad.lua", "return (");
+    let path = |name: &str| setup.directory().join(name).display().to_string();
+    let (good, bad) = (path("good.lua"), path("bad.lua"));
+    let (code, _, err) = setup.run(&["script", "check", &good]);
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = setup.run(&["script", "check", &good, &bad]);
+    assert!(code == 1 && err.contains("bad.lua:1:"), "{code} {err}");
+    let (code, out, err) = setup.run(&["script", "run", &good, "http://a/b?c"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("responds with 200") && out.contains("body: /b"), "{out}");
+    assert!(out.contains("resp_header[X] = y"), "{out}");
+}

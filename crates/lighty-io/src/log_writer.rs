@@ -56,11 +56,21 @@ pub struct LogHandle {
 struct Buffer {
     bytes: Vec<u8>,
     dropped_lines: u64,
+    /// While the log waits to be switched: the bytes that still go to the present destination.
+    before_switch: Option<usize>,
 }
 
 impl Buffer {
     fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.dropped_lines == 0
+    }
+
+    /// Moves what goes to the present destination into `taken`, which is empty.
+    fn take(&mut self, taken: &mut Vec<u8>) {
+        match &mut self.before_switch {
+            None => std::mem::swap(&mut self.bytes, taken),
+            Some(before) => taken.extend(self.bytes.drain(..std::mem::take(before))),
+        }
     }
 }
 
@@ -95,6 +105,8 @@ struct Order {
     stop: bool,
     /// Reopen the log once its pending lines are written or have failed.
     reopen: bool,
+    /// The log was switched meanwhile, which lets go of lines held back for the new destination.
+    switched: bool,
 }
 
 /// Another destination of a log, open already.
@@ -165,6 +177,10 @@ impl LogWriter {
             None => {
                 control.next = Some(next.sink);
                 control.reopen = true;
+                for buffer in lock(&self.shared.buffers).iter() {
+                    let mut buffer = lock(buffer);
+                    buffer.before_switch = buffer.before_switch.or(Some(buffer.bytes.len()));
+                }
                 self.shared.wake.notify_one();
             }
         }
@@ -180,7 +196,9 @@ impl LogWriter {
 
     /// A handle for one worker.
     pub fn handle(&self) -> LogHandle {
-        let buffer: Arc<Mutex<Buffer>> = Arc::default();
+        let control = lock(&self.shared.control);
+        let before_switch = control.next.is_some().then_some(0);
+        let buffer = Arc::new(Mutex::new(Buffer { before_switch, ..Buffer::default() }));
         let mut buffers = lock(&self.shared.buffers);
         // Those of workers' earlier generations, once they are empty.
         buffers.retain(|known| Arc::strong_count(known) > 1 || !lock(known).is_empty());
@@ -333,7 +351,7 @@ impl Shared {
     /// Writes pending lines once on the caller's thread, if the log's own cannot be created.
     fn write_without_thread(&self) -> bool {
         let Some(mut sink) = lock(&self.control).sink.take() else { return false };
-        let mut order = Order { stop: true, reopen: false };
+        let mut order = Order { stop: true, reopen: false, switched: false };
         let written = self.write_all_buffers(&mut sink, &mut Vec::new(), &mut order);
         let mut control = lock(&self.control);
         control.lines = false;
@@ -350,12 +368,16 @@ impl Shared {
                 let mut control = lock(&self.control);
                 control.lines = false;
                 let reopen = std::mem::take(&mut control.reopen);
-                (control.flushes_wanted, Order { stop: control.stop, reopen })
+                let order = Order { stop: control.stop, reopen, switched: false };
+                (control.flushes_wanted, order)
             };
             let written = self.write_all_buffers(sink, &mut bytes, &mut order);
             self.reopen_as_ordered(sink, &mut order);
+            if order.switched {
+                continue;
+            }
             let mut control = lock(&self.control);
-            if written {
+            if written && control.next.is_none() {
                 control.flushes_done = flush;
                 self.written.notify_all();
             }
@@ -366,15 +388,23 @@ impl Shared {
         }
     }
 
-    /// Reopens the log by name, if that is still pending.
+    /// Reopens the log by name or switches it, if that is still pending.
     fn reopen_as_ordered(&self, sink: &mut Sink, order: &mut Order) {
         if !std::mem::take(&mut order.reopen) {
             return;
         }
-        let next = lock(&self.control).next.take();
-        if let Some(next) = next {
+        let mut control = lock(&self.control);
+        if let Some(next) = control.next.take() {
+            for buffer in lock(&self.buffers).iter() {
+                lock(buffer).before_switch = None;
+            }
+            drop(control);
             *sink = next;
-        } else if let Err(error) = sink.reopen() {
+            order.switched = true;
+            return;
+        }
+        drop(control);
+        if let Err(error) = sink.reopen() {
             report(&format!("log {}: cannot open it again: {error}", self.name()));
         }
     }
@@ -410,7 +440,7 @@ impl Shared {
             bytes.clear();
             let dropped = {
                 let mut buffer = lock(buffer);
-                std::mem::swap(&mut buffer.bytes, bytes);
+                buffer.take(bytes);
                 std::mem::take(&mut buffer.dropped_lines)
             };
             let lost = self.write(sink, bytes, order);

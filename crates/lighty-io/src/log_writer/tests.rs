@@ -78,6 +78,43 @@ fn what_was_logged_before_a_rotation_stays_in_the_old_file() {
 }
 
 #[test]
+fn a_switch_divides_the_lines_exactly() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = |number: u32| dir.path().join(number.to_string());
+    let writer = open(&path(0));
+    let handle = writer.handle();
+    for number in 0..200 {
+        handle.write_line(format!("{number} last").as_bytes());
+        let next = LogWriter::prepare(LogTarget::File(path(number + 1))).expect("open");
+        writer.switch(next);
+        handle.write_line(format!("{} first", number + 1).as_bytes());
+        // One that is made while the log waits to be switched.
+        writer.handle().write_line(format!("{} second", number + 1).as_bytes());
+        until("the new file", || read(&path(number + 1)).lines().count() == 2);
+        let expected = match number {
+            0 => "0 last\n".to_owned(),
+            _ => format!("{number} first\n{number} second\n{number} last\n"),
+        };
+        assert_eq!(read(&path(number)), expected);
+    }
+}
+
+#[test]
+fn a_flush_waits_for_the_lines_behind_a_switch() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = |number: u32| dir.path().join(number.to_string());
+    let writer = open(&path(0));
+    let handle = writer.handle();
+    for number in 0..50 {
+        handle.write_line(b"before");
+        writer.switch(LogWriter::prepare(LogTarget::File(path(number + 1))).expect("open"));
+        handle.write_line(b"after");
+        assert!(writer.flush(PATIENCE));
+        assert!(read(&path(number + 1)).ends_with("after\n"), "{number}");
+    }
+}
+
+#[test]
 fn a_log_rotated_before_its_first_line_goes_to_the_new_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));

@@ -2,7 +2,7 @@
 //!
 //! A session is a state machine over a codec of lighty-wire. It takes a request, produces bytes to
 //! send, and turns received bytes into events. It knows no socket and no time. A new protocol is a
-//! file here, a line in [`create`] and a kind in [`crate::upstream::spec::Protocol`].
+//! file here and a line of [`crate::upstream::protocol`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Known, Status, decimal};
 
 use crate::request::upstream_request::UpstreamRequest;
-use crate::upstream::spec::Protocol;
+use crate::upstream::protocol::{Protocol, protocols};
 
 mod ajp13;
 mod gateway;
@@ -155,19 +155,23 @@ pub(crate) trait Session {
     fn is_reusable(&self) -> bool;
 }
 
-/// A session for a protocol.
-pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
-    match protocol {
-        // Raw upstreams never serve HTTP requests.
-        Protocol::Http { .. } | Protocol::Raw => Box::new(http::HttpSession::default()),
-        Protocol::Fastcgi { role } => Box::new(gateway::GatewaySession::fastcgi(*role)),
-        Protocol::Scgi => Box::new(gateway::GatewaySession::scgi()),
-        Protocol::Uwsgi { modifier1 } => Box::new(gateway::GatewaySession::uwsgi(*modifier1)),
-        Protocol::Ajp13 { secret, packet_bytes } => {
-            Box::new(ajp13::AjpSession::new(secret.clone(), *packet_bytes))
+macro_rules! sessions {
+    ($(
+        $(#[$about:meta])*
+        $variant:ident { $($option:ident: $type:ty = $default:expr),* }
+        $word:literal $port:literal $request:ident $file:ident::$session:ident;
+    )*) => {
+        /// A session for a protocol.
+        pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
+            match protocol {
+                $(Protocol::$variant { $($option),* } => Box::new($file::$session($($option),*)),)*
+                // Raw upstreams never serve HTTP requests.
+                Protocol::Raw => Box::new(http::session(&false)),
+            }
         }
-    }
+    };
 }
+protocols!(sessions);
 
 /// A HEAD response announces the length of GET's.
 fn push_length(length: Option<u64>, fields: &mut Fields) {

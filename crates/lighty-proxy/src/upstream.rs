@@ -6,6 +6,7 @@ pub(crate) mod balance;
 pub mod configured;
 pub(crate) mod health;
 pub(crate) mod names;
+pub(crate) mod protocol;
 pub mod registry;
 pub mod spec;
 pub mod stats;

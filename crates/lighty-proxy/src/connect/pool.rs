@@ -16,7 +16,6 @@ use crate::connect::backlog::{Backlog, Call};
 use crate::connect::listen_queue::{MayIdle, Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
-use crate::upstream::spec::Protocol;
 
 /// How many milliseconds before the backend's keep-alive timeout a connection is closed: the
 /// backend's clock started earlier, and a request takes time to arrive.
@@ -112,7 +111,7 @@ impl Connection {
         }
         let spec = &self.permit.upstream.spec;
         let told = response.get(Known::KeepAlive).and_then(hop_by_hop::keep_alive_timeout_s);
-        if let (Some(timeout_s), Protocol::Http { .. }) = (told, &spec.protocol) {
+        if let Some(timeout_s) = told.filter(|_| spec.protocol.is_http()) {
             let most_ms = timeout_s.saturating_mul(1000);
             let early_ms = most_ms.saturating_sub(EARLY_MS).max(most_ms / 2);
             self.idle_ms = spec.pool.idle_ms.min(early_ms);

@@ -5,7 +5,6 @@ use lighty_core::Exchange;
 use lighty_core::exchange::variables;
 
 use crate::route::settings::{RewriteRule, RewriteTarget, Route, Takes};
-use crate::upstream::spec::Protocol;
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
 #[derive(Debug, Default)]
@@ -109,10 +108,9 @@ fn join(directory: &[u8], path: &[u8], out: &mut Vec<u8>) {
 
 /// Where the script name ends if no file decides it.
 fn end_of_name(path: &[u8], route: &Route) -> usize {
-    match (&route.takes, &route.upstream.protocol) {
-        // Such a backend is one application, and everything is a path within it.
-        (Takes::All, Protocol::Scgi | Protocol::Uwsgi { .. }) => 0,
-        (takes, _) => split(path, takes, route.request.fix_root_scriptname),
+    match &route.takes {
+        Takes::All if route.upstream.protocol.is_one_application() => 0,
+        takes => split(path, takes, route.request.fix_root_scriptname),
     }
 }
 

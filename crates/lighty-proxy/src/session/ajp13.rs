@@ -27,21 +27,22 @@ pub(super) struct AjpSession {
     reuse: bool,
 }
 
-impl AjpSession {
-    pub(super) fn new(secret: Option<Arc<str>>, packet_bytes: usize) -> Self {
-        let size = u32::try_from(packet_bytes).ok().and_then(PacketSize::new).unwrap_or_default();
-        Self {
-            secret,
-            size,
-            decoder: ResponseDecoder::new(size, ajp13::FIELDS_MAX),
-            body: RequestBody::new(Body::None, size),
-            request_ended: false,
-            left: None,
-            asked_head: false,
-            reuse: false,
-        }
+/// A session over AJP13.
+pub(super) fn session(secret: &Option<Arc<str>>, packet_bytes: &usize) -> AjpSession {
+    let size = u32::try_from(*packet_bytes).ok().and_then(PacketSize::new).unwrap_or_default();
+    AjpSession {
+        secret: secret.clone(),
+        size,
+        decoder: ResponseDecoder::new(size, ajp13::FIELDS_MAX),
+        body: RequestBody::new(Body::None, size),
+        request_ended: false,
+        left: None,
+        asked_head: false,
+        reuse: false,
     }
+}
 
+impl AjpSession {
     fn feed(&mut self, input: &[u8]) -> Result<ajp13::Step, FaultReport> {
         self.decoder.feed(input).map_err(|fault| {
             let limit = match fault {

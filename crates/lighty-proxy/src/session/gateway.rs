@@ -57,20 +57,23 @@ enum Expects {
     Nothing,
 }
 
+/// A session over FastCGI.
+pub(super) fn fastcgi(role: &FastcgiRole) -> GatewaySession {
+    let decoder = fastcgi::Decoder::new();
+    GatewaySession::new(Wrapping::Fastcgi { role: *role, decoder, keep_conn: false })
+}
+
+/// A session over SCGI.
+pub(super) fn scgi() -> GatewaySession {
+    GatewaySession::new(Wrapping::Scgi)
+}
+
+/// A session over uwsgi.
+pub(super) fn uwsgi(modifier1: &u8) -> GatewaySession {
+    GatewaySession::new(Wrapping::Uwsgi(uwsgi::Modifiers { first: *modifier1, second: 0 }))
+}
+
 impl GatewaySession {
-    pub(super) fn fastcgi(role: FastcgiRole) -> Self {
-        let decoder = fastcgi::Decoder::new();
-        Self::new(Wrapping::Fastcgi { role, decoder, keep_conn: false })
-    }
-
-    pub(super) fn scgi() -> Self {
-        Self::new(Wrapping::Scgi)
-    }
-
-    pub(super) fn uwsgi(modifier1: u8) -> Self {
-        Self::new(Wrapping::Uwsgi(uwsgi::Modifiers { first: modifier1, second: 0 }))
-    }
-
     fn new(wrapping: Wrapping) -> Self {
         Self {
             wrapping,

@@ -45,6 +45,11 @@ enum Body {
     Close,
 }
 
+/// A session over HTTP/1; the request's head says which.
+pub(super) fn session(_force_http10: &bool) -> HttpSession {
+    HttpSession::default()
+}
+
 impl Default for HttpSession {
     fn default() -> Self {
         Self {

@@ -342,7 +342,7 @@ mod tests {
     fn spec(backends: Vec<BackendSpec>) -> Arc<UpstreamSpec> {
         Arc::new(UpstreamSpec {
             name: "proxy.server".into(),
-            protocol: Protocol::Scgi,
+            protocol: Protocol::Scgi {},
             balancer: Default::default(),
             backends,
             pool: Default::default(),

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use crate::upstream::balance::{Algorithm, BalancerOptions, BalancerSpec, HashKey};
+pub use crate::upstream::protocol::{FastcgiRole, Protocol};
 
 /// A group of interchangeable backends, and how they are used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,46 +27,6 @@ pub struct UpstreamSpec {
     /// The PROXY protocol header that opens each connection, if any. Such a connection speaks for
     /// one client and is never shared.
     pub proxy_protocol: Option<ProxyProtocol>,
-}
-
-/// The protocol of a backend.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// HTTP/1.1, or 1.0 where the backend is old.
-    Http {
-        force_http10: bool,
-    },
-    Fastcgi {
-        role: FastcgiRole,
-    },
-    Scgi,
-    /// `modifier1` is 0 for Python applications, 14 for PHP (uWSGI protocol).
-    Uwsgi {
-        modifier1: u8,
-    },
-    /// `packet_bytes` is Tomcat's `packetSize`, 8192 to 65536.
-    Ajp13 {
-        secret: Option<Arc<str>>,
-        packet_bytes: usize,
-    },
-    /// Bytes both ways as they come (`sockproxy.server`).
-    Raw,
-}
-
-impl Protocol {
-    /// Whether requests are described by CGI's variables.
-    pub fn is_like_cgi(&self) -> bool {
-        matches!(self, Self::Fastcgi { .. } | Self::Scgi | Self::Uwsgi { .. })
-    }
-}
-
-/// The role of a FastCGI application (FastCGI 1.0, section 6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FastcgiRole {
-    #[default]
-    Responder,
-    /// Answers 200 to let the request go on; its `Variable-*` fields join the environment.
-    Authorizer,
 }
 
 /// One backend as written.

@@ -7,9 +7,10 @@ use lighty_core::settings::CoreSettings;
 
 use super::balancer::Balancing;
 use super::host::{Host, HostRules};
-use super::parts::{Backend, CoreParts, Family, HeaderParts, Parts, Server, Shared, Speaks};
+use super::parts::{Backend, CoreParts, Family, HeaderParts, Parts, Server, Shared};
 use super::place::Place;
 use crate::route::settings::{RequestRules, ResponseRules, Route, Routes, Takes};
+use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BackendAddress, BackendSpec, CheckKind, FastcgiRole, HealthSpec, Protocol, TimeoutSpec,
     UpstreamSpec,
@@ -45,7 +46,7 @@ pub(crate) fn to_address(
     let place = Place::parse(address).map_err(|reject| format!("{address} {}", reject.message))?;
     let mut parts = parts.clone();
     parts.core.backends = [Backend { text: address.into(), place }].into();
-    parts.core.protocol = Some(Speaks::Http);
+    parts.core.protocol = Some(ProtocolName::Http);
     parts.core.check_local = false;
     of_core(&parts, settings).ok_or_else(|| format!("{address} is no backend"))
 }
@@ -57,16 +58,21 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
         flaws.push(Flaw {
             directive: "proxy-core.backends",
             message: "are set without proxy-core.protocol: what do they speak?".into(),
-            help: "add proxy-core.protocol = \"http\" (or \"fastcgi\", \"scgi\", \"uwsgi\", \
-                   \"ajp13\")"
-                .into(),
+            help: format!(
+                "add proxy-core.protocol = \"http\" (or {})",
+                ProtocolName::WORDS[1..]
+                    .iter()
+                    .map(|word| format!("\"{word}\""))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         });
     }
     let Some(check) = &parts.shared.health.check else { return flaws };
     for (directive, protocol) in spoken(parts) {
         let fits = match check.kind {
             CheckKind::Tcp => true,
-            CheckKind::Http { .. } => matches!(protocol, Protocol::Http { .. }),
+            CheckKind::Http { .. } => protocol.is_http(),
             CheckKind::Fastcgi { .. } => matches!(protocol, Protocol::Fastcgi { .. }),
             CheckKind::Ajp13 => matches!(protocol, Protocol::Ajp13 { .. }),
         };
@@ -87,7 +93,7 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
 pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
     let mut doubts = Vec::new();
     let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
-    if parts.core.upgrade && speaks.is_some_and(|speaks| speaks != Speaks::Http) {
+    if parts.core.upgrade && speaks.is_some_and(|speaks| speaks != ProtocolName::Http) {
         doubts.push(Flaw {
             directive: "proxy-core.upgrade",
             message: "has no effect: only proxy-core.protocol = \"http\" can carry an upgrade"
@@ -95,7 +101,7 @@ pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
             help: "leave it out, or speak \"http\" with these backends".into(),
         });
     }
-    let other = |protocol: &Protocol| !matches!(protocol, Protocol::Http { .. } | Protocol::Raw);
+    let other = |protocol: &Protocol| !(protocol.is_http() || *protocol == Protocol::Raw);
     let deaf = spoken(parts).into_iter().find(|(_, protocol)| other(protocol));
     if let (Some(_), Some((directive, _))) = (parts.shared.proxy_protocol, deaf) {
         doubts.push(Flaw {
@@ -114,7 +120,7 @@ pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
 /// What is spoken with each kind of backend that is there.
 fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
     let core = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
-    let core = core.map(|speaks| ("proxy-core.backends", core_protocol(speaks, &parts.shared)));
+    let core = core.map(|speaks| ("proxy-core.backends", speaks.with(&parts.shared.protocols)));
     let families =
         Family::ALL.into_iter().filter(|f| !parts.families[f.index()].servers.is_empty());
     let families = families
@@ -127,7 +133,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
     let upstream = UpstreamSpec {
         name: "proxy-core.backends".into(),
-        protocol: core_protocol(speaks, &parts.shared),
+        protocol: speaks.with(&parts.shared.protocols),
         balancer: core.balancer.spec(&parts.shared),
         backends: core_backends(core, speaks),
         ..shared_spec(&parts.shared)
@@ -155,21 +161,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     }))
 }
 
-fn core_protocol(speaks: Speaks, shared: &Shared) -> Protocol {
-    match speaks {
-        Speaks::Http => Protocol::Http { force_http10: false },
-        Speaks::Fastcgi => Protocol::Fastcgi { role: FastcgiRole::Responder },
-        Speaks::Scgi => Protocol::Scgi,
-        Speaks::Uwsgi => Protocol::Uwsgi { modifier1: shared.uwsgi_modifier1 },
-        Speaks::Ajp13 => ajp13(shared.ajp_secret.clone(), shared),
-    }
-}
-
-fn ajp13(secret: Option<Arc<str>>, shared: &Shared) -> Protocol {
-    Protocol::Ajp13 { secret, packet_bytes: shared.ajp_packet_bytes }
-}
-
-fn core_backends(core: &CoreParts, speaks: Speaks) -> Vec<BackendSpec> {
+fn core_backends(core: &CoreParts, speaks: ProtocolName) -> Vec<BackendSpec> {
     let spec = |backend: &super::parts::Backend| {
         let text = Arc::clone(&backend.text);
         let weight = core.weights.iter().find(|(name, _)| *name == text);
@@ -298,23 +290,22 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
 
 /// What is spoken, and the port where none is written.
 fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protocol, Option<u16>) {
-    let shared = &parts.shared;
-    match family {
-        Family::Fastcgi => (Protocol::Fastcgi { role: rules.role }, Some(Speaks::Fastcgi.port())),
-        Family::Scgi if parts.scgi_is_uwsgi => {
-            (core_protocol(Speaks::Uwsgi, shared), Some(Speaks::Uwsgi.port()))
-        }
-        Family::Scgi => (Protocol::Scgi, Some(Speaks::Scgi.port())),
-        Family::Ajp13 => {
-            let secret = rules.secret.clone().or_else(|| shared.ajp_secret.clone());
-            (ajp13(secret, shared), Some(Speaks::Ajp13.port()))
-        }
-        Family::Proxy => {
-            let force_http10 = parts.header.header.force_http10;
-            (Protocol::Http { force_http10 }, Some(Speaks::Http.port()))
-        }
-        Family::Sockproxy => (Protocol::Raw, None),
-    }
+    let name = match family {
+        Family::Fastcgi => ProtocolName::Fastcgi,
+        Family::Scgi if parts.scgi_is_uwsgi => ProtocolName::Uwsgi,
+        Family::Scgi => ProtocolName::Scgi,
+        Family::Ajp13 => ProtocolName::Ajp13,
+        Family::Proxy => ProtocolName::Http,
+        Family::Sockproxy => return (Protocol::Raw, None),
+    };
+    let shared = &parts.shared.protocols;
+    let options = ProtocolOptions {
+        role: rules.role,
+        force_http10: parts.header.header.force_http10,
+        secret: rules.secret.clone().or_else(|| shared.secret.clone()),
+        ..shared.clone()
+    };
+    (name.with(&options), Some(name.port()))
 }
 
 fn backend(host: &Host, port: Option<u16>, header: &HeaderParts) -> Option<BackendSpec> {

@@ -6,10 +6,11 @@ use lighty_config::{CompileCtx, Kind, Reject, Strings, Value, parse_strings};
 use lighty_core::Settings;
 
 use super::balancer::{self, Balancing, cookie_name};
-use super::parts::{Backend, Speaks, Weights};
+use super::parts::{Backend, Weights};
 use super::place::Place;
 use super::values::{keyed, number, optional, within};
 use super::{Row, of};
+use crate::upstream::protocol::ProtocolName;
 use crate::upstream::spec::{HashKey, ProxyProtocol};
 
 pub(super) fn rows() -> Vec<Row> {
@@ -38,8 +39,8 @@ fn which() -> Vec<Row> {
             "proxy-core.protocol = \"http\"\n\
              proxy-core.backends = ( \"10.0.0.1:8080\", \"10.0.0.2:8080\", \"unix:/run/app.sock\" )",
         ),
-        Row::choice("proxy-core.protocol", Speaks::WORDS, |s, index| {
-            of(s).core.protocol = Some(Speaks::nth(index));
+        Row::choice("proxy-core.protocol", ProtocolName::WORDS, |s, index| {
+            of(s).core.protocol = Some(ProtocolName::nth(index));
         })
         .default_prose("not set: `proxy-core.backends` needs it")
         .since("1.5")
@@ -140,7 +141,7 @@ fn choice() -> Vec<Row> {
 fn protocols() -> Vec<Row> {
     vec![
         Row::parsed("proxy-core.ajp-secret", Kind::String, optional, |s: &mut Settings, text| {
-            of(s).shared.ajp_secret = text.clone();
+            of(s).shared.protocols.secret = text.clone();
         })
         .default("")
         .since("lighty 0.1")
@@ -151,7 +152,7 @@ fn protocols() -> Vec<Row> {
         )
         .example("proxy-core.ajp-secret = \"hush\""),
         Row::int("proxy-core.ajp-packet-size", 8192..=65_536, |s, v| {
-            of(s).shared.ajp_packet_bytes = v as usize;
+            of(s).shared.protocols.packet_bytes = v as usize;
         })
         .default("8192")
         .since("lighty 0.1")
@@ -161,7 +162,7 @@ fn protocols() -> Vec<Row> {
         )
         .example("proxy-core.ajp-packet-size = 65536"),
         Row::int("proxy-core.uwsgi-modifier1", 0..=255, |s, v| {
-            of(s).shared.uwsgi_modifier1 = v as u8;
+            of(s).shared.protocols.modifier1 = v as u8;
         })
         .default("0")
         .since("lighty 0.1")
@@ -212,4 +213,20 @@ fn weights(value: &Value, _: &CompileCtx) -> Result<Weights, Reject> {
         Ok((Arc::from(&**key), weight))
     };
     pairs.into_iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_names_every_protocol_and_its_port() {
+        let rows = which();
+        let doc = |name| rows.iter().find(|row| row.name == name).expect("a row").doc;
+        for (index, word) in ProtocolName::WORDS.iter().enumerate() {
+            let port = format!("{} for {word}", ProtocolName::nth(index).port());
+            assert!(doc("proxy-core.backends").contains(&port), "{port}");
+            assert!(doc("proxy-core.protocol").contains(&format!("`{word}`")), "{word}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use super::balancer::Balancing;
 use super::host::Host;
 use super::place::Place;
 use crate::route::settings::{ForwardedRules, RewriteRule};
+use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
 };
@@ -106,7 +107,7 @@ pub(super) struct Server {
 #[derive(Clone, Debug)]
 pub(super) struct CoreParts {
     pub(super) backends: Arc<[Backend]>,
-    pub(super) protocol: Option<Speaks>,
+    pub(super) protocol: Option<ProtocolName>,
     pub(super) balancer: Balancing,
     pub(super) weights: Weights,
     pub(super) backup: Strings,
@@ -155,41 +156,6 @@ pub(super) struct Backend {
     pub(super) place: Place,
 }
 
-/// Each line: a protocol, its word, and the port of a backend that is written without one.
-macro_rules! protocols {
-    ($($variant:ident $word:literal $port:literal;)*) => {
-        /// What `proxy-core.protocol` says.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Speaks {
-            $($variant,)*
-        }
-
-        impl Speaks {
-            pub(super) const WORDS: &'static [&'static str] = &[$($word),*];
-
-            /// By its place in [`Speaks::WORDS`].
-            pub(super) fn nth(index: usize) -> Speaks {
-                [$(Speaks::$variant),*][index]
-            }
-
-            /// The port of a backend that is written without one.
-            pub(super) fn port(self) -> u16 {
-                match self {
-                    $(Speaks::$variant => $port,)*
-                }
-            }
-        }
-    };
-}
-
-protocols! {
-    Http "http" 80;
-    Fastcgi "fastcgi" 9000;
-    Scgi "scgi" 4000;
-    Uwsgi "uwsgi" 3031;
-    Ajp13 "ajp13" 8009;
-}
-
 /// What `proxy-core.*` says of every upstream, also those of 1.4's directives.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
@@ -202,9 +168,7 @@ pub(super) struct Shared {
     pub(super) class: u8,
     pub(super) balancing: BalancerOptions,
     pub(super) sticky_cookie: Option<Arc<str>>,
-    pub(super) ajp_secret: Option<Arc<str>>,
-    pub(super) ajp_packet_bytes: usize,
-    pub(super) uwsgi_modifier1: u8,
+    pub(super) protocols: ProtocolOptions,
     pub(super) strict_lines: bool,
 }
 
@@ -220,9 +184,7 @@ impl Default for Shared {
             class: 0,
             balancing: BalancerOptions::default(),
             sticky_cookie: None,
-            ajp_secret: None,
-            ajp_packet_bytes: 8192,
-            uwsgi_modifier1: 0,
+            protocols: ProtocolOptions::default(),
             strict_lines: false,
         }
     }

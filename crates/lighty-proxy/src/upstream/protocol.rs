@@ -1,0 +1,162 @@
+//! The protocols of backends.
+//!
+//! To add one: a file in `session/` and a line of [`protocols`]. Its variant of [`Protocol`], its
+//! options, its word of `proxy-core.protocol` and its session follow.
+
+use std::sync::Arc;
+
+/// The role of a FastCGI application (FastCGI 1.0, section 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FastcgiRole {
+    #[default]
+    Responder,
+    /// Answers 200 to let the request go on; its `Variable-*` fields join the environment.
+    Authorizer,
+}
+
+/// How a protocol describes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// By a head like the client's.
+    Http,
+    /// By CGI's variables, for the script that the path leads to.
+    Script,
+    /// By CGI's variables, for one application that all paths belong to.
+    Application,
+    /// In a form of its own.
+    Packet,
+}
+
+/// Passes every protocol to a macro. Each line: its variant with its options and their defaults,
+/// its word of `proxy-core.protocol`, the port of a backend that is written without one, how it
+/// describes a request, and the file and function that make its session.
+macro_rules! protocols {
+    ($then:ident) => {
+        $then! {
+            /// HTTP/1.1, or 1.0 where the backend is old.
+            Http { force_http10: bool = false } "http" 80 Http http::session;
+            /// FastCGI 1.0.
+            Fastcgi { role: FastcgiRole = FastcgiRole::Responder } "fastcgi" 9000 Script gateway::fastcgi;
+            /// SCGI.
+            Scgi {} "scgi" 4000 Application gateway::scgi;
+            /// uwsgi; `modifier1` is 0 for Python applications, 14 for PHP.
+            Uwsgi { modifier1: u8 = 0 } "uwsgi" 3031 Application gateway::uwsgi;
+            /// AJP13; `packet_bytes` is Tomcat's `packetSize`, 8192 to 65536.
+            Ajp13 { secret: Option<Arc<str>> = None, packet_bytes: usize = 8192 } "ajp13" 8009 Packet ajp13::session;
+        }
+    };
+}
+pub(crate) use protocols;
+
+macro_rules! define {
+    ($(
+        $(#[$about:meta])*
+        $variant:ident { $($option:ident: $type:ty = $default:expr),* }
+        $word:literal $port:literal $request:ident $file:ident::$session:ident;
+    )*) => {
+        /// The protocol of a backend, with its options.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Protocol {
+            $($(#[$about])* $variant { $($option: $type),* },)*
+            /// Bytes both ways as they come (`sockproxy.server`).
+            Raw,
+        }
+
+        /// The options of all protocols.
+        #[derive(Clone, Debug)]
+        pub(crate) struct ProtocolOptions {
+            $($(pub(crate) $option: $type,)*)*
+        }
+
+        impl Default for ProtocolOptions {
+            fn default() -> Self {
+                Self { $($($option: $default,)*)* }
+            }
+        }
+
+        /// A protocol without its options.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum ProtocolName {
+            $($variant,)*
+        }
+
+        impl ProtocolName {
+            /// Words of `proxy-core.protocol`.
+            pub(crate) const WORDS: &'static [&'static str] = &[$($word),*];
+
+            /// The protocol of a word, by its place in [`ProtocolName::WORDS`].
+            pub(crate) fn nth(index: usize) -> Self {
+                [$(Self::$variant),*][index]
+            }
+
+            /// The port of a backend that is written without one.
+            pub(crate) fn port(self) -> u16 {
+                match self {
+                    $(Self::$variant => $port,)*
+                }
+            }
+
+            /// The protocol with those of these options that it has.
+            pub(crate) fn with(self, options: &ProtocolOptions) -> Protocol {
+                match self {
+                    $(Self::$variant => {
+                        Protocol::$variant { $($option: options.$option.clone()),* }
+                    })*
+                }
+            }
+        }
+
+        impl Protocol {
+            fn request(&self) -> Request {
+                match self {
+                    $(Self::$variant { .. } => Request::$request,)*
+                    Self::Raw => Request::Packet,
+                }
+            }
+        }
+
+        #[cfg(test)]
+        /// The files of the sessions, one for each line.
+        const FILES: &[&str] = &[$(stringify!($file)),*];
+    };
+}
+protocols!(define);
+
+impl Protocol {
+    /// True if requests are described by CGI's variables.
+    pub fn is_like_cgi(&self) -> bool {
+        matches!(self.request(), Request::Script | Request::Application)
+    }
+
+    /// True if a backend is one application, and every path is a path within it.
+    pub fn is_one_application(&self) -> bool {
+        self.request() == Request::Application
+    }
+
+    /// True if backends speak HTTP.
+    pub fn is_http(&self) -> bool {
+        self.request() == Request::Http
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_protocol_is_one_line_and_its_session_a_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/session");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .expect("the sessions")
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+            .collect();
+        let named: BTreeSet<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
+        assert_eq!(files, named);
+        let mut words = ProtocolName::WORDS.to_vec();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), FILES.len());
+    }
+}

@@ -65,6 +65,11 @@ pub trait Module {
         self.hooks()
     }
 
+    /// The phases in which it comes behind all other modules, wherever its place in the list is.
+    fn comes_last_in(&self) -> Hooks {
+        Hooks::default()
+    }
+
     /// Rows of the directive table.
     fn directives() -> Vec<Directive<Settings>>
     where
@@ -230,7 +235,9 @@ impl Among {
 /// A worker's modules in order.
 #[derive(Default)]
 pub struct ModuleList {
+    /// In order, and behind them once more those that come last in a phase.
     all: Vec<Rc<dyn Module>>,
+    count: usize,
 }
 
 impl ModuleList {
@@ -238,9 +245,13 @@ impl ModuleList {
     ///
     /// # Panics
     /// If there are more than 64; the list is fixed when the server is built.
-    pub fn new(all: Vec<Rc<dyn Module>>) -> Self {
+    pub fn new(mut all: Vec<Rc<dyn Module>>) -> Self {
+        let count = all.len();
+        let is_last = |module: &&Rc<dyn Module>| module.comes_last_in() != Hooks::default();
+        let last: Vec<_> = all.iter().filter(is_last).cloned().collect();
+        all.extend(last);
         assert!(all.len() <= u64::BITS as usize, "a module for each bit");
-        Self { all }
+        Self { all, count }
     }
 
     /// True if some module may change the head of another's response.
@@ -250,28 +261,26 @@ impl ModuleList {
 
     /// What any of them needs of connections.
     pub(crate) fn needs(&self, config: &Config<Settings>) -> Needs {
-        self.all.iter().map(|module| module.needs(config)).fold(Needs::default(), |all, one| {
-            Needs {
-                proxy_header: all.proxy_header || one.proxy_header,
-                targets: all.targets || one.targets,
-            }
+        self.iter().map(|module| module.needs(config)).fold(Needs::default(), |all, one| Needs {
+            proxy_header: all.proxy_header || one.proxy_header,
+            targets: all.targets || one.targets,
         })
     }
 
     /// Every module, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Rc<dyn Module>> {
-        self.all.iter()
+        self.all[..self.count].iter()
     }
 
     /// The modules with a hook in this phase under any settings, in order.
     pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
-        let modules = self.all.iter().map(|module| &**module);
+        let modules = self.iter().map(|module| &**module);
         modules.filter(move |module| module.hooks().has(phase))
     }
 
     /// The modules before the first that satisfies a predicate.
     pub(crate) fn before(&self, holds: impl Fn(&dyn Module) -> bool) -> ModuleSet {
-        let at = self.all.iter().position(|module| holds(&**module));
+        let at = self.iter().position(|module| holds(&**module));
         at.map_or(ModuleSet::ALL, |at| ModuleSet::ALL.without(ModuleSet::from(at)))
     }
 
@@ -361,7 +370,10 @@ impl ModuleList {
 
     #[cold]
     fn assign(&self, settings: &Settings) -> Parts {
-        Parts::new(self.all.iter().map(|module| module.hooks_under(settings)))
+        Parts::new(self.all.iter().enumerate().map(|(at, module)| {
+            let (hooks, last) = (module.hooks_under(settings), module.comes_last_in());
+            if at < self.count { hooks.without(last) } else { hooks.and(last) }
+        }))
     }
 }
 
@@ -431,6 +443,37 @@ mod tests {
         assert_eq!(of(&list, Phase::Handle, &bare), ["mod_sender"]);
         assert!(list.part(Phase::Done, &bare).is_empty());
         assert!(list.part(Phase::Filter, &named).is_empty());
+    }
+
+    /// Comes last in `handle`.
+    struct Last;
+
+    impl Module for Last {
+        fn name(&self) -> &'static str {
+            "mod_last"
+        }
+
+        fn hooks(&self) -> Hooks {
+            Hooks { raw_url: true, ..self.comes_last_in() }
+        }
+
+        fn comes_last_in(&self) -> Hooks {
+            Hooks { handle: true, ..Hooks::default() }
+        }
+
+        fn directives() -> Vec<Directive<Settings>> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_module_may_come_behind_the_others_in_some_phases() {
+        let other = Named(Hooks { raw_url: true, handle: true, ..Hooks::default() });
+        let list = ModuleList::new(vec![Rc::new(Last), Rc::new(other)]);
+        assert_eq!(of(&list, Phase::RawUrl, &named()), ["mod_last", "mod_named"]);
+        assert_eq!(of(&list, Phase::Handle, &named()), ["mod_named", "mod_last"]);
+        let names: Vec<_> = list.iter().map(|module| module.name()).collect();
+        assert_eq!(names, ["mod_last", "mod_named"]);
     }
 
     #[test]

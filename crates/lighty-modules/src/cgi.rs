@@ -43,8 +43,8 @@ pub struct Cgi {
 
 impl Cgi {
     /// Creates a worker's instance; all workers share `permits`.
-    pub fn new(permits: &Permits) -> Self {
-        Self { permits: permits.clone() }
+    pub fn new(permits: Permits) -> Self {
+        Self { permits }
     }
 }
 

@@ -58,8 +58,8 @@ pub struct DirListing {
 
 impl DirListing {
     /// A worker's instance.
-    pub fn new(listings: &Listings) -> Self {
-        Self { listings: listings.clone() }
+    pub fn new(listings: Listings) -> Self {
+        Self { listings }
     }
 }
 

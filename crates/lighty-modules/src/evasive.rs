@@ -20,11 +20,8 @@ use settings::KeyKind;
 pub use settings::LimitSettings;
 use table::{KeyTable, Place};
 
-/// Limits by keys known from the start: `mod_evasive`, addresses and fields.
+/// The module.
 pub struct Evasive;
-
-/// Limits by user, applied after authentication.
-pub struct EvasiveUser;
 
 impl Module for Evasive {
     fn name(&self) -> &'static str {
@@ -32,7 +29,7 @@ impl Module for Evasive {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, ..Hooks::default() }
+        Hooks { raw_url: true, clean_url: true, ..Hooks::default() }
     }
 
     fn refuses_paths(&self) -> bool {
@@ -43,6 +40,7 @@ impl Module for Evasive {
         settings::directives()
     }
 
+    /// Limits by keys known from the start: addresses and fields.
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A restarted request counts once.
         if std::mem::replace(&mut ex.ext_mut::<Counted>().by_address, true) {
@@ -58,26 +56,8 @@ impl Module for Evasive {
         }
         check(ex, own, |kind| *kind != KeyKind::User)
     }
-}
 
-impl Module for EvasiveUser {
-    fn name(&self) -> &'static str {
-        "mod_evasive"
-    }
-
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
-    }
-
-    /// The same: this is the other half of it.
-    fn directives() -> Vec<Directive<Settings>> {
-        settings::directives()
-    }
-
+    /// Limits by user, behind the modules that authenticate.
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         if ex.request.remote_user.is_empty()
             || std::mem::replace(&mut ex.ext_mut::<Counted>().by_user, true)

@@ -37,7 +37,7 @@ use scripts::Scripts;
 pub use settings::MagnetSettings;
 
 /// A worker's scripts under one configuration. The Lua state is made for the first script.
-pub struct Magnet {
+pub(crate) struct Magnet {
     engine: OnceCell<Option<lighty_lua::Engine<MagnetRequest>>>,
     scripts: Scripts,
     accounts: Accounts,
@@ -48,13 +48,12 @@ pub struct Magnet {
 }
 
 impl Magnet {
-    /// For one worker.
-    pub fn new(dictionaries: &Dictionaries, accounts: &Accounts) -> Self {
+    fn new(dictionaries: Dictionaries, accounts: Accounts) -> Self {
         Self {
             engine: OnceCell::new(),
-            scripts: Scripts::new(accounts),
-            accounts: accounts.clone(),
-            dictionaries: dictionaries.clone(),
+            scripts: Scripts::new(&accounts),
+            accounts,
+            dictionaries,
             complaints: Complaints::default(),
             turns: Semaphore::new(1),
         }
@@ -69,48 +68,45 @@ pub(crate) enum Stage {
     ResponseStart,
 }
 
-/// Scripts for raw URLs, behind the modules that decide about access.
-pub struct MagnetUrl(pub Rc<Magnet>);
+/// The module.
+pub struct MagnetModule(Rc<Magnet>);
 
-/// Scripts for physical paths, behind the modules that change them.
-pub struct MagnetPhysical(pub Rc<Magnet>);
-
-/// Scripts for responses, behind the modules that add fields.
-pub struct MagnetResponse(pub Rc<Magnet>);
-
-impl Module for MagnetUrl {
-    fn name(&self) -> &'static str {
-        "mod_magnet"
-    }
-
-    fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
-    }
-
-    fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<MagnetSettings>().raw_url.is_empty())
-    }
-
-    fn directives() -> Vec<Directive<Settings>> {
-        settings::directives()
-    }
-
-    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        self.0.attract(ex, Stage::RawUrl)
+impl MagnetModule {
+    /// For one worker under one configuration.
+    pub fn new(dictionaries: Dictionaries, accounts: Accounts) -> Self {
+        Self(Rc::new(Magnet::new(dictionaries, accounts)))
     }
 }
 
-impl Module for MagnetPhysical {
+impl Module for MagnetModule {
     fn name(&self) -> &'static str {
         "mod_magnet"
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
+        Hooks {
+            clean_url: true,
+            physical: true,
+            response_head: true,
+            filter: true,
+            ..Hooks::default()
+        }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<MagnetSettings>().physical_path.is_empty())
+        let own = settings.module::<MagnetSettings>();
+        Hooks {
+            clean_url: !own.raw_url.is_empty(),
+            physical: !own.physical_path.is_empty(),
+            response_head: !own.response_start.is_empty(),
+            filter: !own.response_content.is_empty(),
+            ..Hooks::default()
+        }
+    }
+
+    /// Scripts see the fields that other modules have added.
+    fn comes_last_in(&self) -> Hooks {
+        Hooks { response_head: true, ..Hooks::default() }
     }
 
     fn responds_to_paths(&self) -> bool {
@@ -121,31 +117,12 @@ impl Module for MagnetPhysical {
         settings::directives()
     }
 
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.attract(ex, Stage::RawUrl)
+    }
+
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         self.0.attract(ex, Stage::PhysicalPath)
-    }
-}
-
-impl Module for MagnetResponse {
-    fn name(&self) -> &'static str {
-        "mod_magnet"
-    }
-
-    fn hooks(&self) -> Hooks {
-        Hooks { response_head: true, filter: true, ..Hooks::default() }
-    }
-
-    fn hooks_under(&self, settings: &Settings) -> Hooks {
-        let own = settings.module::<MagnetSettings>();
-        Hooks {
-            response_head: !own.response_start.is_empty(),
-            filter: !own.response_content.is_empty(),
-            ..Hooks::default()
-        }
-    }
-
-    fn directives() -> Vec<Directive<Settings>> {
-        settings::directives()
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

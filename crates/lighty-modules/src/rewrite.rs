@@ -32,11 +32,8 @@ impl Lists {
     }
 }
 
-/// The module, for rules that apply to every request.
+/// The module.
 pub struct Rewrite;
-
-/// The module, for rules that apply where no file is at the physical path.
-pub struct RewriteIfNotFile;
 
 fn row(
     name: &'static str,
@@ -56,7 +53,7 @@ impl Module for Rewrite {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { raw_url: true, ..Hooks::default() }
+        Hooks { raw_url: true, physical: true, ..Hooks::default() }
     }
 
     fn refuses_paths(&self) -> bool {
@@ -64,7 +61,12 @@ impl Module for Rewrite {
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<RewriteSettings>().always.is_empty())
+        let own = settings.module::<RewriteSettings>();
+        Hooks {
+            raw_url: !own.always.is_empty(),
+            physical: !own.if_not_file.is_empty(),
+            ..Hooks::default()
+        }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -92,39 +94,6 @@ impl Module for Rewrite {
                      After 100 rounds the request is answered 500.",
                 )
                 .example("url.rewrite-repeat = ( \"^(.*)//+(.*)\" => \"$1/$2\" )"),
-        ]
-    }
-
-    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        loop {
-            match round(ex, |settings| &settings.always) {
-                Round::Unchanged => return Step::Next,
-                Round::Changed => {}
-                Round::Failed => return Step::Answered,
-            }
-        }
-    }
-}
-
-impl Module for RewriteIfNotFile {
-    fn name(&self) -> &'static str {
-        "mod_rewrite"
-    }
-
-    fn hooks(&self) -> Hooks {
-        Hooks { physical: true, ..Hooks::default() }
-    }
-
-    fn refuses_paths(&self) -> bool {
-        false
-    }
-
-    fn hooks_under(&self, settings: &Settings) -> Hooks {
-        self.hooks().only_if(!settings.module::<RewriteSettings>().if_not_file.is_empty())
-    }
-
-    fn directives() -> Vec<Directive<Settings>> {
-        vec![
             row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
                 .doc(
                     "As `url.rewrite-once`, for URLs that lead to no regular file: what many \
@@ -139,6 +108,16 @@ impl Module for RewriteIfNotFile {
                 )
                 .example("url.rewrite-repeat-if-not-file = ( \"^/v[0-9]+/(.*)\" => \"/$1\" )"),
         ]
+    }
+
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        loop {
+            match round(ex, |settings| &settings.always) {
+                Round::Unchanged => return Step::Next,
+                Round::Changed => {}
+                Round::Failed => return Step::Answered,
+            }
+        }
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

@@ -44,8 +44,8 @@ pub struct Ssi {
 
 impl Ssi {
     /// For a worker; `permits` are those of all of them.
-    pub fn new(permits: &Permits) -> Self {
-        Self { permits: permits.clone() }
+    pub fn new(permits: Permits) -> Self {
+        Self { permits }
     }
 }
 

@@ -52,8 +52,8 @@ pub struct UploadProgress {
 
 impl UploadProgress {
     /// For a worker; `uploads` are those of all of them.
-    pub fn new(uploads: &Uploads) -> Self {
-        Self { uploads: uploads.clone() }
+    pub fn new(uploads: Uploads) -> Self {
+        Self { uploads }
     }
 }
 

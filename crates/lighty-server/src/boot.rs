@@ -35,7 +35,7 @@ use crate::counts;
 use crate::error_log;
 use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
-use crate::modules::Shared;
+use crate::modules::{Shared, States};
 use crate::reload::{self, Plan, Reloader};
 use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
@@ -178,12 +178,12 @@ fn shared(
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
     board.add(Arc::new(Panics));
-    let script_accounts = Accounts::default();
-    board.add(Arc::new(script_accounts.clone()));
+    let states = States::default();
+    board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
     Ok(Shared {
         board,
         access_logs,
-        script_accounts,
+        states,
         stores: known_databases(config, log),
         memory_share: memory::limit().map(|limit| limit / workers.max(1) as u64),
         ..Shared::new(wall_s(), naming).map_err(failed("starting"))?

@@ -3,19 +3,17 @@
 //! To add one: a file in `lighty-modules` and a line in [`REGISTRY`]. The manual, `-t`, `-p` and
 //! the scope check follow.
 
-use std::collections::HashSet;
+use std::any::{Any, TypeId};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_config::{Config, Directive};
-use lighty_core::machine::permits::Permits;
 use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::settings::directives;
 use lighty_core::{Module, ModuleList, Settings};
 use lighty_modules::accesslog::{AccessLog, Sinks};
-use lighty_modules::rewrite::{Rewrite, RewriteIfNotFile};
-use lighty_modules::uploadprogress::{UploadProgress, Uploads};
 use lighty_modules::webdav::{Stores, Webdav};
 use lighty_modules::{
     access::Access,
@@ -24,28 +22,30 @@ use lighty_modules::{
     cgi::Cgi,
     chunked::Chunked,
     deflate::Deflate,
-    dirlisting::{DirListing, Listings},
-    evasive::{Evasive, EvasiveUser},
+    dirlisting::DirListing,
+    evasive::Evasive,
     evhost::Evhost,
     expire::Expire,
     extforward::Extforward,
     flv_streaming::FlvStreaming,
     indexfile::IndexFile,
-    magnet::{Accounts, Dictionaries, Magnet, MagnetPhysical, MagnetResponse, MagnetUrl},
+    magnet::MagnetModule,
     redirect::Redirect,
+    rewrite::Rewrite,
     secdownload::Secdownload,
     setenv::Setenv,
     simple_vhost::SimpleVhost,
     ssi::Ssi,
     staticfile::StaticFile,
     status::Status,
+    uploadprogress::UploadProgress,
     userdir::Userdir,
     usertrack::Usertrack,
 };
 use lighty_proxy::route::{ProxyCore, WorkerProxy};
 use lighty_proxy::upstream::registry::Naming;
 
-/// A line of the registry. A module that acts at two places of the order has two.
+/// A line of the registry.
 pub struct Entry {
     /// Its name in `server.modules`.
     pub name: &'static str,
@@ -68,8 +68,15 @@ enum Included {
 struct Making<'a> {
     shared: &'a Shared,
     proxy: &'a Rc<WorkerProxy>,
-    /// The worker's scripts.
-    magnet: Rc<Magnet>,
+    /// The name of the module that is made.
+    name: &'static str,
+}
+
+impl Making<'_> {
+    /// What the instances of this module in all workers share.
+    fn state<T: State>(&self) -> T {
+        self.shared.states.of(self.name)
+    }
 }
 
 /// Each line: name, type, when it is included, how it is made.
@@ -88,39 +95,37 @@ macro_rules! modules {
 modules! {
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
-    "mod_evasive", Evasive, Set, |_| Evasive;
-    "mod_rewrite", Rewrite, Named, |_| Rewrite;
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
-    "mod_evasive", EvasiveUser, Set, |_| EvasiveUser;
-    // After access was decided, so that scripts see requests that may pass.
-    "mod_magnet", MagnetUrl, Set, |with| MagnetUrl(Rc::clone(&with.magnet));
-    // Before any module that responds: conditions may see its changes and reject the request.
-    "mod_setenv", Setenv, Set, |_| Setenv;
-    "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);
-    "mod_uploadprogress", UploadProgress, Named, |with| UploadProgress::new(&with.shared.uploads);
+    // After users are known.
+    "mod_evasive", Evasive, Set, |_| Evasive;
     "mod_simple_vhost", SimpleVhost, Named, |_| SimpleVhost;
     "mod_evhost", Evhost, Named, |_| Evhost;
     "mod_alias", Alias, Named, |_| Alias;
     "mod_userdir", Userdir, Named, |_| Userdir::default();
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
-    "mod_magnet", MagnetPhysical, Set, |with| MagnetPhysical(Rc::clone(&with.magnet));
+    // After access was decided, so that scripts see requests that may pass, and after modules that
+    // change the physical path.
+    "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(with.state(), with.state());
+    // Before any module that responds: conditions may see its changes and reject the request.
+    "mod_setenv", Setenv, Set, |_| Setenv;
+    "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);
+    "mod_uploadprogress", UploadProgress, Named, |with| UploadProgress::new(with.state());
     // After modules that change the physical path, but before URLs without a file are rewritten:
     // the file may not exist yet.
     "mod_webdav", Webdav, Set, |with| Webdav::new(&with.shared.stores);
     // After modules that change the physical path.
-    "mod_rewrite", RewriteIfNotFile, Named, |_| RewriteIfNotFile;
+    "mod_rewrite", Rewrite, Named, |_| Rewrite;
     "mod_indexfile", IndexFile, Named, |_| IndexFile;
     "mod_proxy_core", ProxyCore, Named, |with| ProxyCore::new(with.proxy, &with.shared.naming);
-    "mod_cgi", Cgi, Named, |with| Cgi::new(&with.shared.permits);
-    "mod_ssi", Ssi, Set, |with| Ssi::new(&with.shared.page_permits);
+    "mod_cgi", Cgi, Named, |with| Cgi::new(with.state());
+    "mod_ssi", Ssi, Set, |with| Ssi::new(with.state());
     "mod_flv_streaming", FlvStreaming, Named, |_| FlvStreaming;
     "mod_staticfile", StaticFile, Always, |_| StaticFile;
-    "mod_dirlisting", DirListing, Always, |with| DirListing::new(&with.shared.listings);
+    "mod_dirlisting", DirListing, Always, |with| DirListing::new(with.state());
     "mod_expire", Expire, Named, |_| Expire;
     "mod_usertrack", Usertrack, Named, |_| Usertrack;
-    "mod_magnet", MagnetResponse, Set, |with| MagnetResponse(Rc::clone(&with.magnet));
     // Filters: each one filters the output of those before it.
     "mod_deflate", Deflate, Named, |with| Deflate::new(with.shared.memory_share);
     "mod_chunked", Chunked, Named, |_| Chunked;
@@ -129,37 +134,45 @@ modules! {
 
 /// Names of the modules in this build, whatever `server.modules` names.
 pub fn names() -> Vec<&'static str> {
-    let mut names = Vec::new();
-    for entry in REGISTRY {
-        if !names.contains(&entry.name) {
-            names.push(entry.name);
-        }
-    }
-    names
+    REGISTRY.iter().map(|entry| entry.name).collect()
 }
 
-/// State shared by a module's instances in all workers.
+/// What a module's instances in all workers and under all configurations share: its clones are one
+/// and the same.
+pub trait State: Any + Clone + Default + Send {}
+
+impl<T: Any + Clone + Default + Send> State for T {}
+
+/// The states of all modules, each made when it is first asked for.
+#[derive(Clone, Default)]
+pub struct States(Arc<Mutex<HashMap<StateKey, Box<dyn Any + Send>>>>);
+
+/// A module's name, and the type of one of its states.
+type StateKey = (&'static str, TypeId);
+
+impl States {
+    /// The state of this type that belongs to a module.
+    pub fn of<T: State>(&self, module: &'static str) -> T {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = all.entry((module, TypeId::of::<T>())).or_insert_with(|| Box::<T>::default());
+        state.downcast_ref::<T>().cloned().unwrap_or_default()
+    }
+}
+
+/// What modules share beyond their workers and configurations.
 #[derive(Clone)]
 pub struct Shared {
+    /// What each module keeps for itself.
+    pub states: States,
     pub access_logs: Sinks,
     pub board: StatusBoard,
     /// Wall-clock start time in seconds.
     pub started_s: i64,
-    pub uploads: Uploads,
-    /// Permits for running programs.
-    pub permits: Permits,
-    /// Permits for commands run by pages.
-    pub page_permits: Permits,
     /// The upstreams that the configuration names.
     pub naming: Arc<Naming>,
     pub keeper: Arc<CredentialCache>,
     /// Databases of locks and properties.
     pub stores: Stores,
-    pub listings: Listings,
-    /// What scripts share.
-    pub dictionaries: Dictionaries,
-    /// What scripts have used.
-    pub script_accounts: Accounts,
     /// One worker's share of the process's memory limit, if there is one.
     pub memory_share: Option<u64>,
 }
@@ -172,34 +185,22 @@ impl Shared {
     /// No thread can be had for passwords.
     pub fn new(started_s: i64, naming: Arc<Naming>) -> io::Result<Self> {
         Ok(Self {
+            states: States::default(),
             access_logs: Sinks::none(),
             board: StatusBoard::default(),
             started_s,
-            uploads: Uploads::default(),
-            permits: Permits::default(),
-            page_permits: Permits::default(),
             naming,
             keeper: CredentialCache::start(started_s.unsigned_abs())?,
             stores: Stores::new(|_| ()),
-            listings: Listings::default(),
-            dictionaries: Dictionaries::default(),
-            script_accounts: Accounts::default(),
             memory_share: None,
         })
     }
 }
 
-/// Every directive in this build. A module that acts at two places may have the same ones at both.
+/// Every directive in this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
-    for (at, entry) in REGISTRY.iter().enumerate() {
-        let mut own = (entry.directives)();
-        for earlier in REGISTRY[..at].iter().filter(|earlier| earlier.name == entry.name) {
-            let known = (earlier.directives)();
-            own.retain(|row| known.iter().all(|known| known.name != row.name));
-        }
-        rows.extend(own);
-    }
+    rows.extend(REGISTRY.iter().flat_map(|entry| (entry.directives)()));
     rows
 }
 
@@ -211,13 +212,12 @@ pub fn instances(
 ) -> ModuleList {
     // Also where no module proxies any more: the upstreams of before are let go.
     proxy.adopt(&shared.naming);
-    let magnet = Rc::new(Magnet::new(&shared.dictionaries, &shared.script_accounts));
-    let making = Making { shared, proxy, magnet };
     // Looked at once, not once for each module: workers wait for this at a reload.
     let written = config.blocks().iter().flat_map(|block| &block.settings);
     let written: HashSet<&str> = written.map(|setting| setting.name).collect();
     let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));
-    ModuleList::new(included.map(|entry| (entry.create)(&making)).collect())
+    let create = |entry: &Entry| (entry.create)(&Making { shared, proxy, name: entry.name });
+    ModuleList::new(included.map(create).collect())
 }
 
 impl Entry {
@@ -243,19 +243,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_one_file_and_the_lines_under_its_name() {
+    fn a_module_is_one_file_and_one_line() {
         let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../lighty-modules/src");
         let files: BTreeSet<String> = std::fs::read_dir(sources)
             .expect("the modules")
             .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
             .filter(|name| name != "lib")
             .collect();
-        let registered: BTreeSet<String> = names()
-            .into_iter()
-            .filter(|name| *name != "mod_proxy_core")
-            .map(|name| name.trim_start_matches("mod_").to_owned())
-            .collect();
-        assert_eq!(files, registered);
+        let own = names().into_iter().filter(|name| *name != "mod_proxy_core");
+        let mut lines: Vec<_> =
+            own.map(|name| name.trim_start_matches("mod_").to_owned()).collect();
+        lines.sort_unstable();
+        assert_eq!(files.into_iter().collect::<Vec<_>>(), lines);
     }
 
     #[test]

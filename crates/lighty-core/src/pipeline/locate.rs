@@ -15,7 +15,7 @@ use lighty_http::{Status, uri};
 use crate::exchange::Exchange;
 use crate::exchange::request_state::Rewriting;
 use crate::fault::Fault;
-use crate::module::Among;
+use crate::module::{Among, Module};
 use crate::pipeline::phase::{ORDER, Phase};
 use crate::pipeline::physical::Physical;
 use crate::pipeline::{self, Pass};
@@ -57,8 +57,10 @@ pub async fn locate_rewritten(
 pub fn distinguishes_urls(ex: &Exchange) -> bool {
     let generation = &ex.generation;
     let fields = [Field::Url, Field::PhysicalPath, Field::PhysicalExistingPath];
-    let asked =
-        |phase| generation.modules.ever(phase).take_while(|module| !module.responds_to_paths());
+    let asked = |phase| {
+        let is_asked = move |module: &&dyn Module| !responds(*module, phase);
+        generation.modules.ever(phase).take_while(is_asked)
+    };
     let mut asked = phases().flat_map(asked);
     fields.iter().any(|field| generation.config().uses(field))
         || asked.any(|module| module.refuses_paths())
@@ -189,9 +191,14 @@ fn phases() -> impl Iterator<Item = Phase> {
     ORDER.into_iter().take_while(|phase| *phase <= Phase::Physical)
 }
 
+/// True if a module responds in this phase, instead of resolving the URL.
+fn responds(module: &dyn Module, phase: Phase) -> bool {
+    phase == Phase::Physical && module.responds_to_paths()
+}
+
 async fn pass(ex: &mut Exchange) -> Option<Pass> {
-    let among = Among::only(ex.generation.modules.before(|module| module.responds_to_paths()));
     for phase in phases() {
+        let among = Among::only(ex.generation.modules.before(|module| responds(module, phase)));
         if phase == Phase::Physical {
             ex.set_physical();
         }

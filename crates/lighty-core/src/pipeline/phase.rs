@@ -68,6 +68,18 @@ macro_rules! define {
                     $(Phase::$phase => self.$hook,)*
                 }
             }
+
+            /// The phases of both.
+            #[must_use]
+            pub fn and(self, other: Self) -> Self {
+                Self { $($hook: self.$hook && other.$hook,)* }
+            }
+
+            /// These phases but those of `other`.
+            #[must_use]
+            pub fn without(self, other: Self) -> Self {
+                Self { $($hook: self.$hook && !other.$hook,)* }
+            }
         }
     };
 }
@@ -80,8 +92,6 @@ impl Hooks {
         if takes_part { self } else { Self::default() }
     }
 }
-
-impl Phase {}
 
 /// A set of phases, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -71,7 +71,7 @@ impl Site {
         let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
         let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
         let log = Log::new(errors.handle(), Level::Error, false);
-        let modules = ModuleList::new(vec![Rc::new(DirListing::new(&Listings::default()))]);
+        let modules = ModuleList::new(vec![Rc::new(DirListing::new(Listings::default()))]);
         let machine = Rc::new(Machine::new(clock.clone(), engine, cache, log));
         let generation = Generation::new(machine, Arc::new(config), modules);
         Site { generation: Rc::new(generation), clock }

@@ -41,6 +41,7 @@ export CARGO_TARGET_DIR
 
 step scripts/lint.sh
 step cargo test --workspace --locked --no-fail-fast
+step cargo test --locked -p lighty-lua --no-default-features --features lua54
 step cargo build --release --locked -p lighty
 step black_box
 step python3 bench/test_bench.py

@@ -7,7 +7,7 @@ use std::os::raw::{c_char, c_int};
 
 use mlua::{Lua, LuaOptions, StdLib, ffi};
 
-/// Instructions between two calls of the hook.
+/// Instructions before the first call of the hook.
 pub const EVERY: i32 = 1000;
 
 /// What becomes of the script that the hook interrupted.
@@ -16,13 +16,14 @@ pub enum Verdict {
     Continue,
     /// Suspend its coroutine, as if it had called `coroutine.yield()`.
     Yield,
-    /// Raise an error. From now on the hook is called at every instruction, so that a script which
-    /// catches the error ends all the same.
+    /// Raise an error. The hook should be called again at the next instruction, so that a script
+    /// which catches the error ends all the same.
     Stop,
 }
 
-/// Decides about a script; the argument says whether it can be suspended where it is.
-pub type Judge = fn(can_yield: bool) -> Verdict;
+/// Decides about a script. The arguments are whether it can be suspended where it is, and after how
+/// many instructions the hook was called; the number is after how many it is called again.
+pub type Judge = fn(can_yield: bool, instructions: i32) -> (Verdict, i32);
 
 thread_local! {
     static JUDGE: Cell<Option<Judge>> = const { Cell::new(None) };
@@ -55,21 +56,51 @@ pub fn new_state() -> mlua::Result<Lua> {
     // SAFETY: the libraries that can corrupt memory are `debug`, `package` (C modules) and `jit`.
     // The engine keeps a reference to each before any script runs and hands scripts none of them.
     let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new().catch_rust_panics(true)) };
+    // SAFETY: the function keeps to what Lua demands of one in C.
+    #[cfg(not(feature = "luajit"))]
+    lua.globals().set("newproxy", unsafe { lua.create_c_function(new_proxy)? })?;
     Ok(lua)
 }
 
-/// Has `judge` called after every [`EVERY`] instructions of this thread's scripts.
+/// `newproxy` of Lua 5.1: a value that is no table, with a metatable of its own.
+///
+/// # Safety
+/// Lua alone calls this, with a state that is running.
+#[cfg(not(feature = "luajit"))]
+unsafe extern "C-unwind" fn new_proxy(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; two values fit on any stack (LUA_MINSTACK), and the userdata holds nothing.
+    unsafe {
+        ffi::lua_newuserdata(state, 0);
+        ffi::lua_newtable(state);
+        ffi::lua_setmetatable(state, -2);
+    }
+    1
+}
+
+/// Has `judge` called after [`EVERY`] instructions of this thread's scripts.
 pub fn watch(lua: &Lua, judge: Judge) {
     JUDGE.set(Some(judge));
     rearm(lua);
 }
 
-/// Calls the hook every [`EVERY`] instructions again, after a script was stopped.
+/// Calls the hook after [`EVERY`] instructions again, after a script was stopped.
 pub fn rearm(lua: &Lua) {
     // SAFETY: the state is alive as long as `lua` is, and nothing else runs on this thread.
+    unsafe { arm(lua.state(), EVERY) }
+}
+
+/// Calls the hook at the next instruction of the script that runs.
+pub fn call_next(lua: &Lua) {
+    // SAFETY: as above.
+    unsafe { arm(lua.state(), 1) }
+}
+
+/// # Safety
+/// The state must be alive.
+unsafe fn arm(state: *mut ffi::lua_State, instructions: i32) {
+    // SAFETY: as the caller promises.
     unsafe {
-        let state = lua.state();
-        ffi::lua_sethook(state, Some(interrupt), ffi::LUA_MASKCOUNT, EVERY);
+        ffi::lua_sethook(state, Some(interrupt), ffi::LUA_MASKCOUNT, instructions);
     }
 }
 
@@ -90,13 +121,17 @@ unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::l
     // SAFETY: as above: the state is valid and the hook may call what Lua allows in a count hook:
     // to yield without values, and to raise an error. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
-        match judge(lua_isyieldable(state) != 0) {
+        let before = ffi::lua_gethookcount(state);
+        let (verdict, next) = judge(lua_isyieldable(state) != 0, before);
+        if next != before {
+            arm(state, next);
+        }
+        match verdict {
             Verdict::Continue => {}
             Verdict::Yield => {
                 ffi::lua_yield(state, 0);
             }
             Verdict::Stop => {
-                ffi::lua_sethook(state, Some(interrupt), ffi::LUA_MASKCOUNT, 1);
                 ffi::luaL_where(state, 0);
                 let text = STOPPED.to_bytes();
                 ffi::lua_pushlstring(state, text.as_ptr().cast::<c_char>(), text.len());

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use mlua::{BorrowedBytes, Error, Lua, LuaString, MultiValue, Result, Value};
 
+use crate::budget;
+
 /// A text that a script passed. Numbers are texts too, as everywhere in Lua.
 pub(crate) struct Text(LuaString);
 
@@ -61,16 +63,17 @@ pub(crate) fn texts<const N: usize>(
     let texts = arguments.iter().map(|value| Text::of(lua, name, value));
     let texts = texts.collect::<Result<Vec<_>>>()?;
     let bytes = texts.iter().map(|text| text.bytes().len()).sum();
-    check_length(name, bytes, crate::lib_c::TEXT_BYTES_MAX)?;
+    check_length(lua, name, bytes, crate::lib_c::TEXT_BYTES_MAX)?;
     texts.try_into().map_err(|_| refused(1, name, "no value"))
 }
 
-/// Refuses a text of more than `max` bytes.
+/// Refuses a text of more than `max` bytes, and charges the script for going through another.
 ///
 /// # Errors
 /// It is longer.
-pub(crate) fn check_length(function: &str, bytes: usize, max: usize) -> Result<()> {
+pub(crate) fn check_length(lua: &Lua, function: &str, bytes: usize, max: usize) -> Result<()> {
     if bytes <= max {
+        budget::charge_bytes(lua, bytes);
         return Ok(());
     }
     Err(Error::RuntimeError(format!("{function}: {bytes} bytes of text, limit {max}")))

@@ -6,7 +6,8 @@
 use std::cell::RefCell;
 
 use lighty_io::clock::Clock;
-use lighty_io::lua_hook::{EVERY, Verdict};
+use lighty_io::lua_hook::{self, EVERY, Verdict};
+use mlua::Lua;
 
 /// Microseconds that a script runs before other connections have their turn.
 pub const SLICE_US: u64 = 200;
@@ -20,7 +21,8 @@ pub const UNYIELDING_MAX: u64 = 500_000;
 pub struct Limits {
     /// Milliseconds from the run's beginning, waits included (`magnet.max-time`).
     pub time_ms: u64,
-    /// Instructions (`magnet.max-instructions`), counted in steps of [`EVERY`].
+    /// Instructions (`magnet.max-instructions`), counted in steps of [`EVERY`]. Work in functions
+    /// that are no Lua is charged as the instructions that would take as long.
     pub instructions: u64,
     /// Bytes (`magnet.max-memory`).
     pub memory: usize,
@@ -53,7 +55,6 @@ struct Budget {
     deadline_us: u64,
     instructions: u64,
     instructions_max: u64,
-    preempted: bool,
     stopped: Option<Stopped>,
 }
 
@@ -76,7 +77,6 @@ pub(crate) fn begin(
         deadline_us,
         instructions,
         instructions_max: limits.instructions,
-        preempted: false,
         stopped,
     }));
 }
@@ -86,44 +86,53 @@ pub(crate) fn end() -> (u64, Option<Stopped>) {
     BUDGET.take().map_or((0, None), |budget| (budget.instructions, budget.stopped))
 }
 
-/// True if the hook has just suspended a coroutine, which is thereby acknowledged.
-pub(crate) fn take_preempted() -> bool {
-    BUDGET.with_borrow_mut(|budget| {
-        budget.as_mut().is_some_and(|budget| std::mem::take(&mut budget.preempted))
-    })
+/// Charges instructions for work outside Lua's machine, which its hook does not see. If the slice
+/// is over, the hook is called when the function returns.
+pub(crate) fn charge(lua: &Lua, instructions: u64) {
+    let is_over = BUDGET.with_borrow_mut(|budget| {
+        budget.as_mut().is_some_and(|budget| {
+            budget.instructions = budget.instructions.saturating_add(instructions);
+            budget.stopped.is_none() && budget.clock.precise_us() >= budget.slice_end_us
+        })
+    });
+    if is_over {
+        lua_hook::call_next(lua);
+    }
 }
 
-/// Charges instructions for work outside Lua's machine. True if the slice is over.
-pub(crate) fn charge(instructions: u64) -> bool {
-    BUDGET.with_borrow_mut(|budget| {
-        budget.as_mut().is_some_and(|budget| {
-            budget.instructions += instructions;
-            budget.clock.precise_us() >= budget.slice_end_us
-        })
-    })
+/// Bytes of text that a function may go through without being charged.
+const BYTES_FREE: usize = 4096;
+
+/// Charges for a text that a function goes through.
+pub(crate) fn charge_bytes(lua: &Lua, bytes: usize) {
+    if bytes > BYTES_FREE {
+        charge(lua, bytes as u64 / 4);
+    }
 }
 
 /// What the hook asks.
-pub(crate) fn judge(can_yield: bool) -> Verdict {
+pub(crate) fn judge(can_yield: bool, instructions: i32) -> (Verdict, i32) {
     BUDGET.with_borrow_mut(|budget| match budget {
-        Some(budget) => budget.judge(can_yield),
+        Some(budget) => match budget.judge(can_yield, instructions.unsigned_abs().into()) {
+            Verdict::Stop => (Verdict::Stop, 1),
+            other => (other, EVERY),
+        },
         // The engine's own code: it loads a script.
-        None => Verdict::Continue,
+        None => (Verdict::Continue, EVERY),
     })
 }
 
 impl Budget {
-    fn judge(&mut self, can_yield: bool) -> Verdict {
+    fn judge(&mut self, can_yield: bool, instructions: u64) -> Verdict {
         let now_us = self.clock.precise_us();
         // Also while it is being stopped: what it catches may be nested deeply.
         if can_yield && now_us >= self.slice_end_us && self.stopped.is_some() {
-            self.preempted = true;
             return Verdict::Yield;
         }
         if self.stopped.is_some() {
             return Verdict::Stop;
         }
-        self.instructions += EVERY as u64;
+        self.instructions += instructions;
         self.stopped = if self.instructions > self.instructions_max {
             Some(Stopped::Instructions)
         } else if now_us >= self.deadline_us {
@@ -138,7 +147,6 @@ impl Budget {
             return Verdict::Stop;
         }
         if can_yield && now_us >= self.slice_end_us {
-            self.preempted = true;
             return Verdict::Yield;
         }
         Verdict::Continue

@@ -233,7 +233,6 @@ impl<R: ScriptRequest> Engine<R> {
         let _ = self.environment.raw_set("env", run.env.borrow().clone());
         budget::begin(&self.clock, (run.instructions, run.stopped), deadline_us, limits);
         let result = self.step(run, input);
-        let preempted = budget::take_preempted();
         let (instructions, stopped) = budget::end();
         let request = self.current.leave();
         let _ = self.lua.set_memory_limit(0);
@@ -244,7 +243,7 @@ impl<R: ScriptRequest> Engine<R> {
         if stopped.is_some() {
             lua_hook::rearm(&self.lua);
         }
-        let progress = self.progress(run, result, preempted, stopped);
+        let progress = self.progress(run, result, stopped);
         (request, progress)
     }
 
@@ -288,7 +287,6 @@ impl<R: ScriptRequest> Engine<R> {
         &self,
         run: &mut Run,
         result: mlua::Result<MultiValue>,
-        preempted: bool,
         stopped: Option<Stopped>,
     ) -> Progress {
         run.waits = Waits::Call;
@@ -303,7 +301,7 @@ impl<R: ScriptRequest> Engine<R> {
             }
         };
         if run.thread.is_resumable() {
-            return self.suspended(run, values, preempted);
+            return self.suspended(run, values);
         }
         if stopped.is_none() && run.thread.is_finished() {
             let mut idle = self.idle.borrow_mut();
@@ -320,11 +318,11 @@ impl<R: ScriptRequest> Engine<R> {
     }
 
     /// What a suspended run wants.
-    fn suspended(&self, run: &mut Run, mut values: MultiValue, preempted: bool) -> Progress {
+    fn suspended(&self, run: &mut Run, mut values: MultiValue) -> Progress {
         let first = values.pop_front();
         let is_call = matches!(&first, Some(Value::Table(table)) if *table == self.token);
         if !is_call {
-            if preempted && first.is_none() {
+            if first.is_none() {
                 run.waits = Waits::Turn;
                 return Progress::Preempted;
             }

@@ -185,6 +185,13 @@ fn what_is_dangerous_is_withheld() {
         done(&format!("assert(not pcall(function() {call} end)) return 200"), 200);
     }
     assert!(fails("os.execute('true')").text.contains("magnet.unsafe"));
+    for change in ["rawset(OBJECT, 'x', 1)", "table.insert(OBJECT, 1)", "setmetatable(OBJECT, {})"]
+    {
+        for object in ["lighty.c", "lighty.r", "lighty.server", "lighty.r.req_env"] {
+            let change = change.replace("OBJECT", object);
+            done(&format!("assert(not pcall(function() {change} end)) return 200"), 200);
+        }
+    }
     done("assert(not pcall(require, 'ffi')) assert(not pcall(require, 'debug')) return 200", 200);
     done("assert(load('\\27LJ') == nil) assert(load('return 1')() == 1) return 200", 200);
     assert!(engine().load("/x", b"\x1bLJ\x02").is_err());
@@ -212,6 +219,11 @@ fn runaway_scripts_are_stopped_whatever_they_catch() {
         "while true do local co = coroutine.wrap(function() while true do end end) pcall(co) end",
         "string.gsub('aaaa', 'a', function() while true do end end)",
         "table.sort({3, 1, 2}, function() while true do end end)",
+        "local co = coroutine.wrap(function() while true do coroutine.yield() end end) while true do co() end",
+        "local s = ('a'):rep(1e5) while true do lighty.c.md('sha512', s) end",
+        "local s = ('a'):rep(1e6) while true do s:find('b+') end",
+        "local s = ('a'):rep(1000) while true do s:find('a-b') end",
+        "local s = ('a'):rep(1000) while true do s:gsub('a', 'bb') end",
         "setmetatable({}, {__index = function() while true do end end}).x = nil \
          return setmetatable({}, {__index = function() while true do end end}).x",
         "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
@@ -234,7 +246,7 @@ fn runaway_scripts_are_stopped_whatever_they_catch() {
         let mut fake = Fake::default();
         let mut longest_us = 0;
         let clock = Clock::start();
-        let _failure: Failure = loop {
+        let failure: Failure = loop {
             let before = clock.precise_us();
             let (back, progress) = engine.resume(&mut run, fake, Input::Go, &limits);
             longest_us = longest_us.max(clock.precise_us() - before);
@@ -245,6 +257,9 @@ fn runaway_scripts_are_stopped_whatever_they_catch() {
                 end => panic!("{source}: {end:?}"),
             }
         };
+        let named = ["magnet.max-memory", "too many nested", "stack overflow"];
+        let is_named = named.iter().any(|words| failure.text.contains(words));
+        assert!(failure.limit.is_some() || is_named, "{source}: {}", failure.text);
         // Far above a slice, for a machine that is busy with other things.
         assert!(longest_us < 500_000, "{source}: {longest_us} us without a turn for others");
         assert!(matches!(go(&engine, "return 200").1, Progress::Done(200)), "{source}");
@@ -267,4 +282,29 @@ fn strings_are_as_in_lua_whoever_matches_them() {
          assert(select('#', ('a'):gsub('b', 'c')) == 2) return 200",
         200,
     );
+}
+
+#[test]
+fn whole_numbers_are_written_as_such() {
+    done(
+        "local s = lighty.stat('/f') assert(tostring(s.st_size) == '7', s.st_size) \
+         local long = ('x'):rep(1000) .. '=value' \
+         local from, to, at = long:find('(%w+)=()', 900) \
+         assert(from .. ' ' .. to == '900 1001', from .. ' ' .. to) return 200",
+        200,
+    );
+}
+
+#[test]
+fn a_long_search_gives_others_a_turn() {
+    let engine = engine();
+    let source = "return ('a'):rep(100000):find('[ab]-c') == nil and 200";
+    let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+    let mut run = engine.start(&script).expect("a run");
+    let limits = Limits { instructions: u64::MAX, ..LIMITS };
+    let (fake, first) = engine.resume(&mut run, Fake::default(), Input::Go, &limits);
+    assert!(matches!(first, Progress::Preempted), "{first:?}");
+    let (_, second) = engine.resume(&mut run, fake, Input::Go, &limits);
+    assert!(matches!(second, Progress::Preempted), "{second:?}");
+    assert!(run.instructions > 2 * 50_000);
 }

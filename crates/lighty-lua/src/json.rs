@@ -16,6 +16,7 @@ mod encode;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
 use crate::argument::{self, Text};
+use crate::budget;
 
 /// Bytes of a JSON text that is read.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -57,13 +58,14 @@ fn decode(lua: &Lua, arguments: MultiValue) -> Result<Value> {
     let Some(text) = Text::first(lua, "json.decode", &arguments)? else {
         return Err(refused("decode: no text"));
     };
-    argument::check_length("json.decode", text.bytes().len(), TEXT_BYTES_MAX)?;
+    argument::check_length(lua, "json.decode", text.bytes().len(), TEXT_BYTES_MAX)?;
     decode::value(lua, &text.bytes())
 }
 
 fn encode(lua: &Lua, value: Value) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
     encode::push(&value, &array_mark(lua)?, &mut out)?;
+    budget::charge_bytes(lua, out.len());
     lua.create_string(&out)
 }
 

@@ -77,7 +77,7 @@ fn transformer(
             return one(lua.create_string("")?);
         };
         let text = text.bytes();
-        argument::check_length(name, text.len(), TEXT_BYTES_MAX)?;
+        argument::check_length(lua, name, text.len(), TEXT_BYTES_MAX)?;
         if text.is_empty() {
             return one(lua.create_string("")?);
         }
@@ -127,7 +127,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
     let cookies = lua.create_function(|lua, arguments: MultiValue| {
         let table = lua.create_table()?;
         let Some(text) = Text::first(lua, "cookie_tokens", &arguments)? else { return Ok(table) };
-        argument::check_length("cookie_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
+        argument::check_length(lua, "cookie_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (name, value) in tokens::cookies(&text.bytes()) {
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
@@ -137,7 +137,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
     let header = lua.create_function(|lua, arguments: MultiValue| {
         let table = lua.create_table()?;
         let Some(text) = Text::first(lua, "header_tokens", &arguments)? else { return Ok(table) };
-        argument::check_length("header_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
+        argument::check_length(lua, "header_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, token) in tokens::header(&text.bytes()).enumerate() {
             table.raw_set(at + 1, lua.create_string(token)?)?;
         }
@@ -147,7 +147,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
     let query = lua.create_function(|lua, arguments: MultiValue| {
         let table = lua.create_table()?;
         let Some(text) = Text::first(lua, "urldec_query", &arguments)? else { return Ok(table) };
-        argument::check_length("urldec_query", text.bytes().len(), TEXT_BYTES_MAX)?;
+        argument::check_length(lua, "urldec_query", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (name, value) in url::query_pairs(&text.bytes()) {
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
@@ -170,7 +170,7 @@ fn encode_query(lua: &Lua, arguments: MultiValue) -> Result<mlua::LuaString> {
             let key = Text::of(lua, "urlenc_query", &key)?;
             let value = Text::of(lua, "urlenc_query", &value)?;
             url::push_query_pair(&key.bytes(), &value.bytes(), &mut out);
-            argument::check_length("urlenc_query", out.len(), TEXT_BYTES_MAX)?;
+            argument::check_length(lua, "urlenc_query", out.len(), TEXT_BYTES_MAX)?;
         }
     }
     lua.create_string(&out)

@@ -88,7 +88,11 @@ pub(crate) fn primitives<R: ScriptRequest>(
     surroundings(lua, current, &table)?;
     table.set("c", lib_c::table(lua)?)?;
     table.set("strings", pattern::table(lua)?)?;
-    table.set("charge", lua.create_function(|_, n: f64| Ok(budget::charge(n as u64)))?)?;
+    let charge = |lua: &Lua, instructions: f64| {
+        budget::charge(lua, instructions as u64);
+        Ok(())
+    };
+    table.set("charge", lua.create_function(charge)?)?;
     table.set("modules", lua.create_table()?)?;
     table.set("json", json::table(lua)?)?;
     table.set("lfs", lua.create_function(|lua, call: mlua::Function| lfs::table(lua, call))?)?;
@@ -111,7 +115,7 @@ fn groups<R: ScriptRequest>(
                 match own.get()?.get(group, &key.as_bytes()).map_err(Error::runtime)? {
                     Item::Nil => Ok(Value::Nil),
                     Item::Bool(bool) => Ok(Value::Boolean(bool)),
-                    Item::Int(number) => Ok(Value::Number(number as f64)),
+                    Item::Int(number) => Ok(Value::Integer(number as mlua::Integer)),
                     Item::Bytes(bytes) => lua.create_string(bytes).map(Value::String),
                 }
             })?,
@@ -212,7 +216,6 @@ fn surroundings<R: ScriptRequest>(
     table.set("enter", enter)?;
     table.set("unsafe", allowed)?;
     table.set("memory_max", memory)?;
-    table.set("take_preempted", lua.create_function(|_, ()| Ok(budget::take_preempted()))?)?;
     table.set("error_text", lua.create_function(error_text)?)
 }
 

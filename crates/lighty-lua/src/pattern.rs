@@ -3,8 +3,13 @@
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
-/// Steps that one call may take: some 2 ms.
+use crate::budget;
+
+/// Steps that a match from one place in the text may take: some 2 ms.
 pub const STEPS_MAX: u32 = 400_000;
+
+/// Steps after which a search gives others a turn before it tries the next place.
+const STEPS_SLICE: u64 = 50_000;
 
 /// Parts of a match, each within another.
 const DEPTH_MAX: u32 = 200;
@@ -318,28 +323,42 @@ fn in_class(byte: u8, class: u8) -> bool {
 /// A match: from, to, and the captures.
 pub type Found = (usize, usize, Vec<Capture>);
 
-/// The first match of a pattern from `init` on.
-///
-/// # Errors
-/// The pattern is malformed, or takes more than [`STEPS_MAX`] steps.
-pub fn find(text: &[u8], pattern: &[u8], init: usize) -> std::result::Result<Option<Found>, Flaw> {
+/// What part of a search came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Found(Found),
+    /// There is no match.
+    Nowhere,
+    /// None so far: the search goes on from here.
+    Later(usize),
+}
+
+/// Part of a search for the first match of a pattern from `init` on; and the steps that it took.
+pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Part, Flaw>, u64) {
     let anchored = pattern.first() == Some(&b'^');
     let pattern = if anchored { &pattern[1..] } else { pattern };
     let mut matcher = Matcher { text, pattern, captures: Vec::new(), steps: STEPS_MAX };
+    let mut steps = 0;
     for from in init..=text.len() {
-        matcher.captures.clear();
-        if let Some(to) = matcher.run(from, 0, DEPTH_MAX)? {
-            return Ok(Some((from, to, matcher.captures)));
+        if steps > STEPS_SLICE {
+            return (Ok(Part::Later(from)), steps);
         }
-        if anchored {
-            break;
+        matcher.captures.clear();
+        matcher.steps = STEPS_MAX;
+        let run = matcher.run(from, 0, DEPTH_MAX);
+        steps += u64::from(STEPS_MAX - matcher.steps);
+        match run {
+            Err(flaw) => return (Err(flaw), steps),
+            Ok(Some(to)) => return (Ok(Part::Found((from, to, matcher.captures))), steps),
+            Ok(None) if anchored => break,
+            Ok(None) => {}
         }
     }
-    Ok(None)
+    (Ok(Part::Nowhere), steps)
 }
 
 /// The functions for scripts: `find(text, pattern, init)` gives from, to and captures, counted from
-/// 1, as `string.find` does without its last argument.
+/// 1, as `string.find` does without its last argument; or false, and from where to go on.
 ///
 /// # Errors
 /// Lua has no memory for it.
@@ -347,15 +366,21 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let find = |lua: &Lua, (text, pattern, init): (LuaString, LuaString, f64)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
-        let found = find(&text, &pattern, (init as usize).saturating_sub(1));
-        let Some((from, to, captures)) = found.map_err(|flaw| Error::runtime(flaw.text()))? else {
-            return Ok(MultiValue::new());
+        let (part, steps) = find(&text, &pattern, (init as usize).saturating_sub(1));
+        budget::charge(lua, steps);
+        let (from, to, captures) = match part.map_err(|flaw| Error::runtime(flaw.text()))? {
+            Part::Found(found) => found,
+            Part::Nowhere => return Ok(MultiValue::new()),
+            Part::Later(at) => {
+                let values = [Value::Boolean(false), position(at + 1)];
+                return Ok(MultiValue::from_iter(values));
+            }
         };
-        let mut values = vec![Value::Number((from + 1) as f64), Value::Number(to as f64)];
+        let mut values = vec![position(from + 1), position(to)];
         for capture in captures {
             values.push(match capture {
                 Capture::Closed(from, to) => Value::String(lua.create_string(&text[from..to])?),
-                Capture::Position(at) => Value::Number((at + 1) as f64),
+                Capture::Position(at) => position(at + 1),
                 Capture::Open(_) => return Err(Error::runtime("unfinished capture")),
             });
         }
@@ -363,6 +388,10 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     };
     table.set("find", lua.create_function(find)?)?;
     Ok(table)
+}
+
+fn position(at: usize) -> Value {
+    Value::Integer(at as mlua::Integer)
 }
 
 #[cfg(test)]
@@ -406,10 +435,28 @@ mod tests {
     #[test]
     fn what_goes_back_too_often_ends() {
         let text = [b'a'; 30_000];
-        assert_eq!(find(&text, b".-.-.-.-b", 0), Err(Flaw::TooComplex));
-        assert_eq!(find(&text, b"(.*)(.*)(.*)(.*)b", 0), Err(Flaw::TooComplex));
-        assert!(matches!(find(&text, b"a*$", 0), Ok(Some(_))));
+        assert_eq!(find(&text, b".-.-.-.-b", 0).0, Err(Flaw::TooComplex));
+        assert_eq!(find(&text, b"(.*)(.*)(.*)(.*)b", 0).0, Err(Flaw::TooComplex));
+        assert!(matches!(find(&text, b"a*$", 0).0, Ok(Part::Found(_))));
         let nested = [b'('; 5_000];
-        assert!(find(b"aaa", &nested, 0).is_err());
+        assert!(find(b"aaa", &nested, 0).0.is_err());
+    }
+
+    #[test]
+    fn a_long_search_is_made_in_parts() {
+        let text = [&[b'a'; 30_000][..], b"b"].concat();
+        let (mut at, mut parts) = (0, 0);
+        let found = loop {
+            let (part, steps) = find(&text, b"a-b", at);
+            assert!(steps <= STEPS_SLICE + u64::from(STEPS_MAX));
+            match part {
+                Ok(Part::Later(next)) => (at, parts) = (next, parts + 1),
+                other => break other,
+            }
+        };
+        assert_eq!(found, Ok(Part::Found((0, 30_001, Vec::new()))));
+        assert_eq!(parts, 0);
+        assert!(matches!(find(&text, b"a-c", 0).0, Ok(Part::Later(1..))));
+        assert_eq!(find(&text, b"a-c", 29_900).0, Ok(Part::Nowhere));
     }
 }

@@ -46,22 +46,11 @@ end
 -- How the objects are walked through.
 local pairs_of_object = setmetatable({}, { __mode = "k" })
 
--- Those that are tables, where there is no `newproxy`.
-local sealed_tables = setmetatable({}, { __mode = "k" })
-
--- A table that scripts can neither change nor see into. `newproxy` makes one that raw functions
--- cannot change either.
+-- An object that scripts can neither change nor see into: no table, so that raw functions cannot
+-- change it either.
 local function sealed(index, newindex, pairs_of)
-  local meta
-  local proxy
-  if newproxy then
-    proxy = newproxy(true)
-    meta = getmetatable(proxy)
-  else
-    meta = {}
-    proxy = setmetatable({}, meta)
-    sealed_tables[proxy] = true
-  end
+  local proxy = newproxy(true)
+  local meta = getmetatable(proxy)
   meta.__index = index
   meta.__newindex = newindex or read_only
   meta.__metatable = false
@@ -257,20 +246,22 @@ function lighty_meta.__newindex(self, key, value)
   rawset(self, key, value)
 end
 
--- Coroutines of scripts pass on what waits, and what the hook suspends.
-local take_preempted = prim.take_preempted
-local function passed(co, ok, first, ...)
+-- Coroutines of scripts pass on what waits, and what the hook suspends. The hook alone yields no
+-- value at all: a script that does yields this.
+local NOTHING = {}
+local function passed(co, ok, ...)
   if ok then
+    local first = ...
     if rawequal(first, TOKEN) then
-      return passed(co, co_resume(co, co_yield(TOKEN, ...)))
+      return passed(co, co_resume(co, co_yield(...)))
     end
-    if first == nil and select("#", ...) == 0 and co_status(co) == "suspended"
-      and take_preempted() then
+    if rawequal(first, NOTHING) then return true end
+    if select("#", ...) == 0 and co_status(co) == "suspended" then
       if co_yieldable() then co_yield(TOKEN, "preempted") end
       return passed(co, co_resume(co))
     end
   end
-  return ok, first, ...
+  return ok, ...
 end
 local function resume(co, ...)
   return passed(co, co_resume(co, ...))
@@ -297,6 +288,7 @@ local script_coroutine = {
   status = co_status,
   isyieldable = co_yieldable,
   yield = function(...)
+    if select("#", ...) == 0 then return co_yield(NOTHING) end
     if rawequal((...), TOKEN) then error("not a value to yield", 2) end
     return co_yield(...)
   end,
@@ -448,6 +440,12 @@ for _, name in ipairs { "execute", "remove", "rename", "tmpname", "setlocale" } 
 end
 script_os.exit = function() error("os.exit would end the server", 2) end
 
+-- Work outside Lua's machine, which its hook does not see, as a number of instructions.
+local charge = prim.charge
+local function charge_bytes(n)
+  if n > 4096 then charge(n / 16) end
+end
+
 local string_meta = getmetatable("")
 local c_rep = rep
 local script_string = {}
@@ -457,7 +455,7 @@ script_string.rep = function(s, n, ...)
   if type(s) == "string" and type(n) == "number" and n > 0 and #s * n > prim.memory_max() then
     error("magnet.max-memory: not enough memory", 2)
   end
-  if type(n) == "number" and n > 16384 then spend(n / 16) end
+  if type(n) == "number" and type(s) == "string" then charge_bytes(#s * n) end
   return c_rep(s, n, ...)
 end
 local function as_text(n, first, ...)
@@ -467,11 +465,6 @@ local function as_text(n, first, ...)
 end
 script_string.format = function(form, ...)
   return format(form, as_text(select("#", ...), ...))
-end
-
--- After work outside Lua's machine, which its hook does not see.
-local function spend(instructions)
-  if prim.charge(instructions) and co_yieldable() then co_yield(TOKEN, "preempted") end
 end
 
 -- Patterns that may go back often are left to a matcher with a bound.
@@ -490,15 +483,27 @@ local function exponent(pattern)
   return n
 end
 local function is_cheap(s, pattern)
-  return type(s) ~= "string" or type(pattern) ~= "string" or (#s) ^ exponent(pattern) <= 1e6
+  if type(s) ~= "string" or type(pattern) ~= "string" then return true end
+  local steps = (#s) ^ exponent(pattern)
+  if steps > 2.5e5 then return false end
+  if steps > 2e4 then charge(steps / 64) end
+  return true
+end
+local bounded_from
+local function found_or_later(s, pattern, from, later, ...)
+  if from == false then return bounded_from(s, pattern, later) end
+  if not from then return nil end
+  return from, later, ...
+end
+function bounded_from(s, pattern, init)
+  return found_or_later(s, pattern, bounded_find(s, pattern, init))
 end
 local function bounded(s, pattern, init)
-  spend(1000)
   init = tonumber(init) or 1
   if init < 0 then init = #s + init + 1 end
   if init < 1 then init = 1 end
   if init > #s + 1 then return nil end
-  return bounded_find(s, pattern, init)
+  return bounded_from(s, pattern, init)
 end
 local function script_find(s, pattern, init, plain)
   if plain or is_cheap(s, pattern) then return find(s, pattern, init, plain) end
@@ -535,7 +540,7 @@ script_string.gfind = nil
 for _, name in ipairs { "upper", "lower", "reverse" } do
   local f = string[name]
   script_string[name] = function(s)
-    if type(s) == "string" and #s > 16384 then spend(#s / 16) end
+    if type(s) == "string" then charge_bytes(#s) end
     return f(s)
   end
 end
@@ -623,10 +628,7 @@ local base = {
   assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next,
   pairs = pairs, pcall = pcall, xpcall = xpcall, print = print, rawequal = rawequal,
   rawget = rawget,
-  rawset = newproxy and rawset or function(t, key, value)
-    if sealed_tables[t] then read_only() end
-    return rawset(t, key, value)
-  end, rawlen = rawlen, select = select, setmetatable = setmetatable,
+  rawset = rawset, rawlen = rawlen, select = select, setmetatable = setmetatable,
   tonumber = tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
   collectgarbage = function(what)
     if what == "count" then return collectgarbage("count") end

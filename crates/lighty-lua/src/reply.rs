@@ -132,15 +132,15 @@ fn stat(lua: &Lua, found: &Stat) -> mlua::Result<Table> {
         table.raw_set(name, kind == is)?;
     }
     table.raw_set("st_mode", found.mode)?;
-    table.raw_set("st_size", found.size as f64)?;
-    table.raw_set("st_ino", found.ino as f64)?;
+    table.raw_set("st_size", found.size as mlua::Integer)?;
+    table.raw_set("st_ino", found.ino as mlua::Integer)?;
     table.raw_set("st_uid", found.uid)?;
     table.raw_set("st_gid", found.gid)?;
-    table.raw_set("st_mtime", found.mtime_s as f64)?;
+    table.raw_set("st_mtime", found.mtime_s as mlua::Integer)?;
     table.raw_set("st_mtim_nsec", found.mtime_ns)?;
-    table.raw_set("st_ctime", found.ctime_s as f64)?;
+    table.raw_set("st_ctime", found.ctime_s as mlua::Integer)?;
     table.raw_set("st_ctim_nsec", found.ctime_ns)?;
-    table.raw_set("st_atime", found.atime_s as f64)?;
+    table.raw_set("st_atime", found.atime_s as mlua::Integer)?;
     if !found.etag.is_empty() {
         table.raw_set("etag", lua.create_string(&found.etag)?)?;
     }

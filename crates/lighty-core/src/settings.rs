@@ -185,6 +185,8 @@ pub struct ServerSettings {
     pub read_chunk_bytes: usize,
     pub use_noatime: bool,
     pub protocol_http11: bool,
+    /// HTTP/2 is spoken to who begins with it.
+    pub http2: bool,
     pub max_head_time_s: u32,
     pub max_request_field_bytes: usize,
     pub max_request_fields: u32,
@@ -240,6 +242,7 @@ impl Default for ServerSettings {
             read_chunk_bytes: 512 * 1024,
             use_noatime: false,
             protocol_http11: true,
+            http2: true,
             max_head_time_s: limits::HEAD_TIME_SECONDS,
             max_request_field_bytes: limits::FIELD_BYTES_MAX,
             max_request_fields: limits::FIELDS_MAX,

@@ -13,6 +13,9 @@
 //! | `gthread-sendfile` | `gthread_sendfile` |
 //! | `linux-aio-sendfile` | `linux_aio` |
 //!
+//! [`Sender::try_load`] and [`Sender::load`] (`load`) only bring file data into memory, for
+//! protocols that frame it.
+//!
 //! A file shorter than announced is an error of kind `UnexpectedEof` and is never padded. Of a file
 //! that has grown, only the announced length is sent.
 
@@ -26,6 +29,7 @@ mod disk;
 mod gthread_aio;
 mod gthread_sendfile;
 mod linux_aio;
+mod load;
 mod posix_aio;
 mod socket;
 #[cfg(test)]
@@ -33,6 +37,7 @@ mod tests;
 
 pub use backend::{NetworkBackend, UnknownBackend};
 pub use counters::SendCounters;
+pub use load::{LOAD_BYTES_MAX, Loading};
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;

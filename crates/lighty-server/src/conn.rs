@@ -1,13 +1,18 @@
 //! A connection, whatever protocol it speaks: from accepting it to closing it.
 //!
 //! A connection passes through this module once: a PROXY header, if one is expected
-//! (`proxy_header`), then the protocol's own loop. `h1` is HTTP/1. Every protocol makes requests of
-//! what it reads and gives them to `driver`, which answers them through a `sink`.
+//! (`proxy_header`), then the protocol's own loop. `h1` is HTTP/1, `h2` is HTTP/2. Each protocol
+//! makes requests of what it reads and gives them to `driver`, which answers them through a
+//! `sink`.
 
+mod content_length;
 pub(crate) mod driver;
 pub(crate) mod h1;
+pub(crate) mod h2;
+mod meanwhile;
 pub(crate) mod presence;
 mod proxy_header;
+mod request_head;
 pub(crate) mod sink;
 mod stream;
 mod throttle;
@@ -39,10 +44,10 @@ pub(crate) struct Conn {
     pub tls: Option<Box<ClientTls>>,
     /// Its place in the worker's table, and its worker.
     pub entry: Presence,
-    /// Bytes already read that belong to the protocol: they followed a PROXY header. Boxed, because
-    /// few connections have some.
+    /// Bytes already read that belong to the protocol: they followed a PROXY header, or turned
+    /// out to be of another protocol than expected. Boxed, because few connections have some.
     #[expect(clippy::box_collection, reason = "three words become one")]
-    pub early: Option<Box<Vec<u8>>>,
+    pub early: Cell<Option<Box<Vec<u8>>>>,
     /// Number of requests so far.
     pub requests: Cell<u32>,
     /// When it was accepted, in monotonic microseconds.
@@ -62,6 +67,8 @@ pub(crate) enum End {
     Close,
     /// Closes, but lingers so that a client that is still sending can read its response.
     Linger,
+    /// Goes on as HTTP/2, with what is in [`Conn::early`].
+    Http2,
 }
 
 /// What a protocol's loop does after a burst of requests.
@@ -89,7 +96,7 @@ impl Conn {
             listener: Rc::clone(listener),
             tls: None,
             entry,
-            early: None,
+            early: Cell::new(None),
             requests: Cell::new(0),
             accepted_us,
         }
@@ -110,15 +117,34 @@ impl Conn {
                 return;
             }
             // A TLS handshake belongs here. Its ALPN chooses among the protocols' loops.
-            if h1::serve(&mut self).await == End::Linger {
-                Box::pin(self.linger()).await;
+            let end = h1::serve(&mut self).await;
+            if end != End::Close {
+                Box::pin(self.go_on(end)).await;
             }
+        }
+    }
+
+    /// What few connections do at the end of HTTP/1: goes on with HTTP/2, and lingers.
+    async fn go_on(mut self, mut end: End) {
+        if end == End::Http2 {
+            end = h2::serve(&mut self).await;
+        }
+        if end == End::Linger {
+            self.linger().await;
         }
     }
 
     /// The worker that the connection belongs to.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.entry.worker()
+    }
+
+    /// True if bytes of the protocol have been read already.
+    fn has_early(&self) -> bool {
+        let early = self.early.take();
+        let has_some = early.is_some();
+        self.early.set(early);
+        has_some
     }
 
     /// `http` or `https`, as the client sees it.

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::conn::h1::H1Exchange;
+use crate::conn::h2::{H2Buffers, H2Exchange};
 use crate::conn_table::{ConnEntry, ConnTable, sweep_s};
 use crate::paces::Paces;
 
@@ -41,6 +42,15 @@ pub struct TcpProxy {
     pub route: Arc<Route>,
 }
 
+/// What HTTP/2 connections share.
+#[derive(Default)]
+struct H2Pool {
+    #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each stream")]
+    exchanges: Vec<Box<H2Exchange>>,
+    #[expect(clippy::vec_box, reason = "a connection keeps a word instead of buffers")]
+    buffers: Vec<Box<H2Buffers>>,
+}
+
 /// State shared by the connections of one thread.
 pub struct Worker {
     pub machine: Rc<Machine>,
@@ -50,6 +60,7 @@ pub struct Worker {
     pub conns: ConnTable,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
+    idle_h2: RefCell<H2Pool>,
     pub(crate) connections_max: Cell<usize>,
     date: RefCell<(i64, [u8; 29])>,
     /// Notified when a connection has ended or, while listeners wait for room, become idle.
@@ -78,6 +89,7 @@ impl Worker {
             sender,
             conns: ConnTable::default(),
             idle_exchanges: RefCell::default(),
+            idle_h2: RefCell::default(),
             connections_max: Cell::new(connections_max.max(1)),
             date: RefCell::new((i64::MIN, [0; 29])),
             room: Notify::new(),
@@ -109,7 +121,8 @@ impl Worker {
         let old = self.generation.replace(generation);
         // Pooled exchanges would keep the old one.
         let pooled = std::mem::take(&mut *self.idle_exchanges.borrow_mut());
-        drop((old, pooled));
+        let pooled_h2 = std::mem::take(&mut self.idle_h2.borrow_mut().exchanges);
+        drop((old, pooled, pooled_h2));
         self.room.notify_waiters();
     }
 
@@ -146,6 +159,40 @@ impl Worker {
         if idle.len() < limits::IDLE_EXCHANGES_MAX {
             h1.trim();
             idle.push(h1);
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), for a stream of HTTP/2.
+    pub(crate) fn acquire_h2(&self) -> Box<H2Exchange> {
+        let pooled = self.idle_h2.borrow_mut().exchanges.pop();
+        pooled.unwrap_or_else(|| {
+            let exchange = Exchange::new(&self.generation.borrow());
+            Box::new(H2Exchange::new(exchange, self.machine.clock.clone()))
+        })
+    }
+
+    /// As [`give_back`](Self::give_back).
+    pub(crate) fn give_back_h2(&self, h2: Box<H2Exchange>) {
+        if !Rc::ptr_eq(&h2.exchange.generation, &self.generation.borrow()) {
+            return;
+        }
+        let idle = &mut self.idle_h2.borrow_mut().exchanges;
+        if idle.len() < limits::IDLE_EXCHANGES_MAX {
+            idle.push(h2);
+        }
+    }
+
+    /// Buffers for a connection of HTTP/2 that is not idle any more.
+    pub(crate) fn acquire_h2_buffers(&self) -> Box<H2Buffers> {
+        self.idle_h2.borrow_mut().buffers.pop().unwrap_or_default()
+    }
+
+    /// Returns them to the pool, up to the pool's limit.
+    pub(crate) fn give_back_h2_buffers(&self, mut buffers: Box<H2Buffers>) {
+        let idle = &mut self.idle_h2.borrow_mut().buffers;
+        if idle.len() < limits::IDLE_BUFFERS_MAX {
+            buffers.trim();
+            idle.push(buffers);
         }
     }
 

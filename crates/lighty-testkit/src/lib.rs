@@ -5,9 +5,9 @@
 //! It depends on no other crate of the project, so that no mistake of theirs can hide itself
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
-//! Read in this order: `server`, `client`, `response`, `content`, `cases`, `stallfs`, `backend`,
-//! `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`; `shredder`, `small_disk`
-//! and `stopwatch` stand alone.
+//! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
+//! `stallfs`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`;
+//! `shredder`, `small_disk` and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -16,6 +16,8 @@ pub mod client;
 pub mod content;
 pub mod dav;
 pub mod gateway;
+pub mod hpack;
+pub mod http2;
 pub mod name_server;
 pub mod origin;
 pub mod peer;

@@ -316,7 +316,7 @@ fn words_of_a_list_are_checked_and_suggested() {
 #[test]
 fn no_switch_of_lighttpd_is_without_effect_in_silence() {
     for (key, value, level, words) in [
-        ("server.h2proto", "enable", "note", "HTTP/2 is not available"),
+        ("server.h2c", "enable", "note", "no Upgrade to HTTP/2"),
         ("request.trailer-whitelist", "X-Checksum", "warning", "never merged into the header"),
         ("auth.delay-invalid-creds", "disable", "warning", "the directive auth.delay-invalid"),
         ("proxy.force-http10", "enable", "warning", "proxy.header"),
@@ -328,7 +328,7 @@ fn no_switch_of_lighttpd_is_without_effect_in_silence() {
         assert!(err.contains(&format!("{level}: ")) && err.contains(words), "{key}: {err}");
         assert!(err.contains(key) && err.contains('^'), "{key}: {err}");
     }
-    for met in ["\"server.h2proto\" => \"disable\"", "\"auth.delay-invalid-creds\" => \"enable\""] {
+    for met in ["\"server.h2c\" => \"disable\"", "\"auth.delay-invalid-creds\" => \"enable\""] {
         let flags = format!("server.feature-flags = ( {met} )");
         let (code, _, err) = lighty!().config(&flags).run(&["-t", "-f", "@CONF@"]);
         assert_eq!((code, err.as_str()), (0, ""), "{met} is what happens");

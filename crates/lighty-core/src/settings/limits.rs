@@ -54,6 +54,9 @@ pub const SENDFILE_PARTS_MAX: usize = 256;
 /// Idle exchanges a worker keeps for reuse. More would only retain the memory of a past peak.
 pub const IDLE_EXCHANGES_MAX: usize = 256;
 
+/// Pairs of buffers for HTTP/2 connections that a worker keeps for reuse.
+pub const IDLE_BUFFERS_MAX: usize = 32;
+
 /// Buffers with a larger capacity in bytes are not kept for the next request.
 pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 

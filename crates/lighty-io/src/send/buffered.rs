@@ -106,7 +106,7 @@ impl Sender {
     }
 }
 
-fn freeze(buf: OwnedBuf, bytes: usize) -> Bytes {
+pub(super) fn freeze(buf: OwnedBuf, bytes: usize) -> Bytes {
     match buf {
         OwnedBuf::Pooled(buf) => buf.freeze(bytes),
         OwnedBuf::Heap(mut heap) => {

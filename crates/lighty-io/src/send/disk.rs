@@ -73,7 +73,7 @@ impl Disk {
     }
 
     /// Resets the state if the file has changed.
-    fn turn_to(&mut self, file: &File) {
+    pub(super) fn turn_to(&mut self, file: &File) {
         if !self.file.as_ref().is_some_and(|known| Rc::ptr_eq(known, file)) {
             *self = Disk { file: Some(Rc::clone(file)), ..Disk::default() };
         }
@@ -136,7 +136,7 @@ impl Sender {
     }
 }
 
-fn front_file(queue: &ChunkQueue<File>) -> Option<FileRange<File>> {
+pub(super) fn front_file(queue: &ChunkQueue<File>) -> Option<FileRange<File>> {
     match queue.front() {
         Some(Chunk::File(range)) => Some(range.clone()),
         _ => None,

@@ -9,7 +9,7 @@ use lighty_core::settings::CoreSettings;
 use lighty_core::{Exchange, Fate, Fault, FaultReport};
 use lighty_io::simulated::{Bug, has_bug};
 
-use super::sink::{Rest, Sink};
+use super::sink::{Protocol, Rest, Sink};
 use super::stream::RequestStream;
 use crate::conn_table::{ConnLimits, StreamLimits};
 
@@ -23,9 +23,14 @@ pub(super) enum Driven {
     Rest(Rest),
 }
 
-/// Serves the exchange whose head `sink` has received, as far as nothing has to wait.
+/// Serves the exchange whose head `io` has received, as far as nothing has to wait.
 #[inline]
-pub(super) fn try_drive(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
+pub(super) fn try_drive(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    io: &mut impl Protocol,
+) -> Driven {
+    let sink = &mut io.sink();
     begin(on, ex, sink);
     match pipeline::try_respond(ex) {
         Attempt::Done => try_send(on, ex, sink),
@@ -58,7 +63,7 @@ pub(super) fn drive_on(
     mut driven: Driven,
     on: RequestStream<'_>,
     ex: &mut Exchange,
-    mut sink: Sink<'_>,
+    io: &mut impl Protocol,
 ) -> impl Future<Output = bool> {
     async move {
         loop {
@@ -66,11 +71,11 @@ pub(super) fn drive_on(
                 Driven::Finished { is_whole } => return is_whole,
                 Driven::Response(attempt) => {
                     pipeline::respond_from(ex, attempt).await;
-                    try_send(on, ex, &mut sink)
+                    try_send(on, ex, &mut io.sink())
                 }
                 Driven::Rest(rest) => {
-                    let sent = Box::pin(send_rest(rest, on, ex, &mut sink)).await;
-                    Driven::Finished { is_whole: finish(on, ex, &mut sink, sent) }
+                    let sent = Box::pin(send_rest(rest, on, ex, io.sink())).await;
+                    Driven::Finished { is_whole: finish(on, ex, &mut io.sink(), sent) }
                 }
             };
         }
@@ -78,17 +83,21 @@ pub(super) fn drive_on(
 }
 
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
-/// one, and finishes the exchange.
-pub(super) async fn send_last(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>) {
+/// one, and finishes the exchange. Returns whether it was sent.
+pub(super) async fn send_last(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    mut sink: Sink<'_>,
+) -> bool {
     ex.state.keeps_connection = false;
     // What was refused before it had settings is under those of no condition.
     limit(on, &ex.settings.core);
     pipeline::complete(ex).await;
     let sent = match sink.try_send(on, ex) {
-        Ok(rest) => send_rest(rest, on, ex, &mut sink).await,
+        Ok(rest) => send_rest(rest, on, ex, sink.reborrow()).await,
         Err(error) => Err(error),
     };
-    finish(on, ex, &mut sink, sent);
+    finish(on, ex, &mut sink, sent)
 }
 
 /// Sends what the first attempt left over, while the client takes its time.
@@ -96,7 +105,7 @@ async fn send_rest(
     rest: Rest,
     on: RequestStream<'_>,
     ex: &mut Exchange,
-    sink: &mut Sink<'_>,
+    mut sink: Sink<'_>,
 ) -> io::Result<()> {
     on.enter(Stage::FirstByteOut, &mut ex.stages);
     sink.send_rest(rest, on, ex).await?;
@@ -104,10 +113,16 @@ async fn send_rest(
     Ok(())
 }
 
-/// Responds to an exchange whose handling panicked before its response had begun.
-pub(super) async fn fail(on: RequestStream<'_>, ex: &mut Exchange, sink: Sink<'_>, why: &str) {
+/// Responds to an exchange whose handling panicked before its response had begun. Returns whether
+/// the response was sent.
+pub(super) async fn fail(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    sink: Sink<'_>,
+    why: &str,
+) -> bool {
     ex.fail_saying(Fault::Internal, why);
-    send_last(on, ex, sink).await;
+    send_last(on, ex, sink).await
 }
 
 /// Ends an exchange whose handling panicked after its response had begun.
@@ -165,7 +180,7 @@ fn take_certificate(ex: &mut Exchange, name: &[u8]) {
 }
 
 /// Applies the limits from the request's settings.
-fn limit(on: RequestStream<'_>, core: &CoreSettings) {
+pub(super) fn limit(on: RequestStream<'_>, core: &CoreSettings) {
     on.conn.entry.limit(ConnLimits {
         idle_s: core.max_keep_alive_idle_s,
         log_idle: core.log_timeouts,

@@ -95,7 +95,7 @@ pub(super) fn serve(conn: &mut Conn) -> impl Future<Output = End> {
     async move {
         loop {
             // Bytes that followed a PROXY header have arrived already.
-            if conn.early.is_none() && !conn.wait_for_bytes().await {
+            if !conn.has_early() && !conn.wait_for_bytes().await {
                 return End::Close;
             }
             let mut serving = H1Conn::acquire(conn);
@@ -156,15 +156,15 @@ impl<'c> H1Conn<'c> {
                     Read::Request => {}
                     Read::Nothing => return After::Idle,
                     Read::Gone => return After::End(End::Close),
+                    Read::Http2 => return After::End(End::Http2),
                     Read::Refused(fault) => return Box::pin(self.refuse(fault)).await,
                     Read::TimedOut => return Box::pin(self.time_out()).await,
                 }
                 in_a_row += 1;
                 let (on, h1) = (self.on(), &mut *self.h1);
-                let mut sink = Sink::H1(&mut h1.io);
-                let is_whole = match driver::try_drive(on, &mut h1.exchange, &mut sink) {
+                let is_whole = match driver::try_drive(on, &mut h1.exchange, &mut h1.io) {
                     Driven::Finished { is_whole } => is_whole,
-                    driven => driver::drive_on(driven, on, &mut h1.exchange, sink).await,
+                    driven => driver::drive_on(driven, on, &mut h1.exchange, &mut h1.io).await,
                 };
                 let mut after = self.after(is_whole);
                 if is_whole && self.h1.io.is_body_unread() {

@@ -56,7 +56,7 @@ async fn wait(conn: &mut Conn, verify: bool) -> Result<(), &'static str> {
                 take(conn, &header, verify);
                 conn.worker().machine.counters.bytes_in.add(consumed as u64);
                 let early = read.split_off(consumed);
-                conn.early = (!early.is_empty()).then(|| Box::new(early));
+                conn.early.set((!early.is_empty()).then(|| Box::new(early)));
                 return Ok(());
             }
             Ok(Parsed::Partial) => {}

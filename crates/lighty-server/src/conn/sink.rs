@@ -5,12 +5,33 @@ use std::io;
 use lighty_core::{BodyStream, Exchange, RequestBody, Tunnel};
 
 use super::h1::H1Io;
+use super::h2::H2Io;
 use super::stream::RequestStream;
 
 /// A protocol's end of an exchange: the request comes from it, the response goes to it. A single
 /// enum, matched where something is done, so that the common case stays in line.
 pub(crate) enum Sink<'a> {
     H1(&'a mut H1Io),
+    H2(&'a mut H2Io),
+}
+
+/// What has a sink. A future that waits keeps one word for it, not two.
+pub(crate) trait Protocol {
+    fn sink(&mut self) -> Sink<'_>;
+}
+
+impl Protocol for H1Io {
+    #[inline]
+    fn sink(&mut self) -> Sink<'_> {
+        Sink::H1(self)
+    }
+}
+
+impl Protocol for H2Io {
+    #[inline]
+    fn sink(&mut self) -> Sink<'_> {
+        Sink::H2(self)
+    }
 }
 
 /// What is left to send after the first attempt.
@@ -27,11 +48,20 @@ pub(crate) enum Rest {
 }
 
 impl Sink<'_> {
+    /// The same, for a while.
+    pub(super) fn reborrow(&mut self) -> Sink<'_> {
+        match self {
+            Sink::H1(io) => Sink::H1(io),
+            Sink::H2(io) => Sink::H2(io),
+        }
+    }
+
     /// Moves the request's head into `ex`.
     #[inline]
     pub(super) fn take_head(&mut self, ex: &mut Exchange) {
         match self {
             Sink::H1(io) => io.take_head(ex),
+            Sink::H2(io) => io.take_head(ex),
         }
     }
 
@@ -41,6 +71,7 @@ impl Sink<'_> {
     pub(super) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         match self {
             Sink::H1(io) => io.take_body(limit_bytes),
+            Sink::H2(io) => io.take_body(limit_bytes),
         }
     }
 
@@ -53,6 +84,7 @@ impl Sink<'_> {
     ) -> io::Result<Rest> {
         match self {
             Sink::H1(io) => io.try_send(on, ex),
+            Sink::H2(io) => io.try_send(on, ex),
         }
     }
 
@@ -65,6 +97,7 @@ impl Sink<'_> {
     ) -> io::Result<()> {
         match self {
             Sink::H1(io) => io.send_rest(rest, on, ex).await,
+            Sink::H2(io) => io.send_rest(rest, on, ex).await,
         }
     }
 
@@ -73,6 +106,8 @@ impl Sink<'_> {
     pub(super) fn take_received(&mut self) -> u64 {
         match self {
             Sink::H1(io) => io.take_received(),
+            // The connection counts, for all its streams.
+            Sink::H2(_) => 0,
         }
     }
 
@@ -81,6 +116,7 @@ impl Sink<'_> {
     pub(super) fn clear(&mut self) {
         match self {
             Sink::H1(io) => io.queue.clear(),
+            Sink::H2(io) => io.clear(),
         }
     }
 }

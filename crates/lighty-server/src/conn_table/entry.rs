@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::Waker;
 
 use lighty_core::Fault;
 use lighty_core::exchange::throttle::Bucket;
@@ -77,8 +78,10 @@ pub struct ConnEntry {
 /// What few connections have.
 #[derive(Default)]
 struct Rare {
-    /// The streams that were opened on it, in order, and what ends the waits of each.
-    streams: Vec<(ShutdownHandle, Weak<StreamEntry>)>,
+    /// The streams that were opened on it and wait, in order, and what wakes each.
+    streams: Vec<(Waker, Weak<StreamEntry>)>,
+    /// Wakes the loop of a connection of several streams.
+    loop_waker: Option<Waker>,
     /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
     bucket: Option<Arc<Bucket>>,
     asked: Option<Asked>,
@@ -126,14 +129,35 @@ impl ConnEntry {
         }
     }
 
-    /// Opens another stream, whose waits `shutdown` ends. It is closed by dropping it.
-    pub fn open_stream(&self, shutdown: ShutdownHandle) -> Rc<StreamEntry> {
-        let stream = Rc::new(StreamEntry::new());
+    /// Judges another stream from now on, and wakes `waker` when its wait is ended.
+    pub fn watch_stream(&self, stream: &Rc<StreamEntry>, waker: Waker) {
         let mut rare = self.rare.borrow_mut();
-        let streams = &mut rare.get_or_insert_default().streams;
-        streams.retain(|(_, known)| known.strong_count() > 0);
-        streams.push((shutdown, Rc::downgrade(&stream)));
-        stream
+        rare.get_or_insert_default().streams.push((waker, Rc::downgrade(stream)));
+    }
+
+    /// The stream is over.
+    pub fn forget_stream(&self, stream: &Rc<StreamEntry>) {
+        let gone = Rc::downgrade(stream);
+        if let Some(rare) = &mut *self.rare.borrow_mut() {
+            rare.streams.retain(|(_, known)| !known.ptr_eq(&gone));
+        }
+    }
+
+    /// Wakes the connection's loop where it would be shut down, once: the loop takes leave of its
+    /// client in the protocol's words.
+    pub fn wake_at_end(&self, waker: &Waker) {
+        let mut rare = self.rare.borrow_mut();
+        let known = &mut rare.get_or_insert_default().loop_waker;
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// `false` if the connection has no loop that takes leave.
+    fn wake_loop(&self) -> bool {
+        let rare = self.rare.borrow();
+        let waker = rare.as_ref().and_then(|rare| rare.loop_waker.as_ref());
+        waker.inspect(|waker| waker.wake_by_ref()).is_some()
     }
 
     /// Records a wait for a request.
@@ -239,6 +263,7 @@ impl ConnEntry {
     pub fn close_soon(&self, now_s: u32) {
         let is_new = matches!(self.life.get(), Life::New | Life::LastChance);
         self.life.set(if is_new { Life::LastChance } else { Life::Closing });
+        let has_loop = self.wake_loop();
         if self.wait.get() != Wait::Request {
             return;
         }
@@ -246,7 +271,7 @@ impl ConnEntry {
             // The grace period starts now, whatever the connection's age.
             self.since_s.set(now_s);
             self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
-        } else {
+        } else if !has_loop {
             // Bytes already received are still read and answered.
             self.shutdown.shut_down(ShutdownHow::Read);
         }
@@ -255,7 +280,9 @@ impl ConnEntry {
     /// Closes an idle connection, to make room.
     pub(super) fn reap(&self) {
         self.life.set(Life::Closing);
-        self.shutdown.shut_down(ShutdownHow::Both);
+        if !self.wake_loop() {
+            self.shutdown.shut_down(ShutdownHow::Both);
+        }
     }
 
     /// True if the connection must close once idle (stop, reaping).
@@ -314,16 +341,17 @@ impl ConnEntry {
         if has_bug(Bug::MissingTimeout) {
             return;
         }
-        let mut end_if_overdue = |stream: &StreamEntry, shutdown: &ShutdownHandle| {
-            if let Some(fault) = stream.overdue(now_s) {
+        if let Some(fault) = self.stream.overdue(now_s) {
+            report(fault);
+            self.shutdown.shut_down(self.stream.cut_for(fault));
+        }
+        for (waker, stream) in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
+            if let Some(stream) = stream.upgrade()
+                && let Some(fault) = stream.overdue(now_s)
+            {
                 report(fault);
-                stream.end(fault, shutdown);
-            }
-        };
-        end_if_overdue(&self.stream, &self.shutdown);
-        for (shutdown, stream) in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
-            if let Some(stream) = stream.upgrade() {
-                end_if_overdue(&stream, shutdown);
+                stream.cut_for(fault);
+                waker.wake_by_ref();
             }
         }
     }
@@ -331,6 +359,9 @@ impl ConnEntry {
     /// Ends the connection's wait. A client whose head is overdue is still told so.
     pub(super) fn shut_down(&self, fault: Fault) {
         let is_first = self.shut_down_for.replace(Some(fault)).is_none();
+        if is_first && self.wake_loop() {
+            return;
+        }
         let can_respond = is_first && fault == Fault::HeadTimeout;
         self.shutdown.shut_down(if can_respond { ShutdownHow::Read } else { ShutdownHow::Both });
     }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use lighty_core::Fault;
 use lighty_core::machine::status_board::ConnState;
 use lighty_io::clock::Clock;
-use lighty_io::transport::{ShutdownHandle, ShutdownHow};
+use lighty_io::transport::ShutdownHow;
 
 use super::sweep_s;
 
@@ -23,7 +23,8 @@ pub struct StreamLimits {
 pub(super) const RATE_GRACE_S: u32 = 10;
 
 /// A stream's entry: what it waits for, since when, and how far that has come. HTTP/1, which serves
-/// one request after the other, has one stream for all of a connection's requests.
+/// one request after the other, has one stream for all of a connection's requests. Of a connection
+/// of several streams it is what the connection itself has to write.
 pub struct StreamEntry {
     state: Cell<ConnState>,
     since_s: Cell<u32>,
@@ -39,7 +40,7 @@ pub struct StreamEntry {
 
 impl StreamEntry {
     /// A stream without a request.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             state: Cell::new(ConnState::Idle),
             since_s: Cell::new(0),
@@ -166,12 +167,17 @@ impl StreamEntry {
         (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
     }
 
-    /// Ends the stream's wait with `shutdown`. Reads return the end of the stream; for a write
-    /// fault, or if that was not enough, writes fail.
-    pub(super) fn end(&self, fault: Fault, shutdown: &ShutdownHandle) {
+    /// Records why the stream's wait ends. Returns what is to end: reads; for a write fault, or if
+    /// that was not enough, writes as well.
+    pub(super) fn cut_for(&self, fault: Fault) -> ShutdownHow {
         let is_first = self.cut.replace(Some(fault)).is_none();
         let is_read = matches!(fault, Fault::ReadTimeout | Fault::ReadRate);
-        let how = if is_first && is_read { ShutdownHow::Read } else { ShutdownHow::Both };
-        shutdown.shut_down(how);
+        if is_first && is_read { ShutdownHow::Read } else { ShutdownHow::Both }
+    }
+
+    /// Prepares the entry for a stream of another connection.
+    pub fn begin_anew(&self) {
+        self.state.set(ConnState::Idle);
+        self.cut.set(None);
     }
 }

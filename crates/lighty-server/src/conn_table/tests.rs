@@ -1,4 +1,6 @@
-use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 
 use lighty_core::machine::status_board::ConnState;
 use lighty_io::transport::Stream;
@@ -90,27 +92,33 @@ struct Siblings {
     conns: ConnTable,
     entry: Rc<ConnEntry>,
     streams: [Rc<StreamEntry>; 2],
-    _carriers: [Stream; 3],
-    clients: [std::os::unix::net::UnixStream; 3],
+    woken: [Arc<Woken>; 2],
+    _carrier: Stream,
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn siblings() -> Siblings {
-    let pairs = [(); 3].map(|()| UnixStream::pair().expect("a pair"));
-    let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let ours = ours.into_iter().map(Stream::from).collect::<Vec<_>>();
-    let carriers: [Stream; 3] = ours.try_into().expect("three");
-    let theirs = theirs.into_iter().map(|end| end.into_std().expect("a socket"));
+    let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
     let conns = ConnTable::default();
-    let entry = conns.enter(carriers[0].shutdown_handle(), "".into(), 0);
+    let entry = conns.enter(carrier.shutdown_handle(), "".into(), 0);
     entry.limit(ConnLimits { idle_s: 5, head_s: 5, ..ConnLimits::default() });
     entry.begin_request();
-    let streams = [1, 2].map(|at: usize| entry.open_stream(carriers[at].shutdown_handle()));
-    for stream in &streams {
+    let streams = [(); 2].map(|()| Rc::new(StreamEntry::new()));
+    let woken: [Arc<Woken>; 2] = Default::default();
+    for (stream, woken) in streams.iter().zip(&woken) {
+        entry.watch_stream(stream, Waker::from(Arc::clone(woken)));
         stream.limit(StreamLimits { write_idle_s: 5, ..StreamLimits::default() });
         stream.wait_from(ConnState::Write, 0);
     }
-    let clients = theirs.collect::<Vec<_>>().try_into().expect("three");
-    Siblings { conns, entry, streams, _carriers: carriers, clients }
+    Siblings { conns, entry, streams, woken, _carrier: carrier }
 }
 
 impl Siblings {
@@ -124,20 +132,20 @@ impl Siblings {
         faults
     }
 
-    /// Which of the connection and its streams the clients see the end of.
-    fn ended(&mut self) -> [bool; 3] {
-        self.clients.each_mut().map(|client| matches!(client.read(&mut [0]), Ok(0)))
+    /// Which of the streams were woken.
+    fn woken(&self) -> [bool; 2] {
+        self.woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed))
     }
 }
 
 #[tokio::test]
 async fn a_slow_stream_is_cut_without_its_sibling_and_its_connection() {
-    let mut both = siblings();
+    let both = siblings();
     let faults = both.sweep(5, &[&both.streams[1]]);
     assert_eq!(faults, [(5, Fault::WriteTimeout)]);
     assert_eq!((both.streams[0].cut(), both.streams[1].cut()), (Some(Fault::WriteTimeout), None));
     assert_eq!(both.entry.shut_down_for(), None);
-    assert_eq!(both.ended(), [false, true, false]);
+    assert_eq!(both.woken(), [true, false]);
 }
 
 #[tokio::test]
@@ -152,20 +160,32 @@ async fn each_stream_has_the_limits_of_its_own_request() {
 
 #[tokio::test]
 async fn a_connection_is_idle_only_without_streams_and_a_closed_stream_is_not_judged() {
-    let mut both = siblings();
+    let both = siblings();
     both.streams.iter().for_each(|stream| stream.wait_from(ConnState::Handler, 0));
     assert_eq!(both.sweep(60, &[]), [], "what the server itself waits for has other limits");
     assert_eq!(both.entry.doing().state, ConnState::Handler);
-    let Siblings { streams, entry, conns, .. } = &mut both;
+    let Siblings { streams, entry, conns, .. } = &both;
     streams[0].wait_from(ConnState::Write, 60);
-    let survivor = Rc::clone(&streams[1]);
-    let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
-    // The slow one is closed, and another opened.
-    streams[0] = entry.open_stream(carrier.shutdown_handle());
+    entry.forget_stream(&streams[0]);
     conns.sweep(70, |fault| panic!("{fault:?}"));
-    assert_eq!((entry.doing().state, survivor.cut()), (ConnState::Handler, None));
+    assert_eq!((entry.doing().state, streams[1].cut()), (ConnState::Handler, None));
     conns.wait_idle(entry, 70);
     let mut faults = Vec::new();
     conns.sweep(75, |fault| faults.push(fault));
     assert_eq!((faults, entry.shut_down_for()), (vec![Fault::ClientGone], Some(Fault::ClientGone)));
+}
+
+#[tokio::test]
+async fn a_loop_of_streams_is_woken_to_take_leave_before_its_connection_is_shut_down() {
+    let both = siblings();
+    let woken = Arc::new(Woken::default());
+    both.entry.wake_at_end(&Waker::from(Arc::clone(&woken)));
+    both.conns.close_when_idle(0);
+    assert!(woken.0.swap(false, Ordering::Relaxed), "a stop concerns one that is busy too");
+    both.conns.wait_idle(&both.entry, 0);
+    both.conns.sweep(5, |_| {});
+    assert!(woken.0.swap(false, Ordering::Relaxed));
+    assert_eq!(both.entry.shut_down_for(), Some(Fault::ClientGone));
+    both.conns.sweep(6, |_| {});
+    assert!(!woken.0.load(Ordering::Relaxed), "not a second time");
 }

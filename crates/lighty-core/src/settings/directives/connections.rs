@@ -232,7 +232,8 @@ fn protocol() -> Vec<Row> {
             .doc(
                 "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` \
                  (seconds; 0 waits for the last response), `server.absolute-dir-redirect`, \
-                 `server.http-pathinfo`, `http10.range`. The others of lighttpd have no effect, and \
+                 `server.http-pathinfo`, `http10.range`, `server.h2proto` (HTTP/2, which is on). The \
+                 others of lighttpd have no effect, and \
                  a note says why where they ask for something else than what happens; names that \
                  it does not have either are warned of. `request.trailer-whitelist`, which has \
                  trailer fields of requests merged into the header, is warned of too: trailer \

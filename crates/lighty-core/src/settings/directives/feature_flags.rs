@@ -13,6 +13,7 @@ const READ: &[&str] = &[
     "server.absolute-dir-redirect",
     "server.http-pathinfo",
     "http10.range",
+    "server.h2proto",
 ];
 
 /// A flag of lighttpd 1.4 that has no effect here.
@@ -30,8 +31,7 @@ const fn flag(name: &'static str, met_by: Option<bool>, why: &'static str) -> Fl
 }
 
 const WITHOUT_EFFECT: &[Flag] = &[
-    flag("server.h2proto", Some(false), HTTP2),
-    flag("server.h2c", Some(false), HTTP2),
+    flag("server.h2c", Some(false), UPGRADE),
     flag("server.graceful-restart-bg", Some(false), RESTART),
     flag("server.graceful-unconfig-sock", Some(false), RESTART),
     flag("server.clock-jump-restart", None, "time-outs are measured by a clock that never jumps"),
@@ -41,7 +41,7 @@ const WITHOUT_EFFECT: &[Flag] = &[
     flag("server.metrics-high-precision", None, "counters are as precise as they are"),
     flag("server.network-mptcp", Some(false), "listeners are plain TCP"),
     flag("chunkqueue.splice", None, "server.network-backend says how bytes are moved"),
-    flag("auth.http-goaway-invalid-creds", Some(false), HTTP2),
+    flag("auth.http-goaway-invalid-creds", Some(false), GOAWAY),
     flag("cgi.tempfile-accum", None, "server.stream-request-body says where bodies wait"),
     flag("ssl.session-cache", Some(false), TLS),
     flag("ssl.refresh-certs", Some(false), TLS),
@@ -67,7 +67,9 @@ const WITHOUT_EFFECT: &[Flag] = &[
     },
 ];
 
-const HTTP2: &str = "HTTP/2 is not available in this version";
+const UPGRADE: &str =
+    "RFC 9113 has no Upgrade to HTTP/2 any more; clients that know beforehand are served";
+const GOAWAY: &str = "wrong credentials end no connection";
 const TLS: &str = "TLS is not available in this version";
 const RESTART: &str = "the service manager restarts the server, and keeps its sockets open";
 const LOG: &str = "the error log has a form of its own";
@@ -81,6 +83,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
     let mut absolute = None;
     let mut pathinfo = None;
     let mut old_ranges = None;
+    let mut http2 = None;
     for (key, item) in pairs {
         let flag = || {
             item.value.as_bool().ok_or_else(|| {
@@ -98,6 +101,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
             "server.absolute-dir-redirect" => absolute = Some(flag()?),
             "server.http-pathinfo" => pathinfo = Some(flag()?),
             "http10.range" => old_ranges = Some(flag()?),
+            "server.h2proto" => http2 = Some(flag()?),
             _ => report(key, item, ctx),
         }
     }
@@ -106,6 +110,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
             graceful_s.unwrap_or(s.server.graceful_shutdown_timeout_s);
         s.server.absolute_dir_redirect = absolute.unwrap_or(s.server.absolute_dir_redirect);
         s.core.pathinfo = pathinfo.unwrap_or(s.core.pathinfo);
+        s.server.http2 = http2.unwrap_or(s.server.http2);
         s.server.http10_range = old_ranges.unwrap_or(s.server.http10_range);
     }))
 }

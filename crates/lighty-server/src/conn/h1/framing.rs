@@ -6,11 +6,12 @@ use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::log::trace;
 use lighty_core::{BodyStream, Exchange, Fault, Response};
-use lighty_http::{Fields, Known, Version, decimal};
+use lighty_http::{Known, Version};
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::response as encode;
 
 use super::{Conn, H1Io};
+use crate::conn::content_length;
 
 /// How the end of the body is marked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,22 +148,8 @@ fn push_framing(
         Framing::None => response.head_content_length.or(length),
         Framing::Chunked | Framing::Close => None,
     };
-    let fields = &mut response.fields;
-    if fields.contains(Known::ContentLength) {
-        if told.is_some() && told == response.length_said {
-            return;
-        }
-        fields.remove(Known::ContentLength);
+    content_length::set(response, told, scratch);
+    if told.is_none() && in_chunks {
+        response.fields.push_known(Known::TransferEncoding, "chunked");
     }
-    match told {
-        Some(length) => push_length(length, fields, scratch),
-        None if in_chunks => fields.push_known(Known::TransferEncoding, "chunked"),
-        None => {}
-    }
-}
-
-fn push_length(length: u64, fields: &mut Fields, digits: &mut Vec<u8>) {
-    digits.clear();
-    decimal::push(length, digits);
-    fields.push_known(Known::ContentLength, &*digits);
 }

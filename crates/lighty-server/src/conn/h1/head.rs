@@ -1,15 +1,17 @@
-//! Reads a request's head, and moves it into the request.
+//! Reads a request's head.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lighty_core::exchange::stage::{Stage, Stages};
 use lighty_core::settings::limits;
-use lighty_core::{Exchange, Fault, Request, RequestBody};
-use lighty_http::{Fields, Known, Method, host};
+use lighty_core::{Exchange, Fault, RequestBody};
+use lighty_http::Method;
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
+use lighty_wire::http2::frame::PREFACE;
 
-use super::{H1Conn, H1Io};
+use super::{Conn, H1Conn, H1Io};
+use crate::conn::request_head;
 use crate::conn::stream::RequestStream;
 use crate::conn_table::ConnLimits;
 
@@ -21,6 +23,8 @@ pub(super) enum Read {
     /// End of file or reset before a complete head.
     Gone,
     Refused(RequestFault),
+    /// The client speaks HTTP/2; what it has sent is in [`Conn::early`].
+    Http2,
     TimedOut,
 }
 
@@ -40,7 +44,7 @@ impl H1Conn<'_> {
                         return Poll::Ready(Read::Request);
                     }
                     Ok(Head::Partial) => {}
-                    Err(fault) => return Poll::Ready(Read::Refused(fault)),
+                    Err(fault) => return Poll::Ready(refused_or_http2(on.conn, pending, fault)),
                 }
                 wait_for_head(on, &mut self.h1.exchange.stages);
             }
@@ -58,6 +62,18 @@ impl H1Conn<'_> {
     }
 }
 
+/// What is no request may be the beginning of HTTP/2, where that is spoken: prior knowledge (RFC
+/// 9113 section 3.3). Looked at here, it costs requests nothing.
+#[cold]
+fn refused_or_http2(conn: &Conn, received: &[u8], fault: RequestFault) -> Read {
+    let is_preface = received.starts_with(PREFACE) || PREFACE.starts_with(received);
+    if !is_preface || conn.requests.get() > 0 || !conn.worker().global().server.http2 {
+        return Read::Refused(fault);
+    }
+    conn.early.set(Some(Box::new(received.to_vec())));
+    Read::Http2
+}
+
 /// Starts the head timeout once part of a head has arrived.
 fn wait_for_head(on: RequestStream<'_>, stages: &mut Stages) {
     let entry = &on.conn.entry;
@@ -69,39 +85,16 @@ fn wait_for_head(on: RequestStream<'_>, stages: &mut Stages) {
 }
 
 impl H1Io {
-    /// Moves the head into the request without copying its buffers, and decides as far as the head
-    /// does whether the connection stays open.
+    /// Moves the head into the request, and decides as far as the head does whether the connection
+    /// stays open.
     #[inline]
     pub(in crate::conn) fn take_head(&mut self, ex: &mut Exchange) {
-        self.move_head(&mut ex.request);
-        let head = &self.head;
+        let head = &mut self.head;
+        request_head::take(head, ex);
         self.keeps_open = head.keep_alive
             && ex.generation.global.server.protocol_http11
             // Following bytes may be meant for the refused tunnel (RFC 9110 section 9.3.6).
             && head.method != Some(Method::Connect);
-        if head.has_plain_path() {
-            let request = &mut ex.request;
-            request.path.clear();
-            request.path.extend_from_slice(&request.target[..request.path_end]);
-        } else {
-            // The parser has already rejected undecodable paths.
-            let _ = ex.decode_path();
-        }
-    }
-
-    /// Moves as much of the head as was parsed.
-    #[inline]
-    pub(super) fn move_head(&mut self, request: &mut Request) {
-        let head = &mut self.head;
-        request.method = head.method;
-        request.version = head.version;
-        request.target_raw.extend_from_slice(head.path_and_query_raw());
-        head.swap_line(&mut request.line);
-        request.path_end = head.path().len();
-        std::mem::swap(&mut request.fields, &mut head.fields);
-        std::mem::swap(&mut request.target, &mut head.target);
-        take_host(request, head.authority(), head.is_host_as_sent());
-        request.upgrade = head.upgrade;
     }
 
     /// The body that follows the head.
@@ -117,23 +110,5 @@ impl H1Io {
         };
         drop(input);
         Some(RequestBody::incoming(Rc::clone(&self.input) as _, announced))
-    }
-}
-
-/// Normalises the host for conditions, logs and backends, as lighttpd does. `is_as_sent`: the
-/// `Host` field is the authority.
-#[inline]
-fn take_host(request: &mut Request, named: &[u8], is_as_sent: bool) {
-    let authority = host::without_default_port(named, request.scheme);
-    request.authority.extend_from_slice(authority);
-    if !is_as_sent || authority.len() != named.len() {
-        change_host(&mut request.fields, authority);
-    }
-}
-
-#[cold]
-fn change_host(fields: &mut Fields, authority: &[u8]) {
-    if fields.contains(Known::Host) {
-        fields.set(Known::Host, authority);
     }
 }

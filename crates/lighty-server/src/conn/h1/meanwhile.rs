@@ -1,6 +1,4 @@
-//! Reads the request body while a response waits for the client.
-//!
-//! Without this, a client that sends its whole body before reading would deadlock with the server.
+//! Drops the request body that nobody reads while a response waits for the client.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,19 +14,11 @@ const DROPPED_PIECES_MAX: u32 = 16;
 
 /// Sends while `source`, if any, reads the request body. Without a source the body is dropped.
 pub(super) async fn meanwhile(
-    mut source: Option<&mut dyn BodyStream>,
+    source: Option<&mut dyn BodyStream>,
     input: Rc<RefCell<Input>>,
     sending: impl Future<Output = io::Result<()>>,
 ) -> io::Result<()> {
-    let mut sending = std::pin::pin!(sending);
-    std::future::poll_fn(|cx| {
-        let sent = sending.as_mut().poll(cx);
-        if sent.is_pending() && !source.as_mut().is_some_and(|source| source.poll_meanwhile(cx)) {
-            poll_drop_body(&input, cx);
-        }
-        sent
-    })
-    .await
+    super::super::meanwhile::meanwhile(source, |cx| poll_drop_body(&input, cx), sending).await
 }
 
 /// Drops the received part of a body that no one reads.

@@ -7,8 +7,8 @@ use lighty_core::{Exchange, Fault, Level, Request};
 use lighty_http::Version;
 use lighty_wire::http1::RequestFault;
 
-use super::super::driver;
 use super::super::sink::Sink;
+use super::super::{driver, request_head};
 use super::{After, End, H1Conn};
 use crate::worker::Worker;
 
@@ -19,7 +19,7 @@ impl H1Conn<'_> {
         worker.machine.counters.refused.add(1);
         let super::H1Exchange { exchange: ex, io } = &mut *self.h1;
         conn.describe(&mut ex.request);
-        io.move_head(&mut ex.request);
+        request_head::take_part(&mut io.head, &mut ex.request);
         {
             let input = io.input.borrow();
             let pending = input.pending();

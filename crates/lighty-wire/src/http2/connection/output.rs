@@ -57,6 +57,12 @@ impl Connection {
         !self.out.is_empty() || self.send_window > 0 && !waits && self.schedule.next().is_some()
     }
 
+    /// Bytes that [`Connection::poll_output`] has, content not included.
+    #[must_use]
+    pub const fn output_bytes(&self) -> usize {
+        self.out.len()
+    }
+
     /// Sends the head of a response, an interim one too; `ends` if there is no content and there
     /// are no trailers. Fields of HTTP/1 connections are left out, names are written in lower case.
     ///
@@ -258,6 +264,9 @@ impl Connection {
     pub fn poll_data(&mut self, room: usize, now_ms: u64, into: &mut Vec<u8>) -> Option<DataFrame> {
         self.poll_output(into);
         self.now_ms = now_ms;
+        if self.expect == Expect::Nothing {
+            return None;
+        }
         let slot = self.schedule.next()?;
         let conn_room = usize::try_from(self.send_window).unwrap_or(0);
         let stream = &mut self.streams.slots()[slot as usize];
@@ -310,7 +319,10 @@ impl Connection {
     /// Ends a stream before its time. It stays the driver's until it is released.
     pub fn reset(&mut self, key: StreamKey, code: ErrorCode) {
         if self.streams.live(key).is_some() {
-            frame::push_number(kind::RST_STREAM, key.id, code.0, &mut self.out);
+            // Behind a GOAWAY for a fault there is nothing to say.
+            if self.expect != Expect::Nothing {
+                frame::push_number(kind::RST_STREAM, key.id, code.0, &mut self.out);
+            }
             self.forget(key.slot, ClosedBy::Us);
         }
     }

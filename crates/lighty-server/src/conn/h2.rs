@@ -1,0 +1,299 @@
+//! HTTP/2: the loop over a connection's frames, and how its streams become exchanges.
+//!
+//! One turn of the loop is one read, the exchanges that it begins, the tasks that were woken, and
+//! one write for all streams. What answers at once does so within the turn that parsed it, without
+//! a future. What has to wait is a task of `tasks`, polled by the connection's own.
+//!
+//! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
+//! stream's request, `output` sends its response, `turn` reads and writes, `leave` ends the
+//! connection. Nothing outside this folder knows about frames.
+
+mod exchange;
+mod input;
+mod leave;
+mod lingering;
+mod output;
+mod shared;
+mod tasks;
+mod turn;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use lighty_buf::ReadBuf;
+use lighty_core::Level;
+use lighty_core::log::About;
+use lighty_core::settings::limits;
+use lighty_http::Status;
+use lighty_io::threads::panics::{self, Panicked};
+use lighty_wire::http1::RequestFault;
+use lighty_wire::http2::{Connection, ErrorCode, Limits, StreamKey};
+
+use self::exchange::Place;
+pub(crate) use self::exchange::{H2Exchange, H2Io};
+use self::leave::Leave;
+use self::shared::Shared;
+use self::tasks::Tasks;
+use super::driver::{self, Driven};
+use super::sink::Sink;
+use super::stream::RequestStream;
+use super::{Conn, End, request_head};
+
+/// Turns in a row before yielding to other connections.
+const TURNS_MAX: u32 = 8;
+
+/// Bytes read at a time: a frame fits, whole.
+const READ_BYTES: usize = 32 * 1024;
+
+/// The buffers of a connection that is not idle. Pooled per worker.
+#[derive(Default)]
+pub(crate) struct H2Buffers {
+    input: ReadBuf,
+    /// What one write sends, and how much of it is sent.
+    out: Vec<u8>,
+    sent: usize,
+}
+
+impl H2Buffers {
+    /// Frees buffers that are larger than a pooled pair may keep.
+    pub(crate) fn trim(&mut self) {
+        self.input.recycle(limits::KEPT_BUFFER_BYTES_MAX);
+        if self.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
+            self.out = Vec::new();
+        }
+    }
+}
+
+/// A connection.
+struct H2Conn<'c> {
+    conn: &'c Conn,
+    shared: Rc<RefCell<Shared>>,
+    tasks: Tasks<'c, Done>,
+    buffers: Option<Box<H2Buffers>>,
+    now_ms: u64,
+    leave: Leave,
+    /// When the part of a frame that has arrived did so.
+    partial_since_ms: Option<u64>,
+    /// The socket takes nothing now.
+    is_blocked: bool,
+    is_idle: bool,
+    /// When an idle connection frees what streams need.
+    rest_at_ms: u64,
+    /// Milliseconds that a frame may take to arrive.
+    partial_ms: u64,
+    timer: leave::Timer,
+}
+
+/// A stream's exchange has come to its end.
+struct Done {
+    at: Place,
+    /// `None` if it may be in any state.
+    exchange: Option<Box<H2Exchange>>,
+    is_whole: bool,
+}
+
+/// What is left to do for a stream that has to wait.
+enum Work {
+    Driven(Driven),
+    Refused(Status),
+    Panicked(Panicked),
+}
+
+/// Serves a connection, whose first bytes are the preface, until it ends.
+pub(super) async fn serve(conn: &mut Conn) -> End {
+    let early = conn.early.take();
+    let mut h2 = H2Conn::new(conn);
+    if let Some(early) = early {
+        h2.take_early(&early);
+    }
+    std::future::poll_fn(|cx| h2.poll(cx)).await
+}
+
+impl<'c> H2Conn<'c> {
+    fn new(conn: &'c Conn) -> Self {
+        let worker = conn.worker();
+        let now_ms = worker.machine.clock.mono_ms();
+        let machine = Connection::server(Limits::default(), now_ms);
+        let shared = Rc::new(RefCell::new(Shared::new(machine, Rc::clone(&conn.stream))));
+        driver::limit(RequestStream { conn, entry: &conn.entry.stream }, &worker.global().core);
+        Self {
+            conn,
+            shared,
+            tasks: Tasks::new(),
+            buffers: None,
+            now_ms,
+            leave: Leave::default(),
+            partial_since_ms: None,
+            is_blocked: false,
+            is_idle: false,
+            rest_at_ms: u64::MAX,
+            partial_ms: 10_000,
+            timer: leave::Timer::default(),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.conn.entry.wake_at_end(cx.waker());
+        self.tasks.wake_with(cx.waker());
+        for _ in 0..TURNS_MAX {
+            self.now_ms = self.conn.worker().machine.clock.mono_ms();
+            self.leave_if_told();
+            let has_moved = self.turn(cx);
+            if let Some(end) = self.end() {
+                return Poll::Ready(end);
+            }
+            if !has_moved && !self.rest(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// One turn. Returns whether anything has moved.
+    fn turn(&mut self, cx: &mut Context<'_>) -> bool {
+        let has_read = self.read(cx);
+        let has_run = self.run_tasks();
+        let has_written = self.write(cx);
+        has_read || has_run || has_written
+    }
+
+    /// Polls the tasks that were woken.
+    fn run_tasks(&mut self) -> bool {
+        if !self.tasks.begin_turn() {
+            return false;
+        }
+        while let Some(done) = self.tasks.poll_next() {
+            if let Some(exchange) = &done.exchange {
+                self.conn.entry.forget_stream(&exchange.entry);
+            }
+            self.end_stream(done);
+        }
+        true
+    }
+
+    /// Begins the exchange of a new stream, whose head the machine has, and serves it as far as
+    /// nothing has to wait.
+    fn begin_stream(&mut self, key: StreamKey, ends: bool, is_oversized: bool) {
+        let (conn, worker) = (self.conn, self.conn.worker());
+        self.is_idle = false;
+        self.shared.borrow_mut().begin(key, ends);
+        let at = Place { shared: Rc::clone(&self.shared), key };
+        let mut h2 = worker.acquire_h2();
+        h2.exchange.pin(&worker.generation());
+        conn.begin_stages(&mut h2.exchange.stages);
+        let parsed = h2.begin(&at, ends);
+        if is_oversized {
+            return self.refuse(at, h2, RequestFault::FieldsTooLarge);
+        }
+        if let Err(fault) = parsed {
+            return self.refuse(at, h2, fault);
+        }
+        let H2Exchange { exchange, io, entry } = &mut *h2;
+        let on = RequestStream { conn, entry };
+        let driven = panics::caught_in(|| driver::try_drive(on, exchange, io));
+        match driven {
+            Ok(Driven::Finished { is_whole }) => {
+                self.end_stream(Done { at, exchange: Some(h2), is_whole });
+            }
+            Ok(driven) => self.spawn(at, h2, Work::Driven(driven)),
+            Err(panicked) => self.spawn(at, h2, Work::Panicked(panicked)),
+        }
+    }
+
+    /// Rejects a request that is well-formed and unacceptable. The stream ends, and no other.
+    fn refuse(&mut self, at: Place, mut h2: Box<H2Exchange>, fault: RequestFault) {
+        self.conn.worker().machine.counters.refused.add(1);
+        let H2Exchange { exchange: ex, io, .. } = &mut *h2;
+        self.conn.describe(&mut ex.request);
+        self.conn.entry.begin_request();
+        request_head::take_part(&mut io.head, &mut ex.request);
+        ex.settings = Rc::clone(&ex.generation.global);
+        let status = fault.status();
+        ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.words()));
+        self.spawn(at, h2, Work::Refused(status));
+    }
+
+    /// Goes on with a stream that has to wait.
+    fn spawn(&mut self, at: Place, h2: Box<H2Exchange>, work: Work) {
+        let slot = at.key.slot();
+        let waker = self.tasks.waker(slot);
+        self.conn.entry.watch_stream(&h2.entry, waker);
+        self.shared.borrow_mut().count_progress(at.key, &h2.entry);
+        self.tasks.spawn(slot, serve_stream(self.conn, at, h2, work));
+    }
+
+    /// Gives an exchange back. Its stream goes when its content is written.
+    fn end_stream(&mut self, done: Done) {
+        let Done { at, exchange, is_whole } = done;
+        let mut shared = self.shared.borrow_mut();
+        if !is_whole {
+            let is_cut = exchange.as_ref().is_some_and(|h2| h2.entry.cut().is_some());
+            let code = if is_cut { ErrorCode::CANCEL } else { ErrorCode::INTERNAL_ERROR };
+            shared.reset(at.key, code);
+        }
+        shared.end(at.key);
+        drop(shared);
+        if let Some(mut h2) = exchange {
+            h2.detach();
+            self.conn.worker().give_back_h2(h2);
+        }
+    }
+
+    /// Tells the log why the connection ends, at the client's fault.
+    fn complain(&self, words: &str, limit: &str) {
+        let machine = &self.conn.worker().machine;
+        let about = About { client: &self.conn.peer_text, limit, ..About::default() };
+        machine.log.line(Level::Info, machine.clock.unix_s(), words, about);
+    }
+}
+
+/// Serves a stream that has to wait.
+async fn serve_stream(conn: &Conn, at: Place, mut h2: Box<H2Exchange>, work: Work) -> Done {
+    let panicked = match work {
+        Work::Panicked(panicked) => panicked,
+        work => match panics::catch(go_on(conn, &mut h2, work)).await {
+            Ok(is_whole) => return Done { at, exchange: Some(h2), is_whole },
+            Err(panicked) => panicked,
+        },
+    };
+    conn.entry.forget_stream(&h2.entry);
+    let is_whole = recover(conn, h2, &panicked).await;
+    Done { at, exchange: None, is_whole }
+}
+
+async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> bool {
+    let H2Exchange { exchange, io, entry } = h2;
+    let on = RequestStream { conn, entry };
+    match work {
+        Work::Driven(driven) => driver::drive_on(driven, on, exchange, io).await,
+        Work::Refused(status) => {
+            exchange.fail_status(status);
+            driver::send_last(on, exchange, Sink::H2(io)).await
+        }
+        Work::Panicked(_) => false,
+    }
+}
+
+/// Recovers from a panic in a request: sends 500, or resets the stream if a response had begun. The
+/// exchange may be in any state, so it is not reused.
+#[cold]
+async fn recover(conn: &Conn, mut h2: Box<H2Exchange>, panicked: &Panicked) -> bool {
+    let H2Exchange { exchange, io, entry } = &mut *h2;
+    let on = RequestStream { conn, entry };
+    let has_begun = io.has_begun;
+    let recovering = panics::catch(async {
+        io.queue.clear();
+        exchange.response.tunnel = None;
+        if has_begun {
+            driver::abandon(on, exchange, Sink::H2(io), &panicked.0);
+            false
+        } else {
+            driver::fail(on, exchange, Sink::H2(io), &panicked.0).await
+        }
+    });
+    let is_whole = recovering.await.unwrap_or(false);
+    h2.detach();
+    is_whole
+}

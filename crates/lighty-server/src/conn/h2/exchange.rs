@@ -1,0 +1,130 @@
+//! One request of a stream, from its head to the end of its response.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use lighty_buf::ChunkQueue;
+use lighty_core::{Exchange, RequestBody};
+use lighty_http::Fields;
+use lighty_io::clock::Clock;
+use lighty_io::file::OpenFile;
+use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
+use lighty_wire::http2::StreamKey;
+use lighty_wire::http2::request::read_request;
+
+use super::input::Input;
+use super::shared::Shared;
+use crate::conn::request_head;
+use crate::conn_table::StreamEntry;
+
+/// An exchange with what HTTP/2 needs for it. Pooled per worker.
+pub(crate) struct H2Exchange {
+    pub exchange: Exchange,
+    pub(super) io: H2Io,
+    /// What the sweep judges of it, once it has to wait.
+    pub(super) entry: Rc<StreamEntry>,
+}
+
+/// A stream's end of an exchange.
+pub(crate) struct H2Io {
+    pub(super) at: Option<Place>,
+    pub(super) input: Rc<RefCell<Input>>,
+    /// The parsed head, before it becomes a request.
+    pub(super) head: RequestHead,
+    /// Bytes of the head, as HTTP/2 counts them.
+    head_bytes: usize,
+    /// What has to be loaded, or has no room yet.
+    pub(super) queue: ChunkQueue<Rc<OpenFile>>,
+    pub(super) digits: Vec<u8>,
+    /// The response has begun.
+    pub(super) has_begun: bool,
+}
+
+/// A stream of a connection.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub shared: Rc<RefCell<Shared>>,
+    pub key: StreamKey,
+}
+
+impl H2Exchange {
+    /// An exchange for any connection of the worker with this clock.
+    pub(crate) fn new(mut exchange: Exchange, clock: Clock) -> Self {
+        let entry = Rc::new(StreamEntry::new());
+        let input = Rc::new(RefCell::new(Input::new(clock, Rc::clone(&entry))));
+        exchange.client = Some(Rc::clone(&input) as _);
+        let io = H2Io {
+            at: None,
+            input,
+            head: RequestHead::default(),
+            head_bytes: 0,
+            queue: ChunkQueue::default(),
+            digits: Vec::new(),
+            has_begun: false,
+        };
+        Self { exchange, io, entry }
+    }
+
+    /// Attaches to a stream that has begun, and reads the request from the machine.
+    pub(super) fn begin(&mut self, at: &Place, ends: bool) -> Result<(), RequestFault> {
+        self.entry.begin_anew();
+        let io = &mut self.io;
+        io.input.borrow_mut().attach(at);
+        io.at = Some(at.clone());
+        io.has_begun = false;
+        let mut shared = at.shared.borrow_mut();
+        let message = shared.machine.head();
+        io.head_bytes = message.bytes;
+        let rules = &self.exchange.generation.rules;
+        read_request(message, ends, &rules.limits, &rules.options, &mut io.head)?;
+        check_size(&io.head.fields, &rules.limits)
+    }
+
+    /// Detaches from the stream.
+    pub(super) fn detach(&mut self) {
+        self.io.at = None;
+        self.io.input.borrow_mut().detach();
+        self.io.queue.clear();
+    }
+}
+
+/// The limits of a request's fields are those of HTTP/1, beside those of the machine, which protect
+/// memory before there is a request.
+fn check_size(fields: &Fields, limits: &Limits) -> Result<(), RequestFault> {
+    // With colon, space and line end.
+    let bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    if bytes > limits.field_bytes_max {
+        return Err(RequestFault::FieldsTooLarge);
+    }
+    if fields.len() > limits.fields_max as usize {
+        return Err(RequestFault::TooManyFields);
+    }
+    Ok(())
+}
+
+impl H2Io {
+    /// Moves the head into the request without copying its buffers.
+    #[inline]
+    pub(in crate::conn) fn take_head(&mut self, ex: &mut Exchange) {
+        request_head::take(&mut self.head, ex);
+        ex.request.head_bytes = self.head_bytes as u64;
+    }
+
+    /// The body that follows the head.
+    #[inline]
+    pub(in crate::conn) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
+        let announced = match self.head.framing {
+            BodyFraming::None => return None,
+            BodyFraming::Length(length) => Some(length),
+            BodyFraming::Chunked => None,
+        };
+        self.input.borrow_mut().begin_body(self.head.expect_continue, limit_bytes);
+        Some(RequestBody::incoming(Rc::clone(&self.input) as _, announced))
+    }
+
+    /// Drops what is queued.
+    #[inline]
+    pub(in crate::conn) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}

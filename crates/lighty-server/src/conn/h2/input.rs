@@ -1,0 +1,163 @@
+//! A stream's request body, and its client besides the response.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use lighty_core::{BodyFault, BodySource, Client, Fault};
+use lighty_http::{Fields, Status};
+use lighty_io::clock::Clock;
+use lighty_io::transport::Peer;
+use lighty_wire::http2::ErrorCode;
+
+use super::exchange::Place;
+use crate::conn_table::StreamEntry;
+
+/// The receiving side of a stream.
+pub(super) struct Input {
+    clock: Clock,
+    entry: Rc<StreamEntry>,
+    at: Option<Place>,
+    continue_owed: bool,
+    limit_bytes: u64,
+    taken_bytes: u64,
+    is_broken: bool,
+}
+
+impl Input {
+    pub(super) fn new(clock: Clock, entry: Rc<StreamEntry>) -> Self {
+        Self {
+            clock,
+            entry,
+            at: None,
+            continue_owed: false,
+            limit_bytes: 0,
+            taken_bytes: 0,
+            is_broken: false,
+        }
+    }
+
+    pub(super) fn attach(&mut self, at: &Place) {
+        self.at = Some(at.clone());
+        (self.continue_owed, self.is_broken) = (false, false);
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.at = None;
+    }
+
+    /// Prepares to read a body, of which `limit_bytes` are accepted (0: no limit).
+    pub(super) fn begin_body(&mut self, continue_owed: bool, limit_bytes: u64) {
+        self.continue_owed = continue_owed;
+        self.limit_bytes = limit_bytes;
+        self.taken_bytes = 0;
+    }
+
+    /// Drops what nobody reads. A client that waits for `100 Continue` may send nothing.
+    pub(super) fn discard(&self) {
+        if let Some(at) = self.at.as_ref().filter(|_| !self.continue_owed) {
+            at.shared.borrow_mut().discard(at.key);
+        }
+    }
+
+    /// Sends `100 Continue` when a handler first reads the body, unless part of it has already
+    /// arrived (RFC 9110 section 10.1.1).
+    fn send_continue(&mut self) {
+        if std::mem::take(&mut self.continue_owed)
+            && let Some(Place { shared, key }) = &self.at
+            && let Some(status) = Status::new(100)
+        {
+            let mut shared = shared.borrow_mut();
+            if !shared.has_received(*key) {
+                shared.send_interim(*key, status, &Fields::new());
+            }
+        }
+    }
+
+    fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        let Some(Place { shared, key }) = &self.at else {
+            return Poll::Ready(Some(Err(BodyFault::Disconnected)));
+        };
+        match shared.borrow_mut().poll_received(*key, cx) {
+            Poll::Ready(Ok(None)) => Poll::Ready(None),
+            Poll::Ready(Ok(Some(piece))) => Poll::Ready(Some(Ok(piece))),
+            Poll::Ready(Err(_)) => Poll::Ready(Some(Err(BodyFault::Disconnected))),
+            Poll::Pending => match self.entry.cut() {
+                Some(Fault::ReadTimeout) => Poll::Ready(Some(Err(BodyFault::ReadTimeout))),
+                Some(Fault::ReadRate) => Poll::Ready(Some(Err(BodyFault::ReadRate))),
+                Some(_) => Poll::Ready(Some(Err(BodyFault::Disconnected))),
+                None => Poll::Pending,
+            },
+        }
+    }
+
+    fn account(&mut self, piece: Bytes) -> Result<Bytes, BodyFault> {
+        self.entry.progress.set(self.entry.progress.get() + piece.len() as u64);
+        self.taken_bytes += piece.len() as u64;
+        if self.limit_bytes > 0 && self.taken_bytes > self.limit_bytes {
+            return Err(BodyFault::TooLarge);
+        }
+        Ok(piece)
+    }
+}
+
+impl BodySource for Input {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if self.is_broken {
+            return Poll::Ready(Some(Err(BodyFault::Disconnected)));
+        }
+        self.send_continue();
+        let piece = self.poll_received(cx);
+        if piece.is_pending() {
+            self.entry.wait_for_body(&self.clock);
+            return Poll::Pending;
+        }
+        let piece = ready!(piece).map(|piece| piece.and_then(|piece| self.account(piece)));
+        match &piece {
+            None => self.pause_body_timer(),
+            Some(Err(_)) => self.is_broken = true,
+            Some(Ok(_)) => {}
+        }
+        Poll::Ready(piece)
+    }
+
+    fn take_trailers(&mut self) -> Option<Fields> {
+        let Place { shared, key } = self.at.as_ref()?;
+        shared.borrow_mut().take_trailers(*key)
+    }
+}
+
+impl Client for Input {
+    fn interim(&mut self, status: Status, fields: &Fields) {
+        if let Some(Place { shared, key }) = &self.at {
+            shared.borrow_mut().send_interim(*key, status, fields);
+        }
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        match &self.at {
+            Some(Place { shared, key }) => {
+                shared.borrow_mut().poll_gone(*key, cx).map(|()| Fault::ClientGone)
+            }
+            None => Poll::Ready(Fault::ClientGone),
+        }
+    }
+
+    fn local_ip(&self) -> Option<IpAddr> {
+        match self.at.as_ref()?.shared.borrow().stream.local().ok()? {
+            Peer::Inet(address) => Some(address.ip().to_canonical()),
+            Peer::Unix => None,
+        }
+    }
+
+    fn pause_body_timer(&mut self) {
+        self.entry.stop_waiting_for_body(&self.clock);
+    }
+
+    fn cancel(&mut self) {
+        if let Some(Place { shared, key }) = &self.at {
+            shared.borrow_mut().reset(*key, ErrorCode::INTERNAL_ERROR);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! How a connection rests between requests and how it ends.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use lighty_wire::http2::ErrorCode;
+use tokio::time::Sleep;
+
+use super::H2Conn;
+use crate::conn::End;
+use crate::conn_table::ConnLimits;
+
+/// Milliseconds after which an idle connection frees what it needs for streams.
+const REST_MS: u64 = 2_000;
+
+/// How far the end has come.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    #[default]
+    No,
+    /// Nothing is read any more: the client has been told why.
+    Failed,
+    /// The client is gone.
+    Lost,
+}
+
+impl Leave {
+    /// Nothing is read any more.
+    pub(super) fn is_deaf(self) -> bool {
+        self != Self::No
+    }
+
+    /// Nothing is written any more either.
+    pub(super) fn is_lost(self) -> bool {
+        self == Self::Lost
+    }
+
+    pub(super) fn fail(&mut self) {
+        if *self == Self::No {
+            *self = Self::Failed;
+        }
+    }
+}
+
+/// The connection's timer. It fires early rather than be set anew for each request.
+#[derive(Default)]
+pub(super) struct Timer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    at_ms: u64,
+}
+
+impl Timer {
+    /// Sees to it that the task is woken at `at_ms`. `true` if that is now.
+    fn poll(&mut self, at_ms: u64, now_ms: u64, cx: &mut Context<'_>) -> bool {
+        if at_ms <= now_ms {
+            return true;
+        }
+        let sleep = || tokio::time::sleep(Duration::from_millis(at_ms - now_ms));
+        match &mut self.sleep {
+            None => {
+                self.sleep = Some(Box::pin(sleep()));
+                self.at_ms = at_ms;
+            }
+            Some(known) if at_ms < self.at_ms || known.is_elapsed() => {
+                known.set(sleep());
+                self.at_ms = at_ms;
+            }
+            Some(_) => {}
+        }
+        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
+    }
+}
+
+impl H2Conn<'_> {
+    /// The client is gone, or not heard any more.
+    pub(super) fn lose(&mut self) {
+        self.leave = Leave::Lost;
+        let mut shared = self.shared.borrow_mut();
+        shared.machine.abort(ErrorCode::NO_ERROR);
+        shared.lose_all();
+    }
+
+    /// Takes leave where the server stops, or has waited for too long.
+    pub(super) fn leave_if_told(&mut self) {
+        let entry = &self.conn.entry;
+        if entry.shut_down_for().is_some() && self.leave == Leave::No {
+            self.shared.borrow_mut().machine.abort(ErrorCode::NO_ERROR);
+            self.leave.fail();
+        } else if entry.is_closing() {
+            self.shared.borrow_mut().machine.shut_down(self.now_ms);
+        }
+    }
+
+    /// How the connection ends, if it does now.
+    pub(super) fn end(&self) -> Option<End> {
+        if !self.tasks.is_empty() {
+            return None;
+        }
+        if self.leave.is_lost() {
+            return Some(End::Close);
+        }
+        let shared = self.shared.borrow();
+        let is_over = shared.machine.is_finished()
+            && shared.machine.output_bytes() == 0
+            && self.unsent_bytes() == 0;
+        is_over.then_some(End::Linger)
+    }
+
+    /// Nothing moves: waits, without buffers if there is no request. `true` if time has made
+    /// something move.
+    pub(super) fn rest(&mut self, cx: &mut Context<'_>) -> bool {
+        self.idle_if_quiet();
+        let Some(at_ms) = self.deadline_ms() else { return false };
+        if !self.timer.poll(at_ms, self.now_ms, cx) {
+            return false;
+        }
+        self.conn.worker().machine.clock.refresh();
+        self.now_ms = self.conn.worker().machine.clock.mono_ms();
+        self.on_time();
+        true
+    }
+
+    fn idle_if_quiet(&mut self) {
+        let is_quiet = self.tasks.is_empty()
+            && self.unsent_bytes() == 0
+            && self.partial_since_ms.is_none()
+            && self.shared.borrow().machine.streams_alive() == 0;
+        if !is_quiet {
+            return;
+        }
+        if let Some(buffers) = self.buffers.take() {
+            self.conn.worker().give_back_h2_buffers(buffers);
+        }
+        if !std::mem::replace(&mut self.is_idle, true) {
+            let worker = self.conn.worker();
+            let idle_s = worker.global().core.max_keep_alive_idle_s;
+            self.conn.entry.limit(ConnLimits { idle_s, ..self.conn.entry.limits() });
+            worker.idle(&self.conn.entry);
+            self.rest_at_ms = self.now_ms + REST_MS;
+        }
+    }
+
+    /// When something is to happen even if nothing moves.
+    fn deadline_ms(&mut self) -> Option<u64> {
+        let machine = self.shared.borrow_mut().machine.deadline_ms();
+        let lingering = self.shared.borrow().lingers_until_ms();
+        let partial = self.partial_since_ms.map(|since| since + self.partial_ms);
+        let rest = self.is_idle.then_some(self.rest_at_ms).filter(|&at| at != u64::MAX);
+        [machine, lingering, partial, rest].into_iter().flatten().min()
+    }
+
+    fn on_time(&mut self) {
+        let timed_out = self.shared.borrow_mut().machine.handle_timeout(self.now_ms);
+        if let Err(fault) = timed_out {
+            return self.fail(fault);
+        }
+        self.shared.borrow_mut().stop_lingering(self.now_ms);
+        if self.partial_since_ms.is_some_and(|since| self.now_ms >= since + self.partial_ms) {
+            self.partial_since_ms = None;
+            self.shared.borrow_mut().machine.abort(ErrorCode::ENHANCE_YOUR_CALM);
+            return self.fail(lighty_wire::http2::ConnFault::BlockTimeout);
+        }
+        if self.is_idle && self.now_ms >= self.rest_at_ms {
+            self.rest_at_ms = u64::MAX;
+            self.shared.borrow_mut().machine.rest();
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Sends a response on its stream.
+//!
+//! A head and what fits into the windows are given to the machine at once, and leave with what
+//! other streams have in one write. The rest waits for room, piece by piece: nothing is read from a
+//! file or asked of a backend before there is some.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_buf::{Chunk, FileRange};
+use lighty_core::exchange::stage::Stage;
+use lighty_core::log::trace;
+use lighty_core::machine::status_board::ConnState;
+use lighty_core::pipeline::error_page;
+use lighty_core::{Body, BodyStream, Exchange, Fault};
+use lighty_http::{Known, Status};
+use lighty_io::send::{LOAD_BYTES_MAX, Loading};
+use lighty_wire::http1::response as encode;
+use lighty_wire::http2::SendFault;
+
+use super::exchange::{H2Io, Place};
+use crate::conn::content_length;
+use crate::conn::meanwhile::meanwhile;
+use crate::conn::sink::Rest;
+use crate::conn::stream::RequestStream;
+use crate::conn::throttle::{Throttle, is_throttled};
+
+impl H2Io {
+    /// Sends the head, and as much of the body as needs no waiting.
+    #[inline]
+    pub(in crate::conn) fn try_send(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> io::Result<Rest> {
+        let at = self.at.clone().ok_or(io::ErrorKind::NotConnected)?;
+        let throttled = is_throttled(ex);
+        if !self.send_head(on, ex, &at)? {
+            return Ok(Rest::Nothing);
+        }
+        let small = match &ex.response.body {
+            Body::Memory(bytes) => Some(bytes),
+            Body::Cached(entry) => entry.small(),
+            _ => None,
+        };
+        if let Some(bytes) = small.filter(|_| !throttled) {
+            let mut shared = at.shared.borrow_mut();
+            if bytes.len() <= shared.room(at.key) {
+                shared.push(at.key, bytes.clone(), true)?;
+                ex.state.bytes_sent += bytes.len() as u64;
+                return Ok(Rest::Nothing);
+            }
+        }
+        if let Some(source) = self.enqueue(ex) {
+            return Ok(Rest::Stream(source));
+        }
+        if throttled {
+            return Ok(Rest::Throttled);
+        }
+        let is_sent = self.send_now(on, ex, &at)?;
+        Ok(if is_sent { Rest::Nothing } else { Rest::Queue })
+    }
+
+    /// Sends what [`H2Io::try_send`] left over.
+    pub(in crate::conn) async fn send_rest(
+        &mut self,
+        rest: Rest,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> io::Result<()> {
+        let at = self.at.clone().ok_or(io::ErrorKind::NotConnected)?;
+        let sent = match rest {
+            Rest::Nothing => Ok(()),
+            Rest::Queue | Rest::Throttled => {
+                let input = Rc::clone(&self.input);
+                let sending = self.send_whole(on, ex, &at);
+                meanwhile(None, |_| input.borrow().discard(), sending).await
+            }
+            Rest::Stream(source) => self.send_stream(on, ex, &at, source).await,
+            Rest::Tunnel(_) => Err(io::ErrorKind::Unsupported.into()),
+        };
+        if sent.is_err() {
+            let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
+            ex.state.bytes_sent = ex.state.bytes_sent.saturating_sub(unsent);
+        }
+        sent
+    }
+
+    /// Frames the response and sends its head. `false` if nothing follows it.
+    fn send_head(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &Place,
+    ) -> io::Result<bool> {
+        // First the response, then the error page if the response cannot be sent.
+        for _ in 0..2 {
+            let has_content = self.frame(on, ex);
+            let mut shared = at.shared.borrow_mut();
+            let (status, fields) = (ex.response.status, &ex.response.fields);
+            let fault = match shared.send_head(at.key, status, fields, !has_content) {
+                Ok(bytes) => {
+                    if let Some(value) = fields.get(Known::Priority) {
+                        shared.machine.merge_priority(at.key, value);
+                    }
+                    ex.state.keeps_connection = !shared.machine.is_shutting_down();
+                    (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
+                    self.has_begun = true;
+                    drop(shared);
+                    trace_head(ex);
+                    return Ok(has_content);
+                }
+                Err(SendFault::Gone) => return Err(io::ErrorKind::ConnectionReset.into()),
+                Err(fault) => fault,
+            };
+            drop(shared);
+            // Configured values were validated at load, so the bad text comes from the request.
+            let blame = match fault {
+                SendFault::Value => Fault::HeadSplit,
+                _ => Fault::Internal,
+            };
+            ex.fail_saying(blame, &fault.to_string());
+            let id = ex.id();
+            error_page::fill(&mut ex.response, id);
+        }
+        self.send_bare_head(ex, at)
+    }
+
+    /// Last resort when a field common to all responses cannot be sent.
+    fn send_bare_head(&mut self, ex: &mut Exchange, at: &Place) -> io::Result<bool> {
+        ex.response.restart(Status::INTERNAL_SERVER_ERROR);
+        let (status, fields) = (ex.response.status, &ex.response.fields);
+        let sent = at.shared.borrow_mut().send_head(at.key, status, fields, true);
+        let bytes = sent.map_err(|_| io::ErrorKind::ConnectionReset)?;
+        (ex.state.head_sent, ex.state.bytes_sent) = (bytes, bytes);
+        self.has_begun = true;
+        Ok(false)
+    }
+
+    /// Sets the fields that frame the message. Returns whether it has content.
+    fn frame(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> bool {
+        let response = &mut ex.response;
+        let length = response.body.known_length();
+        let bodiless = !response.status.allows_content() || ex.request.is_head();
+        if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
+            response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
+        }
+        if response.status.allows_content() {
+            let told = if bodiless { response.head_content_length.or(length) } else { length };
+            content_length::set(response, told, &mut self.digits);
+        }
+        if !response.fields.contains(Known::Date) {
+            response.fields.push_known(Known::Date, on.conn.worker().date());
+        }
+        if bodiless {
+            response.body = Body::Empty;
+        }
+        !bodiless && length != Some(0)
+    }
+
+    /// Moves a body into the queue. A streamed body is returned instead.
+    fn enqueue(&mut self, ex: &mut Exchange) -> Option<Box<dyn BodyStream>> {
+        match std::mem::take(&mut ex.response.body) {
+            Body::Empty => {}
+            Body::Memory(bytes) => self.queue.push_bytes(bytes),
+            Body::Cached(entry) => {
+                self.queue.push_bytes(entry.small().cloned().unwrap_or_default());
+            }
+            Body::File { file, offset, length } => {
+                self.queue.push_file(FileRange { file, offset, length });
+            }
+            Body::Chunks(mut chunks) => self.queue.append(&mut chunks),
+            Body::Stream(source) => return Some(source),
+        }
+        None
+    }
+
+    /// Sends of the queue, the whole body, what there is room for and is in memory. `true` if that
+    /// is all.
+    fn send_now(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &Place,
+    ) -> io::Result<bool> {
+        let sender = &on.conn.worker().sender;
+        let mut loading = Loading::default();
+        while !self.queue.is_empty() {
+            let room = at.shared.borrow_mut().room(at.key);
+            if room == 0 || !sender.try_load(&mut loading, &mut self.queue, room)? {
+                return Ok(false);
+            }
+            self.push_front(ex, at, room, true)?;
+        }
+        Ok(true)
+    }
+
+    /// Gives memory at the front of the queue to the machine, up to `most` bytes. `ends`: the body
+    /// ends with the queue. Returns how much it was.
+    fn push_front(
+        &mut self,
+        ex: &mut Exchange,
+        at: &Place,
+        most: usize,
+        ends: bool,
+    ) -> io::Result<usize> {
+        let Some(Chunk::Memory(bytes)) = self.queue.front() else { return Ok(0) };
+        let piece: Bytes = bytes.slice(..bytes.len().min(most));
+        let length = piece.len();
+        self.queue.advance(length as u64);
+        let is_last = ends && self.queue.is_empty();
+        at.shared.borrow_mut().push(at.key, piece, is_last)?;
+        ex.state.bytes_sent += length as u64;
+        Ok(length)
+    }
+
+    /// Sends the queue, the whole body, and waits until the client has taken it.
+    async fn send_whole(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &Place,
+    ) -> io::Result<()> {
+        self.send_queue(on, ex, at, true).await?;
+        drained(on, at).await
+    }
+
+    /// Sends the queue, as fast as windows and bandwidth limits allow. `ends`: it is the end of the
+    /// body.
+    async fn send_queue(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &Place,
+        ends: bool,
+    ) -> io::Result<()> {
+        let (clock, sender) = (&on.conn.worker().machine.clock, &on.conn.worker().sender);
+        let throttle = is_throttled(ex).then(|| Throttle::of(ex, &on.conn.entry));
+        let mut loading = Loading::default();
+        while !self.queue.is_empty() {
+            let room = room(on, at).await?.min(LOAD_BYTES_MAX);
+            let room = room.min(usize::try_from(self.queue.len_bytes()).unwrap_or(room));
+            let granted = match &throttle {
+                None => room,
+                Some(throttle) => match throttle.take(room as u64, clock.mono_ms()) {
+                    Ok(granted) => granted as usize,
+                    Err(wait_ms) => {
+                        // Time spent throttled does not count against the client.
+                        on.wait_for(ConnState::Write);
+                        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                        clock.refresh();
+                        continue;
+                    }
+                },
+            };
+            if !sender.try_load(&mut loading, &mut self.queue, granted)? {
+                Box::pin(sender.load(&mut loading, &mut self.queue, granted)).await?;
+            }
+            let pushed = self.push_front(ex, at, granted, ends)?;
+            if let Some(throttle) = &throttle {
+                throttle.give_back((granted - pushed) as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams a body one piece at a time.
+    async fn send_stream(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &Place,
+        mut source: Box<dyn BodyStream>,
+    ) -> io::Result<()> {
+        let input = Rc::clone(&self.input);
+        let discard = |_: &mut std::task::Context<'_>| input.borrow().discard();
+        let (mut produced, announced) = (0, source.known_length());
+        loop {
+            meanwhile(Some(&mut *source), discard, async { room(on, at).await.map(|_| ()) })
+                .await?;
+            on.wait_for(ConnState::Handler);
+            let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
+            on.wait_for(ConnState::Write);
+            let chunk = match next {
+                None => break,
+                Some(Ok(chunk)) => chunk,
+                Some(Err(report)) => return Err(io::Error::other(report)),
+            };
+            produced += chunk.len();
+            self.queue.push(chunk);
+            let sending = self.send_queue(on, ex, at, false);
+            meanwhile(Some(&mut *source), discard, sending).await?;
+        }
+        ex.enter(Stage::BodyBack);
+        if announced.is_some_and(|length| length != produced) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.end_stream(on, ex, at, &*source).await
+    }
+
+    /// Ends a streamed body, with trailers if the client accepts them.
+    async fn end_stream(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &Exchange,
+        at: &Place,
+        source: &dyn BodyStream,
+    ) -> io::Result<()> {
+        let asked = ex.request.fields.list_contains(Known::Te, "trailers");
+        match source.trailers().filter(|_| asked) {
+            Some(trailers) => {
+                drained(on, at).await?;
+                at.shared.borrow_mut().send_trailers(at.key, trailers)
+            }
+            None => {
+                at.shared.borrow_mut().push(at.key, Bytes::new(), true)?;
+                drained(on, at).await
+            }
+        }
+    }
+}
+
+/// Writes the head into the log as HTTP/1 would spell it, if that is wanted.
+#[inline]
+fn trace_head(ex: &Exchange) {
+    if ex.settings.core.log_response_header {
+        let mut head = format!("HTTP/2.0 {}\r\n", ex.response.status.code()).into_bytes();
+        // It was sent, so it can be spelled.
+        let _ = encode::push_fields(&ex.response.fields, &mut head);
+        trace::response_head(ex, &head);
+    }
+}
+
+/// Waits until the stream has room for content. Fails if the sweep has cut it.
+async fn room(on: RequestStream<'_>, at: &Place) -> io::Result<usize> {
+    std::future::poll_fn(|cx| {
+        let room = at.shared.borrow_mut().poll_room(at.key, cx);
+        if room.is_pending() && on.entry.cut().is_some() {
+            return std::task::Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        room
+    })
+    .await
+}
+
+/// Waits until all that the stream has to send is on its way.
+async fn drained(on: RequestStream<'_>, at: &Place) -> io::Result<()> {
+    std::future::poll_fn(|cx| {
+        let drained = at.shared.borrow_mut().poll_drained(at.key, cx);
+        if drained.is_pending() && on.entry.cut().is_some() {
+            return std::task::Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        drained
+    })
+    .await
+}

@@ -1,0 +1,456 @@
+//! What the loop of a connection shares with its streams: the machine, and what lies between the
+//! two: content that waits to be sent, and content that was received.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use lighty_core::settings::limits;
+use lighty_http::{Fields, Status};
+use lighty_io::transport::Stream;
+use lighty_wire::http1::trailer;
+use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
+use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey};
+
+use super::lingering::Lingering;
+use crate::conn_table::StreamEntry;
+
+/// Bytes of one write to the socket.
+const WRITE_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of content that all streams together may have waiting. One that has none may always add
+/// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.
+const QUEUED_BYTES_MAX: usize = 256 * 1024;
+
+const STREAM_BYTES_MIN: usize = 16 * 1024;
+
+/// Interim responses are dropped while so many bytes wait to be written.
+const INTERIM_BYTES_MAX: usize = 64 * 1024;
+
+/// The machine of one connection, and its streams.
+pub(super) struct Shared {
+    pub machine: Connection,
+    pub stream: Rc<Stream>,
+    slots: Vec<Slot>,
+    /// Content of all streams that waits to be written.
+    queued_bytes: usize,
+    /// Streams whose tasks wait to send.
+    waiting: Vec<StreamKey>,
+    /// Streams to be released when what they have to say is written.
+    over: Vec<StreamKey>,
+    lingering: Lingering,
+}
+
+/// What a task that sends waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendWait {
+    Room,
+    /// That all its content is taken.
+    Drained,
+}
+
+/// What lies between a stream and the machine.
+#[derive(Default)]
+struct Slot {
+    key: Option<StreamKey>,
+    content: VecDeque<Bytes>,
+    content_bytes: usize,
+    received: Vec<u8>,
+    has_ended: bool,
+    /// Nobody reads what is received.
+    discards: bool,
+    is_reset: bool,
+    /// Its exchange is over.
+    is_answered: bool,
+    /// Bytes received since.
+    dropped: u64,
+    /// It is answered, and its client still sends.
+    lingers: bool,
+    trailers: Option<Fields>,
+    sender: Option<(SendWait, Waker)>,
+    reader: Option<Waker>,
+    watcher: Option<Waker>,
+    /// Counts what is sent.
+    progress: Option<Rc<StreamEntry>>,
+}
+
+impl Slot {
+    fn begin(&mut self, key: StreamKey, ends: bool) {
+        self.key = Some(key);
+        self.has_ended = ends;
+        self.received.clear();
+        (self.discards, self.is_reset, self.is_answered) = (false, false, false);
+        (self.dropped, self.lingers) = (0, false);
+        self.trailers = None;
+    }
+
+    /// Nothing of it is sent or received any more.
+    fn lose(&mut self) {
+        self.is_reset = true;
+        self.content.clear();
+        self.content_bytes = 0;
+        self.received.clear();
+        let sender = self.sender.take().map(|(_, waker)| waker);
+        let waiting = [sender, self.reader.take(), self.watcher.take()];
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+impl Shared {
+    pub(super) fn new(machine: Connection, stream: Rc<Stream>) -> Self {
+        Self {
+            machine,
+            stream,
+            slots: Vec::new(),
+            queued_bytes: 0,
+            waiting: Vec::new(),
+            over: Vec::new(),
+            lingering: Lingering::default(),
+        }
+    }
+
+    /// A stream begins; `ends` if its request has no content.
+    pub(super) fn begin(&mut self, key: StreamKey, ends: bool) {
+        if self.slots.len() <= key.slot() {
+            self.slots.resize_with(key.slot() + 1, Slot::default);
+        }
+        self.slots[key.slot()].begin(key, ends);
+    }
+
+    fn slot(&mut self, key: StreamKey) -> Option<&mut Slot> {
+        self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
+    }
+
+    /// The slot, if the stream was not reset.
+    fn live(&mut self, key: StreamKey) -> io::Result<&mut Slot> {
+        self.slot(key).filter(|slot| !slot.is_reset).ok_or_else(gone)
+    }
+
+    /// Counts what is sent of the stream in `entry` from now on.
+    pub(super) fn count_progress(&mut self, key: StreamKey, entry: &Rc<StreamEntry>) {
+        if let Some(slot) = self.slot(key) {
+            slot.progress = Some(Rc::clone(entry));
+        }
+    }
+
+    /// Sends a head and returns its length in bytes.
+    pub(super) fn send_head(
+        &mut self,
+        key: StreamKey,
+        status: Status,
+        fields: &Fields,
+        ends: bool,
+    ) -> Result<u64, SendFault> {
+        self.live(key).map_err(|_| SendFault::Gone)?;
+        let before = self.machine.output_bytes();
+        self.machine.send_head(key, status, fields, ends)?;
+        Ok((self.machine.output_bytes() - before) as u64)
+    }
+
+    /// Sends an interim response, if there is room for it.
+    pub(super) fn send_interim(&mut self, key: StreamKey, status: Status, fields: &Fields) {
+        if self.machine.output_bytes() < INTERIM_BYTES_MAX {
+            // One that cannot be sent any more, or not like this, is not missed.
+            let _ = self.send_head(key, status, fields, false);
+        }
+    }
+
+    /// Bytes of content that the stream may add.
+    pub(super) fn room(&mut self, key: StreamKey) -> usize {
+        let queued = self.queued_bytes;
+        let Ok(slot) = self.live(key) else { return 0 };
+        let own = slot.content_bytes;
+        let allowed = match QUEUED_BYTES_MAX.saturating_sub(queued) {
+            0 => STREAM_BYTES_MIN.saturating_sub(own),
+            left => left.max(STREAM_BYTES_MIN.saturating_sub(own)),
+        };
+        self.machine.room(key).min(allowed)
+    }
+
+    /// Adds content, within [`room`](Self::room); `ends` if it is the last.
+    pub(super) fn push(&mut self, key: StreamKey, bytes: Bytes, ends: bool) -> io::Result<()> {
+        self.live(key)?;
+        let length = bytes.len();
+        self.machine.queue_data(key, length as u64, ends).map_err(|_| gone())?;
+        if length > 0 {
+            self.queued_bytes += length;
+            let slot = self.live(key)?;
+            slot.content_bytes += length;
+            slot.content.push_back(bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_trailers(&mut self, key: StreamKey, fields: &Fields) -> io::Result<()> {
+        self.live(key)?;
+        match self.machine.send_trailers(key, fields) {
+            Ok(()) => Ok(()),
+            // The backend sent an invalid field, but the content is complete.
+            Err(SendFault::Name | SendFault::Value) => self.push(key, Bytes::new(), true),
+            Err(_) => Err(gone()),
+        }
+    }
+
+    /// Content of the stream that was added and is not written yet.
+    pub(super) fn unsent(&mut self, key: StreamKey) -> usize {
+        self.slot(key).map_or(0, |slot| slot.content_bytes)
+    }
+
+    /// Waits until there is room for content: returns how much.
+    pub(super) fn poll_room(
+        &mut self,
+        key: StreamKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match self.room(key) {
+            0 => self.wait_to_send(key, SendWait::Room, cx),
+            room => Poll::Ready(Ok(room)),
+        }
+    }
+
+    /// Waits until all content is taken.
+    pub(super) fn poll_drained(
+        &mut self,
+        key: StreamKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.live(key) {
+            Ok(slot) if slot.content_bytes == 0 => Poll::Ready(Ok(())),
+            _ => self.wait_to_send(key, SendWait::Drained, cx),
+        }
+    }
+
+    fn wait_to_send<T>(
+        &mut self,
+        key: StreamKey,
+        wait: SendWait,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        let slot = match self.live(key) {
+            Ok(slot) => slot,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let is_new = slot.sender.is_none();
+        slot.sender = Some((wait, cx.waker().clone()));
+        if is_new {
+            self.waiting.push(key);
+        }
+        Poll::Pending
+    }
+
+    /// Wakes the tasks that can go on sending.
+    pub(super) fn wake_senders(&mut self) {
+        let mut nth = 0;
+        while let Some(&key) = self.waiting.get(nth) {
+            let wait = self.slot(key).and_then(|slot| Some((slot.sender.as_ref()?.0, slot)));
+            let may_go_on = match wait {
+                None => true,
+                Some((SendWait::Drained, slot)) => slot.content_bytes == 0,
+                Some((SendWait::Room, _)) => self.room(key) > 0,
+            };
+            if !may_go_on {
+                nth += 1;
+                continue;
+            }
+            self.waiting.swap_remove(nth);
+            if let Some((_, waker)) = self.slot(key).and_then(|slot| slot.sender.take()) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Content has arrived; `ends` if it is the last.
+    pub(super) fn receive(&mut self, key: StreamKey, bytes: &[u8], ends: bool) {
+        let Some(slot) = self.slot(key) else { return };
+        slot.has_ended |= ends;
+        if slot.discards || slot.is_answered || slot.is_reset {
+            slot.dropped += bytes.len() as u64;
+            if slot.is_answered && slot.content_bytes == 0 {
+                self.over.push(key);
+            }
+            self.machine.credit(key, bytes.len());
+            return;
+        }
+        slot.received.extend_from_slice(bytes);
+        if let Some(reader) = slot.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// The trailers in the machine's head end the content.
+    pub(super) fn receive_trailers(&mut self, key: StreamKey) {
+        let mut permitted = Fields::new();
+        for (known, name, value) in self.machine.head().fields.iter_known() {
+            if trailer::is_allowed(name) {
+                permitted.push_looked_up(known, name, value);
+            }
+        }
+        if let Some(slot) = self.slot(key) {
+            slot.trailers = (!permitted.is_empty()).then_some(permitted);
+        }
+        self.receive(key, &[], true);
+    }
+
+    /// Takes what was received, `None` at the end; waits for more if there is nothing.
+    pub(super) fn poll_received(
+        &mut self,
+        key: StreamKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Bytes>>> {
+        let Ok(slot) = self.live(key) else { return Poll::Ready(Err(gone())) };
+        if !slot.received.is_empty() {
+            let bytes = Bytes::from(std::mem::take(&mut slot.received));
+            self.machine.credit(key, bytes.len());
+            return Poll::Ready(Ok(Some(bytes)));
+        }
+        if slot.has_ended {
+            return Poll::Ready(Ok(None));
+        }
+        slot.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// True if some content has arrived, or none will.
+    pub(super) fn has_received(&mut self, key: StreamKey) -> bool {
+        self.slot(key).is_none_or(|slot| !slot.received.is_empty() || slot.has_ended)
+    }
+
+    /// Drops what is received from now on.
+    pub(super) fn discard(&mut self, key: StreamKey) {
+        let Some(slot) = self.slot(key) else { return };
+        slot.discards = true;
+        let dropped = slot.received.len();
+        slot.received = Vec::new();
+        self.machine.credit(key, dropped);
+    }
+
+    pub(super) fn take_trailers(&mut self, key: StreamKey) -> Option<Fields> {
+        self.slot(key)?.trailers.take()
+    }
+
+    /// Ready once the stream was reset or the connection is lost.
+    pub(super) fn poll_gone(&mut self, key: StreamKey, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(slot) = self.live(key) else { return Poll::Ready(()) };
+        slot.watcher = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The machine has no such stream any more: the client has reset it, or broken a rule.
+    pub(super) fn lose(&mut self, key: StreamKey) {
+        let Some(slot) = self.slot(key) else { return };
+        let (dropped, is_answered) = (slot.content_bytes, slot.is_answered);
+        slot.lose();
+        self.queued_bytes -= dropped;
+        if is_answered {
+            self.over.push(key);
+        }
+    }
+
+    /// As [`lose`](Self::lose), of all streams.
+    pub(super) fn lose_all(&mut self) {
+        for nth in 0..self.slots.len() {
+            if let Some(key) = self.slots[nth].key.filter(|_| !self.slots[nth].is_reset) {
+                self.lose(key);
+            }
+        }
+    }
+
+    /// Ends a stream before its time.
+    pub(super) fn reset(&mut self, key: StreamKey, code: ErrorCode) {
+        self.machine.reset(key, code);
+        self.lose(key);
+    }
+
+    /// The exchange of the stream is over; the stream is released when its content is written.
+    pub(super) fn end(&mut self, key: StreamKey) {
+        let Some(slot) = self.slot(key) else { return };
+        slot.is_answered = true;
+        slot.progress = None;
+        (slot.sender, slot.reader, slot.watcher) = (None, None, None);
+        let unread = std::mem::take(&mut slot.received).len();
+        let is_over = slot.content_bytes == 0;
+        self.machine.credit(key, unread);
+        if is_over {
+            self.over.push(key);
+        }
+    }
+
+    /// Collects what is to be written, of all streams, up to what one write may be.
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>, now_ms: u64) {
+        while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
+            self.take_content(frame, out);
+            if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > WRITE_BYTES_MAX {
+                break;
+            }
+        }
+        self.release(now_ms);
+        self.machine.poll_output(out);
+        self.wake_senders();
+    }
+
+    /// Releases the streams that are over. One whose client still sends lingers, so that it need
+    /// not be reset for a few bytes that are on their way.
+    fn release(&mut self, now_ms: u64) {
+        while let Some(key) = self.over.pop() {
+            let Some(slot) = self.slot(key) else { continue };
+            if !slot.has_ended && !slot.is_reset && slot.dropped <= limits::DRAIN_BYTES_MAX {
+                if !std::mem::replace(&mut slot.lingers, true) {
+                    self.lingering.push(key, now_ms);
+                }
+                continue;
+            }
+            slot.key = None;
+            if slot.lingers {
+                self.lingering.remove(key);
+            }
+            self.machine.release(key);
+        }
+    }
+
+    /// When [`stop_lingering`](Self::stop_lingering) has something to do.
+    pub(super) fn lingers_until_ms(&self) -> Option<u64> {
+        self.lingering.until_ms()
+    }
+
+    /// Resets the answered streams whose clients have sent for too long.
+    pub(super) fn stop_lingering(&mut self, now_ms: u64) {
+        while let Some(key) = self.lingering.pop_overdue(now_ms) {
+            if let Some(slot) = self.slot(key) {
+                slot.key = None;
+            }
+            self.machine.release(key);
+        }
+    }
+
+    /// Appends a frame's content behind its head.
+    fn take_content(&mut self, frame: DataFrame, out: &mut Vec<u8>) {
+        let slot = &mut self.slots[frame.stream.slot()];
+        let mut left = frame.len;
+        while left > 0
+            && let Some(front) = slot.content.front_mut()
+        {
+            let count = left.min(front.len());
+            out.extend_from_slice(&front[..count]);
+            front.advance(count);
+            if front.is_empty() {
+                slot.content.pop_front();
+            }
+            left -= count;
+        }
+        debug_assert_eq!(left, 0, "content was announced that is not there");
+        slot.content_bytes -= frame.len;
+        self.queued_bytes -= frame.len;
+        if let Some(entry) = &slot.progress {
+            entry.progress.set(entry.progress.get() + frame.len as u64);
+        }
+        if slot.is_answered && slot.content_bytes == 0 {
+            self.over.push(frame.stream);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The streams of a connection that have to wait: a future for each, polled by the connection's own
+//! task and only when it was woken.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// What goes on while a stream waits.
+type Task<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;
+
+/// Futures by the slots of their streams.
+pub(super) struct Tasks<'c, T> {
+    tasks: Vec<Option<Task<'c, T>>>,
+    /// By slot; made once for each.
+    wakers: Vec<Waker>,
+    woken: Arc<Woken>,
+    /// Those that are being polled in this turn.
+    turn: Vec<u32>,
+    len: usize,
+}
+
+/// Which slots were woken, and who polls them.
+#[derive(Default)]
+struct Woken(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    slots: Vec<u32>,
+    is_woken: Vec<bool>,
+    poller: Option<Waker>,
+}
+
+struct SlotWaker {
+    slot: u32,
+    woken: Arc<Woken>,
+}
+
+impl Woken {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, slot: u32) -> Option<Waker> {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_woken[slot as usize], true) {
+            return None;
+        }
+        state.slots.push(slot);
+        state.poller.clone()
+    }
+}
+
+impl Wake for SlotWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(poller) = self.woken.push(self.slot) {
+            poller.wake();
+        }
+    }
+}
+
+impl<'c, T> Tasks<'c, T> {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: Vec::new(),
+            wakers: Vec::new(),
+            woken: Arc::default(),
+            turn: Vec::new(),
+            len: 0,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// From now on `poller` is woken with each task.
+    pub(super) fn wake_with(&self, poller: &Waker) {
+        let known = &mut self.woken.lock().poller;
+        if !known.as_ref().is_some_and(|known| known.will_wake(poller)) {
+            *known = Some(poller.clone());
+        }
+    }
+
+    /// What wakes the task of a slot.
+    pub(super) fn waker(&mut self, slot: usize) -> Waker {
+        while self.wakers.len() <= slot {
+            let waker =
+                SlotWaker { slot: self.wakers.len() as u32, woken: Arc::clone(&self.woken) };
+            self.wakers.push(Arc::new(waker).into());
+            self.woken.lock().is_woken.push(false);
+            self.tasks.push(None);
+        }
+        self.wakers[slot].clone()
+    }
+
+    /// Adds a task, which is polled in the next turn.
+    pub(super) fn spawn(&mut self, slot: usize, task: impl Future<Output = T> + 'c) {
+        self.waker(slot);
+        debug_assert!(self.tasks[slot].is_none(), "a slot has one task");
+        self.tasks[slot] = Some(Box::pin(task));
+        self.len += 1;
+        // The connection's task is the one that runs.
+        let _ = self.woken.push(slot as u32);
+    }
+
+    /// Takes the tasks that were woken, for [`Tasks::poll_next`]. `false` if there are none.
+    pub(super) fn begin_turn(&mut self) -> bool {
+        let mut state = self.woken.lock();
+        std::mem::swap(&mut state.slots, &mut self.turn);
+        for &slot in &self.turn {
+            state.is_woken[slot as usize] = false;
+        }
+        !self.turn.is_empty()
+    }
+
+    /// Polls the woken tasks up to the first that ends; `None` when the turn is over.
+    pub(super) fn poll_next(&mut self) -> Option<T> {
+        while let Some(slot) = self.turn.pop() {
+            let slot = slot as usize;
+            let Some(task) = &mut self.tasks[slot] else { continue };
+            let mut cx = Context::from_waker(&self.wakers[slot]);
+            if let Poll::Ready(done) = task.as_mut().poll(&mut cx) {
+                self.tasks[slot] = None;
+                self.len -= 1;
+                return Some(done);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Poller(std::sync::atomic::AtomicU32);
+
+    impl Wake for Poller {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn turn<T>(tasks: &mut Tasks<'_, T>) -> Vec<T> {
+        tasks.begin_turn();
+        std::iter::from_fn(|| tasks.poll_next()).collect()
+    }
+
+    #[test]
+    fn only_the_woken_are_polled_and_once_each_turn() {
+        let polls = [Cell::new(0), Cell::new(0)];
+        let waker: Rc<RefCell<Option<Waker>>> = Rc::default();
+        let mut tasks = Tasks::new();
+        for (slot, polls) in polls.iter().enumerate() {
+            let waker = Rc::clone(&waker);
+            tasks.spawn(slot * 3, async move {
+                std::future::poll_fn(|cx| {
+                    polls.set(polls.get() + 1);
+                    if slot == 0 {
+                        cx.waker().wake_by_ref();
+                    } else {
+                        *waker.borrow_mut() = Some(cx.waker().clone());
+                    }
+                    if polls.get() == 3 { Poll::Ready(slot) } else { Poll::Pending }
+                })
+                .await
+            });
+        }
+        let poller = Arc::new(Poller::default());
+        tasks.wake_with(&Waker::from(Arc::clone(&poller)));
+        let heard = || poller.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((turn(&mut tasks), heard()), (vec![], 1), "one woke itself");
+        assert_eq!((polls[0].get(), polls[1].get()), (1, 1));
+        assert_eq!((turn(&mut tasks), turn(&mut tasks)), (vec![], vec![0]));
+        assert_eq!((polls[0].get(), polls[1].get()), (3, 1));
+        assert!(turn(&mut tasks).is_empty() && !tasks.is_empty());
+        for _ in 0..2 {
+            let waker = waker.borrow().clone().expect("a waker");
+            waker.wake_by_ref();
+            waker.wake_by_ref();
+            assert!(heard() >= 3);
+            turn(&mut tasks);
+        }
+        assert!(tasks.is_empty());
+        waker.borrow().clone().expect("a waker").wake();
+        assert!(turn(&mut tasks).is_empty(), "late, and for nobody");
+    }
+}

@@ -1,0 +1,182 @@
+//! Reading and writing.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use lighty_core::machine::status_board::ConnState;
+use lighty_wire::http2::{ConnFault, Event};
+
+use super::{H2Buffers, H2Conn, READ_BYTES};
+
+/// Nothing is read while so many bytes wait to be written, content not included: it has limits of
+/// its own.
+const UNSENT_BYTES_MAX: usize = 256 * 1024;
+
+impl H2Conn<'_> {
+    /// Takes bytes that have been read from the connection already.
+    pub(super) fn take_early(&mut self, early: &[u8]) {
+        self.buffers().input.push(early, READ_BYTES);
+        self.conn.worker().machine.counters.bytes_in.add(early.len() as u64);
+        self.handle();
+    }
+
+    fn buffers(&mut self) -> &mut H2Buffers {
+        let worker = self.conn.worker();
+        self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers())
+    }
+
+    /// Bytes taken from the machine that the socket has not accepted.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.buffers.as_ref().map_or(0, |buffers| buffers.out.len() - buffers.sent)
+    }
+
+    fn has_too_much_unsent(&self) -> bool {
+        self.unsent_bytes() + self.shared.borrow().machine.output_bytes() >= UNSENT_BYTES_MAX
+    }
+
+    /// Reads once and handles what has arrived.
+    pub(super) fn read(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.leave.is_deaf() || self.has_too_much_unsent() {
+            return false;
+        }
+        let conn = self.conn;
+        if self.buffers.is_none() {
+            // Without a buffer while nothing arrives.
+            match conn.stream.poll_readable(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(_) => {}
+            }
+        }
+        let buffers = self.buffers();
+        let Some(room) = buffers.input.room(READ_BYTES, READ_BYTES) else {
+            // A frame is shorter, so the machine has left nothing unread that fills it.
+            self.lose();
+            return true;
+        };
+        match conn.stream.poll_read(cx, room) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(count @ 1..)) => {
+                self.buffers().input.filled(count);
+                self.conn.worker().machine.counters.bytes_in.add(count as u64);
+                self.handle();
+                true
+            }
+            Poll::Ready(_) => {
+                self.lose();
+                true
+            }
+        }
+    }
+
+    /// Handles what was read.
+    fn handle(&mut self) {
+        let mut has_consumed = false;
+        while let Some(buffers) = &mut self.buffers {
+            let mut shared = self.shared.borrow_mut();
+            let pending = buffers.input.pending();
+            let handled = match shared.machine.handle_input(pending, self.now_ms) {
+                Ok(handled) => handled,
+                Err(fault) => {
+                    buffers.input.clear();
+                    drop(shared);
+                    return self.fail(fault);
+                }
+            };
+            if let Some(Event::Data { stream, start, len, ends }) = handled.event {
+                shared.receive(stream, &pending[start..start + len], ends);
+            }
+            buffers.input.consume(handled.consumed);
+            has_consumed |= handled.consumed > 0;
+            drop(shared);
+            match handled.event {
+                Some(event) => self.take(event),
+                None => break,
+            }
+        }
+        let is_partial = self.buffers.as_ref().is_some_and(|buffers| !buffers.input.is_empty());
+        if has_consumed || !is_partial {
+            self.partial_since_ms = is_partial.then_some(self.now_ms);
+        } else if self.partial_since_ms.is_none() {
+            self.partial_since_ms = Some(self.now_ms);
+        }
+        // Windows may have grown.
+        self.shared.borrow_mut().wake_senders();
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Request { stream, ends } => self.begin_stream(stream, ends, false),
+            Event::Oversized { stream, ends } => self.begin_stream(stream, ends, true),
+            Event::Trailers { stream } => self.shared.borrow_mut().receive_trailers(stream),
+            Event::Reset { stream, .. } => self.shared.borrow_mut().lose(stream),
+            // Content was received before. The rest concerns those who send requests.
+            Event::Data { .. }
+            | Event::GoAway { .. }
+            | Event::Pong { .. }
+            | Event::Response { .. }
+            | Event::Interim { .. } => {}
+        }
+    }
+
+    /// The client has broken a rule, or exceeded a limit, of the connection.
+    pub(super) fn fail(&mut self, fault: ConnFault) {
+        self.complain(fault.words(), "");
+        self.leave.fail();
+        self.shared.borrow_mut().lose_all();
+    }
+
+    /// Writes once, what all streams have to say.
+    pub(super) fn write(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.leave.is_lost() {
+            // What is sent to nobody is not kept.
+            if let Some(buffers) = &mut self.buffers {
+                (buffers.sent, buffers.out) = (0, Vec::new());
+                self.shared.borrow_mut().fill(&mut buffers.out, self.now_ms);
+                buffers.out.clear();
+            }
+            return false;
+        }
+        let now_ms = self.now_ms;
+        if self.unsent_bytes() == 0 {
+            let worker = self.conn.worker();
+            let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
+            buffers.out.clear();
+            buffers.sent = 0;
+            self.shared.borrow_mut().fill(&mut buffers.out, now_ms);
+            if buffers.out.is_empty() {
+                return false;
+            }
+        }
+        let Some(buffers) = &mut self.buffers else { return false };
+        let entry = &self.conn.entry.stream;
+        match self.conn.stream.try_write(&buffers.out[buffers.sent..]) {
+            Ok(count) => {
+                buffers.sent += count;
+                entry.progress.set(entry.progress.get() + count as u64);
+                if self.unsent_bytes() == 0 {
+                    if std::mem::take(&mut self.is_blocked) {
+                        entry.rest();
+                    }
+                    return true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(_) => {
+                self.lose();
+                return true;
+            }
+        }
+        if !std::mem::replace(&mut self.is_blocked, true) {
+            entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
+        }
+        match self.conn.stream.poll_writable(cx) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(_)) => {
+                self.lose();
+                true
+            }
+        }
+    }
+}

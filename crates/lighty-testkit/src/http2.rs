@@ -1,0 +1,371 @@
+//! A raw client of HTTP/2: it sends the frames that it is told to, and reads responses strictly.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::client::{Client, End};
+use crate::hpack::{Decoder, push_field};
+
+/// Types of frames: RFC 9113 section 6.
+pub mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+}
+
+/// Flags of frames. ACK and END_STREAM are the same bit.
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// Error codes: RFC 9113 section 7.
+pub const NO_ERROR: u32 = 0;
+pub const PROTOCOL_ERROR: u32 = 1;
+pub const INTERNAL_ERROR: u32 = 2;
+pub const REFUSED_STREAM: u32 = 7;
+pub const CANCEL: u32 = 8;
+pub const ENHANCE_YOUR_CALM: u32 = 11;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The setting of the window with which streams begin.
+pub const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The 32 bits at an offset of the payload.
+    #[must_use]
+    pub fn number(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("four bytes"))
+    }
+}
+
+/// What has arrived on one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// Statuses and fields of the interim responses.
+    pub interim: Vec<(u16, Vec<(String, String)>)>,
+    /// 0 until the head is there.
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
+    /// The stream ended in order.
+    pub has_ended: bool,
+    /// The code with which it was reset.
+    pub reset: Option<u32>,
+}
+
+impl Answer {
+    /// The values of a field, joined.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<String> {
+        let values = self.fields.iter().filter(|(known, _)| known == name);
+        let values: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_ended || self.reset.is_some()
+    }
+}
+
+/// One connection.
+pub struct Http2 {
+    client: Client,
+    decoder: Decoder,
+    next_stream: u32,
+    answers: BTreeMap<u32, Answer>,
+    authority: String,
+    /// Windows are given back as content arrives.
+    pub credits: bool,
+    /// GOAWAY frames: last stream, code, words.
+    pub goaways: Vec<(u32, u32, String)>,
+    /// The server's settings.
+    pub settings: BTreeMap<u16, u32>,
+}
+
+impl Http2 {
+    /// Connects with prior knowledge and the settings that every end begins with.
+    #[must_use]
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::over(Client::tcp(address), &address.to_string(), &[])
+    }
+
+    /// Connects with settings of its own.
+    #[must_use]
+    pub fn connect_with(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
+        Self::over(Client::tcp(address), &address.to_string(), settings)
+    }
+
+    /// Begins on a connection.
+    #[must_use]
+    pub fn over(mut client: Client, authority: &str, settings: &[(u16, u32)]) -> Self {
+        client.send(PREFACE);
+        let mut http2 = Self {
+            client,
+            decoder: Decoder::default(),
+            next_stream: 1,
+            answers: BTreeMap::new(),
+            authority: authority.to_owned(),
+            credits: true,
+            goaways: Vec::new(),
+            settings: BTreeMap::new(),
+        };
+        let mut payload = Vec::new();
+        for (id, value) in settings {
+            payload.extend(id.to_be_bytes());
+            payload.extend(value.to_be_bytes());
+        }
+        http2.send_frame(kind::SETTINGS, 0, 0, &payload);
+        http2
+    }
+
+    /// The connection beneath.
+    pub fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// Sends a frame; fails the test if the server does not take it.
+    pub fn send_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.try_send_frame(kind, flags, stream, payload).expect("the server takes a frame");
+    }
+
+    /// Sends a frame that the server may refuse by closing.
+    ///
+    /// # Errors
+    /// What `write` says.
+    pub fn try_send_frame(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: &[u8],
+    ) -> std::io::Result<()> {
+        self.client.try_send(frame(kind, flags, stream, payload))
+    }
+
+    /// The fields of a request for a target.
+    #[must_use]
+    pub fn request_fields(&self, method: &str, target: &str) -> Vec<(String, String)> {
+        [
+            (":method", method),
+            (":scheme", "http"),
+            (":authority", &self.authority),
+            (":path", target),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
+    }
+
+    /// Sends the head of a request and returns its stream; `ends` if it has no content.
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        more: &[(&str, &str)],
+        ends: bool,
+    ) -> u32 {
+        let mut fields = self.request_fields(method, target);
+        fields.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        self.open(&fields, ends)
+    }
+
+    /// Opens a stream with these fields.
+    pub fn open(&mut self, fields: &[(String, String)], ends: bool) -> u32 {
+        let stream = self.next_stream;
+        self.next_stream += 2;
+        let flags = END_HEADERS | if ends { END_STREAM } else { 0 };
+        self.send_frame(kind::HEADERS, flags, stream, &block(fields));
+        stream
+    }
+
+    /// A GET and its response.
+    pub fn get(&mut self, target: &str) -> Answer {
+        self.get_with(target, &[])
+    }
+
+    /// A GET with more fields.
+    pub fn get_with(&mut self, target: &str, more: &[(&str, &str)]) -> Answer {
+        let stream = self.request("GET", target, more, true);
+        self.answer(stream)
+    }
+
+    /// A POST of content in one frame, with its length.
+    pub fn post(&mut self, target: &str, content: &[u8]) -> Answer {
+        let length = content.len().to_string();
+        let stream = self.request("POST", target, &[("content-length", &length)], false);
+        self.send_data(stream, content, true);
+        self.answer(stream)
+    }
+
+    /// Sends content, in frames as large as may be. Windows are the caller's business.
+    pub fn send_data(&mut self, stream: u32, content: &[u8], ends: bool) {
+        let mut pieces = content.chunks(16_384).peekable();
+        if pieces.peek().is_none() {
+            self.send_frame(kind::DATA, u8::from(ends), stream, &[]);
+        }
+        while let Some(piece) = pieces.next() {
+            let is_last = ends && pieces.peek().is_none();
+            self.send_frame(kind::DATA, u8::from(is_last), stream, piece);
+        }
+    }
+
+    /// Opens a stream's window, or the connection's (0), by so many bytes.
+    pub fn open_window(&mut self, stream: u32, bytes: u32) {
+        self.send_frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+    }
+
+    /// Resets a stream.
+    pub fn reset(&mut self, stream: u32, code: u32) {
+        self.send_frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes());
+    }
+
+    /// Reads until a stream is over; fails the test if the connection ends before.
+    pub fn answer(&mut self, stream: u32) -> Answer {
+        self.read_until(stream, Answer::is_over)
+    }
+
+    /// Reads until the head of a stream's response is there.
+    pub fn head(&mut self, stream: u32) -> Answer {
+        self.read_until(stream, |answer| answer.status != 0 || answer.is_over())
+    }
+
+    /// Reads until what has arrived on a stream is enough.
+    pub fn read_until(&mut self, stream: u32, is_enough: impl Fn(&Answer) -> bool) -> Answer {
+        loop {
+            let answer = self.answers.entry(stream).or_default();
+            if is_enough(answer) {
+                return answer.clone();
+            }
+            if self.next_frame().is_none() {
+                panic!("stream {stream}: the connection ends: {:?}", self.goaways);
+            }
+        }
+    }
+
+    /// What has arrived on a stream so far.
+    #[must_use]
+    pub fn so_far(&self, stream: u32) -> Answer {
+        self.answers.get(&stream).cloned().unwrap_or_default()
+    }
+
+    /// Reads up to the end of the connection. Returns whether it was closed or reset.
+    pub fn read_to_end(&mut self) -> End {
+        while self.next_frame().is_some() {}
+        self.client.read_to_end().1
+    }
+
+    /// Reads the next frame and takes notice of it; `None` at the end of the connection.
+    pub fn next_frame(&mut self) -> Option<Frame> {
+        let head = self.client.read_exact(9).ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        assert!(length <= 16_384, "a frame of {length}");
+        let payload = self.client.read_exact(length).ok()?;
+        let stream = u32::from_be_bytes(head[5..].try_into().expect("four bytes"));
+        let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+        self.take(&frame);
+        Some(frame)
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        match frame.kind {
+            kind::DATA => self.take_data(frame),
+            kind::HEADERS => self.take_head(frame),
+            kind::RST_STREAM => {
+                self.answers.entry(frame.stream).or_default().reset = Some(frame.number(0));
+            }
+            kind::SETTINGS if frame.flags & 1 == 0 => {
+                for entry in frame.payload.chunks(6) {
+                    let id = u16::from_be_bytes([entry[0], entry[1]]);
+                    let value = u32::from_be_bytes(entry[2..].try_into().expect("four bytes"));
+                    self.settings.insert(id, value);
+                }
+                // The server may have ended the connection.
+                let _ = self.try_send_frame(kind::SETTINGS, 1, 0, &[]);
+            }
+            kind::PING if frame.flags & 1 == 0 => {
+                let _ = self.try_send_frame(kind::PING, 1, 0, &frame.payload);
+            }
+            kind::GOAWAY => {
+                let words = String::from_utf8_lossy(&frame.payload[8..]).into_owned();
+                self.goaways.push((frame.number(0), frame.number(4), words));
+            }
+            _ => {}
+        }
+    }
+
+    fn take_data(&mut self, frame: &Frame) {
+        let answer = self.answers.entry(frame.stream).or_default();
+        assert!(answer.status != 0 && !answer.is_over(), "content out of place");
+        answer.body.extend_from_slice(&frame.payload);
+        answer.has_ended = frame.flags & END_STREAM != 0;
+        let has_ended = answer.has_ended;
+        if self.credits && !frame.payload.is_empty() {
+            let bytes = frame.payload.len() as u32;
+            let streams = [Some(0), (!has_ended).then_some(frame.stream)];
+            for stream in streams.into_iter().flatten() {
+                let increment = bytes.to_be_bytes();
+                let _ = self.try_send_frame(kind::WINDOW_UPDATE, 0, stream, &increment);
+            }
+        }
+    }
+
+    fn take_head(&mut self, frame: &Frame) {
+        assert_eq!(frame.flags & END_HEADERS, END_HEADERS, "one frame for a head");
+        let mut fields = self.decoder.decode(&frame.payload);
+        let answer = self.answers.entry(frame.stream).or_default();
+        assert!(!answer.is_over(), "a head out of place");
+        answer.has_ended = frame.flags & END_STREAM != 0;
+        let is_lower = |(name, _): &(String, String)| !name.bytes().any(|b| b.is_ascii_uppercase());
+        assert!(fields.iter().all(is_lower), "{fields:?}");
+        if answer.status != 0 {
+            assert!(answer.has_ended, "trailers end a stream");
+            answer.trailers = fields;
+            return;
+        }
+        assert!(fields.first().is_some_and(|(name, _)| name == ":status"), "{fields:?}");
+        let status: u16 = fields.remove(0).1.parse().expect("a status");
+        if status < 200 {
+            answer.interim.push((status, fields));
+        } else {
+            (answer.status, answer.fields) = (status, fields);
+        }
+    }
+}
+
+/// The bytes of a frame.
+#[must_use]
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A field block.
+#[must_use]
+pub fn block(fields: &[(String, String)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    fields.iter().for_each(|(name, value)| push_field(name, value, &mut bytes));
+    bytes
+}

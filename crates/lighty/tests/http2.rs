@@ -1,0 +1,256 @@
+//! HTTP/2 with prior knowledge, as clients see it: files, bodies, backends, programs, and what ends
+//! a stream or a connection.
+
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
+use lighty_testkit::content::pattern;
+use lighty_testkit::http2::{
+    CANCEL, END_HEADERS, ENHANCE_YOUR_CALM, Http2, INITIAL_WINDOW_SIZE, NO_ERROR, kind,
+};
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::{lighty, wait_until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+const BIG: usize = 3 << 20;
+
+fn site() -> Setup {
+    lighty!()
+        .file("a.txt", "hello\n")
+        .file("empty", "")
+        .file("big", pattern(0, BIG))
+        .file("secret/a.txt", "secret\n")
+        .config("mimetype.assign = ( \".txt\" => \"text/plain\" )")
+        .config("$HTTP[\"url\"] =^ \"/secret/\" { url.access-deny = ( \"\" ) }")
+}
+
+fn connect(server: &Server) -> Http2 {
+    Http2::connect(server.address())
+}
+
+#[test]
+fn files_are_sent_as_over_http1() {
+    let server = site().start();
+    let mut client = connect(&server);
+    for target in ["/a.txt", "/empty", "/big", "/none", "/secret/a.txt", "/a.txt?q"] {
+        for fields in [&[][..], &[("range", "bytes=1-3")], &[("if-none-match", "*")]] {
+            let lines: String = fields.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+            let (one, two) = (server.get_with(target, &lines), client.get_with(target, fields));
+            assert_eq!((one.status, one.body.len()), (two.status, two.body.len()), "{target}");
+            if one.status < 400 {
+                assert_eq!(one.body, two.body, "{target}");
+            }
+            for name in ["Content-Type", "Content-Length", "ETag", "Content-Range", "Server"] {
+                let two = two.field(&name.to_ascii_lowercase());
+                assert_eq!(one.field(name), two.as_deref(), "{target} {fields:?}: {name}");
+            }
+            assert!(two.field("date").is_some() && two.field("connection").is_none());
+        }
+    }
+    let head = client.request("HEAD", "/big", &[], true);
+    let head = client.answer(head);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.field("content-length"), Some(BIG.to_string()));
+}
+
+#[test]
+fn many_streams_share_a_connection_and_small_windows() {
+    let server = site().start();
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 3000)]);
+    let streams: Vec<u32> =
+        (0..50).map(|nth| client.request("GET", ["/big", "/a.txt"][nth % 2], &[], true)).collect();
+    for (nth, stream) in streams.into_iter().enumerate() {
+        let got = client.answer(stream);
+        assert_eq!((got.status, got.reset), (200, None));
+        let wanted = if nth % 2 == 0 { pattern(0, BIG) } else { b"hello\n".to_vec() };
+        assert!(got.body == wanted, "stream {stream}: {} bytes", got.body.len());
+    }
+}
+
+#[test]
+fn what_is_refused_is_refused_in_its_stream_alone() {
+    let server = site().config("server.max-request-size = 1").start();
+    let mut client = connect(&server);
+    let long = "x".repeat(9000);
+    for (method, target, fields, status) in [
+        ("BREW", "/a.txt", vec![], 501),
+        ("CONNECT", "", vec![], 405),
+        ("TRACE", "/a.txt", vec![], 405),
+        ("GET", "/%00", vec![], 400),
+        ("GET", &*format!("/{long}"), vec![], 414),
+        ("GET", "/a.txt", vec![("x-long", &*long)], 431),
+        ("POST", "/a.txt", vec![("content-length", "2000000")], 413),
+    ] {
+        let mut all = client.request_fields(method, target);
+        if method == "CONNECT" {
+            all.retain(|(name, _)| name == ":method" || name == ":authority");
+        }
+        all.extend(fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+        let stream = client.open(&all, method != "POST");
+        assert_eq!(client.answer(stream).status, status, "{method} {target:.20}");
+    }
+    assert_eq!(client.get("/a.txt").text(), "hello\n", "the connection goes on");
+    assert!(client.goaways.is_empty());
+}
+
+#[test]
+fn bodies_go_both_ways_through_a_backend() {
+    let backend = Backend::replying(|asked| {
+        answer("200 OK", "X-Own: b\r\nConnection: close\r\n", &asked.body.len().to_string())
+    });
+    let server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let got = client.post("/up", &[b'x'; 40_000]);
+    assert_eq!((got.status, got.text().as_str()), (200, "40000"));
+    assert_eq!((got.field("x-own").as_deref(), got.field("connection")), (Some("b"), None));
+    let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
+    assert_eq!(client.get_with("/c", &cookies).status, 200);
+    let asked = backend.asked_for("/c");
+    assert_eq!(asked[0].field("Cookie"), Some("a=1; b=2"));
+    assert_eq!(asked[0].field("Host"), Some(&*server.address().to_string()));
+}
+
+#[test]
+fn an_upload_larger_than_any_window_is_taken_as_it_is_read() {
+    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let server = site().in_front_of(&backend.name()).start();
+    let mut upload = vec![b'x'; 4 << 20];
+    upload[0] = b'y';
+    std::fs::write(server.directory().join("upload"), &upload).expect("a file");
+    let output = std::process::Command::new("curl")
+        .args(["-sS", "--http2-prior-knowledge", "--data-binary"])
+        .arg(format!("@{}", server.directory().join("upload").display()))
+        .arg(format!("http://{}/up", server.address()))
+        .output()
+        .expect("curl");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), (4 << 20).to_string(), "{output:?}");
+}
+
+#[test]
+fn the_log_and_the_status_know_the_protocol() {
+    let server = site()
+        .config("server.modules += ( \"mod_accesslog\" )")
+        .config("accesslog.filename = \"@DIR@/access.log\"\naccesslog.format = \"%r %s %b\"")
+        .start();
+    let mut client = connect(&server);
+    assert_eq!(client.get("/a.txt").status, 200);
+    let log = server.directory().join("access.log");
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait_until(SOON, || read() == "GET /a.txt HTTP/2.0 200 6\n"), "{}", read());
+}
+
+#[test]
+fn a_stream_that_is_reset_ends_its_backend_and_no_other_stream() {
+    let backend = Backend::start(|peer| {
+        if let Some(asked) = peer.request() {
+            if asked.target() == "/hang" {
+                peer.hang();
+            } else {
+                peer.answer("there");
+            }
+        }
+    });
+    let server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let hanging = client.request("GET", "/hang", &[], true);
+    assert!(wait_until(SOON, || backend.open() == 1));
+    client.reset(hanging, CANCEL);
+    assert_eq!(client.get("/other").text(), "there");
+    assert!(wait_until(SOON, || backend.open() == 0), "the backend is let go");
+}
+
+#[test]
+fn a_stop_lets_streams_end_and_says_so_twice() {
+    let backend = Backend::start(|peer| {
+        if peer.request().is_some() {
+            std::thread::sleep(Duration::from_millis(300));
+            peer.answer("late");
+        }
+    });
+    let mut server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let stream = client.request("GET", "/x", &[], true);
+    assert!(wait_until(SOON, || backend.opened() == 1));
+    server.signal(rustix::process::Signal::INT);
+    assert_eq!(client.answer(stream).text(), "late");
+    client.read_to_end();
+    let lasts: Vec<_> = client.goaways.iter().map(|(last, code, _)| (*last, *code)).collect();
+    assert_eq!(lasts, [(0x7fff_ffff, NO_ERROR), (stream, NO_ERROR)]);
+    server.await_exit(SOON);
+}
+
+#[test]
+fn floods_end_their_connection_and_no_other() {
+    let server = site().start();
+    let settled = |attack: &dyn Fn(&mut Http2) -> bool| {
+        let mut client = connect(&server);
+        client.get("/a.txt");
+        while attack(&mut client) {}
+        client.read_to_end();
+        client.goaways.last().map(|(_, code, words)| (*code, words.clone()))
+    };
+    let ping = |client: &mut Http2| client.try_send_frame(kind::PING, 0, 0, &[0; 8]).is_ok();
+    let settings = |client: &mut Http2| client.try_send_frame(kind::SETTINGS, 0, 0, &[]).is_ok();
+    for attack in [&ping as &dyn Fn(&mut Http2) -> bool, &settings] {
+        // A client that does not read may lose the GOAWAY with the connection.
+        if let Some((code, words)) = settled(attack) {
+            assert!(code == ENHANCE_YOUR_CALM && words.contains("http2."), "{words}");
+        }
+    }
+    let mut bomb = connect(&server);
+    bomb.send_frame(kind::HEADERS, 0, 1, &[]);
+    for _ in 0..9 {
+        let _ = bomb.try_send_frame(kind::CONTINUATION, 0, 1, &[0x82]);
+    }
+    bomb.read_to_end();
+    assert!(bomb.goaways[0].2.contains("http2.max-continuations"), "{:?}", bomb.goaways);
+    let mut resets = connect(&server);
+    for nth in 0..200 {
+        let mut fields = resets.request_fields("GET", "/none");
+        fields.push(("te".into(), "gzip".into()));
+        let block = lighty_testkit::http2::block(&fields);
+        if resets.try_send_frame(kind::HEADERS, END_HEADERS | 1, 1 + 2 * nth, &block).is_err() {
+            break;
+        }
+    }
+    resets.read_to_end();
+    assert!(resets.goaways[0].2.contains("http2.max-resets"), "{:?}", resets.goaways);
+    assert_eq!(connect(&server).get("/a.txt").text(), "hello\n");
+}
+
+#[test]
+fn streams_that_take_nothing_cost_next_to_nothing() {
+    let server = site().start();
+    assert_eq!(connect(&server).get("/big").status, 200);
+    let before = server.resident_kib();
+    let mut clients: Vec<Http2> = (0..20)
+        .map(|_| Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]))
+        .collect();
+    for client in &mut clients {
+        let streams: Vec<u32> =
+            (0..100).map(|_| client.request("GET", "/big", &[], true)).collect();
+        for stream in streams {
+            assert_eq!(client.head(stream).status, 200);
+        }
+    }
+    let grown = server.resident_kib().saturating_sub(before);
+    // A debug build's futures are large.
+    assert!(grown < 48 << 10, "{grown} KiB for 2000 streams");
+}
+
+#[test]
+fn http2_is_a_switch_and_http1_goes_on_beside_it() {
+    let server = site().start();
+    let mut one = server.connect();
+    one.send("PRI * HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(one.response().status, 400);
+    let mut pieces = server.connect();
+    pieces.send_in_pieces(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 1);
+    assert_eq!(pieces.read_exact(9).expect("SETTINGS")[3], kind::SETTINGS);
+    let off = site().config("server.feature-flags = ( \"server.h2proto\" => \"disable\" )").start();
+    let mut client: Client = off.connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(client.response().status >= 400);
+}

@@ -187,6 +187,7 @@ pub struct ServerSettings {
     pub protocol_http11: bool,
     /// HTTP/2 is spoken to who begins with it.
     pub http2: bool,
+    pub http2_limits: lighty_wire::http2::Limits,
     pub max_head_time_s: u32,
     pub max_request_field_bytes: usize,
     pub max_request_fields: u32,
@@ -243,6 +244,7 @@ impl Default for ServerSettings {
             use_noatime: false,
             protocol_http11: true,
             http2: true,
+            http2_limits: lighty_wire::http2::Limits::default(),
             max_head_time_s: limits::HEAD_TIME_SECONDS,
             max_request_field_bytes: limits::FIELD_BYTES_MAX,
             max_request_fields: limits::FIELDS_MAX,

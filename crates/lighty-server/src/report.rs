@@ -70,6 +70,8 @@ fn figures(worker: &Worker) -> Vec<(String, u64)> {
         ("server.connections.open", worker.conns.open() as u64),
         ("server.bytes-in", counters.bytes_in.get()),
         ("server.bytes-out", counters.bytes_out.get()),
+        ("server.http2-connections", counters.http2_connections.get()),
+        ("server.http2-faults", counters.http2_faults.get()),
         ("server.refused", counters.refused.get()),
         ("server.cut", counters.cut.get()),
         ("server.timed-out", counters.timed_out.get()),

@@ -7,7 +7,8 @@ use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::http2::{
-    CANCEL, END_HEADERS, ENHANCE_YOUR_CALM, Http2, INITIAL_WINDOW_SIZE, NO_ERROR, kind,
+    CANCEL, END_HEADERS, ENHANCE_YOUR_CALM, Http2, INITIAL_WINDOW_SIZE, NO_ERROR, REFUSED_STREAM,
+    kind,
 };
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::{lighty, wait_until};
@@ -253,4 +254,67 @@ fn http2_is_a_switch_and_http1_goes_on_beside_it() {
     let mut client: Client = off.connect();
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(client.response().status >= 400);
+}
+
+#[test]
+fn the_limits_of_the_configuration_hold_on_both_sides() {
+    let limited = |line: &str| site().config(line).start();
+    let server = limited("http2.max-streams = 2\nhttp2.max-refused-streams = 1");
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    for _ in 0..2 {
+        let stream = client.request("GET", "/big", &[], true);
+        assert_eq!((client.head(stream).status, client.settings[&3]), (200, 2));
+    }
+    let streams = [(); 2].map(|()| client.request("GET", "/big", &[], true));
+    assert_eq!(client.answer(streams[0]).reset, Some(REFUSED_STREAM));
+    client.read_to_end();
+    assert!(client.goaways[0].2.contains("http2.max-refused-streams"), "{:?}", client.goaways);
+
+    let server = limited("http2.max-requests = 2");
+    let mut client = connect(&server);
+    assert_eq!((client.get("/a.txt").status, client.goaways.len()), (200, 0));
+    assert_eq!(client.get("/a.txt").status, 200);
+    client.read_to_end();
+    assert_eq!(client.goaways.last(), Some(&(3, NO_ERROR, String::new())));
+
+    let server = limited("http2.max-field-size = 4096\nhttp2.max-fields = 16");
+    let mut client = connect(&server);
+    for (length, status) in [(3000, 200), (5000, 431)] {
+        assert_eq!(client.get_with("/a.txt", &[("x", &"x".repeat(length))]).status, status);
+    }
+    for (count, status) in [(12, 200), (13, 431)] {
+        assert_eq!(client.get_with("/a.txt", &vec![("x", "y"); count]).status, status);
+    }
+    assert_eq!(client.settings[&6], 4096);
+    let _ = client.get_with("/a.txt", &[]);
+    let fields = client.request_fields("GET", &format!("/{}", "x".repeat(9000)));
+    client.open(&fields, true);
+    client.read_to_end();
+    assert!(client.goaways[0].2.contains("http2.max-field-size"), "{:?}", client.goaways);
+
+    let server = limited("http2.block-timeout = 1");
+    let mut slow = connect(&server);
+    slow.get("/a.txt");
+    slow.client().send([0, 0, 9, kind::HEADERS]);
+    slow.read_to_end();
+    assert_eq!(slow.goaways[0].1, ENHANCE_YOUR_CALM);
+    assert!(slow.goaways[0].2.contains("http2.block-timeout"), "{:?}", slow.goaways);
+}
+
+#[test]
+fn a_slow_stream_is_cut_without_its_sibling() {
+    let server = site().config("server.max-write-idle = 1").start();
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let stalled = client.request("GET", "/big", &[], true);
+    assert_eq!(client.answer(stalled).reset, Some(CANCEL));
+    client.send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]);
+    assert_eq!(client.get("/a.txt").text(), "hello\n", "the connection goes on");
+    let backend = Backend::replying(|_| answer("200 OK", "", "x"));
+    let server = site().config("server.max-read-idle = 1").in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let upload = client.request("POST", "/a.txt", &[("content-length", "5")], false);
+    client.send_frame(kind::DATA, 0, upload, b"a");
+    let got = client.answer(upload);
+    assert_eq!(got.status, 408, "{}", got.text());
+    assert_eq!(client.get("/empty").status, 200);
 }

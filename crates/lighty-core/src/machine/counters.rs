@@ -32,6 +32,10 @@ pub struct Counters {
     pub bytes_out: Counter,
     /// Bytes received from clients.
     pub bytes_in: Counter,
+    /// Connections that went on with HTTP/2.
+    pub http2_connections: Counter,
+    /// Those of them that ended because the client broke a rule or exceeded a limit.
+    pub http2_faults: Counter,
     /// Requests rejected by the codec (400, 414, 431 ...).
     pub refused: Counter,
     /// Responses cut short.

@@ -1,9 +1,10 @@
 //! The core's rows of the directive table.
 //!
-//! `process`: what is set once. `connections`: limits on connections and requests. `files`: files,
-//! media types and validators. `bodies`: how bodies pass between client and backend. `debug`:
-//! tracing switches. `feature_flags`: `server.feature-flags`. `tls`: lighttpd's TLS switches.
-//! `ancestors`: lighttpd's names that this version lacks or that are gone for good.
+//! `process`: what is set once. `connections`: limits on connections and requests. `http2`: limits
+//! of HTTP/2. `files`: files, media types and validators. `bodies`: how bodies pass between client
+//! and backend. `debug`: tracing switches. `feature_flags`: `server.feature-flags`. `tls`:
+//! lighttpd's TLS switches. `ancestors`: lighttpd's names that this version lacks or that are gone
+//! for good.
 
 mod ancestors;
 mod bodies;
@@ -11,6 +12,7 @@ mod connections;
 mod debug;
 mod feature_flags;
 mod files;
+mod http2;
 mod process;
 mod tls;
 
@@ -24,6 +26,7 @@ pub use ancestors::{GONE, GONE_MODULES, INSTEAD, PLANNED, REMOVED};
 pub fn all() -> Vec<Directive<Settings>> {
     let mut rows = process::rows();
     rows.extend(connections::rows());
+    rows.extend(http2::rows());
     rows.extend(files::rows());
     rows.extend(bodies::rows());
     rows.extend(debug::rows());

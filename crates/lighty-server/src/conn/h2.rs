@@ -28,7 +28,7 @@ use lighty_core::settings::limits;
 use lighty_http::Status;
 use lighty_io::threads::panics::{self, Panicked};
 use lighty_wire::http1::RequestFault;
-use lighty_wire::http2::{Connection, ErrorCode, Limits, StreamKey};
+use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 
 use self::exchange::Place;
 pub(crate) use self::exchange::{H2Exchange, H2Io};
@@ -114,7 +114,9 @@ impl<'c> H2Conn<'c> {
     fn new(conn: &'c Conn) -> Self {
         let worker = conn.worker();
         let now_ms = worker.machine.clock.mono_ms();
-        let machine = Connection::server(Limits::default(), now_ms);
+        worker.machine.counters.http2_connections.add(1);
+        let limits = worker.global().server.http2_limits;
+        let machine = Connection::server(limits, now_ms);
         let shared = Rc::new(RefCell::new(Shared::new(machine, Rc::clone(&conn.stream))));
         driver::limit(RequestStream { conn, entry: &conn.entry.stream }, &worker.global().core);
         Self {
@@ -128,7 +130,7 @@ impl<'c> H2Conn<'c> {
             is_blocked: false,
             is_idle: false,
             rest_at_ms: u64::MAX,
-            partial_ms: 10_000,
+            partial_ms: limits.block_ms,
             timer: leave::Timer::default(),
         }
     }
@@ -242,9 +244,10 @@ impl<'c> H2Conn<'c> {
     }
 
     /// Tells the log why the connection ends, at the client's fault.
-    fn complain(&self, words: &str, limit: &str) {
+    fn complain(&self, words: &str) {
         let machine = &self.conn.worker().machine;
-        let about = About { client: &self.conn.peer_text, limit, ..About::default() };
+        machine.counters.http2_faults.add(1);
+        let about = About { client: &self.conn.peer_text, ..About::default() };
         machine.log.line(Level::Info, machine.clock.unix_s(), words, about);
     }
 }

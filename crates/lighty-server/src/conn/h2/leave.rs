@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Context;
 use std::time::Duration;
 
-use lighty_wire::http2::ErrorCode;
+use lighty_wire::http2::{ConnFault, ErrorCode};
 use tokio::time::Sleep;
 
 use super::H2Conn;
@@ -159,8 +159,8 @@ impl H2Conn<'_> {
         self.shared.borrow_mut().stop_lingering(self.now_ms);
         if self.partial_since_ms.is_some_and(|since| self.now_ms >= since + self.partial_ms) {
             self.partial_since_ms = None;
-            self.shared.borrow_mut().machine.abort(ErrorCode::ENHANCE_YOUR_CALM);
-            return self.fail(lighty_wire::http2::ConnFault::BlockTimeout);
+            self.shared.borrow_mut().machine.abort_for(ConnFault::BlockTimeout);
+            return self.fail(ConnFault::BlockTimeout);
         }
         if self.is_idle && self.now_ms >= self.rest_at_ms {
             self.rest_at_ms = u64::MAX;

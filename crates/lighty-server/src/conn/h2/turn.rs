@@ -120,7 +120,7 @@ impl H2Conn<'_> {
 
     /// The client has broken a rule, or exceeded a limit, of the connection.
     pub(super) fn fail(&mut self, fault: ConnFault) {
-        self.complain(fault.words(), "");
+        self.complain(fault.words());
         self.leave.fail();
         self.shared.borrow_mut().lose_all();
     }

@@ -44,6 +44,14 @@ impl Connection {
         }
     }
 
+    /// Ends the connection for a fault that the driver has found, such as a frame that does not
+    /// arrive.
+    pub fn abort_for(&mut self, fault: ConnFault) {
+        if self.expect != Expect::Nothing {
+            self.fail(fault);
+        }
+    }
+
     /// True once a graceful end is announced.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {

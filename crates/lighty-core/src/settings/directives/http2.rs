@@ -1,0 +1,173 @@
+//! Limits of HTTP/2 connections.
+
+use lighty_config::{Directive, Scope};
+
+use crate::settings::Settings;
+
+type Row = Directive<Settings>;
+
+/// A limit of all connections, which new ones take over.
+fn limit(row: Row) -> Row {
+    row.scope(Scope::Server).since("lighty 0.1")
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = streams();
+    rows.extend(fields());
+    rows.extend(floods());
+    rows
+}
+
+fn streams() -> Vec<Row> {
+    vec![
+        limit(Row::int("http2.max-streams", 1..=1000, |s, v| {
+            s.server.http2_limits.streams_max = v as u32
+        }))
+        .default("100")
+        .doc(
+            "Requests that one connection may have at the same time, as the server \
+                 announces. A stream counts until its handler and its backend are done \
+                 with it, whatever the client resets; others are refused.",
+        )
+        .example("http2.max-streams = 64"),
+        limit(Row::int("http2.max-refused-streams", 0..=1_000_000, |s, v| {
+            s.server.http2_limits.refusals_max = v as u32
+        }))
+        .default("100")
+        .doc(
+            "Streams beyond `http2.max-streams` that are refused before the \
+                 connection ends; a response that completes makes up for one.",
+        )
+        .example("http2.max-refused-streams = 20"),
+        limit(Row::int("http2.max-requests", 0..=i64::from(u32::MAX), |s, v| {
+            s.server.http2_limits.requests_max = v as u32
+        }))
+        .default("10000")
+        .doc(
+            "Requests on one connection before it is shut down gracefully (GOAWAY, \
+                 twice). 0: no limit.",
+        )
+        .example("http2.max-requests = 1000"),
+        limit(Row::int("http2.stream-window", 65_536..=16_777_216, |s, v| {
+            s.server.http2_limits.stream_window_bytes_max = v as u32
+        }))
+        .default("1048576")
+        .doc(
+            "Bytes of a request's body that may be on their way on one stream. A \
+                 stream begins with 65535 and comes to this as its handler reads.",
+        )
+        .example("http2.stream-window = 262144"),
+        limit(Row::int("http2.connection-window", 65_536..=268_435_456, |s, v| {
+            s.server.http2_limits.conn_window_bytes = v as u32
+        }))
+        .default("1048576")
+        .doc(
+            "Bytes of the request bodies of all streams of a connection that are \
+                 received and not consumed.",
+        )
+        .example("http2.connection-window = 4194304"),
+    ]
+}
+
+fn fields() -> Vec<Row> {
+    vec![
+        limit(Row::int("http2.max-field-size", 4_096..=1_048_576, |s, v| {
+            s.server.http2_limits.field_bytes_max = v as usize
+        }))
+        .default("32768")
+        .doc(
+            "Bytes of all fields of a request, 32 added to each, as the server \
+                 announces. Up to twice as many are answered with 431; beyond, the \
+                 connection ends. `server.max-request-field-size` holds besides.",
+        )
+        .example("http2.max-field-size = 16384"),
+        limit(Row::int("http2.max-fields", 16..=10_000, |s, v| {
+            s.server.http2_limits.fields_max = v as usize
+        }))
+        .default("256")
+        .doc(
+            "Fields of a request (431), each crumb of a cookie counted. `server.max- \
+                 request-fields` holds besides, where a cookie is one.",
+        )
+        .example("http2.max-fields = 128"),
+        limit(Row::int("http2.max-block-size", 16_384..=4_194_304, |s, v| {
+            s.server.http2_limits.block_bytes_max = v as usize
+        }))
+        .default("65536")
+        .doc(
+            "Bytes of the compressed fields of a request, in however many frames. \
+                 Beyond, the connection ends.",
+        )
+        .example("http2.max-block-size = 32768"),
+        limit(Row::int("http2.max-continuations", 0..=1_000, |s, v| {
+            s.server.http2_limits.continuations_max = v as u32
+        }))
+        .default("8")
+        .doc(
+            "CONTINUATION frames of one request's fields. Beyond, the connection \
+                 ends.",
+        )
+        .example("http2.max-continuations = 4"),
+        limit(Row::int("http2.settings-timeout", 1..=3_600, |s, v| {
+            s.server.http2_limits.settings_ms = v as u64 * 1000
+        }))
+        .default("10")
+        .doc(
+            "Seconds in which a client must send its SETTINGS and acknowledge the \
+                 server's.",
+        )
+        .example("http2.settings-timeout = 5"),
+        limit(Row::int("http2.block-timeout", 1..=3_600, |s, v| {
+            s.server.http2_limits.block_ms = v as u64 * 1000
+        }))
+        .default("30")
+        .doc(
+            "Seconds from the first byte of a frame, or of a request's fields, to the \
+                 last; DATA is no such frame. Then the connection ends.",
+        )
+        .example("http2.block-timeout = 10"),
+    ]
+}
+
+fn floods() -> Vec<Row> {
+    vec![
+        limit(Row::int("http2.max-resets", 1..=1_000_000, |s, v| {
+            s.server.http2_limits.resets_max = v as u32
+        }))
+        .default("100")
+        .doc(
+            "Streams that a client may reset before their response, less responses \
+                 completed and ten for each second. Requests that are malformed count \
+                 five times. Beyond, the connection ends.",
+        )
+        .example("http2.max-resets = 50"),
+        limit(Row::int("http2.max-unproductive-frames", 10..=1_000_000, |s, v| {
+            s.server.http2_limits.unproductive_max = v as u32
+        }))
+        .default("1000")
+        .doc(
+            "Frames without effect (PING, SETTINGS, PRIORITY, empty DATA, unknown \
+                 ones), less requests, DATA frames, 16 KiB received and ten for each \
+                 second. Beyond, the connection ends.",
+        )
+        .example("http2.max-unproductive-frames = 500"),
+        limit(Row::int("http2.max-window-updates", 10..=1_000_000, |s, v| {
+            s.server.http2_limits.window_updates_max = v as u32
+        }))
+        .default("1000")
+        .doc(
+            "WINDOW_UPDATE frames, less sixteen for each DATA frame sent and ten for \
+                 each second. Beyond, the connection ends.",
+        )
+        .example("http2.max-window-updates = 500"),
+        limit(Row::int("http2.max-queued-replies", 1..=10_000, |s, v| {
+            s.server.http2_limits.queued_replies_max = v as u32
+        }))
+        .default("100")
+        .doc(
+            "Replies to PING and SETTINGS that wait because the client does not read. \
+                 Beyond, the connection ends.",
+        )
+        .example("http2.max-queued-replies = 50"),
+    ]
+}

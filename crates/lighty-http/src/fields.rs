@@ -24,7 +24,7 @@ pub struct Fields {
     present: u128,
     /// A field was removed or inserted: the buffer is no longer the section.
     altered: bool,
-    /// A name may be invalid: it is not [`Known`] and was not checked.
+    /// A name may be invalid: it is not [`Known`], and was not checked or found wanting.
     spelled: bool,
     /// A value may hold a control byte.
     suspect: bool,
@@ -269,7 +269,7 @@ impl Fields {
         (!self.altered).then_some(&self.buf)
     }
 
-    /// Whether every name is a [`Known`] one or was received and checked, and so surely a token.
+    /// Whether every name is a [`Known`] one or was checked, and so surely a token.
     #[must_use]
     pub fn names_are_tokens(&self) -> bool {
         !self.spelled
@@ -289,7 +289,10 @@ impl Fields {
     }
 
     fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
+        // One name that is not checked would have every line checked when the section is sent.
+        self.spelled |= id.is_none() && !is_token(name);
         let name_start = self.buf.len();
+        self.buf.reserve(name.len() + value.len() + SEPARATOR.len() + LINE_END.len());
         self.buf.extend_from_slice(name);
         self.buf.extend_from_slice(SEPARATOR);
         self.store_value(name_start, value, id)
@@ -306,7 +309,6 @@ impl Fields {
     fn store_value(&mut self, name_start: usize, value: &[u8], id: Option<Known>) -> Entry {
         self.suspect |= may_end_line(value);
         self.present |= id.map_or(0, Known::bit);
-        self.spelled |= id.is_none();
         let value_start = self.buf.len();
         self.buf.extend_from_slice(value);
         self.buf.extend_from_slice(LINE_END);
@@ -463,6 +465,12 @@ pub const fn is_token_byte(byte: u8) -> bool {
     TOKEN_BYTES[byte as usize]
 }
 
+/// Whether a name is a token: RFC 9110 section 5.6.2.
+#[must_use]
+pub fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte))
+}
+
 static TOKEN_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0u8;
@@ -546,7 +554,10 @@ mod tests {
         fields.append(&more);
         let all: Vec<_> = sample().iter().chain(more.iter()).map(owned).collect();
         assert_eq!(fields.iter().map(owned).collect::<Vec<_>>(), all);
-        assert!(fields.contains(Known::Vary) && !fields.names_are_tokens());
+        assert!(fields.contains(Known::Vary) && fields.names_are_tokens());
+        more.push(b"a b", b"c");
+        fields.append(&more);
+        assert!(!fields.names_are_tokens());
         assert_eq!(fields.as_wire(), None, "what was removed still lies in the buffer");
         let mut fields = Fields::new();
         fields.push_known(Known::Vary, "a");

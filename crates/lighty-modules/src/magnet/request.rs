@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::{Body, Exchange, Level, extension_slot};
 use lighty_http::Known;
+use lighty_http::fields::is_token;
 use lighty_lua::{Group, Item, Piece, ScriptRequest};
 
 use super::accounts::Accounts;
@@ -143,12 +144,6 @@ fn unknown(group: &str, name: &[u8]) -> String {
 /// Fields that scripts leave alone: they frame the message or belong to the connection.
 const FRAMING: [Known; 4] =
     [Known::ContentLength, Known::Connection, Known::TransferEncoding, Known::Upgrade];
-
-/// RFC 9110 section 5.6.2.
-fn is_token(name: &[u8]) -> bool {
-    let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_tchar)
-}
 
 /// RFC 9110 section 5.5, without what could end a line.
 fn is_value(value: &[u8]) -> bool {

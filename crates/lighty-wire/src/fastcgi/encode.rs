@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::pairs::Length;
+use super::pairs::{Length, SHORT_LEN_MAX};
 use super::record::{CONTENT_LEN_MAX, HEADER_LEN, Header, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID, VARIABLES};
 
@@ -79,6 +79,9 @@ pub fn params<'a>(
     writer.finish()
 }
 
+/// The bytes of the longest pair whose lengths are a byte each.
+const SHORT_PAIR_MAX: usize = 2 + 2 * SHORT_LEN_MAX;
+
 /// Writes parameters into as many records as they need.
 ///
 /// Section 3.4 lets a pair lie across records, but PHP reads each record by itself. So a pair
@@ -103,6 +106,19 @@ impl<'a> ParamsWriter<'a> {
 
     /// Appends a pair. A fault is remembered for [`ParamsWriter::finish`].
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
+        let is_short = name.len() <= SHORT_LEN_MAX && value.len() <= SHORT_LEN_MAX;
+        // Nearly all pairs.
+        if is_short && self.room() >= SHORT_PAIR_MAX {
+            self.out.reserve(SHORT_PAIR_MAX);
+            self.out.extend_from_slice(&[name.len() as u8, value.len() as u8]);
+            self.out.extend_from_slice(name);
+            self.out.extend_from_slice(value);
+        } else {
+            self.any_pair(name, value);
+        }
+    }
+
+    fn any_pair(&mut self, name: &[u8], value: &[u8]) {
         match (Length::new(name.len()), Length::new(value.len())) {
             (Ok(name_len), Ok(value_len)) => {
                 let parts = [name_len.as_bytes(), value_len.as_bytes(), name, value];

@@ -7,11 +7,11 @@
 
 use alloc::vec::Vec;
 
-use lighty_http::fields::control_bytes;
+use lighty_http::fields::{control_bytes, is_token};
 use lighty_http::{Fields, Known, Version, decimal};
 
 use super::framing::BodyFraming;
-use super::response::{EncodeFault, is_token, push_line, push_lines};
+use super::response::{EncodeFault, push_line, push_lines};
 
 /// The request line's data, the host, and how the body is delimited.
 #[derive(Clone, Copy, Debug)]

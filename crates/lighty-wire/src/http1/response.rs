@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use lighty_http::date::DATE_LEN;
-use lighty_http::fields::{control_bytes, is_token_byte};
+use lighty_http::fields::{control_bytes, is_token};
 use lighty_http::{Fields, Known, Status, Version};
 
 /// The interim response for a client that waits before it sends its body.
@@ -150,10 +150,6 @@ pub(super) fn push_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 fn has_whole_lines(section: &[u8], count: usize) -> bool {
     let line_bytes = section.iter().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).count();
     line_bytes == 2 * count
-}
-
-pub(super) fn is_token(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte))
 }
 
 #[cfg(test)]

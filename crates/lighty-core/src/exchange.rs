@@ -403,7 +403,7 @@ impl Exchange {
 }
 
 fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
-    Some(String::from_utf8_lossy(bytes))
+    Some(lossy(Cow::Borrowed(bytes)))
 }
 
 impl Facts for Exchange {
@@ -438,9 +438,16 @@ impl Facts for Exchange {
     }
 }
 
+/// Checked first, which takes ASCII by the word; the lossy conversion goes byte by byte.
 fn lossy(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     match bytes {
-        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
-        Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(bytes),
+        },
+        Cow::Owned(bytes) => Cow::Owned(
+            String::from_utf8(bytes)
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        ),
     }
 }

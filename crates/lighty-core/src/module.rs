@@ -86,6 +86,18 @@ pub trait Module {
         Needs::default()
     }
 
+    /// True if [`Module::clean_url`] does nothing under these settings but keep them for the
+    /// response's head ([`crate::exchange::request_state::RequestState::keeps_settings`]). Called
+    /// once per settings variant.
+    fn only_keeps_settings(&self, _settings: &Settings) -> bool {
+        false
+    }
+
+    /// False if [`Module::response_head`] never waits: a known file is sent without a future then.
+    fn head_may_wait(&self) -> bool {
+        true
+    }
+
     /// True if this module may reject some URLs and accept others under the same settings. Code
     /// that changes many files at once then checks each of them.
     fn refuses_paths(&self) -> bool {
@@ -352,6 +364,18 @@ impl ModuleList {
         false
     }
 
+    /// True if some module that may change the head of another's response may wait.
+    #[inline]
+    pub(crate) fn heads_may_wait(&self, settings: &Settings) -> bool {
+        self.parts(settings).heads_may_wait
+    }
+
+    /// True if some module keeps the settings of a known file for the response's head.
+    #[inline]
+    pub(crate) fn keep_settings(&self, settings: &Settings) -> bool {
+        !self.parts(settings).keepers.is_empty()
+    }
+
     /// The module that sends a known file, if no other module acts before it.
     #[inline]
     pub(crate) fn fast_path(&self, settings: &Settings) -> Option<&dyn Module> {
@@ -370,10 +394,17 @@ impl ModuleList {
 
     #[cold]
     fn assign(&self, settings: &Settings) -> Parts {
-        Parts::new(self.all.iter().enumerate().map(|(at, module)| {
+        let hooks = self.all.iter().enumerate().map(|(at, module)| {
             let (hooks, last) = (module.hooks_under(settings), module.comes_last_in());
             if at < self.count { hooks.without(last) } else { hooks.and(last) }
-        }))
+        });
+        let keepers = self.picked(ModuleSet::below(self.all.len()), |module| {
+            module.only_keeps_settings(settings)
+        });
+        let mut parts = Parts::new(hooks, keepers);
+        let heads = parts.by_phase[Phase::ResponseHead as usize];
+        parts.heads_may_wait = !self.picked(heads, |module| module.head_may_wait()).is_empty();
+        parts
     }
 }
 
@@ -443,6 +474,45 @@ mod tests {
         assert_eq!(of(&list, Phase::Handle, &bare), ["mod_sender"]);
         assert!(list.part(Phase::Done, &bare).is_empty());
         assert!(list.part(Phase::Filter, &named).is_empty());
+    }
+
+    /// Keeps the settings for the head, and does more if the server has a name.
+    struct Keeper;
+
+    impl Module for Keeper {
+        fn name(&self) -> &'static str {
+            "mod_keeper"
+        }
+
+        fn hooks(&self) -> Hooks {
+            Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+        }
+
+        fn only_keeps_settings(&self, settings: &Settings) -> bool {
+            settings.core.server_name.is_none()
+        }
+
+        fn head_may_wait(&self) -> bool {
+            false
+        }
+
+        fn directives() -> Vec<Directive<Settings>> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn keeping_settings_is_no_obstacle_to_the_fast_path() {
+        let list = ModuleList::new(vec![Rc::new(Keeper), Rc::new(Sender)]);
+        let (bare, named) = (Settings::default(), named());
+        assert!(list.has_fast_path(&bare) && list.keep_settings(&bare));
+        assert!(!list.has_fast_path(&named) && !list.keep_settings(&named));
+        assert!(!list.heads_may_wait(&bare));
+        let hooks = Hooks { response_head: true, ..Hooks::default() };
+        let waiting =
+            ModuleList::new(vec![Rc::new(Keeper), Rc::new(Named(hooks)), Rc::new(Sender)]);
+        let (bare, named) = (Settings::default(), Settings::clone(&named));
+        assert!(!waiting.heads_may_wait(&bare) && waiting.heads_may_wait(&named));
     }
 
     /// Comes last in `handle`.

@@ -39,6 +39,7 @@ pub use authorize::{authorize_again, authorize_script};
 pub use errors::keep_owed;
 pub use look_up::{hold_root, is_file, is_file_known, look_up_path};
 
+use authorize::settle;
 use errors::{call_error_handler, restore_method, wants_error_handler};
 use look_up::is_known;
 use protected_files::is_protected;
@@ -61,6 +62,8 @@ pub enum Attempt {
     Begin,
     /// A handler has responded; the rest may have to wait.
     Answered,
+    /// The response's head is complete; a filter applies to its body.
+    Head,
     /// The response is complete except for its framing.
     Done,
 }
@@ -77,10 +80,50 @@ pub fn try_respond(ex: &mut Exchange) -> Attempt {
         return Attempt::Begin;
     }
     let is_plain = ex.carried.is_empty() && ex.state.error_status.is_none();
-    if is_traced || !is_plain || ex.response.status.code() >= 400 || !is_complete(ex) {
+    if is_traced || !is_plain || ex.response.status.code() >= 400 {
         return Attempt::Answered;
     }
+    try_complete(ex)
+}
+
+/// Completes the response of a known file, as far as nothing has to wait.
+#[inline]
+fn try_complete(ex: &mut Exchange) -> Attempt {
+    if is_complete(ex) {
+        return Attempt::Done;
+    }
+    if ex.state.asked_settings.is_some() || ex.generation.modules.heads_may_wait(&ex.settings) {
+        return Attempt::Answered;
+    }
+    call_head_hooks(ex)
+}
+
+/// Calls the modules that may change the head, none of which waits.
+fn call_head_hooks(ex: &mut Exchange) -> Attempt {
+    let generation = Rc::clone(&ex.generation);
+    let modules = &generation.modules;
+    let mut part = modules.part(Phase::ResponseHead, &ex.settings);
+    if !part.is_empty() {
+        ex.stages.enter_with(Stage::Head, [Stage::Phase(Phase::ResponseHead)]);
+    }
+    while let Some(module) = modules.take_first(&mut part) {
+        if !matches!(module.response_head(ex), Step::Next) {
+            break;
+        }
+    }
+    if is_filtered(ex) {
+        return Attempt::Head;
+    }
+    drop_content_metadata(ex);
     Attempt::Done
+}
+
+/// A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules need it as long as they
+/// decide about the response.
+fn drop_content_metadata(ex: &mut Exchange) {
+    if ex.response.status == Status::NOT_MODIFIED {
+        ex.response.fields.remove(Known::ContentType);
+    }
 }
 
 /// Responds to the request in `ex`, whose settings are resolved. Afterwards `ex.response` is
@@ -96,6 +139,7 @@ pub async fn respond(ex: &mut Exchange) {
 pub fn respond_from(ex: &mut Exchange, attempt: Attempt) -> impl Future<Output = ()> {
     let walk = match attempt {
         Attempt::Begin => Walk::begin(ex),
+        Attempt::Head => Walk::behind_head(),
         Attempt::Answered | Attempt::Done => Walk::after(Pass::Answered),
     };
     go(walk, ex)
@@ -167,21 +211,17 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     let Some(sender) = generation.modules.fast_path(&ex.settings) else { return false };
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
     let is_lowered = generation.asks_url && ex.is_lowered();
-    if !is_plain || ex.state.undecided.is_some() || generation.asks_physical || is_lowered {
+    if !is_plain || ex.state.undecided.is_some() || is_lowered {
         return false;
     }
-    ex.set_physical();
-    if generation.modules.others_may_handle(ex) {
+    let is_known = match generation.asks_physical {
+        true => is_known_under_settings(ex),
+        false => is_known_file(ex),
+    };
+    if !is_known || takes_part(ex, Phase::Conditions) && is_conditional(ex) {
         return false;
     }
-    let is_open_file =
-        |entry: &Rc<Entry>| entry.meta().kind == FileKind::File && !is_protected(entry.meta());
-    if !is_known(ex) || !ex.physical.entry.as_ref().is_some_and(is_open_file) {
-        return false;
-    }
-    if takes_part(ex, Phase::Conditions) && is_conditional(ex) {
-        return false;
-    }
+    ex.state.keeps_settings |= generation.modules.keep_settings(&ex.settings);
     // Nothing has waited since the head.
     let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
     ex.stages.enter_with(Stage::Head, met);
@@ -192,6 +232,35 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
         ex.state.handler = sender.name();
     }
     true
+}
+
+/// True if a file that may be sent is known to be at the path, and no other module may handle it.
+#[inline]
+fn is_known_file(ex: &mut Exchange) -> bool {
+    ex.set_physical();
+    if ex.generation.modules.others_may_handle(ex) {
+        return false;
+    }
+    let is_open_file =
+        |entry: &Rc<Entry>| entry.meta().kind == FileKind::File && !is_protected(entry.meta());
+    is_known(ex) && ex.physical.entry.as_ref().is_some_and(is_open_file)
+}
+
+/// [`is_known_file`] where conditions ask for the path: no settings may change by it.
+fn is_known_under_settings(ex: &mut Exchange) -> bool {
+    // They could not be restored.
+    if ex.generation.keeps_captures() {
+        return false;
+    }
+    let before = Rc::clone(&ex.settings);
+    let is_known = is_known_file(ex) && !settle(ex) && ex.state.undecided.is_none();
+    if !is_known {
+        ex.settings = before;
+        ex.state.undecided = None;
+        ex.physical.entry = None;
+        ex.forget_path();
+    }
+    is_known
 }
 
 /// True if the response goes out as it is, as most files do: no hook, no filter, nothing to remove.

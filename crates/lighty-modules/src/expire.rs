@@ -44,6 +44,10 @@ impl Module for Expire {
         self.hooks().only_if(!own.urls.is_empty() || !own.types.is_empty())
     }
 
+    fn head_may_wait(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("expire.url", Kind::Map, |v, _: &CompileCtx| parse_terms(v), |s: &mut Settings, terms| {

@@ -19,6 +19,14 @@ pub struct SetenvSettings {
 }
 module_settings!(SetenvSettings);
 
+impl SetenvSettings {
+    fn changes_request(&self) -> bool {
+        let pairs =
+            [&self.add_request, &self.set_request, &self.add_environment, &self.set_environment];
+        pairs.into_iter().any(|pairs| !pairs.is_empty())
+    }
+}
+
 /// The module.
 pub struct Setenv;
 
@@ -52,6 +60,14 @@ impl Module for Setenv {
         let own = settings.module::<SetenvSettings>();
         let answers = !own.add_response.is_empty() || !own.set_response.is_empty();
         Hooks { response_head: answers, ..self.hooks() }
+    }
+
+    fn only_keeps_settings(&self, settings: &Settings) -> bool {
+        !settings.module::<SetenvSettings>().changes_request()
+    }
+
+    fn head_may_wait(&self) -> bool {
+        false
     }
 
     fn directives() -> Vec<Directive<Settings>> {

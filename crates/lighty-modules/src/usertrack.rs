@@ -64,6 +64,10 @@ impl Module for Usertrack {
         self.hooks().only_if(!settings.module::<UsertrackSettings>().name.is_empty())
     }
 
+    fn head_may_wait(&self) -> bool {
+        false
+    }
+
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             text("usertrack.cookie-name", SEPARATORS, |s, v| s.name = v)

@@ -162,6 +162,11 @@ impl ModuleSet {
         Self(u64::MAX.checked_shl(index as u32).unwrap_or(0))
     }
 
+    /// The modules before this index.
+    pub(crate) fn below(index: usize) -> Self {
+        Self(!Self::from(index).0)
+    }
+
     /// The modules behind this index, which is one of a module.
     #[inline]
     pub(crate) fn behind(index: usize) -> Self {
@@ -191,11 +196,15 @@ pub(crate) struct Parts {
     pub(crate) fast_path: Option<usize>,
     /// The modules that may handle a file before it is sent.
     pub(crate) before_sender: ModuleSet,
+    /// The modules whose hook before the look-up only keeps the settings.
+    pub(crate) keepers: ModuleSet,
+    /// Some module of [`Phase::ResponseHead`] may wait.
+    pub(crate) heads_may_wait: bool,
 }
 
 impl Parts {
-    /// The table of modules with these hooks, in order.
-    pub(crate) fn new(hooks: impl Iterator<Item = Hooks>) -> Self {
+    /// The table of modules with these hooks, in order; `keepers` are no obstacle to the fast path.
+    pub(crate) fn new(hooks: impl Iterator<Item = Hooks>, keepers: ModuleSet) -> Self {
         let mut by_phase = [ModuleSet::default(); ORDER.len()];
         for (at, hooks) in hooks.enumerate() {
             for phase in ORDER {
@@ -205,12 +214,24 @@ impl Parts {
         let part = |phase: Phase| by_phase[phase as usize];
         let sender = part(Phase::Handle).and(part(Phase::SendFile)).first();
         let behind = sender.map_or(ModuleSet::ALL, ModuleSet::from);
+        let acting = |phase| match phase {
+            Phase::CleanUrl => part(phase).without(keepers),
+            _ => part(phase),
+        };
         let mut early = ORDER.into_iter().take_while(|phase| *phase < Phase::Handle);
-        let is_fast_path = !early.any(|phase| phase.meets_known_file() && !part(phase).is_empty());
+        let is_fast_path =
+            !early.any(|phase| phase.meets_known_file() && !acting(phase).is_empty());
         let met = ORDER.into_iter().filter(|phase| !part(*phase).is_empty());
         let stops = met.fold(OWN, |stops, phase| stops.with(PhaseSet::of(&[phase])));
         let fast_path = sender.filter(|_| is_fast_path);
-        Self { by_phase, stops, fast_path, before_sender: part(Phase::Handle).without(behind) }
+        Self {
+            by_phase,
+            stops,
+            fast_path,
+            before_sender: part(Phase::Handle).without(behind),
+            keepers,
+            heads_may_wait: true,
+        }
     }
 }
 

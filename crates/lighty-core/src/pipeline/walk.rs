@@ -4,15 +4,13 @@
 //! A [`Walk`] is no future: it says what comes next, and its caller waits for that where it has to
 //! wait.
 
-use lighty_http::{Known, Status};
-
 use super::authorize::{self, authorize, authorize_served, settle};
 use super::errors::{fill_error_page, fill_known_page, keep_error_status};
 use super::look_up::{is_known, look_up, redirect_to_slash};
 use super::protected_files::{self, is_protected};
 use super::{
-    Pass, begins_anew, filters_of, is_complete, is_conditional, is_directory, named_file,
-    note_handler, refuse_early, send_named, takes_part,
+    Pass, begins_anew, drop_content_metadata, filters_of, is_conditional, is_directory,
+    is_filtered, named_file, note_handler, refuse_early, send_named, takes_part,
 };
 use crate::exchange::Exchange;
 use crate::exchange::stage::Stage;
@@ -100,6 +98,11 @@ impl Walk {
     /// Goes on after a pass that has ended.
     pub(super) fn after(end: Pass) -> Self {
         Self { end: Some(end), ..Self::at(Phase::Handle) }
+    }
+
+    /// Goes on with filters, behind a head that is complete.
+    pub(super) fn behind_head() -> Self {
+        Self { only: ModuleSet::NONE, ..Self::at(Phase::ResponseHead) }
     }
 
     /// Completes a response.
@@ -239,11 +242,7 @@ impl Walk {
         if self.left != ModuleSet::ALL {
             ex.machine.clock.refresh();
         }
-        // A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules needed it until
-        // here.
-        if ex.response.status == Status::NOT_MODIFIED {
-            ex.response.fields.remove(Known::ContentType);
-        }
+        drop_content_metadata(ex);
         self.phase = Phase::Done;
         self.only = ModuleSet::NONE;
     }
@@ -257,7 +256,9 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    if ex.response.status.code() < 400 && is_complete(ex) {
+    let is_plain = ex.response.status.code() < 400 && ex.state.asked_settings.is_none();
+    if is_plain && !ex.generation.modules.change_heads(&ex.settings) && !is_filtered(ex) {
+        drop_content_metadata(ex);
         return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
     }
     Walk { is_whole: true, ..Walk::completing(ex) }

@@ -14,6 +14,7 @@ use lighty_core::settings::directives;
 use lighty_server::{boot, modules};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::wait_until;
 
 /// The system's allocator, with a count.
@@ -98,13 +99,29 @@ fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
         let response = client.response();
         assert_eq!((response.status, response.body.len()), (200, length));
     };
+    count_bursts(&mut ask)
+}
+
+fn count_bursts(ask: &mut dyn FnMut()) -> Vec<u64> {
     (0..WARM_UP).for_each(|_| ask());
-    let mut serve_pipelined = || {
+    let mut serve_burst = || {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         (0..BURST).for_each(|_| ask());
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
-    (0..COUNTED / BURST).map(|_| serve_pipelined()).collect()
+    (0..COUNTED / BURST).map(|_| serve_burst()).collect()
+}
+
+/// The same over HTTP/2: each time eight requests at once.
+fn allocations_in_streams(client: &mut Http2, path: &str, length: usize) -> Vec<u64> {
+    count_bursts(&mut || {
+        let fields = [("user-agent", "test/1"), ("accept", "*/*")];
+        let streams = [(); 8].map(|()| client.request("GET", path, &fields, true));
+        for stream in streams {
+            let response = client.answer(stream);
+            assert_eq!((response.status, response.body.len()), (200, length));
+        }
+    })
 }
 
 #[test]
@@ -121,6 +138,13 @@ fn a_warm_request_allocates_nothing() {
         let none = counted.iter().filter(|count| **count == 0).count();
         assert!(none * 2 > counted.len(), "a warm request for {path} allocates: {counted:?}");
     }
+    let address = start(root.path(), "http2.max-requests = 0\n");
+    drop(connect(address));
+    let mut client = Http2::connect(address);
+    let counted = allocations_in_streams(&mut client, "/small", 44);
+    println!("/small over HTTP/2: allocations in bursts of {BURST} times 8: {counted:?}");
+    let none = counted.iter().filter(|count| **count == 0).count();
+    assert!(none * 2 > counted.len(), "a warm stream allocates: {counted:?}");
     // A log hands its buffer to its writer every few hundred lines and takes another.
     let mut client = connect(start(root.path(), "accesslog.filename = \"/dev/null\"\n"));
     for (path, length) in files {

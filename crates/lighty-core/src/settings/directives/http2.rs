@@ -86,8 +86,8 @@ fn fields() -> Vec<Row> {
         }))
         .default("256")
         .doc(
-            "Fields of a request (431), each crumb of a cookie counted. `server.max- \
-                 request-fields` holds besides, where a cookie is one.",
+            "Fields of a request (431), each crumb of a cookie counted. \
+                 `server.max-request-fields` holds besides, where a cookie is one.",
         )
         .example("http2.max-fields = 128"),
         limit(Row::int("http2.max-block-size", 16_384..=4_194_304, |s, v| {

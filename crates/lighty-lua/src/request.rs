@@ -86,3 +86,33 @@ pub trait ScriptRequest: 'static {
     /// at a level by that name.
     fn log(&mut self, level: &str, text: &[u8]);
 }
+
+impl<R: ScriptRequest> ScriptRequest for Box<R> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+        (**self).get(group, name)
+    }
+
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        (**self).set(group, name, value)
+    }
+
+    fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
+        (**self).pairs(group)
+    }
+
+    fn clear_body(&mut self) {
+        (**self).clear_body();
+    }
+
+    fn add_body(&mut self, piece: Piece) {
+        (**self).add_body(piece);
+    }
+
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+        (**self).add_request_body(bytes, replace)
+    }
+
+    fn log(&mut self, level: &str, text: &[u8]) {
+        (**self).log(level, text);
+    }
+}

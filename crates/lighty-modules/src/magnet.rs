@@ -38,7 +38,7 @@ pub use settings::MagnetSettings;
 
 /// A worker's scripts under one configuration. The Lua state is made for the first script.
 pub(crate) struct Magnet {
-    engine: OnceCell<Option<lighty_lua::Engine<MagnetRequest>>>,
+    engine: OnceCell<Option<lighty_lua::Engine<Box<MagnetRequest>>>>,
     scripts: Scripts,
     accounts: Accounts,
     dictionaries: Dictionaries,

@@ -31,7 +31,7 @@ enum Next {
 
 impl Magnet {
     /// The worker's Lua, made when first needed; `None` if there is no memory for it.
-    pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<MagnetRequest>> {
+    pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<Box<MagnetRequest>>> {
         let made = self.engine.get_or_init(|| {
             let own = ex.generation.global.module::<MagnetSettings>();
             let shared = own
@@ -127,7 +127,7 @@ impl Magnet {
 
     async fn begin_loaded(
         &self,
-        engine: &Engine<MagnetRequest>,
+        engine: &Engine<Box<MagnetRequest>>,
         ex: &mut Exchange,
         stage: Stage,
         path: &str,
@@ -142,7 +142,7 @@ impl Magnet {
     /// Takes a script to its end and returns its value.
     async fn drive(
         &self,
-        engine: &Engine<MagnetRequest>,
+        engine: &Engine<Box<MagnetRequest>>,
         ex: &mut Exchange,
         stage: Stage,
         path: &str,
@@ -181,7 +181,7 @@ impl Magnet {
         }
     }
 
-    fn account(&self, engine: &Engine<MagnetRequest>, path: &str, run: &Run, failed: bool) {
+    fn account(&self, engine: &Engine<Box<MagnetRequest>>, path: &str, run: &Run, failed: bool) {
         let (instructions, memory) = (run.instructions, run.memory);
         let used = Used { failed, instructions, time_us: engine.elapsed_us(run), memory };
         self.scripts.account(path, &used);
@@ -278,7 +278,7 @@ fn step(next: Next) -> Step<'static> {
 }
 
 fn begin(
-    (engine, accounts): (&Engine<MagnetRequest>, &Accounts),
+    (engine, accounts): (&Engine<Box<MagnetRequest>>, &Accounts),
     script: &Rc<Script>,
     ex: &mut Exchange,
     stage: Stage,
@@ -292,17 +292,18 @@ fn begin(
 
 /// Lends the exchange to the engine for one step of the script.
 fn resume(
-    (engine, accounts): (&Engine<MagnetRequest>, &Accounts),
+    (engine, accounts): (&Engine<Box<MagnetRequest>>, &Accounts),
     ex: &mut Exchange,
     stage: Stage,
     run: &mut Run,
     input: Input,
     limits: &Limits,
 ) -> Progress {
-    let blank = Exchange::new(&ex.generation);
-    let accounts = accounts.clone();
-    let lent = MagnetRequest { ex: std::mem::replace(ex, blank), stage, accounts };
-    let (back, progress) = engine.resume(run, lent, input, limits);
-    *ex = back.ex;
+    let (blank, accounts) = (Exchange::new(&ex.generation), accounts.clone());
+    // Boxed, so that the engine hands on a pointer.
+    let mut lent = Box::new(MagnetRequest { ex: blank, stage, accounts });
+    std::mem::swap(&mut lent.ex, ex);
+    let (mut back, progress) = engine.resume(run, lent, input, limits);
+    std::mem::swap(&mut back.ex, ex);
     progress
 }

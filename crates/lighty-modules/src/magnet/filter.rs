@@ -23,13 +23,13 @@ struct ScriptFilter {
     limits: Limits,
     path: Arc<str>,
     /// What the script sees of the request; absent while a call has it.
-    lent: Option<MagnetRequest>,
+    lent: Option<Box<MagnetRequest>>,
     state: State,
     /// It was told that the body has ended.
     knows_end: bool,
 }
 
-type Performing = Pin<Box<dyn Future<Output = (MagnetRequest, Input)>>>;
+type Performing = Pin<Box<dyn Future<Output = (Box<MagnetRequest>, Input)>>>;
 
 enum State {
     /// It goes on with this.
@@ -68,11 +68,11 @@ impl Magnet {
             run,
             limits: ex.settings.module::<MagnetSettings>().limits(),
             path: Arc::clone(path),
-            lent: Some(MagnetRequest {
+            lent: Some(Box::new(MagnetRequest {
                 ex: copy(ex),
                 stage: Stage::ResponseStart,
                 accounts: self.accounts.clone(),
-            }),
+            })),
             state: State::Resume(Input::Go),
             knows_end: false,
         };
@@ -168,7 +168,7 @@ impl ScriptFilter {
         }
     }
 
-    fn perform(&mut self, what: impl Future<Output = (MagnetRequest, Input)> + 'static) {
+    fn perform(&mut self, what: impl Future<Output = (Box<MagnetRequest>, Input)> + 'static) {
         self.state = State::Performs(Box::pin(what));
     }
 }

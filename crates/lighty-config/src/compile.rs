@@ -4,18 +4,29 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::condition::{Field, Op};
-use crate::config::{Block, Condition, Config, DefaultLine, Setting};
+use crate::backtracking::Means;
+use crate::block::{Block, Capture, Condition, Setting};
+use crate::condition::Op;
+use crate::config::{Config, DefaultLine};
+use crate::context::{CaptureId, CompileCtx};
 use crate::diag::{Diagnostic, Diagnostics, Level};
-use crate::directive::{CompileCtx, Directive, Reject, Scope, Setter};
+use crate::directive::{Directive, Scope, Setter};
 use crate::eval::{Entry, RawBlock};
-use crate::evaluate::{Capture, CaptureId, Index};
+use crate::evaluate::Conditions;
+use crate::field::Field;
 use crate::limits::PATTERN_STEPS;
-use crate::load::LoadOptions;
-use crate::pattern::{Means, TextPattern};
+use crate::pattern::TextPattern;
+use crate::reject::Reject;
 use crate::source::Spanned;
 use crate::table::{Lookup, Table};
 use crate::value::Value;
+
+/// How strict to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// Unknown and not yet supported directives are errors.
+    pub strict: bool,
+}
 
 pub(crate) fn compile<S: Clone + Default>(
     raw: Vec<RawBlock>,
@@ -56,8 +67,8 @@ pub(crate) fn compile<S: Clone + Default>(
         source: row.default_source(),
         prose: row.default,
     });
-    let index = Index::build(&blocks);
-    Some(Config::new(blocks, index, merged, values, defaults.collect(), compiler.captures.count))
+    let conditions = Conditions::new(blocks, compiler.captures.count);
+    Some(Config::new(conditions, merged, values, defaults.collect()))
 }
 
 /// Of each block, whether it, the branches before it, and all around it look at the listener only.

@@ -3,114 +3,12 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::directive::Reject;
+use crate::backtracking::Means;
+use crate::field::{Facts, Field};
 use crate::limits::CONDITION_BYTES_MAX;
-use crate::pattern::{Means, Notice, TextPattern, Undecided, ascii_classes, notice};
+use crate::pattern::{Notice, TextPattern, Undecided, ascii_classes, notice};
+use crate::reject::BadCondition;
 use crate::screen::{Letters, needle, required_text};
-
-/// The field that a condition compares.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
-    /// `$SERVER["socket"]`: the listener that accepted the connection, as it was written.
-    Socket,
-    /// `$HTTP["scheme"]`
-    Scheme,
-    /// `$HTTP["url"]`: the decoded path without the query.
-    Url,
-    /// `$HTTP["host"]`, with its port if the client sent one.
-    Host,
-    /// `$HTTP["referer"]`
-    Referer,
-    /// `$HTTP["useragent"]`
-    UserAgent,
-    /// `$HTTP["cookie"]`
-    Cookie,
-    /// `$HTTP["remoteip"]`
-    RemoteIp,
-    /// `$HTTP["querystring"]`
-    QueryString,
-    /// `$HTTP["request-method"]`
-    Method,
-    /// `$HTTP["language"]`: the Accept-Language header (1.4).
-    Language,
-    /// `$PHYSICAL["path"]` (1.5).
-    PhysicalPath,
-    /// `$PHYSICAL["existing-path"]` (1.5).
-    PhysicalExistingPath,
-    /// `$REQUEST_HEADER["…"]` (1.4); the name in lower case.
-    RequestHeader(String),
-}
-
-/// Spelling, then what it means. The first spelling of a field is the one that is shown.
-const FIELDS: [(&str, &str, Field); 16] = [
-    ("SERVER", "socket", Field::Socket),
-    ("HTTP", "scheme", Field::Scheme),
-    ("HTTP", "url", Field::Url),
-    ("HTTP", "host", Field::Host),
-    ("HTTP", "referer", Field::Referer),
-    ("HTTP", "useragent", Field::UserAgent),
-    ("HTTP", "user-agent", Field::UserAgent),
-    ("HTTP", "cookie", Field::Cookie),
-    ("HTTP", "remoteip", Field::RemoteIp),
-    ("HTTP", "remote-ip", Field::RemoteIp),
-    ("HTTP", "querystring", Field::QueryString),
-    ("HTTP", "query-string", Field::QueryString),
-    ("HTTP", "request-method", Field::Method),
-    ("HTTP", "language", Field::Language),
-    ("PHYSICAL", "path", Field::PhysicalPath),
-    ("PHYSICAL", "existing-path", Field::PhysicalExistingPath),
-];
-
-/// Number of [`Field::slot`]s.
-pub(crate) const SLOTS: usize = 14;
-
-impl Field {
-    /// The field of `$OBJECT["name"]`.
-    pub fn parse(object: &str, name: &str) -> Option<Field> {
-        if object == "REQUEST_HEADER" {
-            return Some(Field::RequestHeader(name.to_ascii_lowercase()));
-        }
-        let found = FIELDS.iter().find(|(o, n, _)| *o == object && *n == name);
-        found.map(|(_, _, field)| field.clone())
-    }
-
-    /// All spellings as they are written, for messages.
-    pub(crate) fn spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
-        FIELDS.iter().map(|(object, name, _)| (*object, *name))
-    }
-
-    /// A small number for the kind of field; all request headers share the last one.
-    pub(crate) fn slot(&self) -> usize {
-        match self {
-            Field::Socket => 0,
-            Field::Scheme => 1,
-            Field::Url => 2,
-            Field::Host => 3,
-            Field::Referer => 4,
-            Field::UserAgent => 5,
-            Field::Cookie => 6,
-            Field::RemoteIp => 7,
-            Field::QueryString => 8,
-            Field::Method => 9,
-            Field::Language => 10,
-            Field::PhysicalPath => 11,
-            Field::PhysicalExistingPath => 12,
-            Field::RequestHeader(_) => 13,
-        }
-    }
-}
-
-impl std::fmt::Display for Field {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Field::RequestHeader(name) = self {
-            return write!(f, "$REQUEST_HEADER[\"{name}\"]");
-        }
-        match FIELDS.iter().find(|(_, _, field)| field == self) {
-            Some((object, name, _)) => write!(f, "${object}[\"{name}\"]"),
-            None => write!(f, "{self:?}"),
-        }
-    }
-}
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,17 +46,6 @@ impl Op {
     }
 }
 
-/// The request's values. Queried only for fields that some condition uses.
-pub trait Facts {
-    /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now;
-    /// a header that the client did not send is `Some("")`.
-    fn get(&self, field: &Field) -> Option<Cow<'_, str>>;
-
-    /// The client's address; `None` if it has none (a unix socket). Whether it is known already
-    /// is what [`get`](Facts::get) says about [`Field::RemoteIp`].
-    fn remote_ip(&self) -> Option<IpAddr>;
-}
-
 /// The compiled right side of a condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Matcher {
@@ -191,26 +78,6 @@ pub(crate) enum Ports {
     WhereBothHaveOne,
     /// Always: a pattern sees the whole text.
     Always,
-}
-
-/// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
-#[derive(Debug)]
-pub(crate) struct BadCondition {
-    pub(crate) message: String,
-    pub(crate) help: Option<String>,
-    pub(crate) at: Option<std::ops::Range<usize>>,
-}
-
-impl BadCondition {
-    pub(crate) fn new(message: impl Into<String>, help: Option<&str>) -> Self {
-        BadCondition { message: message.into(), help: help.map(str::to_owned), at: None }
-    }
-
-    /// As what is wrong with a value.
-    pub(crate) fn reject(self, pattern: &str) -> Reject {
-        let reject = Reject::new(format!("has {pattern:?}: {}", self.message));
-        self.help.map_or(reject.clone(), |help| reject.help(help))
-    }
 }
 
 impl Matcher {
@@ -398,6 +265,7 @@ fn literal(pattern: &str) -> Option<(Op, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::SLOTS;
 
     struct Fixed(&'static str, Option<&'static str>, Option<IpAddr>);
 

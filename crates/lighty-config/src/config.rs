@@ -2,79 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::condition::{Field, Matcher, Op};
-use crate::directive::{Scope, Setter};
-use crate::evaluate::{Active, Capture, Index};
+use crate::block::{Block, Setting};
+use crate::condition::{Matcher, Op};
+use crate::evaluate::{Active, Conditions};
+use crate::field::{Facts, Field};
 use crate::source::{Span, Spanned};
-use crate::value::{Value, quote};
-
-/// A directive with its value, in one block.
-pub struct Setting<S> {
-    /// Name of the row.
-    pub name: &'static str,
-    /// The name that was written (an alias perhaps).
-    pub written: String,
-    /// Where the name is.
-    pub key_span: Span,
-    /// The value and where it is.
-    pub value: Spanned<Value>,
-    /// Where it may stand.
-    pub scope: Scope,
-    pub(crate) setter: Setter<S>,
-}
-
-impl<S> Setting<S> {
-    /// Applies the setting regardless of its conditions: for callers that need every value that may
-    /// apply.
-    pub fn apply(&self, settings: &mut S) {
-        (self.setter)(settings);
-    }
-}
-
-/// The condition of a block.
-pub struct Condition {
-    /// The field.
-    pub field: Field,
-    /// The operator.
-    pub op: Op,
-    /// The right side.
-    pub text: String,
-    pub(crate) matcher: Matcher,
-}
-
-impl std::fmt::Display for Condition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {}", self.field, self.op.as_str(), quote(&self.text))
-    }
-}
-
-/// A condition with its settings. Blocks are numbered in file order; 0 is the global one.
-pub struct Block<S> {
-    /// The enclosing block.
-    pub parent: u32,
-    /// The branch before it in its `else` chain.
-    pub prev: Option<u32>,
-    /// `None` for the global block and for a bare `else`.
-    pub cond: Option<Condition>,
-    /// Where it begins.
-    pub span: Span,
-    /// What it sets.
-    pub settings: Vec<Setting<S>>,
-    pub(crate) capture: Option<Capture>,
-}
-
-impl<S> Block<S> {
-    /// The head of the block as it would be written.
-    pub fn head(&self) -> String {
-        match (&self.cond, self.prev) {
-            (Some(cond), None) => cond.to_string(),
-            (Some(cond), Some(_)) => format!("else {cond}"),
-            (None, _) => "else".to_owned(),
-        }
-    }
-}
+use crate::value::Value;
 
 /// The default of a directive, for [`Config::dump`].
 pub(crate) struct DefaultLine {
@@ -94,11 +28,7 @@ pub struct ListenSocket {
 
 /// A configuration.
 pub struct Config<S> {
-    pub(crate) blocks: Vec<Block<S>>,
-    pub(crate) index: Index,
-    /// Distinguishes configurations, so that an [`Active`] notices a reload.
-    pub(crate) id: u64,
-    pub(crate) capture_count: usize,
+    conditions: Conditions<S>,
     /// Names of listeners by what they are compared with, where that is something else.
     sockets: HashMap<String, String>,
     global: S,
@@ -112,7 +42,7 @@ impl<S: Clone> Config<S> {
     pub fn settings(&self, active: &Active) -> S {
         let mut settings = self.global.clone();
         for block in active.iter() {
-            if let Some(block) = self.blocks.get(block as usize) {
+            if let Some(block) = self.conditions.blocks.get(block as usize) {
                 block.settings.iter().for_each(|setting| (setting.setter)(&mut settings));
             }
         }
@@ -122,17 +52,19 @@ impl<S: Clone> Config<S> {
 
 impl<S> Config<S> {
     pub(crate) fn new(
-        blocks: Vec<Block<S>>,
-        index: Index,
+        conditions: Conditions<S>,
         global: S,
         values: HashMap<String, Spanned<Value>>,
         defaults: Vec<DefaultLine>,
-        capture_count: usize,
     ) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let sockets = HashMap::new();
-        Config { blocks, index, id, capture_count, sockets, global, values, defaults }
+        Config { conditions, sockets: HashMap::new(), global, values, defaults }
+    }
+
+    /// Finds the blocks that apply now. Conditions on a field that is not known yet do not
+    /// apply; evaluate again when more is known.
+    #[inline]
+    pub fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
+        self.conditions.evaluate(facts, out);
     }
 
     /// The settings outside of all conditions, server-wide ones included.
@@ -142,7 +74,7 @@ impl<S> Config<S> {
 
     /// All blocks in file order; the first is the global one.
     pub fn blocks(&self) -> &[Block<S>] {
-        &self.blocks
+        &self.conditions.blocks
     }
 
     /// The global value of a directive (by the name of its row) or of a variable.
@@ -152,7 +84,7 @@ impl<S> Config<S> {
 
     /// Every value that some block gives a directive (by the name of its row), in file order.
     pub fn assigned<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Spanned<Value>> {
-        let settings = self.blocks.iter().flat_map(|block| &block.settings);
+        let settings = self.conditions.blocks.iter().flat_map(|block| &block.settings);
         settings.filter(move |setting| setting.name == name).map(|setting| &setting.value)
     }
 
@@ -168,7 +100,7 @@ impl<S> Config<S> {
 
     fn sockets_compared_by(&self, op: Op) -> Vec<ListenSocket> {
         let (mut list, mut known) = (Vec::new(), HashSet::new());
-        for block in &self.blocks {
+        for block in &self.conditions.blocks {
             if let Some(cond) = &block.cond
                 && cond.field == Field::Socket
                 && cond.op == op
@@ -185,7 +117,7 @@ impl<S> Config<S> {
     /// same listener. `names` has what was written and its name.
     pub fn name_sockets(&mut self, names: HashMap<String, String>) {
         let mut renamed = false;
-        for cond in self.blocks.iter_mut().filter_map(|block| block.cond.as_mut()) {
+        for cond in self.conditions.blocks.iter_mut().filter_map(|block| block.cond.as_mut()) {
             if cond.field == Field::Socket
                 && matches!(cond.op, Op::Eq | Op::Ne)
                 && let Some(name) = names.get(&cond.text)
@@ -196,7 +128,7 @@ impl<S> Config<S> {
         }
         // It takes its time where there are tens of thousands of conditions.
         if renamed {
-            self.index = Index::build(&self.blocks);
+            self.conditions.rebuild_index();
         }
         self.sockets = names;
     }
@@ -209,20 +141,27 @@ impl<S> Config<S> {
     /// True if any condition uses this field; all request headers count as one.
     pub fn uses(&self, field: &Field) -> bool {
         let slot = field.slot();
-        self.blocks.iter().filter_map(|b| b.cond.as_ref()).any(|c| c.field.slot() == slot)
+        self.conditions
+            .blocks
+            .iter()
+            .filter_map(|b| b.cond.as_ref())
+            .any(|c| c.field.slot() == slot)
     }
 
     /// True if any value uses a condition's captures (`%0` to `%9`).
     pub fn keeps_captures(&self) -> bool {
-        self.capture_count > 0
+        self.conditions.capture_count > 0
     }
 
     /// The effective configuration: the global values with defaults marked, then all blocks
     /// that set something. It can be loaded again and means the same.
     pub fn dump(&self) -> String {
         let mut out = String::new();
-        let set: HashMap<&str, &Setting<S>> =
-            self.blocks[0].settings.iter().map(|setting| (setting.name, setting)).collect();
+        let set: HashMap<&str, &Setting<S>> = self.conditions.blocks[0]
+            .settings
+            .iter()
+            .map(|setting| (setting.name, setting))
+            .collect();
         for default in &self.defaults {
             let name = default.name;
             let _ = match (set.get(name), &default.source) {
@@ -242,7 +181,7 @@ impl<S> Config<S> {
     pub(crate) fn path(&self, id: u32) -> Vec<u32> {
         let mut path = vec![id];
         while let Some(&last) = path.last() {
-            match self.blocks[last as usize].parent {
+            match self.conditions.blocks[last as usize].parent {
                 0 => break,
                 parent => path.push(parent),
             }
@@ -256,7 +195,9 @@ impl<S> Config<S> {
     fn branches_after(&self, written: Option<u32>, id: u32) -> Vec<u32> {
         let mut list = vec![id];
         let mut at = id;
-        while let Some(prev) = self.blocks[at as usize].prev.filter(|prev| Some(*prev) != written) {
+        while let Some(prev) =
+            self.conditions.blocks[at as usize].prev.filter(|prev| Some(*prev) != written)
+        {
             list.push(prev);
             at = prev;
         }
@@ -277,12 +218,12 @@ struct BlockWriter<'a, S> {
 
 impl<S> BlockWriter<'_, S> {
     fn write(&mut self) {
-        for id in 1..self.config.blocks.len() as u32 {
+        for id in 1..self.config.conditions.blocks.len() as u32 {
             let path = self.config.path(id);
             let common = path.iter().zip(&self.open).take_while(|(a, b)| a == b).count();
             self.close_to(common);
             path[common..].iter().for_each(|&id| self.open(id));
-            for setting in &self.config.blocks[id as usize].settings {
+            for setting in &self.config.conditions.blocks[id as usize].settings {
                 let value = setting.value.value.to_source();
                 self.line(&format!("{} = {value}", setting.name));
             }
@@ -301,7 +242,7 @@ impl<S> BlockWriter<'_, S> {
     fn open(&mut self, id: u32) {
         // The closed block goes on if it is of this very chain, right before what is written now.
         for branch in self.config.branches_after(self.closed, id) {
-            self.line(&format!("{} {{", self.config.blocks[branch as usize].head()));
+            self.line(&format!("{} {{", self.config.conditions.blocks[branch as usize].head()));
             if branch != id {
                 self.line("}");
             }

@@ -1,17 +1,11 @@
 //! One directive = one row: its name, type, scope, default, documentation, and how its value
 //! becomes a change to the settings.
 
-use std::cell::RefCell;
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::condition::Field;
-use crate::diag::Level;
-use crate::evaluate::CaptureId;
-use crate::limits::PATTERN_STEPS;
-use crate::pattern::Means;
-use crate::source::{FileId, Span};
+use crate::context::CompileCtx;
+use crate::reject::Reject;
 use crate::suggest::nearest;
 use crate::value::Value;
 
@@ -90,93 +84,6 @@ impl Scope {
             Scope::Socket => "server or $SERVER[\"socket\"]",
             Scope::Any => "any condition",
         }
-    }
-}
-
-/// Why a value is rejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reject {
-    /// What is wrong, as a sentence that goes on after the directive's name:
-    /// `must be a number`.
-    pub message: String,
-    /// What to write instead.
-    pub help: Option<String>,
-    /// The element of an array that is at fault.
-    pub span: Option<Span>,
-}
-
-impl Reject {
-    /// A reason.
-    pub fn new(message: impl Into<String>) -> Self {
-        Reject { message: message.into(), help: None, span: None }
-    }
-
-    /// Adds a suggestion.
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    /// Suggests the candidate that was probably meant, if one is near enough to be a slip.
-    pub fn did_you_mean<'a>(
-        self,
-        written: &str,
-        candidates: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        match nearest(written, candidates.into_iter()) {
-            Some(name) => self.help(format!("did you mean \"{name}\"?")),
-            None => self,
-        }
-    }
-
-    /// Points at an element.
-    pub fn at(mut self, span: Span) -> Self {
-        self.span = Some(span);
-        self
-    }
-}
-
-/// The context in which a row compiles a value.
-pub struct CompileCtx<'a> {
-    /// The directive as it was written.
-    pub key: &'a str,
-    /// The value's place.
-    pub span: Span,
-    /// The directory of the main configuration file.
-    pub base: &'a Path,
-    /// What the enclosing conditions look at, outermost first; empty at the top level.
-    pub fields: &'a [&'a Field],
-    /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`. `None` if
-    /// there is none, or if no text of this value contains a `%` before a digit or a brace.
-    pub captures: Option<CaptureId>,
-    pub(crate) means: Means,
-    pub(crate) findings: RefCell<Vec<(Level, Reject)>>,
-}
-
-impl<'a> CompileCtx<'a> {
-    /// For a value that stands in no file.
-    pub fn nowhere(key: &'a str) -> CompileCtx<'a> {
-        CompileCtx {
-            key,
-            span: Span { file: FileId(0), start: 0, end: 0 },
-            base: Path::new(""),
-            fields: &[],
-            captures: None,
-            means: Means { backtracking: None, steps: PATTERN_STEPS },
-            findings: RefCell::default(),
-        }
-    }
-}
-
-impl CompileCtx<'_> {
-    /// Accepts the value but says something about it.
-    pub fn warn(&self, warning: Reject) {
-        self.findings.borrow_mut().push((Level::Warning, warning));
-    }
-
-    /// Accepts the value; what is said about it is no reason to change anything.
-    pub fn note(&self, note: Reject) {
-        self.findings.borrow_mut().push((Level::Note, note));
     }
 }
 

@@ -6,15 +6,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::ast::{Arm, AssignOp, CondExpr, Expr, Guard, Stmt};
-use crate::condition::{Field, Matcher, Op};
+use crate::backtracking::{Backtracking, Means};
+use crate::condition::{Matcher, Op};
 use crate::diag::{Diagnostic, Diagnostics, Level};
+use crate::field::Field;
 use crate::limits::{
     CONDITIONS_MAX, FILE_BYTES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, NESTING_MAX, PATTERN_STEPS,
     TOTAL_BYTES_MAX, VALUES_BYTES_MAX,
 };
-use crate::loader::Loader;
+use crate::loader::{Loader, MemoryLoader};
 use crate::parse::parse;
-use crate::pattern::{Backtracking, Means};
 use crate::source::{FileId, Sources, Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Value, quote};
@@ -475,4 +476,22 @@ pub(crate) fn weighed(value: Spanned<Value>) -> Weighed {
 /// A name without a dot is a variable.
 pub(crate) fn variable_name(name: &str) -> String {
     if name.contains('.') { name.to_owned() } else { format!("var.{name}") }
+}
+
+/// Reads one value as it would stand on the right of an `=`.
+pub(crate) fn parse_value(source: &str) -> Result<Value, Diagnostics> {
+    let loader = MemoryLoader::default();
+    let mut evaluator = Evaluator::new(&loader, &|_| None, None, PathBuf::new());
+    evaluator.main("value", None, format!("var.value = {source}\n").into_bytes());
+    let entry = evaluator.blocks.swap_remove(0).entries.pop().and_then(|entry| entry.value);
+    match entry {
+        Some(value) if !evaluator.diagnostics.has_errors() => Ok(value.value),
+        _ => {
+            if !evaluator.diagnostics.has_errors() {
+                let span = Span { file: FileId(0), start: 0, end: 0 };
+                evaluator.report(Diagnostic::error("syntax", span, "expected a value"));
+            }
+            Err(evaluator.diagnostics)
+        }
+    }
 }

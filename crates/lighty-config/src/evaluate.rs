@@ -8,12 +8,15 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 
-use crate::condition::{Facts, Field, Matcher, SLOTS, split_port};
-use crate::config::{Block, Config};
-use crate::pattern::{Places, TextPattern, Undecided};
+use crate::block::{Block, Capture};
+use crate::condition::{Matcher, split_port};
+use crate::context::CaptureId;
+use crate::field::{Facts, Field, SLOTS};
+use crate::pattern::{Places, Undecided};
 use crate::screen::{Letters, SCREENED_MIN, Texts};
 
 /// Comparisons with one field on one level from which on they are hashed. Fewer are cheaper to
@@ -22,18 +25,8 @@ const HASHED_MIN: usize = 8;
 
 type Map<K> = HashMap<K, Box<[u32]>, FixedState>;
 
-/// Names the condition that `%0` to `%9` come from; see [`Active::captures`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CaptureId(pub(crate) u32);
-
-/// A condition whose match is remembered.
-pub(crate) struct Capture {
-    pub(crate) id: CaptureId,
-    pub(crate) pattern: TextPattern,
-}
-
 /// Where to look, level by level.
-pub(crate) struct Index {
+struct Index {
     /// By enclosing block.
     levels: Vec<Level>,
     /// The chains that a block is a branch of (several if it was continued in several ways).
@@ -62,7 +55,7 @@ struct Level {
 }
 
 impl Index {
-    pub(crate) fn build<S>(blocks: &[Block<S>]) -> Index {
+    fn build<S>(blocks: &[Block<S>]) -> Index {
         let mut children: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
         for (id, block) in blocks.iter().enumerate().skip(1) {
             children[block.parent as usize].push(id as u32);
@@ -300,10 +293,10 @@ impl CaptureSet {
         (slot.turn == self.turn).then_some(Captures { slot })
     }
 
-    fn reset<S>(&mut self, config: &Config<S>) {
-        if self.config != config.id {
-            *self = CaptureSet { config: config.id, ..CaptureSet::default() };
-            self.slots.resize_with(config.capture_count, CaptureSlot::default);
+    fn reset<S>(&mut self, of: &Conditions<S>) {
+        if self.config != of.id {
+            *self = CaptureSet { config: of.id, ..CaptureSet::default() };
+            self.slots.resize_with(of.capture_count, CaptureSlot::default);
         }
         self.turn += 1;
     }
@@ -347,17 +340,17 @@ impl Active {
         self.undecided.take()
     }
 
-    fn reset<S>(&mut self, config: &Config<S>) {
-        if self.config != config.id {
-            *self = Active { config: config.id, ..Active::default() };
-            self.bits.resize(config.blocks.len().div_ceil(64), 0);
-            self.taken.resize(config.index.fields.len().div_ceil(64), 0);
+    fn reset<S>(&mut self, of: &Conditions<S>) {
+        if self.config != of.id {
+            *self = Active { config: of.id, ..Active::default() };
+            self.bits.resize(of.blocks.len().div_ceil(64), 0);
+            self.taken.resize(of.index.fields.len().div_ceil(64), 0);
         }
         self.bits.fill(0);
         self.taken.fill(0);
         self.candidates.clear();
         self.undecided = None;
-        self.captures.reset(config);
+        self.captures.reset(of);
     }
 }
 
@@ -405,10 +398,31 @@ impl<'f> Run<'f, '_> {
     }
 }
 
-impl<S> Config<S> {
+/// The blocks of a configuration, and how those that apply are found.
+pub(crate) struct Conditions<S> {
+    pub(crate) blocks: Vec<Block<S>>,
+    index: Index,
+    /// Distinguishes configurations, so that an [`Active`] notices a reload.
+    id: u64,
+    pub(crate) capture_count: usize,
+}
+
+impl<S> Conditions<S> {
+    pub(crate) fn new(blocks: Vec<Block<S>>, capture_count: usize) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let index = Index::build(&blocks);
+        Self { blocks, index, id, capture_count }
+    }
+
+    /// Finds the blocks anew after their matchers have changed.
+    pub(crate) fn rebuild_index(&mut self) {
+        self.index = Index::build(&self.blocks);
+    }
+
     /// Finds the blocks that apply now. Conditions on a field that is not known yet do not
     /// apply; evaluate again when more is known.
-    pub fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
+    pub(crate) fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
         out.reset(self);
         if self.blocks.len() > 1 {
             let values = [const { None }; SLOTS];

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::condition::Facts;
-use crate::config::{Block, Config, Setting};
+use crate::block::{Block, Setting};
+use crate::config::Config;
+use crate::field::Facts;
 use crate::source::Sources;
 use crate::value::quote;
 
@@ -92,7 +93,7 @@ pub struct Judgement {
 impl<S> Config<S> {
     /// The result of every condition for these facts, in file order.
     pub fn evaluate_all(&self, facts: &dyn Facts) -> Vec<Judgement> {
-        let outcomes = self.outcomes(facts).into_iter().zip(&self.blocks).skip(1);
+        let outcomes = self.outcomes(facts).into_iter().zip(self.blocks()).skip(1);
         outcomes
             .map(|((outcome, why), block)| Judgement { head: block.head(), outcome, why })
             .collect()
@@ -106,14 +107,14 @@ impl<S> Config<S> {
             format!("{}:{}", at.name, at.line)
         };
         let report = |id: u32| {
-            let block = &self.blocks[id as usize];
+            let block = &self.blocks()[id as usize];
             let (outcome, why) = outcomes[id as usize].clone();
             let (head, place) = (block.head(), place(block.span));
             ConditionReport { block: id, depth: self.path(id).len() - 1, head, place, outcome, why }
         };
-        let conditions = (1..self.blocks.len() as u32).map(report).collect();
+        let conditions = (1..self.blocks().len() as u32).map(report).collect();
         let mut directives: Vec<DirectiveReport> = Vec::new();
-        let active = self.blocks.iter().zip(&outcomes).filter(|(_, o)| o.0 == Outcome::True);
+        let active = self.blocks().iter().zip(&outcomes).filter(|(_, o)| o.0 == Outcome::True);
         for setting in active.flat_map(|(block, _)| &block.settings) {
             add(&mut directives, setting, place(setting.key_span));
         }
@@ -123,8 +124,8 @@ impl<S> Config<S> {
 
     fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
         let mut list = vec![(Outcome::True, String::new())];
-        let mut so_far = vec![Branches::NoneApplies; self.blocks.len()];
-        for (id, block) in self.blocks.iter().enumerate().skip(1) {
+        let mut so_far = vec![Branches::NoneApplies; self.blocks().len()];
+        for (id, block) in self.blocks().iter().enumerate().skip(1) {
             let before = block.prev.map_or(Branches::NoneApplies, |prev| so_far[prev as usize]);
             let around = list[block.parent as usize].0;
             let outcome = outcome(block, around, before, facts);

@@ -34,15 +34,19 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+mod backtracking;
+mod block;
 mod compile;
 mod condition;
 mod config;
+mod context;
 mod diag;
 mod directive;
 mod eval;
 mod evaluate;
 mod explain;
 mod expr;
+mod field;
 mod fmt;
 mod fs_loader;
 mod glob;
@@ -52,6 +56,7 @@ mod load;
 mod loader;
 mod parse;
 mod pattern;
+mod reject;
 mod screen;
 mod snapshot;
 mod source;
@@ -60,22 +65,26 @@ mod table;
 mod typographic;
 mod value;
 
-pub use condition::{Facts, Field, Op};
-pub use config::{Block, Condition, Config, ListenSocket, Setting};
+pub use backtracking::{Backtracker, Backtracking, Place};
+pub use block::{Block, Condition, Setting};
+pub use compile::LoadOptions;
+pub use condition::Op;
+pub use config::{Config, ListenSocket};
+pub use context::{CaptureId, CompileCtx};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{
-    Compile, CompileCtx, Directive, Kind, Pairs, Reject, Scope, Setter, Strings, parse_bool,
-    parse_choice, parse_int, parse_map, parse_string, parse_strings, parse_switch,
+    Compile, Directive, Kind, Pairs, Scope, Setter, Strings, parse_bool, parse_choice, parse_int,
+    parse_map, parse_string, parse_strings, parse_switch,
 };
-pub use evaluate::{Active, CaptureId, CaptureSet, Captures};
+pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};
+pub use field::{Facts, Field};
 pub use fmt::format;
 pub use fs_loader::FsLoader;
-pub use load::{LoadOptions, Main, load};
+pub use load::{Main, load};
 pub use loader::{Loader, MemoryLoader};
-pub use pattern::{
-    Backtracker, Backtracking, Bounded, BytePattern, Groups, Place, Undecided, linear_syntax,
-};
+pub use pattern::{Bounded, BytePattern, Groups, Undecided, linear_syntax};
+pub use reject::Reject;
 pub use screen::{Screen, required_text};
 pub use snapshot::SnapshotCache;
 pub use source::{FileId, Location, Source, Sources, Span, Spanned};

@@ -1,15 +1,14 @@
 //! From a file to a [`Config`]: the one entry point of the crate.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::compile::compile;
+use crate::compile::{LoadOptions, compile};
 use crate::config::Config;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::eval::Evaluator;
-use crate::loader::{Loader, MemoryLoader};
-use crate::source::{FileId, Sources, Span};
+use crate::loader::Loader;
+use crate::source::{Sources, Span};
 use crate::table::{Lookup, Table};
-use crate::value::Value;
 
 /// Where the configuration is.
 #[derive(Clone, Debug)]
@@ -24,13 +23,6 @@ pub enum Main<'a> {
         /// The text.
         text: &'a [u8],
     },
-}
-
-/// How strict to be.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LoadOptions {
-    /// Unknown and not yet supported directives are errors.
-    pub strict: bool,
 }
 
 /// Loads a configuration. There is a [`Config`] exactly if there were no errors; everything
@@ -71,22 +63,4 @@ fn unreadable<S>(path: &Path, error: &std::io::Error) -> (Option<Config<S>>, Dia
     let span = Span { file, start: 0, end: 0 };
     diagnostics.push(Diagnostic { span: Some(span), ..Diagnostic::error("read", span, text) });
     (None, diagnostics, sources)
-}
-
-/// Reads one value as it would stand on the right of an `=`.
-pub(crate) fn parse_value(source: &str) -> Result<Value, Diagnostics> {
-    let loader = MemoryLoader::default();
-    let mut evaluator = Evaluator::new(&loader, &|_| None, None, PathBuf::new());
-    evaluator.main("value", None, format!("var.value = {source}\n").into_bytes());
-    let entry = evaluator.blocks.swap_remove(0).entries.pop().and_then(|entry| entry.value);
-    match entry {
-        Some(value) if !evaluator.diagnostics.has_errors() => Ok(value.value),
-        _ => {
-            if !evaluator.diagnostics.has_errors() {
-                let span = Span { file: FileId(0), start: 0, end: 0 };
-                evaluator.report(Diagnostic::error("syntax", span, "expected a value"));
-            }
-            Err(evaluator.diagnostics)
-        }
-    }
 }

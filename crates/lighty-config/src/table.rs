@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::directive::{CompileCtx, Directive, Kind, Setter};
-use crate::load::parse_value;
-use crate::pattern::Backtracking;
+use crate::backtracking::Backtracking;
+use crate::context::CompileCtx;
+use crate::directive::{Directive, Kind, Setter};
+use crate::eval::parse_value;
 use crate::suggest::nearest;
 use crate::value::Value;
 

@@ -1,0 +1,119 @@
+//! What of a request can be compared.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// The field that a condition compares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// `$SERVER["socket"]`: the listener that accepted the connection, as it was written.
+    Socket,
+    /// `$HTTP["scheme"]`
+    Scheme,
+    /// `$HTTP["url"]`: the decoded path without the query.
+    Url,
+    /// `$HTTP["host"]`, with its port if the client sent one.
+    Host,
+    /// `$HTTP["referer"]`
+    Referer,
+    /// `$HTTP["useragent"]`
+    UserAgent,
+    /// `$HTTP["cookie"]`
+    Cookie,
+    /// `$HTTP["remoteip"]`
+    RemoteIp,
+    /// `$HTTP["querystring"]`
+    QueryString,
+    /// `$HTTP["request-method"]`
+    Method,
+    /// `$HTTP["language"]`: the Accept-Language header (1.4).
+    Language,
+    /// `$PHYSICAL["path"]` (1.5).
+    PhysicalPath,
+    /// `$PHYSICAL["existing-path"]` (1.5).
+    PhysicalExistingPath,
+    /// `$REQUEST_HEADER["…"]` (1.4); the name in lower case.
+    RequestHeader(String),
+}
+
+/// Spelling, then what it means. The first spelling of a field is the one that is shown.
+const FIELDS: [(&str, &str, Field); 16] = [
+    ("SERVER", "socket", Field::Socket),
+    ("HTTP", "scheme", Field::Scheme),
+    ("HTTP", "url", Field::Url),
+    ("HTTP", "host", Field::Host),
+    ("HTTP", "referer", Field::Referer),
+    ("HTTP", "useragent", Field::UserAgent),
+    ("HTTP", "user-agent", Field::UserAgent),
+    ("HTTP", "cookie", Field::Cookie),
+    ("HTTP", "remoteip", Field::RemoteIp),
+    ("HTTP", "remote-ip", Field::RemoteIp),
+    ("HTTP", "querystring", Field::QueryString),
+    ("HTTP", "query-string", Field::QueryString),
+    ("HTTP", "request-method", Field::Method),
+    ("HTTP", "language", Field::Language),
+    ("PHYSICAL", "path", Field::PhysicalPath),
+    ("PHYSICAL", "existing-path", Field::PhysicalExistingPath),
+];
+
+/// Number of [`Field::slot`]s.
+pub(crate) const SLOTS: usize = 14;
+
+impl Field {
+    /// The field of `$OBJECT["name"]`.
+    pub fn parse(object: &str, name: &str) -> Option<Field> {
+        if object == "REQUEST_HEADER" {
+            return Some(Field::RequestHeader(name.to_ascii_lowercase()));
+        }
+        let found = FIELDS.iter().find(|(o, n, _)| *o == object && *n == name);
+        found.map(|(_, _, field)| field.clone())
+    }
+
+    /// All spellings as they are written, for messages.
+    pub(crate) fn spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
+        FIELDS.iter().map(|(object, name, _)| (*object, *name))
+    }
+
+    /// A small number for the kind of field; all request headers share the last one.
+    pub(crate) fn slot(&self) -> usize {
+        match self {
+            Field::Socket => 0,
+            Field::Scheme => 1,
+            Field::Url => 2,
+            Field::Host => 3,
+            Field::Referer => 4,
+            Field::UserAgent => 5,
+            Field::Cookie => 6,
+            Field::RemoteIp => 7,
+            Field::QueryString => 8,
+            Field::Method => 9,
+            Field::Language => 10,
+            Field::PhysicalPath => 11,
+            Field::PhysicalExistingPath => 12,
+            Field::RequestHeader(_) => 13,
+        }
+    }
+}
+
+impl std::fmt::Display for Field {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Field::RequestHeader(name) = self {
+            return write!(f, "$REQUEST_HEADER[\"{name}\"]");
+        }
+        match FIELDS.iter().find(|(_, _, field)| field == self) {
+            Some((object, name, _)) => write!(f, "${object}[\"{name}\"]"),
+            None => write!(f, "{self:?}"),
+        }
+    }
+}
+
+/// The request's values. Queried only for fields that some condition uses.
+pub trait Facts {
+    /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now;
+    /// a header that the client did not send is `Some("")`.
+    fn get(&self, field: &Field) -> Option<Cow<'_, str>>;
+
+    /// The client's address; `None` if it has none (a unix socket). Whether it is known already
+    /// is what [`get`](Facts::get) says about [`Field::RemoteIp`].
+    fn remote_ip(&self) -> Option<IpAddr>;
+}

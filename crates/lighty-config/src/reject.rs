@@ -1,0 +1,67 @@
+//! What is wrong with a value or a condition, before it is known where it stands.
+
+use crate::source::Span;
+use crate::suggest::nearest;
+
+/// Why a value is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// What is wrong, as a sentence that goes on after the directive's name:
+    /// `must be a number`.
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+    /// The element of an array that is at fault.
+    pub span: Option<Span>,
+}
+
+impl Reject {
+    /// A reason.
+    pub fn new(message: impl Into<String>) -> Self {
+        Reject { message: message.into(), help: None, span: None }
+    }
+
+    /// Adds a suggestion.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Suggests the candidate that was probably meant, if one is near enough to be a slip.
+    pub fn did_you_mean<'a>(
+        self,
+        written: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        match nearest(written, candidates.into_iter()) {
+            Some(name) => self.help(format!("did you mean \"{name}\"?")),
+            None => self,
+        }
+    }
+
+    /// Points at an element.
+    pub fn at(mut self, span: Span) -> Self {
+        self.span = Some(span);
+        self
+    }
+}
+
+/// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
+#[derive(Debug)]
+pub(crate) struct BadCondition {
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+    pub(crate) at: Option<std::ops::Range<usize>>,
+}
+
+impl BadCondition {
+    pub(crate) fn new(message: impl Into<String>, help: Option<&str>) -> Self {
+        BadCondition { message: message.into(), help: help.map(str::to_owned), at: None }
+    }
+
+    /// As what is wrong with a value.
+    pub(crate) fn reject(self, pattern: &str) -> Reject {
+        let reject = Reject::new(format!("has {pattern:?}: {}", self.message));
+        self.help.map_or(reject.clone(), |help| reject.help(help))
+    }
+}

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::clock::ticks::Ticks;
 use crate::simulated;
-use crate::threads::panics;
+use crate::threads::{keep, panics};
 
 /// Maximum staleness of the clock in a loop that never parks.
 pub const CLOCK_TICK_MS: u64 = 100;
@@ -237,7 +237,7 @@ impl Clock {
     /// Spawns [`tick`](Self::tick) as a task of this thread, restarted if it panics.
     pub fn spawn_tick(&self) {
         let clock = self.clone();
-        panics::keep("clock", move || clock.clone().tick());
+        keep::keep("clock", move || clock.clone().tick());
     }
 }
 

@@ -4,13 +4,15 @@
 //! Dropping the future closes the socket, so the caller can wrap it in a timeout.
 
 pub mod resolve;
+mod target;
+
+pub use target::Target;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,37 +26,6 @@ pub const FULL_BACKLOG_MS_DEFAULT: u64 = 1_000;
 
 /// The pause between such retries grows from 1 ms to this.
 const FULL_BACKLOG_PAUSE_MS_MAX: u64 = 16;
-
-/// Where to connect to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// An address of the internet family.
-    Tcp(SocketAddr),
-    /// A unix socket by the path of its file.
-    Unix(PathBuf),
-    /// A unix socket in Linux's abstract name space; the name without its leading zero byte.
-    Abstract(Vec<u8>),
-}
-
-impl Target {
-    /// Parses a unix socket: a path, or `@name` for the abstract name space.
-    pub fn unix(written: &Path) -> Target {
-        match written.as_os_str().as_bytes().strip_prefix(b"@") {
-            Some(name) => Target::Abstract(name.to_vec()),
-            None => Target::Unix(written.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::Tcp(address) => address.fmt(f),
-            Target::Unix(path) => write!(f, "unix:{}", path.display()),
-            Target::Abstract(name) => write!(f, "unix:@{}", name.escape_ascii()),
-        }
-    }
-}
 
 /// Options for connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,8 +53,8 @@ pub(crate) use ring::watch_readable;
 pub use root::{ROOT_TRUST_MS, Root};
 
 use crate::clock::Clock;
-use crate::threads::panics;
 use crate::threads::pool::{Lane, PoolLimits, ThreadPool};
+use crate::threads::{keep, panics};
 use counters::{Wait as Timed, add};
 use flight::{Flight, Id, Job, Landed, Output, RingOpen};
 use resolve::How;
@@ -568,7 +568,7 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
 /// Receives results from the pool for as long as the engine lives.
 fn spawn_driver(inner: &Rc<Inner>, landed: UnboundedReceiver<threads::Report>) {
     let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
-    panics::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
+    keep::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
 }
 
 fn drive(

@@ -25,6 +25,7 @@ mod buffered;
 mod buffers;
 mod copy;
 mod counters;
+mod direct;
 mod disk;
 mod gthread_aio;
 mod gthread_sendfile;
@@ -34,6 +35,7 @@ mod posix_aio;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 pub use backend::{NetworkBackend, UnknownBackend};
 pub use counters::SendCounters;
@@ -49,11 +51,11 @@ use crate::file::{FileEngine, OpenFile, Resident};
 use crate::process::syscall_fallback::Syscall;
 use crate::threads::pool::ThreadPool;
 use crate::transport::Stream;
-use backend::Warm;
 use buffers::ReadBuffers;
 use disk::Disk;
 use linux_aio::AioContext;
 use socket::Step;
+use ways::Warm;
 
 /// What the file ranges of a queue hold.
 pub type File = Rc<OpenFile>;

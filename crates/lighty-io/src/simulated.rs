@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::connect::Target;
-use crate::threads::pool::Lane;
+use crate::threads::lane::Lane;
 use crate::transport::Stream;
 
 /// A connect in progress.

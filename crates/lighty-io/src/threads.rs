@@ -4,6 +4,9 @@
 //! pids.max); the kernel then says no more than "try again".
 
 pub mod blocking_actor;
+pub mod keep;
+pub(crate) mod lane;
+pub mod panic_log;
 pub mod panics;
 pub mod pool;
 pub mod slice;

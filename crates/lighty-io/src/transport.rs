@@ -28,7 +28,7 @@ mod unread;
 pub use byte_stream::ByteStream;
 pub use linger::{LingerLimits, LingerReport};
 pub use liveness::{Idle, PeerClose};
-pub use shutdown::{ShutdownHandle, ShutdownHow};
+pub use shutdown::ShutdownHandle;
 pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
 use std::cell::OnceCell;
@@ -44,6 +44,15 @@ use tokio::net::{TcpStream, UnixStream};
 
 use memory::MemoryEnd;
 use shutdown::ShutdownCell;
+
+/// The direction that a shutdown shuts down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownHow {
+    /// Reading: the reader sees the end of the stream and may still respond.
+    Read,
+    /// Both: all waits wake up, and writes fail.
+    Both,
+}
 
 /// An open connection, registered with the worker's reactor.
 #[derive(Debug)]

@@ -6,6 +6,10 @@ use mlua::{BorrowedBytes, Error, Lua, LuaString, MultiValue, Result, Value};
 
 use crate::budget;
 
+/// Bytes of a text that a function of `lighty.c` takes. A longer one would hold the event loop for
+/// more than a few milliseconds.
+pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
+
 /// A text that a script passed. Numbers are texts too, as everywhere in Lua.
 pub(crate) struct Text(LuaString);
 
@@ -49,7 +53,7 @@ impl Text {
 ///
 /// # Errors
 /// There are more or fewer, one is no text, or they are longer than
-/// [`TEXT_BYTES_MAX`](crate::lib_c::TEXT_BYTES_MAX) together.
+/// [`TEXT_BYTES_MAX`] together.
 pub(crate) fn texts<const N: usize>(
     lua: &Lua,
     signature: &str,
@@ -63,7 +67,8 @@ pub(crate) fn texts<const N: usize>(
     let texts = arguments.iter().map(|value| Text::of(lua, name, value));
     let texts = texts.collect::<Result<Vec<_>>>()?;
     let bytes = texts.iter().map(|text| text.bytes().len()).sum();
-    check_length(lua, name, bytes, crate::lib_c::TEXT_BYTES_MAX)?;
+    check_length(lua, name, bytes, TEXT_BYTES_MAX)?;
+
     texts.try_into().map_err(|_| refused(1, name, "no value"))
 }
 

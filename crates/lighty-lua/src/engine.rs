@@ -12,7 +12,8 @@ use mlua::{Function, IntoLua, Lua, MultiValue, Table, Thread, Value};
 
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
-use crate::objects::{self, Current};
+use crate::error_text::message;
+use crate::objects::{self, Current, Options};
 use crate::reply;
 use crate::request::ScriptRequest;
 
@@ -24,15 +25,6 @@ pub struct Script {
     factory: Function,
     /// Bytes of Lua's memory that loading it took.
     pub bytes: usize,
-}
-
-/// What scripts may do beside answering requests.
-#[derive(Clone, Default)]
-pub struct Options {
-    /// `os.execute`, `io.popen` and files open for writing are allowed (`magnet.unsafe`).
-    pub unsafe_calls: bool,
-    /// The dictionaries of `lighty.shared`.
-    pub shared: Vec<(Box<str>, std::sync::Arc<crate::shared::Dictionary>)>,
 }
 
 /// What a run has come to.
@@ -342,26 +334,6 @@ impl<R: ScriptRequest> Engine<R> {
         run.began_us = self.clock.precise_us();
         run.instructions = 0;
         run.memory = 0;
-    }
-}
-
-/// An error's text without the words that mlua adds.
-fn message(error: &mlua::Error) -> String {
-    match error {
-        mlua::Error::RuntimeError(text) | mlua::Error::MemoryError(text) => text.clone(),
-        mlua::Error::SyntaxError { message, .. } => message.clone(),
-        mlua::Error::CallbackError { traceback, cause } => {
-            format!("{}\n{traceback}", message(cause))
-        }
-        other => other.to_string(),
-    }
-}
-
-/// An error's text without its traceback.
-pub(crate) fn cause(error: &mlua::Error) -> String {
-    match error {
-        mlua::Error::CallbackError { cause: inner, .. } => cause(inner),
-        other => message(other),
     }
 }
 

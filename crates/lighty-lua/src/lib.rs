@@ -21,12 +21,14 @@ pub mod request;
 pub mod shared;
 
 mod argument;
+mod error_text;
 mod objects;
 mod reply;
 
 pub use budget::Limits;
 pub use call::{Call, Destination, HttpCall, Reply, Stat};
-pub use engine::{Engine, Failure, Input, Options, Progress, Run, Script};
+pub use engine::{Engine, Failure, Input, Progress, Run, Script};
+pub use objects::Options;
 pub use request::{Group, Item, Piece, ScriptRequest};
 
 /// The Lua of this build.

@@ -15,11 +15,7 @@ use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-use crate::argument::{self, Text};
-
-/// Bytes of a text that a function of `lighty.c` takes. A longer one would hold the event loop for
-/// more than a few milliseconds.
-pub const TEXT_BYTES_MAX: usize = 4 << 20;
+use crate::argument::{self, TEXT_BYTES_MAX, Text};
 
 /// A function from text to text that may refuse what it gets.
 type Transform = fn(&[u8], &mut Vec<u8>) -> bool;

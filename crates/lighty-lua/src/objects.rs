@@ -6,9 +6,17 @@ use std::rc::Rc;
 
 use mlua::{Error, Lua, LuaString, Table, Value};
 
-use crate::engine::Options;
 use crate::request::{Group, Item, Piece, ScriptRequest};
-use crate::{budget, engine, json, lfs, lib_c, pattern, shared};
+use crate::{budget, error_text, json, lfs, lib_c, pattern, shared};
+
+/// What scripts may do beside answering requests.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// `os.execute`, `io.popen` and files open for writing are allowed (`magnet.unsafe`).
+    pub unsafe_calls: bool,
+    /// The dictionaries of `lighty.shared`.
+    pub shared: Vec<(Box<str>, std::sync::Arc<crate::shared::Dictionary>)>,
+}
 
 /// The request of the script that runs.
 pub(crate) struct Current<R> {
@@ -222,7 +230,7 @@ fn surroundings<R: ScriptRequest>(
 /// An error of a function of ours as a text.
 fn error_text(lua: &Lua, error: Value) -> mlua::Result<Value> {
     match error {
-        Value::Error(error) => lua.create_string(engine::cause(&error)).map(Value::String),
+        Value::Error(error) => lua.create_string(error_text::cause(&error)).map(Value::String),
         other => Ok(other),
     }
 }

@@ -5,6 +5,7 @@
 //! credentials) · `turns` (queue for hashing) · `digest` and `nonce` (RFC 7616). Reading files and
 //! hashing passwords happens off the event loops.
 
+mod constant_time;
 mod digest;
 mod md5_crypt;
 mod nonce;
@@ -30,10 +31,10 @@ use lighty_http::{Known, Status};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
+use constant_time::is_same;
 use digest::{DigestCredentials, Flaw, NOT_OFFERED};
 use nonce::{Nonces, Use};
 pub use password::hash_password;
-use password::is_same;
 use require::Rule;
 pub use settings::AuthSettings;
 use store::{Loaded, Look, Store};

@@ -13,6 +13,7 @@ mod output;
 mod program;
 mod settings;
 mod talk;
+mod tunnelled;
 
 use std::rc::Rc;
 

@@ -1,6 +1,7 @@
 //! `mod_proxy_core`: which requests go to a backend.
 
 pub mod directives;
+pub mod rules;
 pub mod settings;
 
 use std::cell::{OnceCell, RefCell};
@@ -13,7 +14,8 @@ use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 
 use crate::request::script::split;
-use crate::route::settings::{ProxySettings, Route, Routes, Takes};
+use crate::route::rules::{Route, Routes, Takes};
+use crate::route::settings::ProxySettings;
 use crate::serve::local::Local;
 use crate::serve::{Upstreams, serve};
 use crate::upstream::registry::{Naming, Registry};

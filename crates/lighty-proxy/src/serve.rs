@@ -26,7 +26,7 @@ use crate::request::sticky;
 use crate::request::stored_body::{StoreFault, StoredBody};
 use crate::response::internal_redirect::WantedBackend;
 use crate::response::reply;
-use crate::route::settings::{Route, StreamBody};
+use crate::route::rules::{Route, StreamBody};
 use crate::serve::local::Local;
 use crate::serve::upstream_call::{Trouble, UpstreamCall};
 use crate::session::Event;

@@ -9,7 +9,8 @@ use lighty_config::{
 use lighty_core::Settings;
 use lighty_core::settings::StreamBody;
 use lighty_proxy::route::directives;
-use lighty_proxy::route::settings::{ProxySettings, Route, Routes, Takes};
+use lighty_proxy::route::rules::{Route, Routes, Takes};
+use lighty_proxy::route::settings::ProxySettings;
 use lighty_proxy::upstream::spec::{
     Algorithm, BackendAddress, BalancerOptions, BalancerSpec, CheckKind, FastcgiRole, HashKey,
     Protocol, ProxyProtocol,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lighty_core::log::Level;
 use lighty_io::listen::{ACCEPT_PAUSE, AcceptError, CLOSING_TIME, Listener};
-use lighty_io::threads::panics;
+use lighty_io::threads::{keep, panics};
 use lighty_io::transport::{Peer, Stream};
 use tokio::time::{Sleep, sleep};
 
@@ -47,7 +47,7 @@ impl Worker {
                 self.log(Level::Error, &text);
                 break;
             }
-            panics::rest("accept", &panicked).await;
+            keep::rest("accept", &panicked).await;
         }
         drop(guard);
     }

@@ -21,17 +21,18 @@ use lighty_io::process::control::{self, Caller, ControlSocket};
 use lighty_io::process::memory;
 use lighty_io::process::privileges::{self, Identity, PidFile};
 use lighty_io::process::signals::{Signal, Signals};
-use lighty_io::threads::panics;
+use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_modules::accesslog;
 use lighty_modules::magnet::Accounts;
 use lighty_modules::webdav::{self, Stores};
-use lighty_proxy::route::settings::ProxySettings;
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
+use crate::boot_error::BootError;
 use crate::counts;
+use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
@@ -40,18 +41,6 @@ use crate::reload::{self, Plan, Reloader};
 use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::upstreams::UpstreamFigures;
-
-/// Why the server could not start or continue, worded for the operator.
-#[derive(Debug)]
-pub struct BootError(pub String);
-
-impl std::fmt::Display for BootError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BootError {}
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError(format!("{what}: {error}"))
@@ -152,7 +141,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
     let panicking = log.clone();
-    panics::report_to(move |text| {
+    panic_log::report_to(move |text| {
         panicking.line(Level::Error, wall_s(), text, About::default());
     });
     start_threads(logs)?;
@@ -215,27 +204,6 @@ fn known_databases(config: &Config<Settings>, log: &Log) -> Stores {
 
 fn wall_s() -> i64 {
     Clock::start().unix_s()
-}
-
-/// Errors if the document root is not a directory, or is needed and not set.
-pub(crate) fn check_document_root(global: &Settings) -> Result<(), BootError> {
-    let root = &*global.core.document_root;
-    // Privileges are dropped and the root is changed before anything is served.
-    let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
-    let seen_from_here = format!("{}{root}", chroot.unwrap_or_default());
-    if root.is_empty() && ProxySettings::routes(global).core.is_some() {
-        return Ok(());
-    }
-    if root.is_empty() {
-        return Err(BootError(
-            "server.document-root is not set: which directory is to be served?".into(),
-        ));
-    }
-    match std::fs::metadata(&seen_from_here) {
-        Ok(meta) if meta.is_dir() => Ok(()),
-        Ok(_) => Err(BootError(format!("server.document-root = \"{root}\" is not a directory"))),
-        Err(error) => Err(BootError(format!("server.document-root = \"{root}\": {error}"))),
-    }
 }
 
 /// Default cap on descriptors where the hard limit is higher than needed.

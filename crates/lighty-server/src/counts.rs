@@ -10,7 +10,7 @@ use crate::worker::Worker;
 
 /// A line about panics, if any. Each one is a bug to report.
 pub(crate) fn panics() -> Option<String> {
-    let count = lighty_io::threads::panics::count();
+    let count = lighty_io::threads::panic_log::count();
     (count > 0).then(|| format!("{count} panics since the start, see the lines above"))
 }
 

@@ -10,11 +10,13 @@
 
 mod accept;
 pub mod boot;
+pub mod boot_error;
 pub mod check;
 mod clear_text;
 mod conn;
 mod conn_table;
 mod counts;
+mod document_root;
 mod error_log;
 mod listener_recovery;
 pub mod listeners;

@@ -21,7 +21,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::boot;
+use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners;
 use crate::modules::{self, Shared};
@@ -145,7 +145,7 @@ impl Reloader<'_> {
             let names = needs_restart.join(", ");
             return Err(format!("{said}changed, but needs a restart: {names}"));
         }
-        boot::check_document_root(config.global()).map_err(|error| format!("{said}{error}"))?;
+        check_document_root(config.global()).map_err(|error| format!("{said}{error}"))?;
         let refused = |what: &str, why: String| format!("{said}{what}: {why}");
         let config = Arc::new(config);
         let logs = present.shared.access_logs.open_next(&config);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use lighty_core::machine::status_board::{Connection, Report, Statistics, TOLD_CONNECTIONS_MAX};
-use lighty_io::threads::panics;
+use lighty_io::threads::{panic_log, panics};
 
 use crate::conn_table::{ConnEntry, Doing};
 use crate::worker::Worker;
@@ -13,7 +13,7 @@ pub(crate) struct Panics;
 
 impl Statistics for Panics {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
-        figures.push(("server.panics".to_owned(), panics::count().to_string()));
+        figures.push(("server.panics".to_owned(), panic_log::count().to_string()));
     }
 }
 

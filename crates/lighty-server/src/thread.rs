@@ -13,9 +13,9 @@ use lighty_io::listen::{BindSpec, BoundSocket};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads;
-use lighty_io::threads::panics;
 use lighty_io::threads::pool::ThreadPool;
 use lighty_io::threads::slice;
+use lighty_io::threads::{keep, panics};
 use lighty_proxy::raw;
 use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::registry::Registry;
@@ -247,7 +247,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
         )));
     }
     let swept = Rc::clone(&worker);
-    panics::keep("sweep", move || Rc::clone(&swept).sweep());
+    keep::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
     let responder = plan.shared.board.join();
     tokio::task::spawn_local(responder.respond(move || report::report(index, &told)));

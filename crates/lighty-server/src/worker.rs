@@ -13,7 +13,7 @@ use lighty_io::process::memory;
 use lighty_io::process::syscall_fallback;
 use lighty_io::send::Sender;
 use lighty_io::threads::panics;
-use lighty_proxy::route::settings::Route;
+use lighty_proxy::route::rules::Route;
 use lighty_proxy::serve::local::Local;
 use tokio::sync::Notify;
 use tokio::time::sleep;

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::threads;
-use crate::threads::panics;
+use crate::threads::{keep, panics};
 
 pub use watch::{Resolved, Standing, Watch};
 
@@ -309,7 +309,7 @@ async fn serve(
             })),
             Job::Watch(task) => drop(tokio::spawn(async move {
                 while let Err(panicked) = panics::catch(task.run(&asker)).await {
-                    panics::rest("resolver", &panicked).await;
+                    keep::rest("resolver", &panicked).await;
                 }
             })),
         }

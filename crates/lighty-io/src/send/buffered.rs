@@ -7,9 +7,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
-use super::backend::Fill;
 use super::disk::{Disk, ReadResult};
 use super::socket::shrank;
+use super::ways::Fill;
 use super::{File, Sender};
 use crate::file::{OwnedBuf, Resident};
 

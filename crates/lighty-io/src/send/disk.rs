@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
-use super::backend::Cold;
-use super::linux_aio::{DirectFile, Segment};
+use super::direct::{DirectFile, Segment};
+use super::ways::Cold;
 use super::{File, NetworkBackend, Sender};
 use crate::file::OwnedBuf;
 use crate::transport::Stream;

@@ -14,13 +14,14 @@ pub(super) use context::{AioContext, probe};
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use lighty_buf::{ChunkQueue, FileRange};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::direct::{DirectFile, Segment};
 use super::disk::Disk;
 use super::socket::{self, sendfile_unsupported, shrank};
 use super::{File, Sender};
@@ -31,28 +32,6 @@ use crate::transport::Stream;
 
 /// Alignment of direct reads: the page size, which every block device accepts.
 pub(super) const ALIGN_BYTES: u64 = 4_096;
-
-/// The second, uncached descriptor of the file being sent.
-#[derive(Default)]
-pub(super) enum DirectFile {
-    /// Not opened yet.
-    #[default]
-    Unknown,
-    /// The file system lacks O_DIRECT, or there is nothing to gain.
-    Refused,
-    /// Open.
-    Open(Rc<OwnedFd>),
-}
-
-/// File data in memory pages.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) memory: OwnedFd,
-    /// Offset of the data in the memory file.
-    pub(super) skip: u64,
-    /// Length in bytes; 0 at the end of the file.
-    pub(super) bytes: u64,
-}
 
 impl Sender {
     /// The next chunk of the range; `None` if it cannot be read this way.

@@ -8,69 +8,30 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
-use crate::clock::Clock;
-use crate::log_writer;
-
 /// Bytes of a panic's message that are told. It may quote what a client sent.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Panics that are told of in one second; all are counted.
-pub const REPORTED_PER_SECOND_MAX: u64 = 20;
-
 /// How long a task rests after a panic before it begins again.
 pub const REST: Duration = Duration::from_millis(100);
-
-static COUNT: AtomicU64 = AtomicU64::new(0);
-
-/// The second, and how many were told of in it.
-static TOLD: Mutex<(i64, u64)> = Mutex::new((0, 0));
 
 thread_local! {
     /// The words of the latest panic of this thread.
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// From now on each panic is a line of `tell`, which must not panic and must not wait. Standard
-/// error hears of it too where a backtrace is asked for (`RUST_BACKTRACE`).
-pub fn report_to(tell: impl Fn(&str) + Send + Sync + 'static) {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        let words = words(info);
-        if may_be_reported(Clock::start().unix_s()) {
-            let name = std::thread::current().name().unwrap_or("?").to_owned();
-            tell(&format!("thread '{name}' panicked at {words}"));
-        }
-        // Not while the thread ends: then nobody asks any more.
-        let _ = LATEST.try_with(|latest| latest.replace(words));
-        if std::env::var_os("RUST_BACKTRACE").is_some_and(|wish| wish != "0") {
-            before(info);
-        }
-    }));
+/// Keeps the words of a panic for whoever catches it on this thread.
+pub(super) fn remember(words: String) {
+    // A thread that ends keeps none: nothing catches it any more.
+    let _ = LATEST.try_with(|latest| latest.replace(words));
 }
 
-/// Panics since [`report_to`].
-pub fn count() -> u64 {
-    COUNT.load(Ordering::Relaxed)
-}
-
-fn may_be_reported(now_s: i64) -> bool {
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.0 != now_s {
-        *told = (now_s, 0);
-    }
-    told.1 += 1;
-    told.1 <= REPORTED_PER_SECOND_MAX
-}
-
-fn words(info: &PanicHookInfo<'_>) -> String {
+/// Where and with what a thread panicked.
+pub(super) fn words(info: &PanicHookInfo<'_>) -> String {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     format!("{place}: {}", bounded(message(info.payload())))
 }
@@ -143,24 +104,6 @@ fn caught(payload: Box<dyn Any + Send>) -> Panicked {
     Panicked(words)
 }
 
-/// Spawns a task of this thread that others depend on: where it panics, it begins again.
-pub fn keep<F>(name: &'static str, mut begin: impl FnMut() -> F + 'static) -> JoinHandle<()>
-where
-    F: Future<Output = ()> + 'static,
-{
-    tokio::task::spawn_local(async move {
-        while let Err(panicked) = catch(begin()).await {
-            rest(name, &panicked).await;
-        }
-    })
-}
-
-/// Says that a task begins again, and lets a while go by before it does.
-pub async fn rest(name: &str, Panicked(words): &Panicked) {
-    log_writer::report(&format!("task \"{name}\" begins again after a panic at {words}"));
-    tokio::time::sleep(REST).await;
-}
-
 /// How many places have panics to come, so that nobody else has to look at them.
 static DRILLS: AtomicUsize = AtomicUsize::new(0);
 
@@ -199,18 +142,18 @@ pub fn drill(place: &str, times: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
     use super::*;
+
+    /// Not known to be false when this is compiled.
+    static COUNT: u64 = 0;
 
     #[tokio::test]
     async fn a_panic_is_an_outcome_and_what_does_not_panic_is_too() {
         assert_eq!(catch(async { 7 }).await.expect("no panic"), 7);
-        let bad = async { assert!(count() > 99, "as the test wants it\r\n2026 [error] forged") };
+        let bad = async { assert!(COUNT > 99, "as the test wants it\r\n2026 [error] forged") };
         let Panicked(words) = catch(bad).await.expect_err("a panic");
         assert!(words.contains("as the test wants it\\r\\n2026"), "{words}");
-        let Panicked(words) = caught_in(|| assert!(count() > 99, "{}", 5)).expect_err("a panic");
+        let Panicked(words) = caught_in(|| assert!(COUNT > 99, "{}", 5)).expect_err("a panic");
         assert!(words.contains('5'), "{words}");
     }
 
@@ -220,27 +163,5 @@ mod tests {
         let long = bounded(&"x".repeat(MESSAGE_BYTES_MAX + 1));
         assert_eq!(long.trim_end_matches('…').len(), MESSAGE_BYTES_MAX);
         assert!(long.ends_with('…'));
-    }
-
-    #[test]
-    fn in_one_second_so_many_are_told_and_no_more() {
-        let told = (0..REPORTED_PER_SECOND_MAX + 5).filter(|_| may_be_reported(-7)).count();
-        assert_eq!(told as u64, REPORTED_PER_SECOND_MAX);
-        assert!(may_be_reported(-6));
-    }
-
-    #[tokio::test(flavor = "local")]
-    async fn a_task_that_is_kept_begins_again_until_it_ends_well() {
-        let begun = Rc::new(Cell::new(0));
-        let count = Rc::clone(&begun);
-        let task = keep("tester", move || {
-            let count = Rc::clone(&count);
-            async move {
-                count.set(count.get() + 1);
-                assert!(count.get() >= 3, "as the test wants it");
-            }
-        });
-        task.await.expect("it ended");
-        assert_eq!(begun.get(), 3);
     }
 }

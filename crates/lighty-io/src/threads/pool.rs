@@ -18,9 +18,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::lane::LANES;
 use crate::process::memory;
 use crate::threads::panics;
 use crate::{simulated, threads};
+
+pub use super::lane::Lane;
 
 /// Stack size of a pool thread in bytes: system calls and small closures, nothing deep.
 pub const STACK_BYTES: usize = 128 * 1024;
@@ -40,37 +43,6 @@ pub const OTHER_THREADS_MAX: usize = 16;
 /// Maximum queued jobs per lane. Jobs belong to requests, which are bounded themselves; this is the
 /// safety net that keeps a lane of stuck threads from exhausting memory.
 pub const QUEUED_JOBS_MAX: usize = 65_536;
-
-/// The kind of blocking a job does; each kind has its own threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Opens and stats on local file systems.
-    Stat,
-    /// Reads from local file systems.
-    Read,
-    /// Opens and stats on file systems served by another process or machine.
-    StatRemote,
-    /// Reads from such file systems.
-    ReadRemote,
-    /// Writes of spooled bodies.
-    Write,
-    /// CPU-bound work: compression. Its threads, one per core, yield to the event loops.
-    Compute,
-    /// Password hashing, which takes a hundred times as long as a compressor block. Separate, so
-    /// that neither waits for the other. Its threads also yield.
-    Hash,
-    /// Anything else that may block.
-    Other,
-}
-
-const LANES: usize = 8;
-
-impl Lane {
-    /// True if its jobs are CPU-bound.
-    fn computes(self) -> bool {
-        matches!(self, Lane::Compute | Lane::Hash)
-    }
-}
 
 /// Thread limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

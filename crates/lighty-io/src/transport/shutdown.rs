@@ -6,16 +6,8 @@ use std::rc::Rc;
 
 use rustix::net::Shutdown;
 
+use super::ShutdownHow;
 use super::memory::MemoryShutdown;
-
-/// The direction that a shutdown shuts down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShutdownHow {
-    /// Reading: the reader sees the end of the stream and may still respond.
-    Read,
-    /// Both: all waits wake up, and writes fail.
-    Both,
-}
 
 /// A handle to a connection with another owner. It does not keep the connection open, and does
 /// nothing once the owner has closed it.

@@ -2,7 +2,7 @@
 
 use md5::{Digest, Md5};
 
-use super::password::is_same;
+use super::constant_time::is_same;
 
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 

@@ -9,7 +9,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use lighty_http::base64;
 use sha2::Sha256;
 
-use super::password::is_same;
+use super::constant_time::is_same;
 
 /// Lifetime of a nonce in seconds (as in 1.4). After that the client is told that it is stale and
 /// uses the next one without asking its user.

@@ -6,6 +6,7 @@ use lighty_http::base64;
 use md5::Digest;
 use sha1::Sha1;
 
+use super::constant_time::is_same;
 use super::{md5_crypt, sha_crypt};
 
 /// Maximum password length in bytes: hashing time grows with the length, and a client may send
@@ -114,12 +115,6 @@ fn is_bcrypt(text: &str) -> bool {
 /// Hashed so that the comparison does not reveal the password's length.
 fn digest(text: &[u8]) -> impl std::ops::Deref<Target = [u8]> {
     sha2::Sha256::digest(text).to_vec()
-}
-
-/// Constant-time comparison; only the lengths may show.
-pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
-    one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
 /// RFC 4648 section 4: the alphabet with `+` and `/`, padding optional.

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256, Sha512};
 
+use super::constant_time::is_same;
 use super::md5_crypt::{is_sum, push_24_bits};
-use super::password::is_same;
 
 const ROUNDS_DEFAULT: u32 = 5000;
 const ROUNDS_MIN: u32 = 1000;

@@ -5,8 +5,9 @@ use std::hash::BuildHasher;
 
 use md5::{Digest, Md5};
 
+use super::constant_time::is_same;
 use super::digest::{Algorithm, hex_digest};
-use super::password::{Password, is_same};
+use super::password::Password;
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

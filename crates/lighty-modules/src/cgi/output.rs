@@ -6,12 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use lighty_buf::Chunk;
 use lighty_core::pipeline::read_ahead::Ahead;
-use lighty_core::{BodyChunk, BodyStream, FarEnd, Fault, FaultReport};
-use lighty_io::transport::{ByteStream, Stream};
+use lighty_core::{BodyChunk, BodyStream, Fault, FaultReport};
 use lighty_wire::cgi::{CgiHead, Left};
 use lighty_wire::http1::chunked::ChunkFault;
 
-use super::keeper::ChildGuard;
 use super::talk::{Talk, Trouble};
 
 /// The response body of a program.
@@ -129,21 +127,5 @@ impl BodyStream for Output {
 
     fn known_length(&self) -> Option<u64> {
         self.length
-    }
-}
-
-/// A program at the far end of a tunnel.
-pub(super) struct TunnelledProgram {
-    pub(super) stream: Stream,
-    pub(super) keeper: ChildGuard,
-}
-
-impl FarEnd for TunnelledProgram {
-    fn bytes(&self) -> &dyn ByteStream {
-        &self.stream
-    }
-
-    fn complete(self) {
-        self.keeper.release();
     }
 }

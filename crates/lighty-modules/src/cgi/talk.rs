@@ -17,8 +17,8 @@ use lighty_io::process::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
 use super::keeper::ChildGuard;
-use super::output::TunnelledProgram;
 use super::settings::Limits;
+use super::tunnelled::TunnelledProgram;
 
 /// Read size in bytes: the capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;

@@ -7,7 +7,7 @@ use lighty_core::{Body, Exchange, Fault};
 use lighty_http::uri::encode_path;
 use lighty_http::{Known, Status};
 use lighty_io::file::tree::Extent;
-use lighty_io::file::{FileKind, Follow, Meta};
+use lighty_io::file::{FileKind, Meta};
 use lighty_io::threads::pool::Lane;
 
 use super::conditions::check_if;
@@ -126,12 +126,4 @@ async fn describe_itself(
     let url = listed(&resource.url, meta.kind);
     describer.push(&ResourceFacts { url: &url, name: &resource.rel, meta, known: &known }, out);
     Ok(())
-}
-
-/// How links are dealt with while a collection is listed: never out of the document root.
-pub(super) fn follow(resource: &Resource) -> Follow {
-    match (resource.own().opts.propfind_follow_symlink, resource.settings.core.follow_symlink) {
-        (false, _) | (true, Follow::None) => Follow::None,
-        (true, Follow::All | Follow::Beneath) => Follow::Beneath,
-    }
 }

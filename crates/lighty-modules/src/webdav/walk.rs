@@ -18,7 +18,6 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 use super::dav_error::{DavError, status_of};
 use super::live::{Describer, ResourceFacts};
 use super::multistatus;
-use super::propfind::follow;
 use super::resource::{Resource, join, listed};
 use super::store::{Described, Store};
 
@@ -298,5 +297,13 @@ impl BodyStream for Walking {
 
     fn poll_meanwhile(&mut self, _: &mut Context<'_>) -> bool {
         false
+    }
+}
+
+/// How links are dealt with while a collection is listed: never out of the document root.
+pub(super) fn follow(resource: &Resource) -> Follow {
+    match (resource.own().opts.propfind_follow_symlink, resource.settings.core.follow_symlink) {
+        (false, _) | (true, Follow::None) => Follow::None,
+        (true, Follow::All | Follow::Beneath) => Follow::Beneath,
     }
 }

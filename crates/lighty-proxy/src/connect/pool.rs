@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::clock::Clock;
 use lighty_io::simulated::{Bug, has_bug};
-use lighty_io::threads::panics;
+use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
 
 use crate::connect::backlog::{Backlog, Call};
@@ -205,7 +205,7 @@ impl Pool {
 
     fn watch(&self, permit: &ConnPermit) {
         let (queue, clock) = (Arc::clone(&permit.address.queue), self.clock.clone());
-        panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
+        keep::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
     }
 
     /// Returns a reusable connection after its request. It becomes idle, unless a limit ends it, a

@@ -4,7 +4,7 @@ use lighty_config::Undecided;
 use lighty_core::Exchange;
 use lighty_core::exchange::variables;
 
-use crate::route::settings::{RewriteRule, RewriteTarget, Route, Takes};
+use crate::route::rules::{RewriteRule, RewriteTarget, Route, Takes};
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
 #[derive(Debug, Default)]

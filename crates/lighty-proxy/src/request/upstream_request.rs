@@ -14,7 +14,7 @@ use lighty_wire::http1::BodyFraming;
 
 use crate::request::script::Script;
 use crate::response::mapping::{Mapping, has_dot_segment, mapped};
-use crate::route::settings::{ForwardedRules, RewriteRule, RewriteTarget, Route};
+use crate::route::rules::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 use crate::upstream::address::AddressSpec;
 
 /// A request on its way to a backend.

@@ -5,7 +5,7 @@ use lighty_core::pipeline::sendfile::{self, carry};
 use lighty_core::{Exchange, Extension, Fault, FaultReport, RequestBody, Step, extension_slot};
 use lighty_http::{Fields, Known, Method, host};
 
-use crate::route::settings::ResponseRules;
+use crate::route::rules::ResponseRules;
 use crate::session::BackendResponse;
 
 /// The redirect.

@@ -8,7 +8,7 @@ use lighty_config::Undecided;
 use lighty_http::fields::trim;
 use lighty_http::{Fields, Known};
 
-use crate::route::settings::{RewriteRule, RewriteTarget, Route};
+use crate::route::rules::{RewriteRule, RewriteTarget, Route};
 
 type Pairs = [(Arc<str>, Arc<str>)];
 
@@ -263,7 +263,7 @@ mod tests {
     use lighty_config::BytePattern;
 
     use super::*;
-    use crate::route::settings::Piece;
+    use crate::route::rules::Piece;
 
     fn pairs(list: &[(&str, &str)]) -> Vec<(Arc<str>, Arc<str>)> {
         list.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect()

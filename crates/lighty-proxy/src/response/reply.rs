@@ -13,7 +13,7 @@ use lighty_io::transport::ByteStream;
 
 use crate::connect::pool::Connection;
 use crate::response::mapping::{self, Mapping};
-use crate::route::settings::Route;
+use crate::route::rules::Route;
 use crate::serve::local::Local;
 use crate::serve::upstream_call::UpstreamCall;
 

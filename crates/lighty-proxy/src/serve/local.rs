@@ -11,7 +11,7 @@ use lighty_core::log::{About, Level, Log};
 use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::connect::ConnectOptions;
-use lighty_io::threads::panics;
+use lighty_io::threads::{keep, panics};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -78,11 +78,11 @@ impl Local {
         let worker = registry.enlist();
         let local = Self::new(worker, clock, log, registry);
         let deadlines = Rc::clone(&local.deadlines);
-        panics::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
+        keep::keep("proxy deadlines", move || Rc::clone(&deadlines).tick());
         let swept = Rc::clone(&local);
-        panics::keep("proxy sweep", move || Rc::clone(&swept).sweep());
+        keep::keep("proxy sweep", move || Rc::clone(&swept).sweep());
         let giving_up = Rc::clone(&local);
-        panics::keep("proxy surplus", move || Rc::clone(&giving_up).end_surplus());
+        keep::keep("proxy surplus", move || Rc::clone(&giving_up).end_surplus());
         local
     }
 
@@ -118,7 +118,7 @@ impl Local {
         self.reclaimers.borrow_mut().entry(upstream.index).or_insert_with(|| {
             let (local, of) =
                 (Rc::clone(self), (Arc::clone(&upstream.backlog), Arc::clone(&upstream.reclaim)));
-            Reclaimer(panics::keep("proxy places", move || {
+            Reclaimer(keep::keep("proxy places", move || {
                 Rc::clone(&local).give_up_idle(of.clone())
             }))
         });

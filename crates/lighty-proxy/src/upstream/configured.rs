@@ -7,7 +7,8 @@ use lighty_core::Settings;
 use lighty_io::connect::resolve::ResolveOptions;
 
 use crate::route::directives;
-use crate::route::settings::{ProxySettings, Route};
+use crate::route::rules::Route;
+use crate::route::settings::ProxySettings;
 use crate::upstream::spec::UpstreamSpec;
 
 /// An upstream, and where it is written.

@@ -5,6 +5,7 @@
 //! run) · [`process`] (one of them).
 
 mod checks;
+mod group;
 mod names;
 mod process;
 mod processes;
@@ -20,7 +21,7 @@ use lighty_io::clock::Clock;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::connect::resolve::Resolver;
 use lighty_io::threads;
-use lighty_io::threads::panics;
+use lighty_io::threads::keep;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::upstream::Upstream;
@@ -136,7 +137,7 @@ impl Keeping {
     fn follow(&self, upstream: Arc<Upstream>) {
         let (resolver, log) = (self.resolver.clone(), self.log.clone());
         let checked = Rc::default();
-        panics::keep("names", move || {
+        keep::keep("names", move || {
             let (upstream, checked) = (Arc::clone(&upstream), Rc::clone(&checked));
             names::follow(upstream, checked, resolver.clone(), log.clone())
         });

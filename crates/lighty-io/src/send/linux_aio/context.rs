@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::pages::Pages;
 use super::{ALIGN_BYTES, Segment};
 use crate::process::syscall_fallback::Syscall;
-use crate::threads::panics;
+use crate::threads::{keep, panics};
 
 /// Completions taken at a time.
 const EVENTS_MAX: usize = 64;
@@ -111,7 +111,7 @@ impl AioContext {
             reaper: RefCell::new(None),
         });
         let weak = Rc::downgrade(&context);
-        let reaper = panics::keep("kernel AIO", move || reap(Rc::clone(&completed), weak.clone()));
+        let reaper = keep::keep("kernel AIO", move || reap(Rc::clone(&completed), weak.clone()));
         *context.reaper.borrow_mut() = Some(reaper.abort_handle());
         Ok(context)
     }

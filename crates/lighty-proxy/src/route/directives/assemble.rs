@@ -6,14 +6,15 @@ use lighty_config::{Pairs, Strings};
 use lighty_core::settings::CoreSettings;
 
 use super::balancer::Balancing;
+use super::family::Family;
 use super::host::{Host, HostRules};
-use super::parts::{Backend, CoreParts, Family, HeaderParts, Parts, Server, Shared};
+use super::parts::{Backend, CoreParts, HeaderParts, Parts, Server, Shared};
 use super::place::Place;
-use crate::route::settings::{RequestRules, ResponseRules, Route, Routes, Takes};
+use crate::route::rules::{RequestRules, ResponseRules, Route, Routes, Takes};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
-    BackendAddress, BackendSpec, CheckKind, FastcgiRole, HealthSpec, Protocol, TimeoutSpec,
-    UpstreamSpec,
+    BackendAddress, BackendSpec, BalancerSpec, CheckKind, FastcgiRole, HealthSpec, Protocol,
+    TimeoutSpec, UpstreamSpec,
 };
 
 /// Something that only several directives together show to be wrong.
@@ -134,7 +135,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let upstream = UpstreamSpec {
         name: "proxy-core.backends".into(),
         protocol: speaks.with(&parts.shared.protocols),
-        balancer: core.balancer.spec(&parts.shared),
+        balancer: balancer(&core.balancer, &parts.shared),
         backends: core_backends(core, speaks),
         ..shared_spec(&parts.shared)
     };
@@ -159,6 +160,10 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
         class: parts.shared.class,
         debug: core.debug,
     }))
+}
+
+fn balancer(balancing: &Balancing, shared: &Shared) -> BalancerSpec {
+    balancing.spec(shared.balancing, shared.sticky_cookie.as_ref())
 }
 
 fn core_backends(core: &CoreParts, speaks: ProtocolName) -> Vec<BackendSpec> {
@@ -271,7 +276,7 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
     UpstreamSpec {
         name: format!("{} \"{}\"", family.server(), server.key).into(),
         protocol,
-        balancer: balance.spec(shared),
+        balancer: balancer(&balance, shared),
         backends: server
             .hosts
             .iter()

@@ -5,9 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use lighty_config::{Reject, Value, parse_choice};
 
-use super::parts::Shared;
 use crate::upstream::balance::{Algorithm, REGISTRY};
-use crate::upstream::spec::BalancerSpec;
+use crate::upstream::spec::{BalancerOptions, BalancerSpec};
 
 /// Balances as the default does, for clients whose cookie names no backend.
 const STICKY: &str = "sticky";
@@ -83,15 +82,15 @@ impl Balancing {
     }
 
     /// The balancer, with what other directives say of it.
-    pub(super) fn spec(&self, shared: &Shared) -> BalancerSpec {
-        let named = || shared.sticky_cookie.clone();
+    pub(super) fn spec(&self, options: BalancerOptions, cookie: Option<&Arc<str>>) -> BalancerSpec {
+        let named = || cookie.cloned();
         let cookie = match &self.sticky {
             Some(name) => {
                 Some(name.clone().or_else(named).unwrap_or_else(|| Arc::from(STICKY_COOKIE)))
             }
             None => named(),
         };
-        BalancerSpec { algorithm: self.algorithm, options: shared.balancing, cookie }
+        BalancerSpec { algorithm: self.algorithm, options, cookie }
     }
 }
 
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     fn spec(word: &str) -> Result<BalancerSpec, Reject> {
-        Ok(Balancing::parse(&Value::Str(word.into()))?.spec(&Shared::default()))
+        Ok(Balancing::parse(&Value::Str(word.into()))?.spec(BalancerOptions::default(), None))
     }
 
     fn sticky(cookie: &str) -> BalancerSpec {

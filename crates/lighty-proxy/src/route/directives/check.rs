@@ -7,14 +7,15 @@ use lighty_config::{Config, Diagnostic, Level, Reject, Setting, Span, Value};
 use lighty_core::Settings;
 
 use super::assemble::{self, Flaw};
-use super::parts::Family;
-use crate::route::settings::{ProxySettings, Route};
+use super::family::Family;
+use crate::route::rules::Route;
+use crate::route::settings::ProxySettings;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
 
 type Found<'a> = &'a Setting<Settings>;
 
 /// Every finding, each where it was written. Directives of the proxy that stand in several
-/// conditions may meet in ways that are not tried here: [`crate::route::settings::Routes::flaw`]
+/// conditions may meet in ways that are not tried here: [`crate::route::rules::Routes::flaw`]
 /// says it then.
 pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();

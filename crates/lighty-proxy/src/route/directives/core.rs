@@ -8,7 +8,7 @@ use lighty_core::Settings;
 use super::balancer::{self, Balancing, cookie_name};
 use super::parts::{Backend, Weights};
 use super::place::Place;
-use super::values::{keyed, number, optional, within};
+use super::values::{WEIGHT_MAX, keyed, number, optional, within};
 use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
 use crate::upstream::spec::{HashKey, ProxyProtocol};
@@ -202,9 +202,6 @@ fn backends(value: &Value, _: &CompileCtx) -> Result<Arc<[Backend]>, Reject> {
     }
     Ok(backends.into())
 }
-
-/// Largest share of a backend.
-pub(super) const WEIGHT_MAX: i64 = 1000;
 
 fn weights(value: &Value, _: &CompileCtx) -> Result<Weights, Reject> {
     let pairs = keyed(value, "write `( \"10.0.0.1:8080\" => 3 )`")?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_choice};
 use lighty_core::Settings;
 
-use super::values::{keyed, number, parse_period, period, plain, unknown_key, within};
+use super::period::period;
+use super::values::{keyed, number, parse_period, plain, unknown_key, within};
 use super::{Row, of};
 use crate::upstream::spec::{CheckKind, CheckSpec};
 

@@ -9,10 +9,9 @@ use lighty_config::{
 };
 use lighty_core::pipeline::sendfile::directories;
 
-use super::core::WEIGHT_MAX;
-use super::parts::Family;
+use super::family::Family;
 use super::place::{self, Place};
-use super::values::{keyed, number, parse_period, plain, unknown_key, within};
+use super::values::{WEIGHT_MAX, keyed, number, parse_period, plain, unknown_key, within};
 use crate::upstream::spec::{FastcgiRole, SpawnSpec};
 
 /// A host as written.

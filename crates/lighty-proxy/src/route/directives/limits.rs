@@ -1,7 +1,7 @@
 //! `proxy-core.*`: pools, the backlog, time-outs. They hold for the upstreams of 1.4's directives
 //! too.
 
-use super::values::period;
+use super::period::period;
 use super::{Row, of};
 
 pub(super) fn rows() -> Vec<Row> {

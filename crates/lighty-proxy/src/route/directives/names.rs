@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lighty_config::{CompileCtx, Kind, Reject, Scope, Value, parse_strings};
 use lighty_core::Settings;
 
-use super::values::period;
+use super::period::period;
 use super::{Row, of};
 
 /// Name servers at most.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use lighty_config::{Pairs, Strings};
 
 use super::balancer::Balancing;
+use super::family::Family;
 use super::host::Host;
 use super::place::Place;
-use crate::route::settings::{ForwardedRules, RewriteRule};
+use crate::route::rules::{ForwardedRules, RewriteRule};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
@@ -49,41 +50,6 @@ pub(crate) struct ResolverParts {
 impl Default for ResolverParts {
     fn default() -> Self {
         Self { name_servers: Arc::from([]), timeout_ms: 2_000, ttl_ms_max: 3_600_000 }
-    }
-}
-
-/// A module of 1.4 that has hosts, in order of evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    Fastcgi,
-    Scgi,
-    Ajp13,
-    Proxy,
-    Sockproxy,
-}
-
-impl Family {
-    pub(super) const ALL: [Family; 5] =
-        [Family::Fastcgi, Family::Scgi, Family::Ajp13, Family::Proxy, Family::Sockproxy];
-
-    pub(super) fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Name of its directive with hosts.
-    pub(super) fn server(self) -> &'static str {
-        match self {
-            Family::Fastcgi => "fastcgi.server",
-            Family::Scgi => "scgi.server",
-            Family::Ajp13 => "ajp13.server",
-            Family::Proxy => "proxy.server",
-            Family::Sockproxy => "sockproxy.server",
-        }
-    }
-
-    /// Whether a file must be there where a host does not say.
-    pub(super) fn checks_local(self) -> bool {
-        matches!(self, Family::Fastcgi | Family::Scgi)
     }
 }
 

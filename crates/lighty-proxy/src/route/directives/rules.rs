@@ -10,7 +10,7 @@ use lighty_core::pipeline::sendfile::directories;
 
 use super::values::{keyed, unknown_key, within};
 use super::{Row, of};
-use crate::route::settings::{ForwardedRules, Piece, RewriteRule, RewriteTarget};
+use crate::route::rules::{ForwardedRules, Piece, RewriteRule, RewriteTarget};
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = sent_files();

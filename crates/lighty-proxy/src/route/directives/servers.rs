@@ -6,8 +6,9 @@ use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value};
 use lighty_core::Settings;
 
 use super::balancer::Balancing;
+use super::family::Family;
 use super::host::{self, Host};
-use super::parts::{Family, Server};
+use super::parts::Server;
 use super::values::keyed;
 use super::{Row, of};
 

@@ -3,24 +3,13 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Key, Kind, Reject, Spanned, Value, parse_int, parse_string};
-use lighty_core::Settings;
-
-use super::{Row, of, parts::Parts};
+use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_int, parse_string};
 
 /// A year: longer is a mistake.
 pub(super) const SECONDS_MAX: i64 = 365 * 86_400;
 
-/// A row whose value is a span of time: seconds, or text with a unit.
-pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut Parts, u64)) -> Row {
-    let min = i64::from(least_ms > 0);
-    Row::parsed(
-        name,
-        Kind::Int { min, max: SECONDS_MAX },
-        move |value, _| parse_period(value, least_ms),
-        move |s: &mut Settings, ms| set(of(s), *ms),
-    )
-}
+/// Largest share of a backend.
+pub(super) const WEIGHT_MAX: i64 = 1000;
 
 /// Milliseconds: a number is seconds; text may have a unit.
 pub(super) fn parse_period(value: &Value, least_ms: u64) -> Result<u64, Reject> {

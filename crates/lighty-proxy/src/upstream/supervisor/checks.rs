@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lighty_core::log::Level;
 use lighty_io::connect::Target;
-use lighty_io::threads::panics;
+use lighty_io::threads::{keep, panics};
 
 use super::SupervisorLog;
 use crate::connect::listen_queue::{Standing, watch};
@@ -29,7 +29,7 @@ pub(super) fn cover(
         if checked.insert(address.id) {
             let (upstream, address) = (Arc::clone(upstream), Arc::clone(address));
             let log = log.clone();
-            panics::keep("health check", move || {
+            keep::keep("health check", move || {
                 keep(Arc::clone(&upstream), Arc::clone(&address), log.clone())
             });
         }
@@ -69,7 +69,7 @@ impl Checked for Asked<'_> {
         let (standing, doubts) = self.address.queue.enter(self.log.now_ms());
         if doubts {
             let (queue, clock) = (Arc::clone(&self.address.queue), self.log.clock.clone());
-            panics::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
+            keep::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));
         }
         Some(standing)
     }

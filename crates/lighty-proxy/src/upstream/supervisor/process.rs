@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use lighty_core::log::Level;
 use lighty_io::process::spawn::{Child, ChildSignal, Input, Output, Program, forward_lines};
-use lighty_io::threads::panics;
+use lighty_io::threads::{keep, panics};
 
-use super::processes::{GRACE_MS, Group};
+use super::group::Group;
+
+/// How long a process may take to exit after its signal, in milliseconds, before KILL.
+const GRACE_MS: u64 = 2_000;
 
 /// Initial pause in milliseconds before a process that exited soon is restarted; doubles each time.
 const PAUSE_MS_MIN: u64 = 100;
@@ -75,7 +78,7 @@ pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
     if let Some(stderr) = child.stderr.take() {
         let (group, id) = (Rc::clone(group), child.id());
         let stderr = Rc::new(stderr);
-        panics::keep("words of a process", move || {
+        keep::keep("words of a process", move || {
             let (group, stderr) = (Rc::clone(&group), Rc::clone(&stderr));
             async move {
                 let mut errors = group.log.errors_of(format!("{}, process {id}", group.text));

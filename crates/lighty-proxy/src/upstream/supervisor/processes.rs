@@ -10,44 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, SocketFile};
-use lighty_io::threads::panics;
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::threads::{keep, panics};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
+use super::group::Group;
 use super::{SupervisorLog, process};
 use crate::upstream::Upstream;
-use crate::upstream::address::Address;
 use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
 
 /// How often the wanted number of processes is updated, in milliseconds.
 const GOVERN_MS: u64 = 200;
 
-/// How long a process may take to exit after its signal, in milliseconds, before KILL.
-pub(super) const GRACE_MS: u64 = 2_000;
-
 /// All programs.
 pub(super) struct Processes {
     log: SupervisorLog,
     groups: Vec<Rc<Group>>,
-}
-
-/// A program and its processes.
-pub(super) struct Group {
-    pub(super) log: SupervisorLog,
-    /// Its name in the log.
-    pub(super) text: String,
-    pub(super) spawn: Arc<SpawnSpec>,
-    pub(super) is_fastcgi: bool,
-    pub(super) socket: BoundSocket,
-    file: RefCell<Option<SocketFile>>,
-    /// The latest generation that names it.
-    naming: Cell<u64>,
-    address: BackendAddress,
-    /// Wanted number of processes; `None` ends all of them for good.
-    pub(super) wanted: watch::Sender<Option<u32>>,
-    users: RefCell<Vec<Arc<Upstream>>>,
-    tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
 impl Processes {
@@ -189,12 +167,12 @@ impl Group {
         let mut first = first.into_iter();
         let tasks = (0..self.spawn.max_procs.max(1)).map(|number| {
             let (group, mut first) = (Rc::clone(self), first.next());
-            panics::keep("process", move || process::keep(Rc::clone(&group), number, first.take()))
+            keep::keep("process", move || process::keep(Rc::clone(&group), number, first.take()))
         });
         let mut running: Vec<_> = tasks.collect();
         if self.spawn.min_procs < self.spawn.max_procs {
             let group = Rc::clone(self);
-            running.push(panics::keep("processes", move || Rc::clone(&group).govern()));
+            running.push(keep::keep("processes", move || Rc::clone(&group).govern()));
         }
         *self.tasks.borrow_mut() = running;
         Ok(())
@@ -243,28 +221,5 @@ impl Group {
         self.log
             .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
         self.wanted.send_replace(Some(wanted));
-    }
-
-    /// Requests in progress or waiting at the socket.
-    fn busy(&self) -> u32 {
-        self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
-    }
-
-    /// True if one of its processes has answered any request since this time.
-    pub(super) fn has_responded_since(&self, ms: u64) -> bool {
-        self.addresses().iter().any(|address| address.has_responded_since(ms))
-    }
-
-    /// Its address, as each upstream knows it.
-    fn addresses(&self) -> Vec<Arc<Address>> {
-        let users = self.users.borrow();
-        let of_users = users.iter().flat_map(|upstream| {
-            let at = upstream.spec.backends.iter().filter(|b| b.address == self.address);
-            let texts: Vec<_> = at.map(|backend| Arc::clone(&backend.text)).collect();
-            let mut addresses = upstream.addresses().to_vec();
-            addresses.retain(|address| texts.contains(&address.spec.text));
-            addresses
-        });
-        of_users.collect()
     }
 }

@@ -1,0 +1,49 @@
+//! Tasks that begin again where they panic.
+
+use std::future::Future;
+
+use tokio::task::JoinHandle;
+
+use super::panics::{Panicked, REST, catch};
+use crate::log_writer;
+
+/// Spawns a task of this thread that others depend on: where it panics, it begins again.
+pub fn keep<F>(name: &'static str, mut begin: impl FnMut() -> F + 'static) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + 'static,
+{
+    tokio::task::spawn_local(async move {
+        while let Err(panicked) = catch(begin()).await {
+            rest(name, &panicked).await;
+        }
+    })
+}
+
+/// Says that a task begins again, and lets a while go by before it does.
+pub async fn rest(name: &str, Panicked(words): &Panicked) {
+    log_writer::report(&format!("task \"{name}\" begins again after a panic at {words}"));
+    tokio::time::sleep(REST).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "local")]
+    async fn a_task_that_is_kept_begins_again_until_it_ends_well() {
+        let begun = Rc::new(Cell::new(0));
+        let count = Rc::clone(&begun);
+        let task = keep("tester", move || {
+            let count = Rc::clone(&count);
+            async move {
+                count.set(count.get() + 1);
+                assert!(count.get() >= 3, "as the test wants it");
+            }
+        });
+        task.await.expect("it ended");
+        assert_eq!(begun.get(), 3);
+    }
+}

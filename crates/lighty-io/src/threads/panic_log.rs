@@ -1,0 +1,59 @@
+//! Panics in the error log, and how many there were.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::panics;
+use crate::clock::Clock;
+
+/// Panics that are told of in one second; all are counted.
+pub const REPORTED_PER_SECOND_MAX: u64 = 20;
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// The second, and how many were told of in it.
+static TOLD: Mutex<(i64, u64)> = Mutex::new((0, 0));
+
+/// From now on each panic is a line of `tell`, which must not panic and must not wait. Standard
+/// error hears of it too where a backtrace is asked for (`RUST_BACKTRACE`).
+pub fn report_to(tell: impl Fn(&str) + Send + Sync + 'static) {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        let words = panics::words(info);
+        if may_be_reported(Clock::start().unix_s()) {
+            let name = std::thread::current().name().unwrap_or("?").to_owned();
+            tell(&format!("thread '{name}' panicked at {words}"));
+        }
+        panics::remember(words);
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|wish| wish != "0") {
+            before(info);
+        }
+    }));
+}
+
+/// Panics since [`report_to`].
+pub fn count() -> u64 {
+    COUNT.load(Ordering::Relaxed)
+}
+
+fn may_be_reported(now_s: i64) -> bool {
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.0 != now_s {
+        *told = (now_s, 0);
+    }
+    told.1 += 1;
+    told.1 <= REPORTED_PER_SECOND_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_one_second_so_many_are_told_and_no_more() {
+        let told = (0..REPORTED_PER_SECOND_MAX + 5).filter(|_| may_be_reported(-7)).count();
+        assert_eq!(told as u64, REPORTED_PER_SECOND_MAX);
+        assert!(may_be_reported(-6));
+    }
+}

@@ -1,0 +1,22 @@
+//! A program that has upgraded its connection.
+
+use lighty_core::FarEnd;
+use lighty_io::transport::{ByteStream, Stream};
+
+use super::keeper::ChildGuard;
+
+/// A program at the far end of a tunnel.
+pub(super) struct TunnelledProgram {
+    pub(super) stream: Stream,
+    pub(super) keeper: ChildGuard,
+}
+
+impl FarEnd for TunnelledProgram {
+    fn bytes(&self) -> &dyn ByteStream {
+        &self.stream
+    }
+
+    fn complete(self) {
+        self.keeper.release();
+    }
+}

@@ -1,0 +1,36 @@
+//! The modules of 1.4 that have hosts.
+
+/// A module of 1.4 that has hosts, in order of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Fastcgi,
+    Scgi,
+    Ajp13,
+    Proxy,
+    Sockproxy,
+}
+
+impl Family {
+    pub(super) const ALL: [Family; 5] =
+        [Family::Fastcgi, Family::Scgi, Family::Ajp13, Family::Proxy, Family::Sockproxy];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name of its directive with hosts.
+    pub(super) fn server(self) -> &'static str {
+        match self {
+            Family::Fastcgi => "fastcgi.server",
+            Family::Scgi => "scgi.server",
+            Family::Ajp13 => "ajp13.server",
+            Family::Proxy => "proxy.server",
+            Family::Sockproxy => "sockproxy.server",
+        }
+    }
+
+    /// Whether a file must be there where a host does not say.
+    pub(super) fn checks_local(self) -> bool {
+        matches!(self, Family::Fastcgi | Family::Scgi)
+    }
+}

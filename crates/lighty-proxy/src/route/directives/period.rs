@@ -1,0 +1,19 @@
+//! Rows whose value is a span of time.
+
+use lighty_config::Kind;
+use lighty_core::Settings;
+
+use super::parts::Parts;
+use super::values::{SECONDS_MAX, parse_period};
+use super::{Row, of};
+
+/// A row whose value is a span of time: seconds, or text with a unit.
+pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut Parts, u64)) -> Row {
+    let min = i64::from(least_ms > 0);
+    Row::parsed(
+        name,
+        Kind::Int { min, max: SECONDS_MAX },
+        move |value, _| parse_period(value, least_ms),
+        move |s: &mut Settings, ms| set(of(s), *ms),
+    )
+}

@@ -318,3 +318,30 @@ fn a_slow_stream_is_cut_without_its_sibling() {
     assert_eq!(got.status, 408, "{}", got.text());
     assert_eq!(client.get("/empty").status, 200);
 }
+
+#[test]
+fn hints_and_trailers_of_a_backend_come_through() {
+    let backend = Backend::start(|peer| {
+        while peer.request().is_some() {
+            peer.send(
+                "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 7\r\n\r\n",
+            );
+        }
+    });
+    let server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let got = client.get_with("/", &[("te", "trailers")]);
+    assert_eq!((got.status, got.text().as_str()), (200, "hi"));
+    let hint = vec![("link".to_owned(), "</a.css>".to_owned())];
+    assert_eq!(got.interim, [(103, hint)]);
+    assert_eq!(got.trailers, [("x-sum".to_owned(), "7".to_owned())]);
+    assert!(client.get("/").trailers.is_empty(), "only to those who ask for them");
+    let mut upload = connect(&server);
+    let expecting = [("content-length", "2"), ("expect", "100-continue")];
+    let stream = upload.request("POST", "/", &expecting, false);
+    upload.read_until(stream, |answer| !answer.interim.is_empty());
+    upload.send_data(stream, b"hi", true);
+    let got = upload.answer(stream);
+    assert_eq!((got.interim[0].0, got.status), (100, 200));
+}

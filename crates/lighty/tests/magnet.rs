@@ -294,6 +294,41 @@ fn a_body_is_filtered_while_it_is_sent() {
 }
 
 #[test]
+fn a_filter_is_accounted_and_does_not_wait_beyond_its_time() {
+    let server = lighty!()
+        .file("a.txt", "A")
+        .file("slow.txt", "A")
+        .file(
+            "../f.lua",
+            "return function(piece) if lighty.r.req_attr['uri.path'] == '/slow.txt' then \
+             lighty.sleep(600) end return piece end",
+        )
+        .config(
+            "status.statistics-url = \"/stat\"\nmagnet.max-time = 100\n\
+             $HTTP[\"url\"] =$ \".txt\" { magnet.attract-response-content-to = ( \"@DIR@/f.lua\" ) }",
+        )
+        .start();
+    assert_eq!(server.get("/a.txt").text(), "A");
+    let mut client = server.connect();
+    client.send(b"GET /slow.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    server.await_log("magnet.max-time");
+    drop(client);
+    let script = server.directory().join("f.lua");
+    let ends = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let text = server.get("/stat").text().to_owned();
+        let figure = |name: &str, value: u32| {
+            text.contains(&format!("magnet.{}.{name}: {value}\n", script.display()))
+        };
+        if figure("runs", 2) && figure("failures", 1) {
+            break;
+        }
+        assert!(std::time::Instant::now() < ends, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn scripts_are_accounted_and_keep_counters() {
     let server = lighty!()
         .file("../s.lua", "lighty.status['my.hits'] = lighty.status['my.hits'] + 1 return 204")

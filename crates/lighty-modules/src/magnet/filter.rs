@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::Chunk;
@@ -13,6 +14,7 @@ use lighty_http::{Known, Status};
 use lighty_lua::{Input, Limits, Progress, Reply, Run};
 
 use super::request::MagnetRequest;
+use super::scripts::Used;
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, calls};
 
@@ -27,6 +29,7 @@ struct ScriptFilter {
     state: State,
     /// It was told that the body has ended.
     knows_end: bool,
+    used: Used,
 }
 
 type Performing = Pin<Box<dyn Future<Output = (Box<MagnetRequest>, Input)>>>;
@@ -75,6 +78,7 @@ impl Magnet {
             })),
             state: State::Resume(Input::Go),
             knows_end: false,
+            used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
         };
         let response = &mut ex.response;
         let body = std::mem::take(&mut response.body);
@@ -131,6 +135,7 @@ impl ScriptFilter {
         };
         if let Input::Piece(piece) = &input {
             self.knows_end = piece.is_none();
+            self.used.add(engine, &self.run);
             // Its limits are for each piece: a body may be long, and its client slow.
             engine.renew(&mut self.run);
         }
@@ -155,14 +160,18 @@ impl ScriptFilter {
             }
             Progress::Wait(call) => {
                 let mut lent = lent;
+                let left = Duration::from_micros(engine.time_left_us(&self.run, &self.limits));
                 self.perform(async move {
-                    let reply: Reply = calls::perform(&mut lent.ex, call).await;
-                    (lent, Input::Reply(reply))
+                    let performing = calls::perform(&mut lent.ex, call);
+                    let performed = tokio::time::timeout(left, performing).await;
+                    (lent, Input::Reply(performed.unwrap_or(Reply::Done)))
                 });
                 Ok(None)
             }
             Progress::Failed(failure) => {
-                self.magnet.complain(&lent.ex, &self.path, &failure.text);
+                self.used.failed = true;
+                let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
+                self.magnet.complain(&lent.ex, &self.path, &format!("{limit}{}", failure.text));
                 Err(FaultReport::new(Fault::ScriptFailed, self.path.to_string()))
             }
         }
@@ -170,6 +179,16 @@ impl ScriptFilter {
 
     fn perform(&mut self, what: impl Future<Output = (Box<MagnetRequest>, Input)> + 'static) {
         self.state = State::Performs(Box::pin(what));
+    }
+}
+
+/// A body is one run, however it ends: a client may leave before its end.
+impl Drop for ScriptFilter {
+    fn drop(&mut self) {
+        if let Some(engine) = self.magnet.engine.get().and_then(Option::as_ref) {
+            self.used.add(engine, &self.run);
+        }
+        self.magnet.scripts.account(&self.path, &self.used);
     }
 }
 

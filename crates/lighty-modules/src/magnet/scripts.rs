@@ -11,7 +11,7 @@ use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
 use lighty_io::file::{Follow, Root};
 use lighty_io::stat_cache::{Entry, Lookup};
-use lighty_lua::{Engine, Script, ScriptRequest};
+use lighty_lua::{Engine, Run, Script, ScriptRequest};
 
 use super::accounts::{Account, Accounts};
 
@@ -40,6 +40,15 @@ pub(super) struct Used {
     pub(super) instructions: u64,
     pub(super) time_us: u64,
     pub(super) memory: usize,
+}
+
+impl Used {
+    /// Adds what a run has used since its limits were renewed.
+    pub(super) fn add<R: ScriptRequest>(&mut self, engine: &Engine<R>, run: &Run) {
+        self.instructions = self.instructions.saturating_add(run.instructions);
+        self.time_us = self.time_us.saturating_add(engine.elapsed_us(run));
+        self.memory = self.memory.max(run.memory);
+    }
 }
 
 impl Scripts {

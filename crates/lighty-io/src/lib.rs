@@ -33,6 +33,7 @@ pub mod simulated;
 pub mod spool;
 pub mod stat_cache;
 pub mod threads;
+pub mod tls;
 pub mod transport;
 
 /// The system's words for an error, as `strerror` has them.

@@ -1,4 +1,4 @@
-//! The connection to a peer: TCP, a unix socket or memory; TLS behind the same type later.
+//! The connection to a peer: TCP, a unix socket or memory, with or without TLS.
 //!
 //! [`Stream`] is the boundary: code above it does not know what carries the bytes, code below it
 //! does not know what they mean. Reads go through [`Stream::poll_read`]. Where it is true, a read
@@ -22,6 +22,7 @@ mod linger;
 mod liveness;
 pub mod memory;
 mod shutdown;
+mod tls;
 mod tunnel;
 mod unread;
 
@@ -33,7 +34,7 @@ pub use tunnel::{Side, Tunnel, TunnelEnd, TunnelError, TunnelMeter};
 
 use std::cell::OnceCell;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
@@ -44,6 +45,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use memory::MemoryEnd;
 use shutdown::ShutdownCell;
+use tls::Tls;
 
 /// The direction that a shutdown shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Stream {
     /// The local address, cached once queried because it takes a system call. Boxed, because most
     /// connections never query it.
     arrived_at: OnceCell<Box<SocketAddr>>,
+    /// What encrypts the bytes, if something does.
+    tls: Option<Box<Tls>>,
 }
 
 #[derive(Debug)]
@@ -98,7 +102,7 @@ impl Stream {
     }
 
     fn new(kick_cell: ShutdownCell, socket: Socket) -> Self {
-        Stream { kick_cell, socket, arrived_at: OnceCell::new() }
+        Stream { kick_cell, socket, arrived_at: OnceCell::new(), tls: None }
     }
 
     /// Waits for bytes, end of file or an error. Holds no buffer.
@@ -106,12 +110,27 @@ impl Stream {
     /// # Errors
     /// If the runtime is shutting down.
     pub async fn readable(&self) -> io::Result<()> {
+        if self.has_tls_input() {
+            return Ok(());
+        }
         each!(&self.socket, socket => socket.readable().await,
             end => poll_fn(|cx| end.poll_readable(cx)).await)
     }
 
     /// Like [`readable`](Self::readable), for hand-written futures.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_tls_input() {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_recv_ready(cx)
+    }
+
+    /// True if bytes have arrived that the socket no longer holds.
+    fn has_tls_input(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_input())
+    }
+
+    fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(&self.socket, socket => socket.poll_read_ready(cx), end => end.poll_readable(cx))
     }
 
@@ -138,6 +157,14 @@ impl Stream {
     /// cleared at once, which saves a system call that would only return `EAGAIN`. Later data
     /// raises a new event (the poller is edge-triggered).
     pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            None => self.poll_recv(cx, buffer),
+            Some(tls) => tls.poll_read(self, cx, buffer),
+        }
+    }
+
+    /// Reads what the socket has.
+    fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             // Bypasses the standard library's call, a thread cancellation point with a cost.
             let received = each!(&self.socket, socket => {
@@ -148,11 +175,9 @@ impl Stream {
             match received {
                 // Costs no system call until the reactor reports data.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.poll_readable(cx))?;
+                    ready!(self.poll_recv_ready(cx))?;
                 }
-                Ok(count)
-                    if count > 0 && count < buffer.len() && self.is_emptied_by_short_read() =>
-                {
+                Ok(count) if count > 0 && count < buffer.len() => {
                     self.forget_readable();
                     return Poll::Ready(Ok(count));
                 }
@@ -164,7 +189,7 @@ impl Stream {
     /// True if a read that did not fill its buffer has read all that has arrived. It is so for a
     /// socket whose bytes are passed on as they come.
     pub fn is_emptied_by_short_read(&self) -> bool {
-        each!(&self.socket, _socket => true, _end => false)
+        each!(&self.socket, _socket => self.tls.is_none(), _end => false)
     }
 
     /// Makes the next [`poll_readable`](Self::poll_readable) wait for a new event. A close already
@@ -189,6 +214,27 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if it accepts nothing; otherwise errors of the socket.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => self.try_send(bytes),
+            Some(tls) => tls.try_write(self, &[IoSlice::new(bytes)]),
+        }
+    }
+
+    /// [`try_write`](Self::try_write) of several pieces. Those of a connection with TLS share
+    /// records; elsewhere only the first that is not empty is written.
+    ///
+    /// # Errors
+    /// As for [`try_write`](Self::try_write).
+    pub(crate) fn try_write_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match (&self.tls, pieces.iter().find(|piece| !piece.is_empty())) {
+            (Some(tls), _) => tls.try_write(self, pieces),
+            (None, Some(piece)) => self.try_send(piece),
+            (None, None) => Ok(0),
+        }
+    }
+
+    /// Writes bytes to the socket as they are.
+    fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         each!(&self.socket, socket => {
             socket.try_io(Interest::WRITABLE, || {
                 Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
@@ -206,6 +252,9 @@ impl Stream {
         &self,
         write: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> Option<io::Result<T>> {
+        if self.tls.is_some() {
+            return None;
+        }
         each!(&self.socket, socket => {
             Some(socket.try_io(Interest::WRITABLE, || write(socket.as_fd())))
         }, _end => None)
@@ -213,6 +262,9 @@ impl Stream {
 
     /// The descriptor, if what is written to it is what the peer reads: for those who send files.
     pub fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.tls.is_some() {
+            return None;
+        }
         each!(&self.socket, socket => Some(socket.as_fd()), _end => None)
     }
 
@@ -221,6 +273,7 @@ impl Stream {
     /// # Errors
     /// If the connection is already gone.
     pub fn shutdown_write(&self) -> io::Result<()> {
+        self.close_notify();
         each!(&self.socket, socket => Ok(rustix::net::shutdown(socket, Shutdown::Write)?),
             end => end.shutdown_write())
     }

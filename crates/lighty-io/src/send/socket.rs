@@ -88,13 +88,19 @@ fn write_now(
 #[cold]
 fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<Step> {
     let mut bytes = 0;
-    for piece in pieces {
-        match stream.try_write(piece) {
+    let mut rest = pieces;
+    while let Some(piece) = rest.first() {
+        let want = match stream.is_tls() {
+            true => rest.iter().map(|piece| piece.len()).sum(),
+            false => piece.len(),
+        };
+        match stream.try_write_pieces(rest) {
             Ok(written) => {
                 bytes += written as u64;
-                if written < piece.len() {
+                if written < want {
                     return Ok(Step { bytes, full: true });
                 }
+                rest = if stream.is_tls() { &[] } else { &rest[1..] };
             }
             // Bytes already sent must be counted; the error recurs with the next call.
             Err(error) if bytes == 0 => return finish(Err(error), 0),

@@ -1,0 +1,27 @@
+//! TLS: rustls shakes hands, the record layer is our own.
+//!
+//! Reading order: `materials` (certificates and keys, loaded beforehand), `policy` (what is made
+//! from them), `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then
+//! `traffic` over `record`: what passes afterwards. `names` has OpenSSL's words, `tickets` the keys
+//! of resumed sessions, `client_auth` clients' certificates. Nothing here waits for a disk but
+//! [`Materials`] and [`TicketKeys::read_file`], which belong on a thread that may.
+
+mod client_auth;
+mod handshake;
+mod materials;
+mod names;
+mod policy;
+mod record;
+mod tickets;
+mod traffic;
+
+#[cfg(test)]
+mod tests;
+
+pub use client_auth::ClientVerdict;
+pub use handshake::{HandshakeFault, Hello, TlsInfo};
+pub use materials::{Materials, PairFiles};
+pub use policy::{Ciphers, ClientAuthOptions, Policy, PolicyOptions};
+pub use tickets::TicketKeys;
+
+pub(crate) use traffic::{Read, Traffic};

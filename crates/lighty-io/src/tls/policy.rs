@@ -1,0 +1,160 @@
+//! A policy: how the TLS of some connections is to be, put together once for all of them.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedProtocolVersion, version};
+
+use super::client_auth::ClientAuth;
+use super::materials::{Materials, PairFiles};
+use super::names;
+use super::tickets::TicketKeys;
+
+/// What a policy is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyOptions {
+    /// The server's certificate.
+    pub pair: PairFiles,
+    pub tls12: bool,
+    pub tls13: bool,
+    /// Whether the server's order of suites counts, and not the client's.
+    pub prefers_own_order: bool,
+    /// Whether sessions can be resumed.
+    pub tickets: bool,
+    /// Suites and groups; `None`: all, as the library orders them.
+    pub ciphers: Ciphers,
+    /// Clients' certificates; `None`: they are not asked for.
+    pub client_auth: Option<ClientAuthOptions>,
+    /// Protocols above TLS, by their names in ALPN.
+    pub alpn: Vec<&'static str>,
+}
+
+/// Suites and groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ciphers {
+    tls12: Option<Vec<CipherSuite>>,
+    tls13: Option<Vec<CipherSuite>>,
+    groups: Option<Vec<NamedGroup>>,
+}
+
+impl Ciphers {
+    /// Takes the suites of TLS 1.2 from an OpenSSL cipher string.
+    ///
+    /// # Errors
+    /// In words, if none is left.
+    pub fn set_tls12(&mut self, text: &str) -> Result<(), String> {
+        self.tls12 = Some(names::tls12_suites(text)?);
+        Ok(())
+    }
+
+    /// Takes the suites of TLS 1.3 from a list.
+    ///
+    /// # Errors
+    /// In words, if one is unknown or none is named.
+    pub fn set_tls13(&mut self, text: &str) -> Result<(), String> {
+        self.tls13 = Some(names::tls13_suites(text)?);
+        Ok(())
+    }
+
+    /// Takes the groups of the key exchange from a list. Returns those that lighty does not have.
+    ///
+    /// # Errors
+    /// In words, if none is left.
+    pub fn set_groups(&mut self, text: &str) -> Result<Vec<String>, String> {
+        let (groups, missing) = names::groups(text)?;
+        self.groups = Some(groups);
+        Ok(missing)
+    }
+}
+
+/// How clients' certificates are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuthOptions {
+    pub ca_file: Arc<str>,
+    pub ca_dn_file: Option<Arc<str>>,
+    pub crl_file: Option<Arc<str>>,
+    pub is_enforced: bool,
+    /// Certificates that a chain may have behind the leaf.
+    pub depth: u8,
+}
+
+/// How the TLS of some connections is to be.
+#[derive(Debug)]
+pub struct Policy {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) client_auth: Option<Arc<ClientAuth>>,
+    /// What a session of this policy must not be resumed beyond.
+    pub(super) identity: String,
+}
+
+impl Policy {
+    /// Puts a policy together from what is loaded.
+    ///
+    /// # Errors
+    /// In words: something that the options name is not loaded or cannot be used.
+    pub fn new(
+        options: &PolicyOptions,
+        materials: &Materials,
+        tickets: &TicketKeys,
+    ) -> Result<Self, String> {
+        let ciphers = &options.ciphers;
+        let provider = names::provider(
+            ciphers.tls12.as_deref(),
+            ciphers.tls13.as_deref(),
+            ciphers.groups.as_deref(),
+        );
+        let pair = materials.pair(&options.pair);
+        let pair = pair.ok_or_else(|| format!("{}: not loaded", options.pair.chain))?;
+        let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
+        versions.extend(options.tls13.then_some(&version::TLS13));
+        versions.extend(options.tls12.then_some(&version::TLS12));
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&versions)
+            .map_err(|error| error.to_string())?;
+        let client_auth = options.client_auth.as_ref();
+        let client_auth = client_auth.map(|auth| ClientAuth::new(auth, materials).map(Arc::new));
+        let client_auth = client_auth.transpose()?;
+        let builder = match &client_auth {
+            Some(auth) => builder.with_client_cert_verifier(Arc::clone(auth) as _),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(OnePair(pair)));
+        let identity = identity(options);
+        config.ignore_client_order = options.prefers_own_order;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.alpn_protocols = options.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.enable_secret_extraction = true;
+        if options.tickets {
+            config.ticketer = tickets.for_policy(&identity);
+        } else {
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Self { config: Arc::new(config), client_auth, identity })
+    }
+
+    /// True if connections of both may stand for one another: what a client had to show is alike.
+    pub fn admits_sessions_of(&self, other: &Policy) -> bool {
+        self.identity == other.identity
+    }
+}
+
+/// What must be alike for a session of one policy to go on under another.
+fn identity(options: &PolicyOptions) -> String {
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    let _ = write!(text, "{:?} {:?}", options.client_auth, options.alpn);
+    text
+}
+
+/// Answers with one certificate, if the client can verify its signatures.
+#[derive(Debug)]
+struct OnePair(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for OnePair {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.key.choose_scheme(hello.signature_schemes())?;
+        Some(Arc::clone(&self.0))
+    }
+}

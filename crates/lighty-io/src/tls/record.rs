@@ -1,0 +1,304 @@
+//! The record layer after the handshake: seals and opens in place (RFC 8446 section 5, RFC 5246
+//! section 6.2, RFC 5288, RFC 7905).
+//!
+//! The handshake belongs to rustls, which hands over the keys when it is done. From then on every
+//! byte of a connection passes here, and nothing is allocated for it.
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use rustls::ConnectionTrafficSecrets;
+
+/// Bytes of a record's header.
+pub(crate) const HEADER_BYTES: usize = 5;
+
+/// Bytes of plaintext that one record holds.
+pub(crate) const PLAINTEXT_MAX: usize = 1 << 14;
+
+/// Bytes of a protected record behind its header (RFC 8446 section 5.2; TLS 1.2 would allow more
+/// than any of its suites here adds).
+pub(crate) const BODY_BYTES_MAX: usize = PLAINTEXT_MAX + 256;
+
+const TAG_BYTES: usize = 16;
+
+/// The part of a TLS 1.2 GCM nonce that each record carries.
+const EXPLICIT_NONCE_BYTES: usize = 8;
+
+/// What a record carries (RFC 8446 section 5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentType {
+    ChangeCipherSpec = 20,
+    Alert = 21,
+    Handshake = 22,
+    ApplicationData = 23,
+}
+
+impl ContentType {
+    fn parse(byte: u8) -> Option<Self> {
+        Some(match byte {
+            20 => Self::ChangeCipherSpec,
+            21 => Self::Alert,
+            22 => Self::Handshake,
+            23 => Self::ApplicationData,
+            _ => return None,
+        })
+    }
+}
+
+/// What is wrong with a record, and so with its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordFault {
+    /// Longer than a record may be.
+    Overflow,
+    /// It was not sealed with this key, or not in this place of the sequence.
+    BadMac,
+    /// A content type that does not exist or may not come now.
+    Unexpected,
+    /// The key has sealed as much as it may.
+    KeyIsSpent,
+}
+
+impl RecordFault {
+    /// The alert that names it (RFC 8446 section 6).
+    pub(crate) fn alert(self) -> u8 {
+        match self {
+            Self::Overflow => 22,
+            Self::BadMac => 20,
+            Self::Unexpected => 10,
+            Self::KeyIsSpent => 80,
+        }
+    }
+
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Overflow => "a TLS record is longer than 16 KiB",
+            Self::BadMac => "a TLS record does not authenticate",
+            Self::Unexpected => "a TLS record of a type that may not come now",
+            Self::KeyIsSpent => "a TLS key has sealed as many records as it may",
+        }
+    }
+}
+
+/// How a suite makes nonces and additional data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// TLS 1.3, every suite.
+    Inner,
+    /// TLS 1.2 with GCM: part of the nonce travels with the record.
+    Explicit,
+    /// TLS 1.2 with ChaCha20-Poly1305.
+    Implicit,
+}
+
+/// One direction's key.
+struct Key {
+    key: LessSafeKey,
+    iv: [u8; 12],
+    sequence: u64,
+    shape: Shape,
+}
+
+impl Key {
+    fn new(
+        sequence: u64,
+        secrets: &ConnectionTrafficSecrets,
+        is_tls13: bool,
+    ) -> Result<Self, RecordFault> {
+        let (algorithm, key, iv): (&'static Algorithm, &[u8], &[u8]) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
+                (&AES_128_GCM, key.as_ref(), iv.as_ref())
+            }
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
+                (&AES_256_GCM, key.as_ref(), iv.as_ref())
+            }
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (&CHACHA20_POLY1305, key.as_ref(), iv.as_ref())
+            }
+            _ => return Err(RecordFault::KeyIsSpent),
+        };
+        let shape = match secrets {
+            _ if is_tls13 => Shape::Inner,
+            ConnectionTrafficSecrets::Chacha20Poly1305 { .. } => Shape::Implicit,
+            _ => Shape::Explicit,
+        };
+        let key = UnboundKey::new(algorithm, key).map_err(|_| RecordFault::KeyIsSpent)?;
+        let iv = iv.try_into().map_err(|_| RecordFault::KeyIsSpent)?;
+        Ok(Self { key: LessSafeKey::new(key), iv, sequence, shape })
+    }
+
+    /// The nonce of the next record, and its number.
+    fn next(&mut self) -> Result<([u8; 12], u64), RecordFault> {
+        let number = self.sequence;
+        self.sequence = number.checked_add(1).ok_or(RecordFault::KeyIsSpent)?;
+        let mut nonce = self.iv;
+        for (byte, part) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+            *byte ^= part;
+        }
+        Ok((nonce, number))
+    }
+}
+
+/// TLS 1.2's additional data: number, type, version and the plaintext's length.
+fn additional(number: u64, kind: u8, length: usize) -> [u8; 13] {
+    let mut bytes = [0; 13];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes[8] = kind;
+    bytes[9..11].copy_from_slice(&[3, 3]);
+    bytes[11..].copy_from_slice(&(length as u16).to_be_bytes());
+    bytes
+}
+
+/// Seals what is sent.
+pub(crate) struct Sealer {
+    key: Key,
+    /// Records that one key may seal (RFC 8446 section 5.5).
+    records_max: u64,
+}
+
+impl Sealer {
+    pub(crate) fn new(
+        (sequence, secrets): (u64, &ConnectionTrafficSecrets),
+        is_tls13: bool,
+        records_max: u64,
+    ) -> Result<Self, RecordFault> {
+        Ok(Self { key: Key::new(sequence, secrets, is_tls13)?, records_max })
+    }
+
+    /// True if the key should be replaced before more is sealed.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.key.sequence >= self.records_max
+    }
+
+    /// Appends one record to `out`. `fill` appends the plaintext, at most [`PLAINTEXT_MAX`] bytes.
+    ///
+    /// # Errors
+    /// [`RecordFault::KeyIsSpent`]; the connection must then be closed.
+    pub(crate) fn seal(
+        &mut self,
+        kind: ContentType,
+        out: &mut Vec<u8>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), RecordFault> {
+        if self.key.sequence >= self.records_max.saturating_add(1 << 20) {
+            return Err(RecordFault::KeyIsSpent);
+        }
+        let (nonce, number) = self.key.next()?;
+        let start = out.len();
+        let shape = self.key.shape;
+        let outer = if shape == Shape::Inner { ContentType::ApplicationData } else { kind };
+        out.extend_from_slice(&[outer as u8, 3, 3, 0, 0]);
+        if shape == Shape::Explicit {
+            out.extend_from_slice(&nonce[4..]);
+        }
+        let text = out.len();
+        fill(out);
+        let length = out.len() - text;
+        debug_assert!(length <= PLAINTEXT_MAX, "{length}");
+        if shape == Shape::Inner {
+            out.push(kind as u8);
+        }
+        let body = out.len() + TAG_BYTES - start - HEADER_BYTES;
+        out[start + 3..start + HEADER_BYTES].copy_from_slice(&(body as u16).to_be_bytes());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let (header, text) = out.split_at_mut(text);
+        let tag = match shape {
+            Shape::Inner => {
+                let aad = Aad::from(&header[start..start + HEADER_BYTES]);
+                self.key.key.seal_in_place_separate_tag(nonce, aad, text)
+            }
+            Shape::Explicit | Shape::Implicit => {
+                let aad = Aad::from(additional(number, kind as u8, length));
+                self.key.key.seal_in_place_separate_tag(nonce, aad, text)
+            }
+        };
+        let tag = tag.map_err(|_| RecordFault::KeyIsSpent)?;
+        out.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+}
+
+/// Opens what arrives.
+pub(crate) struct Opener {
+    key: Key,
+}
+
+/// An opened record: what it carries, and where in its bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) kind: ContentType,
+    /// Where the plaintext begins and ends, from the record's first byte.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Opener {
+    pub(crate) fn new(
+        (sequence, secrets): (u64, &ConnectionTrafficSecrets),
+        is_tls13: bool,
+    ) -> Result<Self, RecordFault> {
+        Ok(Self { key: Key::new(sequence, secrets, is_tls13)? })
+    }
+
+    /// Opens a whole record, header included, in place.
+    ///
+    /// # Errors
+    /// Faults of the record; the connection must then be closed.
+    pub(crate) fn open(&mut self, record: &mut [u8]) -> Result<Opened, RecordFault> {
+        let (header, body) = record.split_at_mut(HEADER_BYTES);
+        let outer = ContentType::parse(header[0]).ok_or(RecordFault::Unexpected)?;
+        match self.key.shape {
+            Shape::Inner if outer == ContentType::ApplicationData => self.open_inner(header, body),
+            Shape::Inner => Err(RecordFault::Unexpected),
+            Shape::Explicit | Shape::Implicit => self.open_tls12(outer, body),
+        }
+    }
+
+    fn open_inner(&mut self, header: &[u8], body: &mut [u8]) -> Result<Opened, RecordFault> {
+        let (nonce, _) = self.key.next()?;
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let text = self.key.key.open_in_place(nonce, Aad::from(header), body);
+        let text = text.map_err(|_| RecordFault::BadMac)?;
+        // The type is the last byte that is not padding.
+        let last = text.iter().rposition(|byte| *byte != 0).ok_or(RecordFault::Unexpected)?;
+        if last > PLAINTEXT_MAX {
+            return Err(RecordFault::Overflow);
+        }
+        let kind = ContentType::parse(text[last]).ok_or(RecordFault::Unexpected)?;
+        Ok(Opened { kind, start: HEADER_BYTES, end: HEADER_BYTES + last })
+    }
+
+    fn open_tls12(&mut self, kind: ContentType, body: &mut [u8]) -> Result<Opened, RecordFault> {
+        let (mut nonce, number) = self.key.next()?;
+        let explicit = match self.key.shape {
+            Shape::Explicit => EXPLICIT_NONCE_BYTES,
+            Shape::Inner | Shape::Implicit => 0,
+        };
+        let length = body.len().checked_sub(explicit + TAG_BYTES).ok_or(RecordFault::BadMac)?;
+        if length > PLAINTEXT_MAX {
+            return Err(RecordFault::Overflow);
+        }
+        let (carried, sealed) = body.split_at_mut(explicit);
+        if explicit > 0 {
+            nonce[4..].copy_from_slice(carried);
+        }
+        let aad = Aad::from(additional(number, kind as u8, length));
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.key.key.open_in_place(nonce, aad, sealed).map_err(|_| RecordFault::BadMac)?;
+        let start = HEADER_BYTES + explicit;
+        Ok(Opened { kind, start, end: start + length })
+    }
+}
+
+/// The length of the record at the start of `bytes`, header included; `None` until the header is
+/// complete.
+///
+/// # Errors
+/// [`RecordFault::Overflow`] for one that is too long.
+pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, RecordFault> {
+    let Some(header) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
+    let body = usize::from(u16::from_be_bytes([header[3], header[4]]));
+    if body > BODY_BYTES_MAX {
+        return Err(RecordFault::Overflow);
+    }
+    Ok(Some(HEADER_BYTES + body))
+}

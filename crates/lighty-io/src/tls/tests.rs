@@ -1,0 +1,481 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+};
+
+use super::*;
+use crate::transport::Stream;
+use crate::transport::tests::tcp_pair;
+
+type Client = StreamOwned<ClientConnection, TcpStream>;
+
+/// An authority, and what it has signed, in a directory.
+struct Site {
+    dir: tempfile::TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+    materials: Materials,
+    tickets: TicketKeys,
+}
+
+fn now_s() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
+}
+
+impl Site {
+    fn new() -> Self {
+        Self::named("authority")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+        let authority = authority.expect("an authority");
+        let (dir, materials) = (tempfile::tempdir().expect("tempdir"), Materials::default());
+        let tickets = TicketKeys::default();
+        tickets.rotate(now_s());
+        std::fs::write(dir.path().join("ca.pem"), authority.pem()).expect("write");
+        Self { dir, authority, materials, tickets }
+    }
+
+    fn path(&self, name: &str) -> Arc<str> {
+        self.dir.path().join(name).to_str().expect("UTF-8").into()
+    }
+
+    /// A certificate for a name and its key, in PEM.
+    fn issue(&self, name: &str) -> (String, KeyPair) {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new([name.to_owned()]).expect("parameters");
+        let leaf = params.signed_by(&key, &self.authority).expect("signed");
+        (leaf.pem(), key)
+    }
+
+    fn pair(&self, name: &str) -> PairFiles {
+        let (leaf, key) = self.issue(name);
+        std::fs::write(&*self.path(name), leaf + &key.serialize_pem()).expect("write");
+        let files = PairFiles { chain: self.path(name), key: None };
+        self.materials.load_pair(&files).expect("loaded");
+        files
+    }
+
+    fn options(&self) -> PolicyOptions {
+        PolicyOptions {
+            pair: self.pair("a.test"),
+            tls12: true,
+            tls13: true,
+            prefers_own_order: false,
+            tickets: true,
+            ciphers: Ciphers::default(),
+            client_auth: None,
+            alpn: vec!["http/1.1"],
+        }
+    }
+
+    fn policy(&self, options: &PolicyOptions) -> Arc<Policy> {
+        Arc::new(Policy::new(options, &self.materials, &self.tickets).expect("a policy"))
+    }
+
+    fn auth(&self, is_enforced: bool) -> Option<ClientAuthOptions> {
+        let ca_file = self.path("ca.pem");
+        self.materials.load_authorities(&ca_file).expect("loaded");
+        Some(ClientAuthOptions { ca_file, ca_dn_file: None, crl_file: None, is_enforced, depth: 9 })
+    }
+
+    /// A client that trusts the authority.
+    fn client(&self, suite: Option<CipherSuite>, own: Option<(String, KeyPair)>) -> ClientConfig {
+        let mut provider = aws_lc_rs::default_provider();
+        provider.cipher_suites.retain(|known| suite.is_none_or(|suite| known.suite() == suite));
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der().clone()).expect("a root");
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        match own {
+            None => builder.with_no_client_auth(),
+            Some((leaf, key)) => {
+                use rustls::pki_types::pem::PemObject;
+                let leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).expect("a leaf");
+                let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+                builder.with_client_auth_cert(vec![leaf], key).expect("a client")
+            }
+        }
+    }
+}
+
+/// Runs a client on a thread of its own.
+fn dial<T: Send + 'static>(
+    config: &Arc<ClientConfig>,
+    peer: TcpStream,
+    body: impl FnOnce(Client) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let config = Arc::clone(config);
+    std::thread::spawn(move || {
+        peer.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        let name = ServerName::try_from("a.test").expect("a name");
+        let connection = ClientConnection::new(config, name).expect("a client");
+        body(StreamOwned::new(connection, peer))
+    })
+}
+
+async fn accept(stream: &mut Stream, policy: &Arc<Policy>) -> Result<TlsInfo, HandshakeFault> {
+    stream.accept_tls(Vec::new(), |_| Some(Arc::clone(policy)), async || {}).await
+}
+
+async fn write_all(stream: &Stream, bytes: &[u8]) {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.try_write(&bytes[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                stream.writable().await.expect("writable");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn read_to_end(stream: &Stream, piece: usize) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), vec![0; piece]);
+    loop {
+        match stream.read(&mut buffer).await.expect("read") {
+            0 => return all,
+            count => all.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+fn text(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn every_suite_carries_bytes_both_ways() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    for suite in aws_lc_rs::ALL_CIPHER_SUITES {
+        let ecdsa = !format!("{:?}", suite.suite()).contains("RSA_WITH")
+            || format!("{:?}", suite.suite()).contains("ECDSA");
+        if !ecdsa {
+            continue;
+        }
+        let client = Arc::new(site.client(Some(suite.suite()), None));
+        let (mut ours, peer) = tcp_pair().await;
+        let dialled = dial(&client, peer, |mut client| {
+            client.write_all(&text(300_000)).expect("sent");
+            client.conn.send_close_notify();
+            client.flush().expect("flushed");
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).expect("an end that was said");
+            all
+        });
+        let info = accept(&mut ours, &policy).await.expect("a handshake");
+        assert_eq!(info.server_name.as_deref(), Some("a.test"));
+        assert!(info.cipher != "unknown" && info.cipher_bits >= 128, "{info:?}");
+        assert!(ours.is_tls() && ours.plain_fd().is_none());
+        assert_eq!(read_to_end(&ours, 1_000).await, text(300_000), "{info:?}");
+        write_all(&ours, &text(3_000_000)).await;
+        ours.shutdown_write().expect("shut down");
+        assert!(dialled.join().expect("a client") == text(3_000_000), "{info:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_follows_the_handshake_at_once_is_not_lost() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    let client = Arc::new(site.client(None, None));
+    let (mut ours, mut peer) = tcp_pair().await;
+    let name = ServerName::try_from("a.test").expect("a name");
+    let client = std::thread::spawn(move || {
+        let mut client = ClientConnection::new(client, name).expect("a client");
+        // One byte at a time, and the request together with the last message.
+        while client.is_handshaking() {
+            while client.wants_write() {
+                if !client.is_handshaking() {
+                    break;
+                }
+                let mut out = Vec::new();
+                client.write_tls(&mut out).expect("memory");
+                for byte in out {
+                    peer.write_all(&[byte]).expect("sent");
+                }
+            }
+            if client.is_handshaking() {
+                client.read_tls(&mut peer).expect("read");
+                client.process_new_packets().expect("a handshake");
+            }
+        }
+        client.writer().write_all(b"early").expect("buffered");
+        let mut out = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut out).expect("memory");
+        }
+        peer.write_all(&out).expect("sent");
+        peer
+    });
+    accept(&mut ours, &policy).await.expect("a handshake");
+    let mut buffer = [0; 3];
+    assert_eq!(ours.read(&mut buffer).await.expect("read"), 3);
+    ours.readable().await.expect("the rest is there");
+    assert_eq!(ours.read(&mut buffer).await.expect("read"), 2);
+    drop(client.join().expect("a client"));
+}
+
+#[tokio::test]
+async fn sessions_are_resumed_where_the_policy_is_the_same() {
+    let site = Site::new();
+    let options = site.options();
+    let policy = site.policy(&options);
+    let strict = site.policy(&PolicyOptions { client_auth: site.auth(false), ..options.clone() });
+    for suite in [
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ] {
+        let mut client = site.client(Some(suite), None);
+        client.resumption = Resumption::in_memory_sessions(8);
+        let client = Arc::new(client);
+        let mut resumed = Vec::new();
+        for policy in [&policy, &policy, &strict] {
+            let (mut ours, peer) = tcp_pair().await;
+            let dialled = dial(&client, peer, move |mut client| {
+                client.write_all(b"x").expect("sent");
+                client.read_to_end(&mut Vec::new()).expect("an end");
+                client.conn.handshake_kind()
+            });
+            let info = accept(&mut ours, policy).await.expect("a handshake");
+            assert_eq!(ours.read(&mut [0]).await.expect("read"), 1);
+            ours.shutdown_write().expect("shut down");
+            let is_resumed = dialled.join().expect("a client") == Some(HandshakeKind::Resumed);
+            assert_eq!(info.is_resumed, is_resumed);
+            resumed.push(is_resumed);
+        }
+        assert_eq!(resumed, [false, true, false], "{suite:?}");
+    }
+}
+
+#[tokio::test]
+async fn clients_certificates_are_judged() {
+    let site = Site::new();
+    let options = site.options();
+    let strangers = Site::named("another authority");
+    for (own, is_enforced, expected) in [
+        (None, false, Some(ClientVerdict::None)),
+        (None, true, None),
+        (Some(site.issue("me")), true, Some(ClientVerdict::Verified)),
+        (
+            Some(strangers.issue("me")),
+            false,
+            Some(ClientVerdict::Failed("unable to get local issuer certificate".to_owned())),
+        ),
+        (Some(strangers.issue("me")), true, None),
+    ] {
+        let client_auth = site.auth(is_enforced);
+        let policy = site.policy(&PolicyOptions { client_auth, ..options.clone() });
+        let client = Arc::new(site.client(None, own));
+        let (mut ours, peer) = tcp_pair().await;
+        let dialled = dial(&client, peer, |mut client| {
+            let _ = client.write_all(b"x");
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        let info = accept(&mut ours, &policy).await;
+        match expected {
+            Some(verdict) => assert_eq!(info.expect("let in").client_verdict, Some(verdict)),
+            None => assert!(matches!(info, Err(HandshakeFault::Refused(_))), "{info:?}"),
+        }
+        drop(ours);
+        dialled.join().expect("a client");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_updated_by_either_side() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    let client = Arc::new(site.client(Some(CipherSuite::TLS13_AES_256_GCM_SHA384), None));
+    let (mut ours, peer) = tcp_pair().await;
+    let dialled = dial(&client, peer, |mut client| {
+        for _ in 0..10 {
+            client.write_all(b"ping").expect("sent");
+            client.conn.refresh_traffic_keys().expect("another key");
+            client.flush().expect("flushed");
+            let mut pong = [0; 4];
+            client.read_exact(&mut pong).expect("read");
+            assert_eq!(&pong, b"pong");
+        }
+    });
+    accept(&mut ours, &policy).await.expect("a handshake");
+    for _ in 0..10 {
+        let mut ping = [0; 4];
+        assert_eq!(ours.read(&mut ping).await.expect("read"), 4);
+        write_all(&ours, b"pong").await;
+    }
+    dialled.join().expect("a client");
+}
+
+#[tokio::test]
+async fn broken_records_end_the_connection_with_an_alert() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    let client = Arc::new(site.client(None, None));
+    for (record, alert) in [
+        (
+            &[
+                23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+                20,
+            ][..],
+            "BadRecordMac",
+        ),
+        (&[23, 3, 3, 0xff, 0xff][..], "RecordOverflow"),
+        (&[22, 3, 3, 0, 1, 0][..], "UnexpectedMessage"),
+        (&[99, 3, 3, 0, 1, 0][..], "UnexpectedMessage"),
+    ] {
+        let (mut ours, peer) = tcp_pair().await;
+        let record = record.to_vec();
+        let dialled = dial(&client, peer, move |mut client| {
+            while client.conn.is_handshaking() || client.conn.wants_write() {
+                client.conn.complete_io(&mut client.sock).expect("a handshake");
+            }
+            client.sock.write_all(&record).expect("sent");
+            client.read_to_end(&mut Vec::new()).expect_err("an alert").to_string()
+        });
+        accept(&mut ours, &policy).await.expect("a handshake");
+        let error = ours.read(&mut [0; 9]).await.expect_err("refused");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+        assert_eq!(ours.read(&mut [0; 9]).await.expect("the end"), 0);
+        assert!(ours.try_write(b"more").is_err());
+        let said = dialled.join().expect("a client");
+        assert!(said.contains(alert), "{said}, not {alert}");
+    }
+}
+
+#[tokio::test]
+async fn other_protocols_and_strangers_are_told_apart() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    let (mut ours, mut peer) = tcp_pair().await;
+    peer.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
+    match accept(&mut ours, &policy).await {
+        Err(HandshakeFault::ClearText(bytes)) => assert!(bytes.starts_with(b"GET /")),
+        other => panic!("{other:?}"),
+    }
+    let (mut ours, peer) = tcp_pair().await;
+    drop(peer);
+    assert!(matches!(accept(&mut ours, &policy).await, Err(HandshakeFault::Gone)));
+    let client = Arc::new(site.client(None, None));
+    let (mut ours, peer) = tcp_pair().await;
+    let dialled = dial(&client, peer, |mut client| client.write_all(b"x").expect_err("an alert"));
+    let refused = ours.accept_tls(Vec::new(), |_| None, async || {}).await;
+    assert!(matches!(refused, Err(HandshakeFault::Unserved)));
+    assert!(dialled.join().expect("a client").to_string().contains("UnrecognisedName"));
+    let old = PolicyOptions { tls12: false, ..site.options() };
+    let suite = CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    let (mut ours, peer) = tcp_pair().await;
+    let dialled = dial(&Arc::new(site.client(Some(suite), None)), peer, |mut client| {
+        client.write_all(b"x").expect_err("an alert")
+    });
+    let refused = accept(&mut ours, &site.policy(&old)).await;
+    assert!(matches!(refused, Err(HandshakeFault::Refused(_))), "{refused:?}");
+    let said = dialled.join().expect("a client").to_string();
+    assert!(said.contains("ProtocolVersion") || said.contains("HandshakeFailure"), "{said}");
+}
+
+#[tokio::test]
+async fn an_idle_connection_holds_no_buffer_and_a_full_one_is_taken_up_again() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    let client = Arc::new(site.client(None, None));
+    let (mut ours, peer) = tcp_pair().await;
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let dialled = dial(&client, peer, move |mut client| {
+        client.write_all(b"x").expect("sent");
+        gone.recv().expect("the word");
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).expect("an end");
+        all
+    });
+    accept(&mut ours, &policy).await.expect("a handshake");
+    assert_eq!(ours.read(&mut [0; 9]).await.expect("read"), 1);
+    let all = text(20_000_000);
+    let mut sent = 0;
+    // Until nothing more is accepted: what was sealed is offered again from where it ends.
+    loop {
+        match ours.try_write(&all[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) => break assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+    }
+    assert!(sent > 0 && sent < all.len(), "{sent}");
+    go.send(()).expect("a client");
+    write_all(&ours, &all[sent..]).await;
+    ours.shutdown_write().expect("shut down");
+    assert!(dialled.join().expect("a client") == all);
+}
+
+#[test]
+fn pairs_that_do_not_fit_are_named() {
+    let site = Site::new();
+    let load = |chain: &str, key: Option<&str>| {
+        let files = PairFiles { chain: site.path(chain), key: key.map(|key| site.path(key)) };
+        site.materials.load_pair(&files)
+    };
+    let (leaf, key) = site.issue("a.test");
+    let (_, other) = site.issue("b.test");
+    let put =
+        |name: &str, text: &str| std::fs::write(Path::new(&*site.path(name)), text).expect("write");
+    put("leaf", &leaf);
+    put("key", &key.serialize_pem());
+    put("other", &other.serialize_pem());
+    put("empty", "");
+    put("torn", "-----BEGIN CERTIFICATE-----\nAAAA");
+    assert_eq!(load("leaf", Some("key")), Ok(()));
+    for (chain, key, why) in [
+        ("leaf", None, "it holds no private key; ssl.privkey may name one"),
+        ("leaf", Some("empty"), "it holds no private key"),
+        ("leaf", Some("other"), "belongs to another certificate"),
+        ("key", Some("key"), "it holds no certificate"),
+        ("empty", None, "it holds no certificate"),
+        ("torn", None, "its PEM is broken"),
+        ("none", None, "No such file or directory"),
+        ("", None, "it is not a file"),
+    ] {
+        let said = load(chain, key).expect_err(why);
+        assert!(said.contains(why), "{said}, not {why}");
+    }
+}
+
+#[test]
+fn changed_files_are_loaded_again_and_broken_ones_are_not() {
+    let site = Site::new();
+    let files = site.pair("a.test");
+    let shown = || site.materials.pair(&files).expect("loaded").cert[0].clone();
+    let change = |text: &str| {
+        std::fs::write(&*files.chain, text).expect("write");
+        let later = SystemTime::now() + Duration::from_secs(text.len() as u64 + 1);
+        let file = std::fs::File::options().write(true).open(&*files.chain).expect("open");
+        file.set_modified(later).expect("time");
+        site.materials.refresh()
+    };
+    let (first, version) = (shown(), site.materials.version());
+    assert!(site.materials.refresh().is_empty());
+    let said = change("rubbish");
+    assert!(said.len() == 1 && said[0].contains("stays"), "{said:?}");
+    assert_eq!(shown(), first);
+    assert!(site.materials.refresh().is_empty(), "reported once");
+    let (leaf, key) = site.issue("a.test");
+    let said = change(&(leaf + &key.serialize_pem()));
+    assert!(said.len() == 1 && said[0].contains("loaded again"), "{said:?}");
+    assert_ne!(shown(), first);
+    assert!(site.materials.version() > version);
+}

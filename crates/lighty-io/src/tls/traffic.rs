@@ -1,0 +1,481 @@
+//! A connection's TLS after its handshake: plaintext on the side of the server, records on the
+//! side of the socket.
+//!
+//! Nothing is held while a connection is idle but its keys: the buffers come from the thread's pool
+//! and return to it as soon as they are empty. What has been sealed cannot be taken back, so
+//! [`Traffic::write`] counts a byte as written once the socket has the last byte of ciphertext that
+//! it needs, and expects the rest again, as the callers of a socket do.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+
+use rustls::ProtocolVersion;
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+
+use super::record::{
+    BODY_BYTES_MAX, ContentType, HEADER_BYTES, Opener, PLAINTEXT_MAX, RecordFault, Sealer,
+    record_bytes,
+};
+
+/// Records that are sealed before they are written.
+const BATCH_RECORDS_MAX: usize = 8;
+
+/// Bytes that a record adds at most.
+const RECORD_OVERHEAD: usize = 64;
+
+/// Records without application data that may follow one another (rustls' own bound).
+const IDLE_RECORDS_MAX: u32 = 32;
+
+/// Empty buffers that a thread keeps of each kind.
+const SPARE_BUFFERS_MAX: usize = 8;
+
+const CLOSE_NOTIFY: u8 = 0;
+const USER_CANCELED: u8 = 90;
+const NO_RENEGOTIATION: u8 = 100;
+const WARNING: u8 = 1;
+const FATAL: u8 = 2;
+const KEY_UPDATE: u8 = 24;
+
+thread_local! {
+    static INPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn take(pool: &'static std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>) -> Vec<u8> {
+    pool.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+fn give(pool: &'static std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>, buffer: &mut Vec<u8>) {
+    let buffer = std::mem::take(buffer);
+    pool.with_borrow_mut(|spare| {
+        if spare.len() < SPARE_BUFFERS_MAX && buffer.capacity() > 0 {
+            spare.push(buffer);
+        }
+    });
+}
+
+/// A connection's keys, and the records that are under way.
+pub(crate) struct Traffic {
+    sealer: Sealer,
+    opener: Opener,
+    kernel: KernelConnection<ServerConnectionData>,
+    records_max: u64,
+    input: Input,
+    output: Output,
+    /// Records without application data since the last one with some.
+    idle_records: u32,
+    /// The peer has said that nothing follows.
+    is_ended: bool,
+    /// We have.
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    /// Opened plaintext that is not read yet.
+    plain: std::ops::Range<usize>,
+    /// Where the next record begins.
+    next: usize,
+    /// Where what has arrived ends.
+    filled: usize,
+}
+
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The records in `bytes`: where each ends and how much plaintext it holds.
+    records: [(u32, u16); BATCH_RECORDS_MAX + 2],
+    count: usize,
+    /// Plaintext that has been reported as written.
+    reported: usize,
+}
+
+/// What a read came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    Bytes(usize),
+    /// Nothing follows.
+    End,
+    /// More must arrive first.
+    Wants,
+}
+
+impl Traffic {
+    /// `early` is what arrived behind the handshake: opened already, and still sealed.
+    pub(crate) fn new(
+        secrets: &rustls::ExtractedSecrets,
+        kernel: KernelConnection<ServerConnectionData>,
+        sealed: &[u8],
+        opened: &[u8],
+    ) -> Result<Self, RecordFault> {
+        let is_tls13 = kernel.protocol_version() == ProtocolVersion::TLSv1_3;
+        let records_max = match kernel.negotiated_cipher_suite() {
+            rustls::SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
+            rustls::SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
+        };
+        let sealer = Sealer::new((secrets.tx.0, &secrets.tx.1), is_tls13, records_max)?;
+        let opener = Opener::new((secrets.rx.0, &secrets.rx.1), is_tls13)?;
+        let mut input = Input::default();
+        if !opened.is_empty() || !sealed.is_empty() {
+            input.bytes = [opened, sealed].concat();
+            input.plain = 0..opened.len();
+            input.next = opened.len();
+            input.filled = input.bytes.len();
+        }
+        Ok(Self {
+            sealer,
+            opener,
+            kernel,
+            records_max,
+            input,
+            output: Output::default(),
+            idle_records: 0,
+            is_ended: false,
+            is_closed: false,
+        })
+    }
+
+    fn is_tls13(&self) -> bool {
+        self.kernel.protocol_version() == ProtocolVersion::TLSv1_3
+    }
+
+    /// True if a read would return something without the socket.
+    pub(crate) fn has_input(&self) -> bool {
+        let input = &self.input;
+        self.is_ended
+            || !input.plain.is_empty()
+            || record_bytes(&input.bytes[input.next..input.filled])
+                .is_ok_and(|bytes| bytes.is_some_and(|bytes| bytes <= input.filled - input.next))
+    }
+
+    /// Reads plaintext that has arrived.
+    ///
+    /// # Errors
+    /// Faults of the peer's records. [`write`](Self::write) then sends the alert that says so.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            let input = &mut self.input;
+            if !input.plain.is_empty() {
+                let count = input.plain.len().min(buffer.len());
+                let from = input.plain.start;
+                buffer[..count].copy_from_slice(&input.bytes[from..from + count]);
+                input.plain.start += count;
+                input.release();
+                return Ok(Read::Bytes(count));
+            }
+            if self.is_ended {
+                return Ok(Read::End);
+            }
+            let waiting = &input.bytes[input.next..input.filled];
+            let whole = match record_bytes(waiting) {
+                Ok(whole) => whole.filter(|bytes| *bytes <= waiting.len()),
+                Err(fault) => return Err(self.refuse(fault)),
+            };
+            let Some(bytes) = whole else { return Ok(Read::Wants) };
+            let start = input.next;
+            input.next += bytes;
+            let opened = self.opener.open(&mut input.bytes[start..start + bytes]);
+            let taken = opened.and_then(|opened| {
+                self.take(opened.kind, start + opened.start..start + opened.end)
+            });
+            if let Err(fault) = taken {
+                return Err(self.refuse(fault));
+            }
+            self.input.release();
+        }
+    }
+
+    /// Room for what the socket has.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        let input = &mut self.input;
+        if input.bytes.is_empty() {
+            input.bytes = take(&INPUTS);
+        }
+        if input.next > 0 {
+            input.bytes.copy_within(input.next..input.filled, 0);
+            input.filled -= input.next;
+            input.next = 0;
+            input.plain = 0..0;
+        }
+        input.bytes.resize(HEADER_BYTES + BODY_BYTES_MAX, 0);
+        &mut input.bytes[input.filled..]
+    }
+
+    /// Counts what was read into [`room`](Self::room); 0 returns an empty buffer.
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.input.filled += bytes;
+        self.input.release();
+    }
+
+    /// A record has been opened.
+    fn take(&mut self, kind: ContentType, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
+        if kind == ContentType::ApplicationData && !text.is_empty() {
+            self.idle_records = 0;
+            self.input.plain = text;
+            return Ok(());
+        }
+        self.idle_records += 1;
+        if self.idle_records > IDLE_RECORDS_MAX {
+            return Err(RecordFault::Unexpected);
+        }
+        match kind {
+            ContentType::ApplicationData => Ok(()),
+            ContentType::Alert => self.take_alert(text),
+            ContentType::Handshake if self.is_tls13() => self.take_key_update(text),
+            // A client that would renegotiate (RFC 5746): it may go on without.
+            ContentType::Handshake => self.alert(WARNING, NO_RENEGOTIATION),
+            ContentType::ChangeCipherSpec => Err(RecordFault::Unexpected),
+        }
+    }
+
+    fn take_alert(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
+        match self.input.bytes[text] {
+            [_, CLOSE_NOTIFY] => {
+                self.is_ended = true;
+                Ok(())
+            }
+            [_, USER_CANCELED] => Ok(()),
+            [WARNING, _] if !self.is_tls13() => Ok(()),
+            [_, _] => {
+                // The peer has given up; nothing that it sends counts any more.
+                self.is_ended = true;
+                self.is_closed = true;
+                Ok(())
+            }
+            _ => Err(RecordFault::Unexpected),
+        }
+    }
+
+    /// The peer goes on with another key, and may want us to (RFC 8446 section 4.6.3). It may not
+    /// send anything else in a handshake message.
+    fn take_key_update(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
+        let [KEY_UPDATE, 0, 0, 1, wanted @ (0 | 1)] = self.input.bytes[text] else {
+            return Err(RecordFault::Unexpected);
+        };
+        let (sequence, secrets) =
+            self.kernel.update_rx_secret().map_err(|_| RecordFault::BadMac)?;
+        self.opener = Opener::new((sequence, &secrets), true)?;
+        if wanted == 1 { self.update_key() } else { Ok(()) }
+    }
+
+    /// Goes on with another key for what is sent.
+    fn update_key(&mut self) -> Result<(), RecordFault> {
+        self.seal_control(ContentType::Handshake, &[KEY_UPDATE, 0, 0, 1, 0])?;
+        let spent = |_| RecordFault::KeyIsSpent;
+        let (sequence, secrets) = self.kernel.update_tx_secret().map_err(spent)?;
+        self.sealer = Sealer::new((sequence, &secrets), true, self.records_max)?;
+        Ok(())
+    }
+
+    fn alert(&mut self, level: u8, description: u8) -> Result<(), RecordFault> {
+        self.seal_control(ContentType::Alert, &[level, description])
+    }
+
+    /// Seals what is not application data. It leaves with the next write.
+    fn seal_control(&mut self, kind: ContentType, text: &[u8]) -> Result<(), RecordFault> {
+        if self.is_closed {
+            return Ok(());
+        }
+        let output = &mut self.output;
+        // A peer that asks for more than it reads loses what it asked for last.
+        if output.count > BATCH_RECORDS_MAX {
+            return Err(RecordFault::Unexpected);
+        }
+        output.begin();
+        self.sealer.seal(kind, &mut output.bytes, |out| out.extend_from_slice(text))?;
+        output.end_record(0);
+        Ok(())
+    }
+
+    /// Ends the connection's use for a fault of the peer: the alert goes out with the next flush.
+    fn refuse(&mut self, fault: RecordFault) -> io::Error {
+        // Nothing can be said any more if this fails.
+        let _ = self.alert(FATAL, fault.alert());
+        self.is_closed = true;
+        self.is_ended = true;
+        io::Error::new(io::ErrorKind::InvalidData, fault.words())
+    }
+
+    /// Says that nothing follows, once.
+    pub(crate) fn close(&mut self) {
+        // If there is no room, the peer has not read what was sent before either.
+        let _ = self.alert(WARNING, CLOSE_NOTIFY);
+        self.is_closed = true;
+    }
+
+    /// Writes what is sealed with `send`, then seals and writes `pieces`, as far as the socket
+    /// accepts it. Returns the plaintext bytes of `pieces` that are written, those of earlier calls
+    /// included that had not been reported.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing could be written, and those of `send`.
+    pub(crate) fn write(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut written = 0;
+        loop {
+            let flushed = self.output.flush(&mut send);
+            written += self.output.report();
+            match flushed {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Err(error) => return if written > 0 { Ok(written) } else { Err(error) },
+                Ok(()) => {}
+            }
+            let sealed = self.seal(pieces, written);
+            let sealed = sealed.map_err(|fault| io::Error::other(fault.words()))?;
+            if sealed == 0 {
+                self.output.release();
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Seals what follows the first `skip` bytes of `pieces`, as much as one batch takes.
+    fn seal(&mut self, pieces: &[IoSlice<'_>], skip: usize) -> Result<usize, RecordFault> {
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if skip == total {
+            return Ok(0);
+        }
+        // Less than was offered before cannot be meant: it is sealed already.
+        if self.is_closed || skip > total {
+            return Err(RecordFault::Unexpected);
+        }
+        if self.sealer.is_spent() && self.is_tls13() {
+            self.update_key()?;
+        }
+        let mut cursor = Cursor::new(pieces, skip);
+        let mut left = total - skip;
+        self.output.begin();
+        while left > 0 && self.output.count < BATCH_RECORDS_MAX {
+            let bytes = left.min(PLAINTEXT_MAX);
+            let out = &mut self.output.bytes;
+            out.reserve(bytes + RECORD_OVERHEAD);
+            self.sealer.seal(ContentType::ApplicationData, out, |out| cursor.append(bytes, out))?;
+            self.output.end_record(bytes);
+            left -= bytes;
+        }
+        Ok(total - skip - left)
+    }
+
+    /// Writes what is sealed and not yet sent.
+    pub(crate) fn flush(
+        &mut self,
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let output = &mut self.output;
+        output.flush(&mut send)?;
+        // What a write waits to be told stays until it is.
+        if output.records[..output.count].iter().all(|(_, plain)| *plain == 0) {
+            output.report();
+            output.release();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        give(&INPUTS, &mut self.input.bytes);
+        self.output.bytes.clear();
+        give(&OUTPUTS, &mut self.output.bytes);
+    }
+}
+
+impl Input {
+    /// Returns the buffer if nothing is in it.
+    fn release(&mut self) {
+        if self.plain.is_empty() && self.next == self.filled && !self.bytes.is_empty() {
+            give(&INPUTS, &mut self.bytes);
+            *self = Self::default();
+        }
+    }
+}
+
+impl Output {
+    fn begin(&mut self) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = take(&OUTPUTS);
+        }
+    }
+
+    fn end_record(&mut self, plain: usize) {
+        self.records[self.count] = (self.bytes.len() as u32, plain as u16);
+        self.count += 1;
+    }
+
+    fn flush(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        while self.sent < self.bytes.len() {
+            self.sent += send(&self.bytes[self.sent..])?;
+        }
+        Ok(())
+    }
+
+    /// Plaintext that has become written since the last call: a record's bytes count as they go
+    /// out, its last one with the tag.
+    fn report(&mut self) -> usize {
+        let mut plain_sent = 0;
+        let mut start = 0;
+        for (end, plain) in &self.records[..self.count] {
+            let (end, plain) = (*end as usize, usize::from(*plain));
+            if self.sent < end {
+                let out = self.sent.saturating_sub(start + HEADER_BYTES + RECORD_OVERHEAD);
+                plain_sent += out.min(plain.saturating_sub(1));
+                break;
+            }
+            plain_sent += plain;
+            start = end;
+        }
+        let newly = plain_sent - self.reported;
+        self.reported = plain_sent;
+        if self.sent == self.bytes.len() {
+            (self.sent, self.count, self.reported) = (0, 0, 0);
+            self.bytes.clear();
+        }
+        newly
+    }
+
+    /// Returns the buffer if nothing is in it.
+    fn release(&mut self) {
+        if self.bytes.is_empty() && self.bytes.capacity() > 0 {
+            give(&OUTPUTS, &mut self.bytes);
+        }
+    }
+}
+
+/// A place in several pieces.
+struct Cursor<'a, 'b> {
+    pieces: &'a [IoSlice<'b>],
+    index: usize,
+    at: usize,
+}
+
+impl<'a, 'b> Cursor<'a, 'b> {
+    fn new(pieces: &'a [IoSlice<'b>], skip: usize) -> Self {
+        let (mut index, mut at) = (0, skip);
+        while pieces.get(index).is_some_and(|piece| piece.len() <= at) {
+            at -= pieces[index].len();
+            index += 1;
+        }
+        Self { pieces, index, at }
+    }
+
+    /// Appends the next `bytes` bytes; the caller knows that there are as many.
+    fn append(&mut self, mut bytes: usize, out: &mut Vec<u8>) {
+        while bytes > 0 {
+            let Some(piece) = self.pieces.get(self.index) else { return };
+            let rest = &piece[self.at..];
+            let count = rest.len().min(bytes);
+            out.extend_from_slice(&rest[..count]);
+            bytes -= count;
+            self.at += count;
+            if self.at == piece.len() {
+                (self.index, self.at) = (self.index + 1, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! TLS around a connection: what [`Stream`] does once it is [secured](Stream::secure).
+
+use std::cell::RefCell;
+use std::fmt::{self, Debug};
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use super::Stream;
+use crate::tls::{Read, Traffic};
+
+/// A connection's TLS. Boxed, because most connections have none.
+pub(super) struct Tls(RefCell<Traffic>);
+
+impl Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Stream {
+    /// From now on bytes pass through these keys.
+    pub(crate) fn secure(&mut self, traffic: Traffic) {
+        self.tls = Some(Box::new(Tls(RefCell::new(traffic))));
+    }
+
+    /// True if what is written is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Tells the peer that nothing follows, if the connection speaks TLS (RFC 8446 section 6.1).
+    /// What was not written before is not waited for.
+    pub fn close_notify(&self) {
+        if let Some(tls) = &self.tls {
+            let mut traffic = tls.0.borrow_mut();
+            traffic.close();
+            // The peer sees the end all the same.
+            let _ = traffic.flush(|bytes| self.try_send(bytes));
+        }
+    }
+}
+
+impl Tls {
+    pub(super) fn has_input(&self) -> bool {
+        self.0.borrow().has_input()
+    }
+
+    pub(super) fn poll_read(
+        &self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut traffic = self.0.borrow_mut();
+        loop {
+            let read = traffic.read(buffer);
+            // A reply to what was read, if there is room for it now; else it leaves with the next
+            // write.
+            let _ = traffic.flush(|bytes| stream.try_send(bytes));
+            match read? {
+                Read::Bytes(count) => return Poll::Ready(Ok(count)),
+                Read::End => return Poll::Ready(Ok(0)),
+                Read::Wants => {}
+            }
+            let received = stream.poll_recv(cx, traffic.room());
+            let count = match &received {
+                Poll::Ready(Ok(count)) => *count,
+                _ => 0,
+            };
+            traffic.filled(count);
+            // Many clients close without saying so first; lengths and framing tell what is whole.
+            if ready!(received)? == 0 {
+                return Poll::Ready(Ok(0));
+            }
+        }
+    }
+
+    pub(super) fn try_write(&self, stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.borrow_mut().write(pieces, |bytes| stream.try_send(bytes))
+    }
+}

@@ -384,7 +384,9 @@ fn parse_options_change_what_they_say() {
 
 #[test]
 fn a_client_that_speaks_another_protocol_is_named_now_and_then() {
-    let server = lighty!().config("server.max-worker = 1").start();
+    let config = "server.max-worker = 1\n\
+                  server.feature-flags = ( \"server.h2proto\" => \"disable\" )";
+    let server = lighty!().config(config).start();
     for (greeting, words) in [
         (&b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03"[..], "the client speaks TLS"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the client speaks HTTP/2"),

@@ -11,12 +11,13 @@
 //! Everything but the thread pool, the blocking actors, the starter of processes and the log
 //! writers belongs to one worker and one thread: a tokio `LocalRuntime`.
 //!
-//! Reading order: `clock` (time), `listen` and `transport` (sockets), `file` (the engines that open
-//! and read), `stat_cache` (what was opened before), `send` (the network backends, the only code
-//! that writes to a client), `connect` (the way to a backend, names included), `spool` (bodies that
-//! wait on disk), `threads` (where what may block waits: the pool, databases, what becomes of a
-//! panic), `process` (children, signals, privileges, memory), then `log_writer`, `pcre` (patterns
-//! that no linear engine can match), `entropy`, and `simulated`, a thread without any of it.
+//! Reading order: `clock` (time), `listen`, `transport` and `tls` (sockets), `file` (the engines
+//! that open and read), `stat_cache` (what was opened before), `send` (the network backends, the
+//! only code that writes to a client), `connect` (the way to a backend, names included), `spool`
+//! (bodies that wait on disk), `threads` (where what may block waits: the pool, databases, what
+//! becomes of a panic), `process` (children, signals, privileges, memory), then `log_writer`,
+//! `pcre` (patterns that no linear engine can match), `entropy`, and `simulated`, a thread without
+//! any of it.
 
 pub mod clock;
 pub mod connect;

@@ -68,7 +68,6 @@ pub(crate) fn texts<const N: usize>(
     let texts = texts.collect::<Result<Vec<_>>>()?;
     let bytes = texts.iter().map(|text| text.bytes().len()).sum();
     check_length(lua, name, bytes, TEXT_BYTES_MAX)?;
-
     texts.try_into().map_err(|_| refused(1, name, "no value"))
 }
 

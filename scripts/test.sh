@@ -13,11 +13,13 @@ failed_steps=0
 
 # Runs a step, keeps its output, and goes on after a failure: the sum says what failed.
 step() {
+    local begun=$SECONDS
     echo "--- $*"
     if ! "$@" 2>&1 | tee -a "$log"; then
         failed_steps=$((failed_steps + 1))
         echo "--- FAILED: $*"
     fi
+    echo "--- took $((SECONDS - begun)) s: $*"
 }
 
 # The tests that start the server, against the binary that is shipped.
@@ -31,7 +33,8 @@ black_box() {
         cargo test --locked -p lighty --no-fail-fast $tests
 }
 
-export RUST_BACKTRACE=${RUST_BACKTRACE:-0}
+# The drills of panics would fill the log with stacks.
+export RUST_BACKTRACE=0
 # One absolute target directory for every step.
 case "${CARGO_TARGET_DIR:-}" in
     /*) ;;
@@ -47,6 +50,9 @@ step black_box
 step python3 bench/test_bench.py
 step bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000
 
+# What failed, once more, where one looks for it: each test's first lines, then the names.
+awk '/^---- .* stdout ----$/ { left = 60 } /^failures:$/ { left = 0 } left-- > 0' "$log"
+grep -E '^test .* \.\.\. FAILED$' "$log" || true
 awk -v steps="$failed_steps" '
     /^test result: / {
         for (i = 1; i < NF; i++) {

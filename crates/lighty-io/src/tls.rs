@@ -18,10 +18,10 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
-pub use client_auth::ClientVerdict;
+pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use handshake::{HandshakeFault, Hello, TlsInfo};
 pub use materials::{Materials, PairFiles};
-pub use policy::{Ciphers, ClientAuthOptions, Policy, PolicyOptions};
+pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use tickets::TicketKeys;
 
 pub(crate) use traffic::{Read, Traffic};

@@ -18,6 +18,7 @@ mod drive;
 mod filter;
 mod http;
 mod request;
+mod script_changes;
 mod scripts;
 mod settings;
 

@@ -10,7 +10,17 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::materials::Materials;
-use super::policy::ClientAuthOptions;
+
+/// How clients' certificates are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuthOptions {
+    pub ca_file: Arc<str>,
+    pub ca_dn_file: Option<Arc<str>>,
+    pub crl_file: Option<Arc<str>>,
+    pub is_enforced: bool,
+    /// Certificates that a chain may have behind the leaf.
+    pub depth: u8,
+}
 
 /// Verifies clients' certificates as a policy says.
 #[derive(Debug)]

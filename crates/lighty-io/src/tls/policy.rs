@@ -7,7 +7,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedProtocolVersion, version};
 
-use super::client_auth::ClientAuth;
+use super::client_auth::{ClientAuth, ClientAuthOptions};
 use super::materials::{Materials, PairFiles};
 use super::names;
 use super::tickets::TicketKeys;
@@ -67,17 +67,6 @@ impl Ciphers {
         self.groups = Some(groups);
         Ok(missing)
     }
-}
-
-/// How clients' certificates are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientAuthOptions {
-    pub ca_file: Arc<str>,
-    pub ca_dn_file: Option<Arc<str>>,
-    pub crl_file: Option<Arc<str>>,
-    pub is_enforced: bool,
-    /// Certificates that a chain may have behind the leaf.
-    pub depth: u8,
 }
 
 /// How the TLS of some connections is to be.

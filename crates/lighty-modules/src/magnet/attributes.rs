@@ -9,7 +9,7 @@ use lighty_io::transport::Peer;
 use lighty_lua::Item;
 
 use super::Stage;
-use super::request::Doings;
+use super::script_changes::ScriptChanges;
 
 /// Every name, in lighttpd's order.
 const NAMES: &[&str] = &[
@@ -166,7 +166,7 @@ pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Resul
         _ if NAMES.iter().any(|known| known.as_bytes() == name) => Ok(()),
         _ => return Err(format!("couldn't store '{}' in r.req_attr[]", text())),
     }?;
-    ex.ext_mut::<Doings>().changed = true;
+    ex.ext_mut::<ScriptChanges>().changed = true;
     Ok(())
 }
 

@@ -6,20 +6,20 @@ use lighty_core::{Body, Exchange};
 use lighty_io::file::FileKind;
 use lighty_lua::Piece;
 
-use super::request::Doings;
+use super::script_changes::ScriptChanges;
 use super::scripts::look_up;
 
 /// Takes over a body that needs no file. `false` if it needs one.
 pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
-    let doings = ex.ext_mut::<Doings>();
-    if !doings.has_body {
+    let changes = ex.ext_mut::<ScriptChanges>();
+    if !changes.has_body {
         return true;
     }
-    if doings.pieces.iter().any(|piece| matches!(piece, Piece::File { .. })) {
+    if changes.pieces.iter().any(|piece| matches!(piece, Piece::File { .. })) {
         return false;
     }
-    doings.has_body = false;
-    let mut pieces = std::mem::take(&mut doings.pieces);
+    changes.has_body = false;
+    let mut pieces = std::mem::take(&mut changes.pieces);
     let all = match (pieces.len(), pieces.pop()) {
         (1, Some(Piece::Bytes(bytes))) => bytes,
         (_, last) => {
@@ -40,9 +40,9 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
 /// # Errors
 /// The file that cannot be opened, and why. What stands before it is the body.
 pub(super) async fn take(ex: &mut Exchange) -> Result<(), String> {
-    let doings = ex.ext_mut::<Doings>();
-    doings.has_body = false;
-    let pieces = std::mem::take(&mut doings.pieces);
+    let changes = ex.ext_mut::<ScriptChanges>();
+    changes.has_body = false;
+    let pieces = std::mem::take(&mut changes.pieces);
     let mut queue = ChunkQueue::new();
     let mut met = Ok(());
     for piece in pieces {

@@ -8,7 +8,7 @@ use lighty_io::file::{FileKind, Follow};
 use lighty_lua::{Call, Reply, Stat};
 
 use super::http;
-use super::request::Doings;
+use super::script_changes::ScriptChanges;
 use super::scripts::{look_up, read};
 use super::settings::MagnetSettings;
 
@@ -91,7 +91,7 @@ async fn read_link(ex: &Exchange, path: Vec<u8>) -> std::io::Result<Vec<u8>> {
 
 /// Receives the whole body of the request; later readers get it again.
 async fn collect(ex: &mut Exchange) -> Result<(), Fault> {
-    if ex.ext::<Doings>().is_some_and(|doings| doings.collected.is_some()) {
+    if ex.ext::<ScriptChanges>().is_some_and(|changes| changes.collected.is_some()) {
         return Ok(());
     }
     let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
@@ -106,6 +106,6 @@ async fn collect(ex: &mut Exchange) -> Result<(), Fault> {
     if !all.is_empty() {
         ex.body.push_back(all.clone().into());
     }
-    ex.ext_mut::<Doings>().collected = Some(all);
+    ex.ext_mut::<ScriptChanges>().collected = Some(all);
     Ok(())
 }

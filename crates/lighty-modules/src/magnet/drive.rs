@@ -9,7 +9,8 @@ use lighty_http::{Fields, Status};
 use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
 
 use super::accounts::Accounts;
-use super::request::{Doings, MagnetRequest};
+use super::request::MagnetRequest;
+use super::script_changes::ScriptChanges;
 use super::scripts::Used;
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, body, calls};
@@ -193,7 +194,7 @@ impl Magnet {
         {
             ex.log(Level::Error, &format!("mod_magnet: {words}"));
         }
-        let is_changed = std::mem::take(&mut ex.ext_mut::<Doings>().changed);
+        let is_changed = std::mem::take(&mut ex.ext_mut::<ScriptChanges>().changed);
         if is_changed && stage == Stage::RawUrl && !(99..).contains(&status) {
             let before = Rc::clone(&ex.settings);
             ex.resolve_settings();
@@ -212,9 +213,9 @@ impl Magnet {
         match u16::try_from(status).ok().map(|code| (code, Status::new(code))) {
             Some((99, _)) => {
                 let most = ex.settings.module::<MagnetSettings>().max_restarts;
-                let doings = ex.ext_mut::<Doings>();
-                doings.restarts = doings.restarts.saturating_add(1);
-                if doings.restarts > most {
+                let changes = ex.ext_mut::<ScriptChanges>();
+                changes.restarts = changes.restarts.saturating_add(1);
+                if changes.restarts > most {
                     ex.fail_saying(Fault::RestartLoop, "magnet.max-restarts");
                     return Next::Answered;
                 }
@@ -265,7 +266,7 @@ impl Magnet {
 
 /// True if something has to wait before the script's value counts.
 fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
-    let is_changed = ex.ext::<Doings>().is_some_and(|doings| doings.changed);
+    let is_changed = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.changed);
     is_changed && stage == Stage::RawUrl && status < 99
 }
 

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use lighty_core::exchange::extensions::Extension;
-use lighty_core::{Body, Exchange, Level, extension_slot};
+use lighty_core::{Body, Exchange, Level};
 use lighty_http::Known;
 use lighty_http::fields::is_token;
 use lighty_lua::{Group, Item, Piece, ScriptRequest};
 
 use super::accounts::Accounts;
+use super::script_changes::ScriptChanges;
 use super::{Stage, attributes};
 
 /// The exchange while a script has it.
@@ -16,25 +16,6 @@ pub(crate) struct MagnetRequest {
     pub(super) ex: Exchange,
     pub(super) stage: Stage,
     pub(super) accounts: Accounts,
-}
-
-/// What scripts have done to a request.
-#[derive(Default)]
-pub(super) struct Doings {
-    /// The response's body so far.
-    pub(super) pieces: Vec<Piece>,
-    /// The body was set, perhaps to nothing.
-    pub(super) has_body: bool,
-    /// The URL, the host or another fact that conditions look at was changed.
-    pub(super) changed: bool,
-    /// How often scripts started the request over.
-    pub(super) restarts: u8,
-    /// The request's body, once collected.
-    pub(super) collected: Option<Vec<u8>>,
-}
-
-impl Extension for Doings {
-    extension_slot!();
 }
 
 impl ScriptRequest for MagnetRequest {
@@ -92,19 +73,19 @@ impl ScriptRequest for MagnetRequest {
     }
 
     fn clear_body(&mut self) {
-        let doings = self.ex.ext_mut::<Doings>();
-        doings.pieces.clear();
-        doings.has_body = true;
+        let changes = self.ex.ext_mut::<ScriptChanges>();
+        changes.pieces.clear();
+        changes.has_body = true;
     }
 
     fn add_body(&mut self, piece: Piece) {
-        let doings = self.ex.ext_mut::<Doings>();
-        doings.pieces.push(piece);
-        doings.has_body = true;
+        let changes = self.ex.ext_mut::<ScriptChanges>();
+        changes.pieces.push(piece);
+        changes.has_body = true;
     }
 
     fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
-        let body = &mut self.ex.ext_mut::<Doings>().collected;
+        let body = &mut self.ex.ext_mut::<ScriptChanges>().collected;
         let body = body.as_mut().ok_or("the request's body is not collected")?;
         if replace {
             body.clear();
@@ -172,7 +153,7 @@ impl MagnetRequest {
             return;
         }
         let is_host = name.eq_ignore_ascii_case(b"host");
-        self.ex.ext_mut::<Doings>().changed = true;
+        self.ex.ext_mut::<ScriptChanges>().changed = true;
         if !value.is_empty() {
             self.ex.request.fields.set_named(name, value);
         } else if !is_host {
@@ -211,7 +192,7 @@ impl MagnetRequest {
 
     fn request_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
         let ex = &self.ex;
-        let collected = ex.ext::<Doings>().and_then(|doings| doings.collected.as_deref());
+        let collected = ex.ext::<ScriptChanges>().and_then(|changes| changes.collected.as_deref());
         match name {
             b"len" => Ok(Item::Int(match (collected, ex.body.exists()) {
                 (Some(bytes), _) => bytes.len() as i64,
@@ -230,10 +211,10 @@ impl MagnetRequest {
     }
 
     fn response_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
-        let doings = self.ex.ext::<Doings>().filter(|doings| doings.has_body);
+        let changes = self.ex.ext::<ScriptChanges>().filter(|changes| changes.has_body);
         match name {
-            b"len" => Ok(match doings {
-                Some(doings) => known_length(&doings.pieces).map_or(Item::Nil, Item::Int),
+            b"len" => Ok(match changes {
+                Some(changes) => known_length(&changes.pieces).map_or(Item::Nil, Item::Int),
                 None => self
                     .ex
                     .response
@@ -241,10 +222,9 @@ impl MagnetRequest {
                     .known_length()
                     .map_or(Item::Nil, |length| Item::Int(length as i64)),
             }),
-            b"get" => Ok(match (doings, &self.ex.response.body) {
-                (Some(doings), _) => {
-                    joined(&doings.pieces).map_or(Item::Nil, |bytes| Item::Bytes(Cow::Owned(bytes)))
-                }
+            b"get" => Ok(match (changes, &self.ex.response.body) {
+                (Some(changes), _) => joined(&changes.pieces)
+                    .map_or(Item::Nil, |bytes| Item::Bytes(Cow::Owned(bytes))),
                 (None, Body::Empty) => Item::Bytes(Cow::Borrowed(b"")),
                 (None, Body::Memory(bytes)) => Item::Bytes(Cow::Borrowed(bytes)),
                 (None, Body::Cached(entry)) => Item::of(entry.small().map(|bytes| &bytes[..])),

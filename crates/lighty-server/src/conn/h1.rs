@@ -1,10 +1,11 @@
 //! HTTP/1: the loop over a connection's requests, and how it frames them and their responses.
 //!
-//! `input` reads heads and bodies, `framing` decides how a response is delimited, `output` sends
-//! it, `meanwhile` reads the request body while a response is being sent, `refuse` answers what
-//! never became a request. Nothing outside this folder knows about chunks or about the fields that
-//! govern a connection.
+//! `exchange` has the buffers, `input` reads heads and bodies, `framing` decides how a response is
+//! delimited, `output` sends it, `meanwhile` reads the request body while a response is being sent,
+//! `refuse` answers what never became a request. Nothing outside this folder knows about chunks or
+//! about the fields that govern a connection.
 
+mod exchange;
 mod framing;
 mod head;
 mod input;
@@ -12,73 +13,19 @@ mod meanwhile;
 mod output;
 mod refuse;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
-use lighty_buf::ChunkQueue;
+use lighty_core::RequestBody;
 use lighty_core::settings::limits;
-use lighty_core::{Exchange, RequestBody};
-use lighty_io::clock::Clock;
-use lighty_io::file::OpenFile;
 use lighty_io::threads::panics::{self, Panicked};
 use lighty_io::transport::Idle;
-use lighty_wire::http1::RequestHead;
 
-use self::framing::Framing;
+pub(crate) use self::exchange::{H1Exchange, H1Io};
 use self::head::Read;
-use self::input::Input;
 use super::driver::{self, Driven};
 use super::sink::Sink;
 use super::stream::RequestStream;
 use super::{After, Conn, End};
-
-/// An exchange with the buffers that HTTP/1 needs for it. Pooled per worker: an idle connection
-/// holds none of it.
-pub struct H1Exchange {
-    /// The request and its response.
-    pub exchange: Exchange,
-    pub io: H1Io,
-}
-
-/// The buffers of an exchange, and how its message is delimited.
-pub struct H1Io {
-    /// Reads from the client; shared with the request body that a handler reads.
-    input: Rc<RefCell<Input>>,
-    /// The parsed head, before it becomes a request.
-    head: RequestHead,
-    /// The response head, followed by a small body.
-    out: Vec<u8>,
-    /// What the socket did not accept immediately.
-    pub(super) queue: ChunkQueue<Rc<OpenFile>>,
-    /// How the response's body is delimited.
-    framing: Framing,
-    /// True if the connection stays open after the response.
-    keeps_open: bool,
-}
-
-impl H1Exchange {
-    /// An exchange for any connection of the worker with this clock.
-    pub fn new(mut exchange: Exchange, clock: Clock) -> Self {
-        let input = Rc::new(RefCell::new(Input::new(clock)));
-        exchange.client = Some(Rc::clone(&input) as _);
-        let io = H1Io {
-            input,
-            head: RequestHead::default(),
-            out: Vec::with_capacity(1024),
-            queue: ChunkQueue::default(),
-            framing: Framing::None,
-            keeps_open: false,
-        };
-        Self { exchange, io }
-    }
-
-    /// Frees buffers that are larger than a pooled exchange may keep.
-    pub fn trim(&mut self) {
-        if self.io.out.capacity() > limits::KEPT_BUFFER_BYTES_MAX {
-            self.io.out = Vec::new();
-        }
-    }
-}
 
 /// A connection that has bytes to serve, and the buffers it serves them with.
 struct H1Conn<'c> {

@@ -30,10 +30,9 @@ use lighty_io::threads::panics::{self, Panicked};
 use lighty_wire::http1::RequestFault;
 use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 
-use self::exchange::Place;
 pub(crate) use self::exchange::{H2Exchange, H2Io};
 use self::leave::Leave;
-use self::shared::Shared;
+use self::shared::{Shared, StreamRef};
 use self::tasks::Tasks;
 use super::driver::{self, Driven};
 use super::sink::Sink;
@@ -87,7 +86,7 @@ struct H2Conn<'c> {
 
 /// A stream's exchange has come to its end.
 struct Done {
-    at: Place,
+    at: StreamRef,
     /// `None` if it may be in any state.
     exchange: Option<Box<H2Exchange>>,
     is_whole: bool,
@@ -181,7 +180,7 @@ impl<'c> H2Conn<'c> {
         let (conn, worker) = (self.conn, self.conn.worker());
         self.is_idle = false;
         self.shared.borrow_mut().begin(key, ends);
-        let at = Place { shared: Rc::clone(&self.shared), key };
+        let at = StreamRef { shared: Rc::clone(&self.shared), key };
         let mut h2 = worker.acquire_h2();
         h2.exchange.pin(&worker.generation());
         conn.begin_stages(&mut h2.exchange.stages);
@@ -205,7 +204,7 @@ impl<'c> H2Conn<'c> {
     }
 
     /// Rejects a request that is well-formed and unacceptable. The stream ends, and no other.
-    fn refuse(&mut self, at: Place, mut h2: Box<H2Exchange>, fault: RequestFault) {
+    fn refuse(&mut self, at: StreamRef, mut h2: Box<H2Exchange>, fault: RequestFault) {
         self.conn.worker().machine.counters.refused.add(1);
         let H2Exchange { exchange: ex, io, .. } = &mut *h2;
         self.conn.describe(&mut ex.request);
@@ -218,7 +217,7 @@ impl<'c> H2Conn<'c> {
     }
 
     /// Goes on with a stream that has to wait.
-    fn spawn(&mut self, at: Place, h2: Box<H2Exchange>, work: Work) {
+    fn spawn(&mut self, at: StreamRef, h2: Box<H2Exchange>, work: Work) {
         let slot = at.key.slot();
         let waker = self.tasks.waker(slot);
         self.conn.entry.watch_stream(&h2.entry, waker);
@@ -253,7 +252,7 @@ impl<'c> H2Conn<'c> {
 }
 
 /// Serves a stream that has to wait.
-async fn serve_stream(conn: &Conn, at: Place, mut h2: Box<H2Exchange>, work: Work) -> Done {
+async fn serve_stream(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, work: Work) -> Done {
     let panicked = match work {
         Work::Panicked(panicked) => panicked,
         work => match panics::catch(go_on(conn, &mut h2, work)).await {

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 
 use lighty_http::fields::list_items;
-use lighty_http::host::parse_host;
 use lighty_http::uri::{Form, ParseOpts, Target, normalise, split_target};
 use lighty_http::{Fields, Known, Method, Version};
 use memchr::memchr;
@@ -17,45 +16,10 @@ use super::connection::ConnectionOptions;
 use super::fault::RequestFault;
 pub use super::framing::BodyFraming;
 use super::framing::{body_framing, for_method};
-use super::scan::HeadScan;
+pub use super::limits::{FIELDS_CAP, Limits};
+pub use super::request_head::{RequestHead, TargetForm};
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 use super::whole;
-
-/// Size limits of a request head. Input that exceeds a limit is rejected as soon as the byte that
-/// crosses it arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of request line and header fields together, without the final empty line: 431.
-    pub head_bytes_max: usize,
-    /// Bytes of all header lines together, line ends included: 431. It is
-    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one
-    /// field.
-    pub field_bytes_max: usize,
-    /// Number of header lines, at most [`FIELDS_CAP`]: 431.
-    pub fields_max: u32,
-    /// Bytes of the request target: 414.
-    pub target_bytes_max: usize,
-}
-
-/// The most that [`Limits::fields_max`] can allow: the parser's table is on the stack.
-pub const FIELDS_CAP: usize = 256;
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            head_bytes_max: 32 * 1024,
-            field_bytes_max: 8192,
-            fields_max: 100,
-            target_bytes_max: 8192,
-        }
-    }
-}
-
-const _: () = {
-    const FIELD_AND_TARGET_BYTES: usize = 8192 + 8192;
-    assert!(32 * 1024 > FIELD_AND_TARGET_BYTES, "the total must leave room for both parts");
-    assert!(FIELDS_CAP >= 100, "the default number of fields must fit");
-};
 
 /// The progress of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,156 +44,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) framing: BodyFraming,
 }
 
-/// Which of the four forms the target had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TargetForm {
-    /// `/path`.
-    #[default]
-    Origin,
-    /// `http://host/path`, or `https` if secure.
-    Absolute {
-        /// Whether the scheme was `https`.
-        secure: bool,
-    },
-    /// `host:port`, of CONNECT.
-    Authority,
-    /// `*`, of OPTIONS.
-    Asterisk,
-}
-
-/// A parsed request head. Reusable: parsing clears it and keeps its memory.
-#[derive(Clone, Debug, Default)]
-pub struct RequestHead {
-    pub(super) line: Vec<u8>,
-    pub(super) method_len: usize,
-    pub(super) raw_target_len: usize,
-    parts: Target,
-    scan: HeadScan,
-    last_host: LastHost,
-    /// `None` for an unknown method: respond with 501.
-    pub method: Option<Method>,
-    /// 1.0 or 1.1, which stands for all later ones of HTTP/1.
-    pub version: Version,
-    /// The form in which the target came.
-    pub form: TargetForm,
-    /// Path and query, normalised; `*` or an authority for those two forms.
-    pub target: Vec<u8>,
-    /// The requested host, without its port; empty when an HTTP/1.0 client names none.
-    pub host: Vec<u8>,
-    /// The port that the client named.
-    pub port: Option<u16>,
-    /// The header fields. `Host` is the target's authority when that names one (RFC 9112 section
-    /// 3.2.2).
-    pub fields: Fields,
-    /// How the body is delimited.
-    pub framing: BodyFraming,
-    /// True if the client wants to keep the connection open.
-    pub keep_alive: bool,
-    /// Whether the client waits for `100 Continue` before it sends the body.
-    pub expect_continue: bool,
-    /// Whether `Connection` names `upgrade` and there is an `Upgrade` field.
-    pub upgrade: bool,
-}
-
 impl RequestHead {
-    /// An empty head; allocates nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Clears the request and the parse progress; keeps the memory.
-    pub fn clear(&mut self) {
-        self.scan = HeadScan::default();
-        self.forget_message();
-    }
-
-    /// Clears the parse progress. The message stays until the next one is parsed.
-    pub fn begin(&mut self) {
-        self.scan = HeadScan::default();
-    }
-
-    /// The request line as it came, for the access log.
-    #[must_use]
-    pub fn line(&self) -> &[u8] {
-        &self.line
-    }
-
-    /// Exchanges the request line's bytes for another buffer: a caller that keeps the line gives
-    /// an old one for it.
-    pub fn swap_line(&mut self, line: &mut Vec<u8>) {
-        core::mem::swap(&mut self.line, line);
-        self.line.clear();
-        (self.method_len, self.raw_target_len) = (0, 0);
-    }
-
-    /// The method as it came.
-    #[must_use]
-    pub fn method_raw(&self) -> &[u8] {
-        &self.line[..self.method_len]
-    }
-
-    /// The target as it came.
-    #[must_use]
-    pub fn target_raw(&self) -> &[u8] {
-        let start = self.line.len().min(self.method_len + 1);
-        &self.line[start..start + self.raw_target_len]
-    }
-
-    /// Path and query as they came, without the scheme and the host of an absolute target; what is
-    /// normalised where the client wrote no path.
-    #[must_use]
-    pub fn path_and_query_raw(&self) -> &[u8] {
-        let raw = self.target_raw();
-        if raw.first() == Some(&b'/') {
-            return raw;
-        }
-        match split_target(raw, false) {
-            Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
-            Ok(Form::Absolute { .. }) if !self.target.is_empty() => &self.target,
-            _ => raw,
-        }
-    }
-
-    /// The host with the port that the client named, if any: `example.org:8080`.
-    #[must_use]
-    pub fn authority(&self) -> &[u8] {
-        if self.host.is_empty() { &[] } else { &self.last_host.authority }
-    }
-
-    /// Whether the `Host` field is the authority as it is, without a change by the rules for hosts.
-    #[must_use]
-    pub fn is_host_as_sent(&self) -> bool {
-        self.last_host.is_as_sent && !self.host.is_empty()
-    }
-
-    /// Whether the path stands for itself and need not be decoded.
-    #[must_use]
-    pub fn has_plain_path(&self) -> bool {
-        self.parts.is_plain()
-    }
-
-    /// The normalised path, still percent-encoded.
-    #[must_use]
-    pub fn path(&self) -> &[u8] {
-        self.parts.path(&self.target)
-    }
-
-    /// The query, if there is a `?`.
-    #[must_use]
-    pub fn query(&self) -> Option<&[u8]> {
-        self.parts.query(&self.target)
-    }
-
-    /// Bytes of memory that it holds on to.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.line.capacity()
-            + self.target.capacity()
-            + self.host.capacity()
-            + self.fields.capacity()
-    }
-
     /// Reads a request whose parts came in frames. It takes `fields`, and gives old ones for them.
     ///
     /// # Errors
@@ -257,21 +72,6 @@ impl RequestHead {
         check_singletons(&self.fields)?;
         self.framing = for_method(parts.framing, self.method, opts)?;
         read_rest(opts, self)
-    }
-
-    fn forget_message(&mut self) {
-        self.line.clear();
-        (self.method_len, self.raw_target_len) = (0, 0);
-        self.parts = Target::default();
-        self.method = None;
-        self.version = Version::Http11;
-        self.form = TargetForm::Origin;
-        self.target.clear();
-        self.host.clear();
-        self.port = None;
-        self.fields.clear();
-        self.framing = BodyFraming::None;
-        (self.keep_alive, self.expect_continue, self.upgrade) = (false, false, false);
     }
 }
 
@@ -460,40 +260,6 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
 fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
     target.extend_from_slice(text);
     Target::of(target)
-}
-
-/// Cache of the last parsed host. The next request usually names the same one.
-#[derive(Clone, Debug, Default)]
-struct LastHost {
-    raw: Vec<u8>,
-    /// `host_strict` and `host_normalize`, which decide what becomes of it.
-    opts_seen: (bool, bool),
-    host: Vec<u8>,
-    port: Option<u16>,
-    authority: Vec<u8>,
-    /// `authority` is `raw`.
-    is_as_sent: bool,
-}
-
-impl LastHost {
-    fn parse(&mut self, raw: &[u8], opts: &ParseOpts) -> Result<(), RequestFault> {
-        let opts_seen = (opts.host_strict, opts.host_normalize);
-        if raw.is_empty() || raw != self.raw || opts_seen != self.opts_seen {
-            self.raw.clear();
-            self.port =
-                parse_host(raw, opts, &mut self.host).map_err(|_| RequestFault::HostMalformed)?;
-            self.authority.clear();
-            self.authority.extend_from_slice(&self.host);
-            if let Some(port) = self.port {
-                self.authority.push(b':');
-                lighty_http::decimal::push(u64::from(port), &mut self.authority);
-            }
-            self.raw.extend_from_slice(raw);
-            self.is_as_sent = self.raw == self.authority;
-            self.opts_seen = opts_seen;
-        }
-        Ok(())
-    }
 }
 
 /// RFC 9112 section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any

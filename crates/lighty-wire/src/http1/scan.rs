@@ -8,7 +8,7 @@ use lighty_http::fields::is_token_byte;
 use memchr::{memchr, memrchr};
 
 use super::fault::RequestFault;
-use super::request::Limits;
+use super::limits::Limits;
 
 /// Empty lines tolerated before a request line: RFC 9112 section 2.2 asks for at least one.
 pub const LEADING_LINES_MAX: u32 = 4;

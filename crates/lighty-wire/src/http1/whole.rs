@@ -9,7 +9,8 @@
 use lighty_http::fields::{Fields, Line, Section, is_token_byte};
 use lighty_http::{Method, Version};
 
-use super::request::{FIELDS_CAP, Limits, RequestHead};
+use super::limits::{FIELDS_CAP, Limits};
+use super::request_head::RequestHead;
 use super::scan::METHOD_BYTES_MAX;
 
 /// Fills request line and fields of an empty `out`; returns the head's length. `None`: `out` is

@@ -10,17 +10,9 @@ use lighty_http::{Known, Version};
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::response as encode;
 
-use super::{Conn, H1Io};
+use super::Conn;
+use super::exchange::{Framing, H1Io};
 use crate::conn::content_length;
-
-/// How the end of the body is marked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    None,
-    Length,
-    Chunked,
-    Close,
-}
 
 impl H1Io {
     /// Chooses the framing and encodes the head.

@@ -10,7 +10,8 @@ use lighty_http::Method;
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
 use lighty_wire::http2::frame::PREFACE;
 
-use super::{Conn, H1Conn, H1Io};
+use super::exchange::H1Io;
+use super::{Conn, H1Conn};
 use crate::conn::request_head;
 use crate::conn::stream::RequestStream;
 use crate::conn_table::ConnLimits;

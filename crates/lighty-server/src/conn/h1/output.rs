@@ -17,8 +17,8 @@ use lighty_io::file::OpenFile;
 use lighty_io::send::SendState;
 use lighty_io::simulated::{Bug, has_bug};
 
-use super::H1Io;
-use super::framing::{Framing, last_chunk};
+use super::exchange::{Framing, H1Io};
+use super::framing::last_chunk;
 use super::meanwhile::meanwhile;
 use crate::conn::sink::Rest;
 use crate::conn::stream::RequestStream;

@@ -9,11 +9,10 @@ use lighty_http::Fields;
 use lighty_io::clock::Clock;
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
-use lighty_wire::http2::StreamKey;
 use lighty_wire::http2::request::read_request;
 
 use super::input::Input;
-use super::shared::Shared;
+use super::shared::StreamRef;
 use crate::conn::request_head;
 use crate::conn_table::StreamEntry;
 
@@ -27,7 +26,7 @@ pub(crate) struct H2Exchange {
 
 /// A stream's end of an exchange.
 pub(crate) struct H2Io {
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<StreamRef>,
     pub(super) input: Rc<RefCell<Input>>,
     /// The parsed head, before it becomes a request.
     pub(super) head: RequestHead,
@@ -38,13 +37,6 @@ pub(crate) struct H2Io {
     pub(super) digits: Vec<u8>,
     /// The response has begun.
     pub(super) has_begun: bool,
-}
-
-/// A stream of a connection.
-#[derive(Clone)]
-pub(super) struct Place {
-    pub shared: Rc<RefCell<Shared>>,
-    pub key: StreamKey,
 }
 
 impl H2Exchange {
@@ -66,7 +58,7 @@ impl H2Exchange {
     }
 
     /// Attaches to a stream that has begun, and reads the request from the machine.
-    pub(super) fn begin(&mut self, at: &Place, ends: bool) -> Result<(), RequestFault> {
+    pub(super) fn begin(&mut self, at: &StreamRef, ends: bool) -> Result<(), RequestFault> {
         self.entry.begin_anew();
         let io = &mut self.io;
         io.input.borrow_mut().attach(at);

@@ -11,14 +11,14 @@ use lighty_io::clock::Clock;
 use lighty_io::transport::Peer;
 use lighty_wire::http2::ErrorCode;
 
-use super::exchange::Place;
+use super::shared::StreamRef;
 use crate::conn_table::StreamEntry;
 
 /// The receiving side of a stream.
 pub(super) struct Input {
     clock: Clock,
     entry: Rc<StreamEntry>,
-    at: Option<Place>,
+    at: Option<StreamRef>,
     continue_owed: bool,
     limit_bytes: u64,
     taken_bytes: u64,
@@ -38,7 +38,7 @@ impl Input {
         }
     }
 
-    pub(super) fn attach(&mut self, at: &Place) {
+    pub(super) fn attach(&mut self, at: &StreamRef) {
         self.at = Some(at.clone());
         (self.continue_owed, self.is_broken) = (false, false);
     }
@@ -65,7 +65,7 @@ impl Input {
     /// arrived (RFC 9110 section 10.1.1).
     fn send_continue(&mut self) {
         if std::mem::take(&mut self.continue_owed)
-            && let Some(Place { shared, key }) = &self.at
+            && let Some(StreamRef { shared, key }) = &self.at
             && let Some(status) = Status::new(100)
         {
             let mut shared = shared.borrow_mut();
@@ -76,7 +76,7 @@ impl Input {
     }
 
     fn poll_received(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
-        let Some(Place { shared, key }) = &self.at else {
+        let Some(StreamRef { shared, key }) = &self.at else {
             return Poll::Ready(Some(Err(BodyFault::Disconnected)));
         };
         match shared.borrow_mut().poll_received(*key, cx) {
@@ -123,21 +123,21 @@ impl BodySource for Input {
     }
 
     fn take_trailers(&mut self) -> Option<Fields> {
-        let Place { shared, key } = self.at.as_ref()?;
+        let StreamRef { shared, key } = self.at.as_ref()?;
         shared.borrow_mut().take_trailers(*key)
     }
 }
 
 impl Client for Input {
     fn interim(&mut self, status: Status, fields: &Fields) {
-        if let Some(Place { shared, key }) = &self.at {
+        if let Some(StreamRef { shared, key }) = &self.at {
             shared.borrow_mut().send_interim(*key, status, fields);
         }
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         match &self.at {
-            Some(Place { shared, key }) => {
+            Some(StreamRef { shared, key }) => {
                 shared.borrow_mut().poll_gone(*key, cx).map(|()| Fault::ClientGone)
             }
             None => Poll::Ready(Fault::ClientGone),
@@ -156,7 +156,7 @@ impl Client for Input {
     }
 
     fn cancel(&mut self) {
-        if let Some(Place { shared, key }) = &self.at {
+        if let Some(StreamRef { shared, key }) = &self.at {
             shared.borrow_mut().reset(*key, ErrorCode::INTERNAL_ERROR);
         }
     }

@@ -20,7 +20,8 @@ use lighty_io::send::{LOAD_BYTES_MAX, Loading};
 use lighty_wire::http1::response as encode;
 use lighty_wire::http2::SendFault;
 
-use super::exchange::{H2Io, Place};
+use super::exchange::H2Io;
+use super::shared::StreamRef;
 use crate::conn::content_length;
 use crate::conn::meanwhile::meanwhile;
 use crate::conn::sink::Rest;
@@ -93,7 +94,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
     ) -> io::Result<bool> {
         // First the response, then the error page if the response cannot be sent.
         for _ in 0..2 {
@@ -129,7 +130,7 @@ impl H2Io {
     }
 
     /// Last resort when a field common to all responses cannot be sent.
-    fn send_bare_head(&mut self, ex: &mut Exchange, at: &Place) -> io::Result<bool> {
+    fn send_bare_head(&mut self, ex: &mut Exchange, at: &StreamRef) -> io::Result<bool> {
         ex.response.restart(Status::INTERNAL_SERVER_ERROR);
         let (status, fields) = (ex.response.status, &ex.response.fields);
         let sent = at.shared.borrow_mut().send_head(at.key, status, fields, true);
@@ -183,7 +184,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
     ) -> io::Result<bool> {
         let sender = &on.conn.worker().sender;
         let mut loading = Loading::default();
@@ -202,7 +203,7 @@ impl H2Io {
     fn push_front(
         &mut self,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
         most: usize,
         ends: bool,
     ) -> io::Result<usize> {
@@ -221,7 +222,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
     ) -> io::Result<()> {
         self.send_queue(on, ex, at, true).await?;
         drained(on, at).await
@@ -233,7 +234,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
         ends: bool,
     ) -> io::Result<()> {
         let (clock, sender) = (&on.conn.worker().machine.clock, &on.conn.worker().sender);
@@ -271,7 +272,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
-        at: &Place,
+        at: &StreamRef,
         mut source: Box<dyn BodyStream>,
     ) -> io::Result<()> {
         let input = Rc::clone(&self.input);
@@ -305,7 +306,7 @@ impl H2Io {
         &mut self,
         on: RequestStream<'_>,
         ex: &Exchange,
-        at: &Place,
+        at: &StreamRef,
         source: &dyn BodyStream,
     ) -> io::Result<()> {
         let asked = ex.request.fields.list_contains(Known::Te, "trailers");
@@ -334,7 +335,7 @@ fn trace_head(ex: &Exchange) {
 }
 
 /// Waits until the stream has room for content. Fails if the sweep has cut it.
-async fn room(on: RequestStream<'_>, at: &Place) -> io::Result<usize> {
+async fn room(on: RequestStream<'_>, at: &StreamRef) -> io::Result<usize> {
     std::future::poll_fn(|cx| {
         let room = at.shared.borrow_mut().poll_room(at.key, cx);
         if room.is_pending() && on.entry.cut().is_some() {
@@ -346,7 +347,7 @@ async fn room(on: RequestStream<'_>, at: &Place) -> io::Result<usize> {
 }
 
 /// Waits until all that the stream has to send is on its way.
-async fn drained(on: RequestStream<'_>, at: &Place) -> io::Result<()> {
+async fn drained(on: RequestStream<'_>, at: &StreamRef) -> io::Result<()> {
     std::future::poll_fn(|cx| {
         let drained = at.shared.borrow_mut().poll_drained(at.key, cx);
         if drained.is_pending() && on.entry.cut().is_some() {

@@ -1,6 +1,7 @@
 //! What the loop of a connection shares with its streams: the machine, and what lies between the
 //! two: content that waits to be sent, and content that was received.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
@@ -28,6 +29,13 @@ const STREAM_BYTES_MIN: usize = 16 * 1024;
 
 /// Interim responses are dropped while so many bytes wait to be written.
 const INTERIM_BYTES_MAX: usize = 64 * 1024;
+
+/// A stream of a connection.
+#[derive(Clone)]
+pub(super) struct StreamRef {
+    pub(super) shared: Rc<RefCell<Shared>>,
+    pub(super) key: StreamKey,
+}
 
 /// The machine of one connection, and its streams.
 pub(super) struct Shared {

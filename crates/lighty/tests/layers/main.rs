@@ -2,6 +2,8 @@
 //! long a function may be. Plain text scanning of the sources; a rule that a lint can hold is
 //! left to the lint.
 
+mod circles;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

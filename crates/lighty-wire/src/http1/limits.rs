@@ -1,0 +1,37 @@
+//! Limits on the size of a request head.
+
+/// Size limits of a request head. Input that exceeds a limit is rejected as soon as the byte that
+/// crosses it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of request line and header fields together, without the final empty line: 431.
+    pub head_bytes_max: usize,
+    /// Bytes of all header lines together, line ends included: 431. It is
+    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one
+    /// field.
+    pub field_bytes_max: usize,
+    /// Number of header lines, at most [`FIELDS_CAP`]: 431.
+    pub fields_max: u32,
+    /// Bytes of the request target: 414.
+    pub target_bytes_max: usize,
+}
+
+/// The most that [`Limits::fields_max`] can allow: the parser's table is on the stack.
+pub const FIELDS_CAP: usize = 256;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes_max: 32 * 1024,
+            field_bytes_max: 8192,
+            fields_max: 100,
+            target_bytes_max: 8192,
+        }
+    }
+}
+
+const _: () = {
+    const FIELD_AND_TARGET_BYTES: usize = 8192 + 8192;
+    assert!(32 * 1024 > FIELD_AND_TARGET_BYTES, "the total must leave room for both parts");
+    assert!(FIELDS_CAP >= 100, "the default number of fields must fit");
+};

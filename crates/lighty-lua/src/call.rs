@@ -15,6 +15,10 @@ pub enum Call {
     Sleep { ms: u64 },
     /// `lighty.r.req_body.collect`.
     CollectBody,
+    /// `lighty.server.stats.clients_open`.
+    ClientsOpen,
+    /// `lighty.server.irequests()`.
+    OpenRequests,
     /// `lighty.http.get` and `.post`, `lighty.backend`, `lighty.subrequest`.
     Request(HttpCall),
 }
@@ -52,6 +56,8 @@ pub enum Reply {
     Stat(Stat),
     Names(Vec<Vec<u8>>),
     Bytes(Vec<u8>),
+    Number(i64),
+    Requests(Vec<OpenRequest>),
     Response {
         status: u16,
         fields: Vec<(Vec<u8>, Vec<u8>)>,
@@ -74,4 +80,15 @@ pub struct Stat {
     pub atime_s: i64,
     pub etag: Vec<u8>,
     pub content_type: Vec<u8>,
+}
+
+/// A request that a client waits for, as `lighty.server.irequests()` tells it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpenRequest {
+    /// Under the names of `lighty.r.req_attr`.
+    pub attributes: Vec<(&'static str, Vec<u8>)>,
+    /// Bytes moved in its present state.
+    pub bytes: u64,
+    /// How long it has been in that state.
+    pub age: std::time::Duration,
 }

@@ -4,13 +4,16 @@
 //!
 //! Reading order: `request` (what a script sees), `call` (what it waits for), `engine` (states,
 //! scripts, runs), `budget` (what a run may use), `objects` and `reply` (between Rust and Lua),
-//! `prelude.lua` (the sandbox), `pattern` (patterns with a bound). `lib_c` are the functions of
-//! `lighty.c`, `json` is `lighty.json`, `shared` are the dictionaries of `lighty.shared`, `lfs` is
-//! the module of that name; they know Lua, and no request.
+//! `cache` (what is compiled), `accounts` (what runs used), `prelude.lua` (the sandbox), `pattern`
+//! (patterns with a bound). `lib_c` are the functions of `lighty.c`, `json` is `lighty.json`,
+//! `shared` are the dictionaries of `lighty.shared`, `lfs` is the module of that name; they know
+//! Lua, and no request.
 
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 pub mod budget;
+pub mod cache;
 pub mod call;
 pub mod engine;
 pub mod json;
@@ -26,7 +29,7 @@ mod objects;
 mod reply;
 
 pub use budget::Limits;
-pub use call::{Call, Destination, HttpCall, Reply, Stat};
+pub use call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 pub use engine::{Engine, Failure, Input, Progress, Run, Script};
 pub use objects::Options;
 pub use request::{Group, Item, Piece, ScriptRequest};

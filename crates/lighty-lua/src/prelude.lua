@@ -11,8 +11,8 @@ local co_create, co_resume, co_status, co_yield, co_running, co_yieldable =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.yield, coroutine.running,
   coroutine.isyieldable
 local string, table, math, os, io, bit, utf8 = string, table, math, os, io, bit, utf8
-local concat, insert, find, sub, gsub, match, format, rep =
-  table.concat, table.insert, string.find, string.sub, string.gsub, string.match, string.format,
+local concat, insert, remove, find, sub, gsub, match, format, rep =
+  table.concat, table.insert, table.remove, string.find, string.sub, string.gsub, string.match, string.format,
   string.rep
 local package, raw_getmetatable = package, debug.getmetatable
 local jit_version = jit and jit.version
@@ -73,9 +73,16 @@ local function object(group)
 end
 
 local r = {}
-for _, group in ipairs { "req_header", "req_attr", "req_env", "req_item", "resp_header" } do
+for _, group in ipairs { "req_header", "req_attr", "req_env", "resp_header" } do
   r[group] = object(group)
 end
+-- `start_time` is a function, of seconds and nanoseconds.
+local get_item = prim.get.req_item
+r.req_item = sealed(function(self, key)
+  local value = get_item(self, key)
+  if key ~= "start_time" or not value then return value end
+  return function() return math.floor(value / 1e6), value % 1e6 * 1000 end
+end, prim.set.req_item)
 
 -- The last argument, so that both r.resp_body.add(x) and r.resp_body:add(x) work.
 local function last(...)
@@ -181,16 +188,18 @@ local function print(...)
   prim.print(concat(parts, "\t"))
 end
 
-local plugin_stats = object("plugin_stats")
+local plugin_stats, get_stats = object("plugin_stats"), prim.get.stats
 local server = sealed {
-  stats = object("stats"),
+  stats = sealed(function(self, key)
+    if key == "clients_open" then return call("clients_open") end
+    return get_stats(self, key)
+  end),
   plugin_stats = plugin_stats,
   irequests = function()
-    local done = false
+    local requests, at = call("open_requests") or {}, 0
     return function()
-      if done then return nil end
-      done = true
-      return r
+      at = at + 1
+      return requests[at]
     end
   end,
 }
@@ -537,6 +546,11 @@ script_string.gmatch = function(s, pattern)
   end
 end
 script_string.gfind = nil
+script_string.sub = function(s, from, to)
+  local part = sub(s, from, to)
+  charge_bytes(#part)
+  return part
+end
 for _, name in ipairs { "upper", "lower", "reverse" } do
   local f = string[name]
   script_string[name] = function(s)
@@ -606,8 +620,29 @@ script_string.gsub = function(s, pattern, replacement, max)
 end
 string_meta.__metatable = false
 
+-- What moves or copies much at once, in one operation.
+local function charge_elements(list, from, to)
+  local n = (tonumber(to) or #list) - (tonumber(from) or 1)
+  if n > 1024 then charge(n / 8) end
+end
 local script_table = {}
 for name, f in raw_pairs(table) do script_table[name] = f end
+script_table.concat = function(list, separator, from, to)
+  if type(list) ~= "table" then return concat(list, separator, from, to) end
+  charge_elements(list, from, to)
+  local text = concat(list, separator, from, to)
+  charge_bytes(#text)
+  return text
+end
+script_table.insert = function(list, ...)
+  if type(list) == "table" and select("#", ...) > 1 then charge_elements(list, (...)) end
+  return insert(list, ...)
+end
+script_table.remove = function(list, at)
+  if type(list) ~= "table" then return remove(list, at) end
+  if at ~= nil then charge_elements(list, at) end
+  return remove(list, at)
+end
 script_table.sort = sort
 script_table.foreach, script_table.foreachi = nil, nil
 

@@ -2,7 +2,7 @@
 
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
-use crate::call::{Call, Destination, HttpCall, Reply, Stat};
+use crate::call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 
 /// What a suspended script wants.
 pub(crate) enum Wanted {
@@ -36,6 +36,8 @@ pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, String> {
         "readlink" => Call::ReadLink { path: path(first)? },
         "read_file" => Call::ReadFile { path: path(first)? },
         "collect" => Call::CollectBody,
+        "clients_open" => Call::ClientsOpen,
+        "open_requests" => Call::OpenRequests,
         "sleep" => Call::Sleep { ms: milliseconds(first)? },
         "request" => Call::Request(request(first, values)?),
         _ => return Err(format!("{name}: there is no such call")),
@@ -94,6 +96,14 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
             table.into_lua_multi(lua)
         }
         Reply::Bytes(bytes) => lua.create_string(bytes)?.into_lua_multi(lua),
+        Reply::Number(number) => number.into_lua_multi(lua),
+        Reply::Requests(requests) => {
+            let table = lua.create_table_with_capacity(requests.len(), 0)?;
+            for request in &requests {
+                table.raw_push(open_request(lua, request)?)?;
+            }
+            table.into_lua_multi(lua)
+        }
         Reply::Response { status, fields, body } => {
             let table = lua.create_table_with_capacity(0, 3)?;
             table.raw_set("status", status)?;
@@ -114,6 +124,21 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
             table.into_lua_multi(lua)
         }
     }
+}
+
+/// What `lighty.server.irequests()` tells of a request.
+fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {
+    let attributes = lua.create_table()?;
+    for (name, value) in &request.attributes {
+        attributes.raw_set(*name, lua.create_string(value)?)?;
+    }
+    let item = lua.create_table()?;
+    item.raw_set("bytes", request.bytes as mlua::Integer)?;
+    item.raw_set("age", request.age.as_secs() as mlua::Integer)?;
+    let table = lua.create_table()?;
+    table.raw_set("req_attr", attributes)?;
+    table.raw_set("req_item", item)?;
+    Ok(table)
 }
 
 /// The fields that `lighty.stat` has.

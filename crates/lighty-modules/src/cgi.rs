@@ -249,7 +249,7 @@ fn send_file(
 ) -> Result<Step<'static>, FaultReport> {
     talk.read_to_nowhere();
     ex.response.status = head.status;
-    std::mem::swap(&mut ex.response.fields, &mut head.fields);
+    ex.response.take_fields(&mut head.fields);
     sendfile::send(ex, &own.x_sendfile_docroot, named)
 }
 
@@ -263,7 +263,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     let bodiless = matches!(head.status, Status::NO_CONTENT | Status::NOT_MODIFIED);
     let response = &mut ex.response;
     response.status = head.status;
-    std::mem::swap(&mut response.fields, &mut head.fields);
+    response.take_fields(&mut head.fields);
     sendfile::take_out(&mut response.fields);
     response.answered = true;
     if ex.request.is_head() || bodiless {

@@ -6,7 +6,7 @@
 //! other, `request` and `attributes` are what they see, `calls` performs what they wait for, `http`
 //! the requests that they make, `filter` runs them over a streamed body, `body` makes their
 //! response's body, `dictionaries` are what they share, `accounts` say what they
-//! used, `complaints` limits what they log.
+//! used, `server` is what they see of the server, `complaints` limits what they log.
 
 mod accounts;
 mod attributes;
@@ -20,13 +20,15 @@ mod http;
 mod request;
 mod script_changes;
 mod scripts;
+mod server;
 mod settings;
 
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use lighty_config::Directive;
-use lighty_core::module::{Hooks, Module};
+use lighty_config::{Config, Directive};
+use lighty_core::machine::status_board::StatusBoard;
+use lighty_core::module::{Hooks, Module, Needs};
 use lighty_core::{Exchange, Settings, Step};
 use tokio::sync::Semaphore;
 
@@ -35,13 +37,14 @@ use complaints::Complaints;
 pub use dictionaries::Dictionaries;
 use request::MagnetRequest;
 use scripts::Scripts;
-pub use settings::MagnetSettings;
+use server::Server;
+pub use settings::{MagnetSettings, check};
 
 /// A worker's scripts under one configuration. The Lua state is made for the first script.
 pub(crate) struct Magnet {
     engine: OnceCell<Option<lighty_lua::Engine<Box<MagnetRequest>>>>,
     scripts: Scripts,
-    accounts: Accounts,
+    server: Rc<Server>,
     dictionaries: Dictionaries,
     complaints: Complaints,
     /// Suspended scripts go on one at a time, one slice in each turn of the loop.
@@ -49,11 +52,11 @@ pub(crate) struct Magnet {
 }
 
 impl Magnet {
-    fn new(dictionaries: Dictionaries, accounts: Accounts) -> Self {
+    fn new(dictionaries: Dictionaries, server: Server) -> Self {
         Self {
             engine: OnceCell::new(),
-            scripts: Scripts::new(&accounts),
-            accounts,
+            scripts: Scripts::new(&server.accounts),
+            server: Rc::new(server),
             dictionaries,
             complaints: Complaints::default(),
             turns: Semaphore::new(1),
@@ -73,9 +76,15 @@ pub(crate) enum Stage {
 pub struct MagnetModule(Rc<Magnet>);
 
 impl MagnetModule {
-    /// For one worker under one configuration.
-    pub fn new(dictionaries: Dictionaries, accounts: Accounts) -> Self {
-        Self(Rc::new(Magnet::new(dictionaries, accounts)))
+    /// For one worker under one configuration, of a server that was started at `started_s`.
+    pub fn new(
+        dictionaries: Dictionaries,
+        accounts: Accounts,
+        board: &StatusBoard,
+        started_s: i64,
+    ) -> Self {
+        let server = Server::new(accounts.0, board, started_s);
+        Self(Rc::new(Magnet::new(dictionaries, server)))
     }
 }
 
@@ -92,6 +101,11 @@ impl Module for MagnetModule {
             filter: true,
             ..Hooks::default()
         }
+    }
+
+    /// `lighty.server.irequests` tells them.
+    fn needs(&self, _config: &Config<Settings>) -> Needs {
+        Needs { targets: true, ..Needs::default() }
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {

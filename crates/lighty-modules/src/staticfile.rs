@@ -258,6 +258,21 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     }
 }
 
+/// Adds a file's fields. Those that a script has set count instead.
+fn add_fields(fields: &mut Fields, own: &Fields) {
+    const CHOSEN: [Known; 3] = [Known::ContentType, Known::ETag, Known::LastModified];
+    if !fields.contains_any(&CHOSEN) {
+        fields.append(own);
+        return;
+    }
+    for (known, name, value) in own.iter_known() {
+        let is_set = known.is_some_and(|name| CHOSEN.contains(&name) && fields.contains(name));
+        if !is_set {
+            fields.push_looked_up(known, name, value);
+        }
+    }
+}
+
 /// Builds the response: 200, 206, 304, 412 or 416.
 fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
@@ -267,7 +282,9 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     let keeps_status = ex.state.error_handler.is_none_or(|handler| !handler.chooses_status);
     ex.state.stands_for_error = ex.state.error_status.is_some() && keeps_status;
     if ex.state.stands_for_error {
-        ex.response.fields.push_known(Known::ContentType, &facts.media_type);
+        if !ex.response.fields.contains(Known::ContentType) {
+            ex.response.fields.push_known(Known::ContentType, &facts.media_type);
+        }
         ex.response.body = whole(entry, size);
         return;
     }
@@ -280,14 +297,14 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     match outcome {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
-            ex.response.fields.append(&facts.fields);
+            add_fields(&mut ex.response.fields, &facts.fields);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
         Outcome::Proceed { ranges: true }
             if range_applies(ex) && respond_with_range(ex, entry, &facts, size) => {}
         Outcome::Proceed { .. } => {
             let is_bare = ex.response.fields.is_empty();
-            ex.response.fields.append(&facts.whole);
+            add_fields(&mut ex.response.fields, &facts.whole);
             if is_bare {
                 let unfiltered = facts.unfiltered.get_or_init(|| !pipeline::is_filtered(ex));
                 ex.response.unfiltered = *unfiltered;
@@ -340,7 +357,7 @@ fn respond_with_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size:
         }
         Selection::Single(part) => {
             ex.response.status = Status::PARTIAL_CONTENT;
-            ex.response.fields.append(&facts.fields);
+            add_fields(&mut ex.response.fields, &facts.fields);
             range::push_content_range(part, size, &mut text);
             ex.response.fields.push_known(Known::ContentRange, text);
             ex.response.body = slice(entry, part.start, part.len());
@@ -349,7 +366,7 @@ fn respond_with_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size:
         Selection::Multiple if !is_a_length(&parts) => return false,
         Selection::Multiple => {
             ex.response.status = Status::PARTIAL_CONTENT;
-            ex.response.fields.append(&facts.fields);
+            add_fields(&mut ex.response.fields, &facts.fields);
             multipart(ex, entry, facts, size, &parts);
         }
     }

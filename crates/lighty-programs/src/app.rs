@@ -32,6 +32,11 @@ pub trait Application: 'static {
 
     /// Makes the response to a complete request.
     fn respond<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Response> + 'a;
+
+    /// Lines of statistics, written to standard error at USR2.
+    fn statistics(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Limits of an application.
@@ -170,7 +175,7 @@ async fn serve<A: Application>(
     };
     let broken = tokio::select! {
         error = accepting => Some(error),
-        () = told_to_stop(&mut signals) => None,
+        () = told_to_stop(&mut signals, &shared) => None,
     };
     drop(listener);
     let _ = stop.send(true);
@@ -181,6 +186,15 @@ async fn serve<A: Application>(
 }
 
 /// libfcgi ends in order at USR1, so servers and spawners may send that too.
-async fn told_to_stop(signals: &mut Signals) {
-    while !matches!(signals.next().await, Signal::Stop | Signal::GracefulStop | Signal::Reload) {}
+async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &Shared<A>) {
+    loop {
+        match signals.next().await {
+            Signal::Stop | Signal::GracefulStop | Signal::Reload => return,
+            Signal::Report => {
+                let lines = shared.application.statistics();
+                lines.iter().for_each(|line| crate::complain(shared.name, line));
+            }
+            Signal::ReopenLogs => {}
+        }
+    }
 }

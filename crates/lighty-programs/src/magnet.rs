@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use lighty_io::clock::Clock;
 use lighty_io::threads::pool::{PoolLimits, ThreadPool};
-use lighty_lua::{Engine, Failure, Input, Progress, Reply, Script};
+use lighty_lua::accounts::Accounts;
+use lighty_lua::{Engine, Failure, Input, Progress, Reply, Run, Script};
 
 use crate::app::{Application, Request, Response};
 use request::FastcgiRequest;
@@ -40,12 +41,19 @@ pub struct Magnet {
     scripts: Scripts,
     pool: ThreadPool,
     limits: Limits,
+    accounts: Accounts,
     /// Requests whose memory is used again.
     spare: RefCell<Vec<FastcgiRequest>>,
 }
 
 /// Requests kept for use.
 const SPARE_MAX: usize = 64;
+
+/// What a script returns to start its request over: `lighty.RESTART_REQUEST`.
+const RESTART: i64 = 99;
+
+/// How often one request may start over; as `magnet.max-restarts` without a value.
+const RESTARTS_MAX: usize = 10;
 
 /// A script's end: what it returned, or why it failed.
 type Ended = (FastcgiRequest, Result<i64, Failure>);
@@ -69,18 +77,27 @@ impl Magnet {
             scripts: Scripts::default(),
             pool: ThreadPool::new(pool),
             limits,
+            accounts: Accounts::default(),
             spare: RefCell::default(),
         })
     }
 
-    /// Runs a script to its end.
+    /// Runs a script to its end, and accounts for it.
     async fn drive(&self, script: &Rc<Script>, request: FastcgiRequest) -> Ended {
         let mut run = match self.engine.start(script) {
             Ok(run) => run,
             Err(error) => return (request, Err(failure(error.to_string()))),
         };
-        let (mut request, mut progress) =
-            self.engine.resume(&mut run, request, Input::Go, &self.limits);
+        let ended = self.go_on(&mut run, request).await;
+        let time_us = self.engine.elapsed_us(&run);
+        let account = self.accounts.of(&script.path);
+        account.add(ended.1.is_err(), run.instructions, time_us, run.memory);
+        account.set_compiled(script.bytes);
+        ended
+    }
+
+    async fn go_on(&self, run: &mut Run, request: FastcgiRequest) -> Ended {
+        let (mut request, mut progress) = self.engine.resume(run, request, Input::Go, &self.limits);
         loop {
             let input = match progress {
                 Progress::Done(status) => return (request, Ok(status)),
@@ -90,7 +107,7 @@ impl Magnet {
                     return (request, Err(failure(text)));
                 }
                 Progress::Wait(call) => {
-                    let left = Duration::from_micros(self.engine.time_left_us(&run, &self.limits));
+                    let left = Duration::from_micros(self.engine.time_left_us(run, &self.limits));
                     let performing = calls::perform(&self.pool, call, &self.limits);
                     let performed = tokio::time::timeout(left, performing).await;
                     Input::Reply(performed.unwrap_or(Reply::Done))
@@ -100,8 +117,38 @@ impl Magnet {
                     Input::Go
                 }
             };
-            (request, progress) = self.engine.resume(&mut run, request, input, &self.limits);
+            (request, progress) = self.engine.resume(run, request, input, &self.limits);
         }
+    }
+
+    /// Runs the script of this path, and the one that it leads to if it starts the request over.
+    async fn respond_by(
+        &self,
+        mut path: Vec<u8>,
+        mut seen: FastcgiRequest,
+    ) -> (FastcgiRequest, Response) {
+        for _ in 0..=RESTARTS_MAX {
+            let script = match self.scripts.get(&self.pool, &self.engine, &path).await {
+                Ok(script) => script,
+                Err(refused) => return (seen, refused),
+            };
+            let ended;
+            (seen, ended) = self.drive(&script, seen).await;
+            match ended {
+                Ok(RESTART) => path = seen.start_over(),
+                Ok(status) => {
+                    let response = output::response(&self.pool, &mut seen, status, &self.limits);
+                    let response = response.await;
+                    return (seen, response);
+                }
+                Err(failure) => {
+                    let response = output::failed(&mut seen, &script.path, &failure);
+                    return (seen, response);
+                }
+            }
+        }
+        let text = format!("{RESTARTS_MAX} times lighty.RESTART_REQUEST for one request");
+        (seen, output::refused("500 Internal Server Error", &text))
     }
 
     fn keep(&self, request: FastcgiRequest) {
@@ -119,19 +166,16 @@ impl Application for Magnet {
         let Some(path) = request.param("SCRIPT_FILENAME") else {
             return output::refused("500 Internal Server Error", "no SCRIPT_FILENAME");
         };
-        let script = match self.scripts.get(&self.pool, &self.engine, path).await {
-            Ok(script) => script,
-            Err(refused) => return refused,
-        };
         let mut seen = self.spare.borrow_mut().pop().unwrap_or_default();
-        seen.begin(request);
-        let (mut seen, ended) = self.drive(&script, seen).await;
-        let response = match ended {
-            Ok(status) => output::response(&self.pool, &mut seen, status, &self.limits).await,
-            Err(failure) => output::failed(&mut seen, &script.path, &failure),
-        };
+        seen.begin(request, &self.accounts);
+        let (seen, response) = self.respond_by(path.to_vec(), seen).await;
         self.keep(seen);
         response
+    }
+
+    fn statistics(&self) -> Vec<String> {
+        let figures = self.accounts.figures();
+        figures.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
 }
 

@@ -107,7 +107,9 @@ modules! {
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
     // After access was decided, so that scripts see requests that may pass, and after modules that
     // change the physical path.
-    "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(with.state(), with.state());
+    "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(
+        with.state(), with.state(), &with.shared.board, with.shared.started_s,
+    );
     // Before any module that responds: conditions may see its changes and reject the request.
     "mod_setenv", Setenv, Set, |_| Setenv;
     "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);

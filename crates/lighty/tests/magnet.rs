@@ -146,6 +146,19 @@ fn errors_are_a_500_and_logged_once_with_their_line() {
 }
 
 #[test]
+fn a_missing_script_is_warned_about() {
+    let setup = lighty!().config(
+        "server.modules = ( \"mod_magnet\" )\n\
+         magnet.attract-response-start-to = ( \"@DIR@/none.lua\" )",
+    );
+    let server = setup.start();
+    let log = server.log();
+    for words in ["magnet.attract-response-start-to", "none.lua", "warning"] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+}
+
+#[test]
 fn a_changed_script_is_compiled_again() {
     let server = raw!("lighty.content = { 'one' } return 200");
     assert_eq!(server.get("/").text(), "one");

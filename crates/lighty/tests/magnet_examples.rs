@@ -1,6 +1,7 @@
 //! The scripts of `examples/scripts`, and what the manual says of scripts.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use lighty_testkit::lighty;
@@ -299,6 +300,56 @@ fn the_manual_has_every_name_that_scripts_see() {
         let is_there = manual.contains(&format!("`{name}"));
         assert!(is_there, "docs/manual/magnet.md has no `{name}`");
     }
+}
+
+#[test]
+fn scripts_see_every_name_that_the_manual_has() {
+    let manual = std::fs::read_to_string(tree().join("docs/manual/magnet.md")).expect("the page");
+    let (_, reference) = manual.split_once("## The whole interface").expect("the tables");
+    let (reference, _) = reference.split_once("## Examples").expect("their end");
+    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = rows.map(|row| row.split(" | ").next().unwrap_or_default());
+    let mut names: Vec<String> = Vec::new();
+    for name in cells.flat_map(|cell| cell.split('`').step_by(2)) {
+        // `.get` beside `lighty.r.req_body.len` is of the same object.
+        match name.strip_prefix('.').zip(names.last()) {
+            Some((own, before)) => {
+                let object = before.rsplit_once('.').map_or("", |(object, _)| object);
+                names.push(format!("{object}.{own}"));
+            }
+            None => names.push(name.to_owned()),
+        }
+    }
+    assert!(names.len() > 90, "{names:?}");
+    let mut script = "local lines = {}\nlocal function check(name, f)\n  local ok, value = \
+                      pcall(f)\n  if not ok or value == false then lines[#lines + 1] = name .. ': ' .. \
+                      tostring(value) end\nend\n"
+        .to_owned();
+    for name in &names {
+        let test = match name.split_once('(') {
+            Some((function, _)) => match function.strip_prefix(':') {
+                Some(method) => format!("type(lighty.shared.own['{method}']) == 'function'"),
+                None if function == "require" => "type(require) == 'function'".to_owned(),
+                None => format!("type({function}) == 'function'"),
+            },
+            None if name.starts_with("lighty") => match name.strip_suffix("[]") {
+                Some(object) => format!("type({object}):find('^[ut]') ~= nil"),
+                // Some have no value here; a name that is not known is an error.
+                None => format!("({name}) or true"),
+            },
+            None => format!("lighty.r.req_attr['{name}'] or true"),
+        };
+        writeln!(script, "check([==[{name}]==], function() return {test} end)").expect("a text");
+    }
+    script.push_str("lighty.r.resp_body.set(table.concat(lines, '\\n'))\nreturn 200\n");
+    let setup = lighty!().config(
+        "server.modules = ( \"mod_magnet\" )\nmagnet.shared = ( \"own\" => \"64\" )\n\
+         magnet.attract-physical-path-to = ( \"@DIR@/all.lua\" )",
+    );
+    write_file(&setup.directory().join("all.lua"), script);
+    let server = setup.start();
+    let response = get(&server, "/?a=b", "");
+    assert_eq!((response.status, response.text()), (200, ""), "{}", server.log());
 }
 
 #[test]

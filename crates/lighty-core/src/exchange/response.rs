@@ -34,6 +34,17 @@ pub struct Response {
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
+/// Fields of which a response has one (RFC 9110).
+const SINGULAR: [Known; 7] = [
+    Known::ContentType,
+    Known::ContentEncoding,
+    Known::ContentRange,
+    Known::ETag,
+    Known::LastModified,
+    Known::Location,
+    Known::RetryAfter,
+];
+
 impl Response {
     /// Clears the response; keeps the buffers.
     pub fn clear(&mut self) {
@@ -58,6 +69,24 @@ impl Response {
         self.status = status;
     }
 
+    /// Takes over the fields of a program or a backend. Those set before stay, except where a
+    /// response has one of the name and the program says which.
+    pub fn take_fields(&mut self, fields: &mut Fields) {
+        if self.fields.is_empty() {
+            std::mem::swap(&mut self.fields, fields);
+        } else {
+            self.yield_to(fields);
+            self.fields.append(fields);
+        }
+    }
+
+    /// Drops those fields of which a response has one and `fields` have another.
+    pub fn yield_to(&mut self, fields: &Fields) {
+        for name in SINGULAR.into_iter().filter(|name| fields.contains(*name)) {
+            self.fields.remove(name);
+        }
+    }
+
     /// Responds with a status, a media type and bytes.
     pub fn set_text(&mut self, status: Status, content_type: &str, text: impl Into<bytes::Bytes>) {
         self.status = status;
@@ -71,5 +100,24 @@ impl Response {
     /// True if no handler has set a body yet.
     pub fn body_is_default(&self) -> bool {
         matches!(self.body, Body::Empty) && self.head_content_length.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_set_before_stay_beside_a_programs() {
+        let mut response = Response::default();
+        response.fields.push(b"X-A", b"before");
+        response.fields.push(b"Content-Type", b"text/x-before");
+        response.fields.push(b"Set-Cookie", b"a=1");
+        let mut fields = Fields::default();
+        fields.push(b"Content-Type", b"text/plain");
+        fields.push(b"Set-Cookie", b"b=2");
+        response.take_fields(&mut fields);
+        let said: Vec<_> = response.fields.iter().map(|(_, value)| value.to_vec()).collect();
+        assert_eq!(said, [&b"before"[..], b"a=1", b"text/plain", b"b=2"]);
     }
 }

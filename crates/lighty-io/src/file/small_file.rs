@@ -1,6 +1,6 @@
 //! Small files that are read whole where blocking is allowed: tables of users, keys, certificates.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,6 +22,27 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// The stamp of a file, without opening it.
+    ///
+    /// # Errors
+    /// There is none, or it is no regular file ([`io::ErrorKind::InvalidInput`]).
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+        }
+        Ok(Self::of_meta(&meta))
+    }
+
+    fn of_meta(meta: &Metadata) -> Self {
+        Self {
+            inode: (meta.dev(), meta.ino()),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
     /// Wall-clock second of the last change.
     pub fn changed_s(&self) -> i64 {
         self.changed.0
@@ -33,12 +54,7 @@ impl SmallFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let meta = file.metadata()?;
-        let stamp = Stamp {
-            inode: (meta.dev(), meta.ino()),
-            bytes: meta.len(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        };
+        let stamp = Stamp::of_meta(&meta);
         Ok(Self { file, stamp })
     }
 

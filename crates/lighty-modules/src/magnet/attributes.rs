@@ -88,9 +88,10 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
             lent(name.unwrap_or(&request.authority))
         }
         b"request.stage" => lent(match stage {
-            Stage::ResponseStart => b"response-start",
+            Stage::RawUrl | Stage::PhysicalPath if ex.body.exists() => b"readpost",
             _ => b"handle-req",
         }),
+        b"response.http-status" if stage != Stage::ResponseStart => Item::Nil,
         b"response.http-status" => Item::Int(ex.response.status.code().into()),
         b"response.body-length" => {
             ex.response.body.known_length().map_or(Item::Nil, |length| Item::Int(length as i64))

@@ -10,10 +10,11 @@ use lighty_lua::{Call, Reply, Stat};
 use super::http;
 use super::script_changes::ScriptChanges;
 use super::scripts::{look_up, read};
+use super::server::Server;
 use super::settings::MagnetSettings;
 
 /// Performs a call.
-pub(super) async fn perform(ex: &mut Exchange, call: Call) -> Reply {
+pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> Reply {
     match call {
         Call::Stat { path } => stat(ex, &path).await,
         Call::ReadDir { path } => failed(read_dir(ex, &path).await.map(Reply::Names)),
@@ -21,7 +22,7 @@ pub(super) async fn perform(ex: &mut Exchange, call: Call) -> Reply {
         Call::ReadFile { path } => {
             let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
             let path = String::from_utf8_lossy(&path).into_owned();
-            failed(read(&ex.machine, path, most).await.map(Reply::Bytes))
+            failed(read(&ex.machine, path, most, "magnet.max-memory").await.map(Reply::Bytes))
         }
         Call::Sleep { ms } => {
             tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -31,6 +32,8 @@ pub(super) async fn perform(ex: &mut Exchange, call: Call) -> Reply {
             Ok(()) => Reply::Done,
             Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
         },
+        Call::ClientsOpen => Reply::Number(server.clients_open().await),
+        Call::OpenRequests => Reply::Requests(server.requests().await),
         Call::Request(call) => http::request(ex, call).await,
     }
 }

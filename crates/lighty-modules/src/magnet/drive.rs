@@ -8,10 +8,10 @@ use lighty_core::{Exchange, Fault, Level, Step, pipeline};
 use lighty_http::{Fields, Status};
 use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
 
-use super::accounts::Accounts;
 use super::request::MagnetRequest;
 use super::script_changes::ScriptChanges;
 use super::scripts::Used;
+use super::server::Server;
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, body, calls};
 
@@ -73,9 +73,9 @@ impl Magnet {
         };
         for (at, path) in list.iter().enumerate() {
             let known = self.scripts.known(&ex.machine, path);
-            let accounts = &self.accounts;
+            let server = &self.server;
             let running =
-                known.map(|script| begin((engine, accounts), &script, ex, stage, own.limits()));
+                known.map(|script| begin((engine, server), &script, ex, stage, own.limits()));
             match running {
                 Some(Ok(Running { progress: Progress::Done(status), ref run, .. }))
                     if body::take_bytes(ex) && !ends_after_wait(ex, stage, status) =>
@@ -137,7 +137,7 @@ impl Magnet {
         let script = self.scripts.get(&machine, engine, path).await;
         let script = script.map_err(|text| Failure { text, limit: None })?;
         let limits = ex.settings.module::<MagnetSettings>().limits();
-        begin((engine, &self.accounts), &script, ex, stage, limits)
+        begin((engine, &self.server), &script, ex, stage, limits)
     }
 
     /// Takes a script to its end and returns its value.
@@ -166,7 +166,8 @@ impl Magnet {
                 }
                 Progress::Wait(call) => {
                     let left = Duration::from_micros(engine.time_left_us(&run, &limits));
-                    let performed = tokio::time::timeout(left, calls::perform(ex, call)).await;
+                    let performed =
+                        tokio::time::timeout(left, calls::perform(&self.server, ex, call)).await;
                     Input::Reply(performed.unwrap_or(Reply::Done))
                 }
                 Progress::Preempted => {
@@ -174,11 +175,11 @@ impl Magnet {
                     let _turn = self.turns.acquire().await.ok();
                     tokio::task::yield_now().await;
                     progress =
-                        resume((engine, &self.accounts), ex, stage, &mut run, Input::Go, &limits);
+                        resume((engine, &self.server), ex, stage, &mut run, Input::Go, &limits);
                     continue;
                 }
             };
-            progress = resume((engine, &self.accounts), ex, stage, &mut run, input, &limits);
+            progress = resume((engine, &self.server), ex, stage, &mut run, input, &limits);
         }
     }
 
@@ -279,7 +280,7 @@ fn step(next: Next) -> Step<'static> {
 }
 
 fn begin(
-    (engine, accounts): (&Engine<Box<MagnetRequest>>, &Accounts),
+    (engine, server): (&Engine<Box<MagnetRequest>>, &Rc<Server>),
     script: &Rc<Script>,
     ex: &mut Exchange,
     stage: Stage,
@@ -287,22 +288,22 @@ fn begin(
 ) -> Result<Running, Failure> {
     let run = engine.start(script);
     let mut run = run.map_err(|error| Failure { text: error.to_string(), limit: None })?;
-    let progress = resume((engine, accounts), ex, stage, &mut run, Input::Go, &limits);
+    let progress = resume((engine, server), ex, stage, &mut run, Input::Go, &limits);
     Ok(Running { run, limits, progress })
 }
 
 /// Lends the exchange to the engine for one step of the script.
 fn resume(
-    (engine, accounts): (&Engine<Box<MagnetRequest>>, &Accounts),
+    (engine, server): (&Engine<Box<MagnetRequest>>, &Rc<Server>),
     ex: &mut Exchange,
     stage: Stage,
     run: &mut Run,
     input: Input,
     limits: &Limits,
 ) -> Progress {
-    let (blank, accounts) = (Exchange::new(&ex.generation), accounts.clone());
+    let (blank, server) = (Exchange::new(&ex.generation), Rc::clone(server));
     // Boxed, so that the engine hands on a pointer.
-    let mut lent = Box::new(MagnetRequest { ex: blank, stage, accounts });
+    let mut lent = Box::new(MagnetRequest { ex: blank, stage, server });
     std::mem::swap(&mut lent.ex, ex);
     let (mut back, progress) = engine.resume(run, lent, input, limits);
     std::mem::swap(&mut back.ex, ex);

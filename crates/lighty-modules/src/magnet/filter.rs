@@ -74,7 +74,7 @@ impl Magnet {
             lent: Some(Box::new(MagnetRequest {
                 ex: copy(ex),
                 stage: Stage::ResponseStart,
-                accounts: self.accounts.clone(),
+                server: Rc::clone(&self.server),
             })),
             state: State::Resume(Input::Go),
             knows_end: false,
@@ -161,8 +161,9 @@ impl ScriptFilter {
             Progress::Wait(call) => {
                 let mut lent = lent;
                 let left = Duration::from_micros(engine.time_left_us(&self.run, &self.limits));
+                let server = Rc::clone(&self.magnet.server);
                 self.perform(async move {
-                    let performing = calls::perform(&mut lent.ex, call);
+                    let performing = calls::perform(&server, &mut lent.ex, call);
                     let performed = tokio::time::timeout(left, performing).await;
                     (lent, Input::Reply(performed.unwrap_or(Reply::Done)))
                 });

@@ -1,21 +1,23 @@
 //! A request as scripts see it: the exchange, lent to the engine while a script runs.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
+use lighty_core::exchange::stage::Stage as Moment;
 use lighty_core::{Body, Exchange, Level};
-use lighty_http::Known;
 use lighty_http::fields::is_token;
+use lighty_http::{Known, Version};
 use lighty_lua::{Group, Item, Piece, ScriptRequest};
 
-use super::accounts::Accounts;
 use super::script_changes::ScriptChanges;
+use super::server::Server;
 use super::{Stage, attributes};
 
 /// The exchange while a script has it.
 pub(crate) struct MagnetRequest {
     pub(super) ex: Exchange,
     pub(super) stage: Stage,
-    pub(super) accounts: Accounts,
+    pub(super) server: Rc<Server>,
 }
 
 impl ScriptRequest for MagnetRequest {
@@ -29,13 +31,10 @@ impl ScriptRequest for MagnetRequest {
             Group::RequestItem => self.item(name)?,
             Group::RequestBody => self.request_body(name)?,
             Group::ResponseBody => self.response_body(name)?,
-            Group::PluginStats => Item::Int(self.accounts.counter(name)),
-            Group::ServerStats => match name {
-                b"version" => Item::Bytes(Cow::Borrowed(b"lighty")),
-                b"uptime" => Item::Int(0),
-                b"clients_open" => Item::Int(0),
-                _ => return Err(unknown("server.stats", name)),
-            },
+            Group::PluginStats => Item::Int(self.server.accounts.counter(name)),
+            Group::ServerStats => {
+                self.server.stats(ex, name).ok_or_else(|| unknown("server.stats", name))?
+            }
         })
     }
 
@@ -53,7 +52,7 @@ impl ScriptRequest for MagnetRequest {
             Group::PluginStats => {
                 let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
                 let number: f64 = number.ok_or("a counter is a number")?;
-                self.accounts.set_counter(name, number as i64);
+                self.server.accounts.set_counter(name, number as i64);
             }
             _ => return Err("lua table is read-only".to_owned()),
         }
@@ -66,7 +65,7 @@ impl ScriptRequest for MagnetRequest {
             Group::RequestHeader => self.ex.request.fields.iter().map(owned).collect(),
             Group::ResponseHeader => self.ex.response.fields.iter().map(owned).collect(),
             Group::Environment => self.ex.environment.iter().map(owned).collect(),
-            Group::PluginStats => self.accounts.counters(),
+            Group::PluginStats => self.server.accounts.counters(),
             Group::Attribute => attributes::all(&self.ex, self.stage),
             _ => Vec::new(),
         }
@@ -120,6 +119,24 @@ fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
 
 fn unknown(group: &str, name: &[u8]) -> String {
     format!("{group}['{}'] invalid", String::from_utf8_lossy(name))
+}
+
+/// Whether the client lets the connection be kept (RFC 9112, 9.3).
+fn is_kept(ex: &Exchange) -> bool {
+    let says = |word| ex.request.fields.list_contains(Known::Connection, word);
+    match ex.request.version {
+        Version::Http10 => says("keep-alive"),
+        _ => !says("close"),
+    }
+}
+
+/// When the request began, in microseconds since 1970.
+fn began_us(ex: &Exchange) -> i64 {
+    let clock = &ex.machine.clock;
+    let now_us = clock.unix_s() * 1_000_000 + i64::from(clock.unix_us());
+    let began_us = ex.stages.when_us(Moment::FirstByte).or(ex.stages.when_us(Moment::Head));
+    let age_us = clock.mono_us().saturating_sub(began_us.unwrap_or_else(|| clock.mono_us()));
+    now_us.saturating_sub_unsigned(age_us)
 }
 
 /// Fields that scripts leave alone: they frame the message or belong to the connection.
@@ -182,10 +199,11 @@ impl MagnetRequest {
             b"req_count" => number(ex.ordinal.into()),
             b"req_header_len" => number(ex.request.head_bytes),
             b"resp_header_len" => number(ex.state.head_sent),
+            b"http_status" if self.stage != Stage::ResponseStart => number(0),
             b"http_status" => number(ex.response.status.code().into()),
-            b"keep_alive" => number(u64::from(!ex.response.is_last)),
+            b"keep_alive" => number(u64::from(!ex.response.is_last && is_kept(ex))),
             b"stream_id" => number(0),
-            b"start_time" => Ok(Item::Int(ex.machine.clock.unix_s())),
+            b"start_time" => Ok(Item::Int(began_us(ex))),
             _ => Err(unknown("r.req_item", name)),
         }
     }

@@ -1,8 +1,6 @@
 //! The scripts that a worker has compiled. A script is compiled again when its file changes, which
 //! the stat cache notices.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,26 +9,20 @@ use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
 use lighty_io::file::{Follow, Root};
 use lighty_io::stat_cache::{Entry, Lookup};
+use lighty_lua::accounts::{Account, Accounts};
+use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{Engine, Run, Script, ScriptRequest};
 
-use super::accounts::{Account, Accounts};
-
-/// Bytes of a script.
-const SCRIPT_BYTES_MAX: usize = 1 << 20;
-
-/// Scripts that a worker keeps compiled; with more, all are compiled again when next needed.
-const SCRIPTS_MAX: usize = 1024;
-
+/// What is known of a compiled script.
 struct Compiled {
     account: Arc<Account>,
     /// What the file was when it was compiled.
     entry: Rc<Entry>,
-    script: Rc<Script>,
 }
 
 /// Compiled scripts by path.
 pub(super) struct Scripts {
-    compiled: RefCell<HashMap<Box<str>, Compiled, foldhash::fast::RandomState>>,
+    compiled: ScriptCache<Compiled>,
     accounts: Accounts,
 }
 
@@ -53,15 +45,15 @@ impl Used {
 
 impl Scripts {
     pub(super) fn new(accounts: &Accounts) -> Self {
-        Self { compiled: RefCell::default(), accounts: accounts.clone() }
+        Self { compiled: ScriptCache::default(), accounts: accounts.clone() }
     }
 
     /// A run of the script has ended.
     pub(super) fn account(&self, path: &str, used: &Used) {
-        if let Some(compiled) = self.compiled.borrow().get(path) {
+        self.compiled.with(path.as_bytes(), |compiled| {
             let account = &compiled.account;
             account.add(used.failed, used.instructions, used.time_us, used.memory);
-        }
+        });
     }
 
     /// The script, if it is compiled and its file known to be unchanged without waiting.
@@ -73,15 +65,16 @@ impl Scripts {
     }
 
     fn unchanged(&self, path: &str, entry: &Rc<Entry>) -> Option<Rc<Script>> {
-        let mut scripts = self.compiled.borrow_mut();
-        let compiled = scripts.get_mut(path)?;
-        if !Rc::ptr_eq(&compiled.entry, entry) {
-            if !compiled.entry.meta().same_content(entry.meta()) {
-                return None;
+        self.compiled.get(path.as_bytes(), |compiled| {
+            if Rc::ptr_eq(&compiled.entry, entry) {
+                return true;
             }
-            compiled.entry = Rc::clone(entry);
-        }
-        Some(Rc::clone(&compiled.script))
+            let is_same = compiled.entry.meta().same_content(entry.meta());
+            if is_same {
+                compiled.entry = Rc::clone(entry);
+            }
+            is_same
+        })
     }
 
     /// The script, compiled if necessary.
@@ -99,16 +92,12 @@ impl Scripts {
         if let Some(script) = self.unchanged(path, &entry) {
             return Ok(script);
         }
-        let source = read(machine, path.to_owned(), SCRIPT_BYTES_MAX).await.map_err(unread)?;
-        let script = Rc::new(engine.load(path, &source)?);
+        let source =
+            read(machine, path.to_owned(), SCRIPT_BYTES_MAX, "a script").await.map_err(unread)?;
+        let script = engine.load(path, &source)?;
         let account = self.accounts.of(path);
         account.set_compiled(script.bytes);
-        let mut scripts = self.compiled.borrow_mut();
-        if scripts.len() >= SCRIPTS_MAX {
-            scripts.clear();
-        }
-        scripts.insert(path.into(), Compiled { account, entry, script: Rc::clone(&script) });
-        Ok(script)
+        Ok(self.compiled.insert(path.as_bytes(), Compiled { account, entry }, script))
     }
 }
 
@@ -142,12 +131,17 @@ pub(super) async fn look_up(machine: &Machine, path: &[u8]) -> io::Result<Rc<Ent
     }
 }
 
-/// Reads a whole file of at most `bytes_max` bytes.
-pub(super) async fn read(machine: &Machine, path: String, bytes_max: usize) -> io::Result<Vec<u8>> {
+/// Reads a whole file of at most `bytes_max` bytes; `limit` is what sets them, in words.
+pub(super) async fn read(
+    machine: &Machine,
+    path: String,
+    bytes_max: usize,
+    limit: &str,
+) -> io::Result<Vec<u8>> {
     let reading = machine.engine.read_front(path, bytes_max + 1, protected_files::admit);
     let bytes = reading.await?;
     if bytes.len() > bytes_max {
-        let words = format!("more than {bytes_max} bytes");
+        let words = format!("more than {bytes_max} bytes (limit: {limit})");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, words));
     }
     Ok(bytes)

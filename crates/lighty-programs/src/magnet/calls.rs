@@ -34,6 +34,9 @@ pub(super) async fn perform(pool: &ThreadPool, call: Call, limits: &Limits) -> R
         }
         // It is there before the script begins.
         Call::CollectBody => Reply::Done,
+        Call::ClientsOpen | Call::OpenRequests => {
+            Reply::Failed("the server's connections are known in the server only".to_owned())
+        }
         Call::Request(_) => Reply::Failed("requests can be made in the server only".to_owned()),
     }
 }

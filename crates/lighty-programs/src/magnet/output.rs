@@ -17,9 +17,6 @@ use crate::app::Response;
 /// Media type of what a script prints without saying what it is.
 const TYPE_DEFAULT: &[u8] = b"Content-Type: text/html\r\n";
 
-/// What a script returns to have its request begun again, which only the server can.
-const RESTART: i64 = 99;
-
 /// A response without a script.
 pub(super) fn refused(status: &str, words: &str) -> Response {
     let errors = format!("{NAME}: {words}").into_bytes();
@@ -45,10 +42,6 @@ pub(super) async fn response(
     limits: &Limits,
 ) -> Response {
     let errors = std::mem::take(&mut request.errors);
-    if status == RESTART {
-        let text = "a request can be begun again in the server only (lighty.RESTART_REQUEST)";
-        return refused("500 Internal Server Error", text);
-    }
     let mut output = Vec::new();
     if (100..=999).contains(&status) {
         output.extend_from_slice(format!("Status: {status}\r\n").as_bytes());

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use lighty_lua::accounts::Accounts;
 use lighty_lua::{Group, Item, Piece, ScriptRequest};
 
 use crate::app::Request;
@@ -23,6 +24,8 @@ pub(super) struct FastcgiRequest {
     pub(super) pieces: Vec<Piece>,
     /// For the server's error log.
     pub(super) errors: Vec<u8>,
+    /// The counters of the process.
+    accounts: Accounts,
 }
 
 /// Attributes, and the parameters that hold them.
@@ -50,16 +53,28 @@ const ATTRIBUTES: [(&str, &str); 19] = [
 
 impl FastcgiRequest {
     /// Takes over a request.
-    pub(super) fn begin(&mut self, request: &Request<'_>) {
+    pub(super) fn begin(&mut self, request: &Request<'_>, accounts: &Accounts) {
+        self.accounts = accounts.clone();
         self.params.clear();
         self.params.extend(request.params().map(|(name, value)| (name.to_vec(), value.to_vec())));
         self.body.clear();
         self.body.extend_from_slice(request.body);
         self.changed.clear();
+        self.errors.clear();
+        self.drop_response();
+    }
+
+    fn drop_response(&mut self) {
         self.printed.clear();
         self.fields.clear();
         self.pieces.clear();
-        self.errors.clear();
+    }
+
+    /// Drops the response, keeps what the script has changed of the request, and returns the path
+    /// of the script that is next.
+    pub(super) fn start_over(&mut self) -> Vec<u8> {
+        self.drop_response();
+        self.attribute(b"physical.path").map(Cow::into_owned).unwrap_or_default()
     }
 
     fn param(&self, name: &[u8]) -> Option<&[u8]> {
@@ -191,7 +206,8 @@ impl ScriptRequest for FastcgiRequest {
                 b"len" | b"bytes_in" | b"bytes_out" => Item::Int(length(self.written())),
                 _ => Item::Nil,
             },
-            Group::PluginStats | Group::ServerStats => Item::Nil,
+            Group::PluginStats => Item::Int(self.accounts.counter(name)),
+            Group::ServerStats => Item::Nil,
         })
     }
 
@@ -213,8 +229,11 @@ impl ScriptRequest for FastcgiRequest {
                 }
                 put(&mut self.fields, name, value.filter(|value| !value.is_empty()), true);
             }
-            // Counters are the server's; there is none here.
-            Group::PluginStats => {}
+            Group::PluginStats => {
+                let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+                let number: f64 = number.ok_or("a counter is a number")?;
+                self.accounts.set_counter(name, number as i64);
+            }
             _ => return Err("this cannot be changed".to_owned()),
         }
         Ok(())
@@ -234,6 +253,7 @@ impl ScriptRequest for FastcgiRequest {
             }
             Group::Environment => self.params.clone(),
             Group::ResponseHeader => self.fields.clone(),
+            Group::PluginStats => self.accounts.counters(),
             _ => Vec::new(),
         }
     }

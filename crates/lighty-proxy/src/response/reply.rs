@@ -63,6 +63,9 @@ pub(crate) fn intercept(ex: &mut Exchange) {
 /// Copies the end-to-end fields. Content-Length is kept for HEAD and 304 if it is in canonical
 /// form; otherwise the body determines it.
 fn take_fields(fields: &Fields, response: &mut Response) {
+    if !response.fields.is_empty() {
+        response.yield_to(fields);
+    }
     append_end_to_end(fields, &mut response.fields);
     sendfile::take_out(&mut response.fields);
     let mut lengths = fields.get_all(Known::ContentLength);

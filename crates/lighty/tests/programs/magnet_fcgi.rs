@@ -114,7 +114,7 @@ fn what_fails_is_a_500_with_a_word_in_the_log() {
     let table = [
         ("wrong.lua", "this is no Lua", "wrong.lua:1:"),
         ("error.lua", "\nerror('oh dear')", "error.lua:2: oh dear"),
-        ("restart.lua", "return lighty.RESTART_REQUEST", "RESTART_REQUEST"),
+        ("restart.lua", "return lighty.RESTART_REQUEST", "10 times lighty.RESTART_REQUEST"),
         ("popen.lua", "io.popen('true')", "io.popen is off here"),
     ];
     for (name, text, said) in table {
@@ -123,6 +123,48 @@ fn what_fails_is_a_500_with_a_word_in_the_log() {
         front.await_log(said);
     }
     assert_eq!(front.get("/missing.lua").status, 404);
+}
+
+#[test]
+fn a_request_starts_over_with_what_a_script_changed() {
+    let magnet = Magnet::start(&[]);
+    let front = lighty_before(&magnet.listen(), "");
+    let text = "io.write('dropped')\nlighty.env['physical.path'] = \
+                lighty.env['physical.path']:gsub('first', 'second')\n\
+                lighty.env['uri.query'] = 'changed'\nreturn lighty.RESTART_REQUEST";
+    put(&front, "first.lua", text);
+    put(&front, "second.lua", "io.write('second ', lighty.env['uri.query'])");
+    let response = front.get("/first.lua?a");
+    assert_eq!((response.status, response.text()), (200, "second changed"), "{}", front.log());
+}
+
+#[test]
+fn scripts_keep_counters_and_are_accounted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let errors = directory.path().join("errors");
+    let file = std::fs::File::create(&errors).expect("a file");
+    let socket = directory.path().join("s");
+    let child = Command::new(link(directory.path(), "lua-fastcgi-magnet"))
+        .arg("--listen")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stderr(file)
+        .spawn()
+        .expect("it runs");
+    await_listening(&socket);
+    let magnet = Magnet { child, directory };
+    let front = lighty_before(&magnet.listen(), "");
+    let text =
+        "lighty.status['visits'] = lighty.status['visits'] + 1\nio.write(lighty.status['visits'])";
+    put(&front, "count.lua", text);
+    for visit in ["1", "2", "3"] {
+        assert_eq!(front.get("/count.lua").text(), visit);
+    }
+    let pid = Pid::from_child(&magnet.child);
+    rustix::process::kill_process(pid, Signal::USR2).expect("a signal");
+    let said = || std::fs::read_to_string(&errors).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || said().contains("visits: 3")), "{}", said());
+    assert!(said().contains("count.lua.runs: 3"), "{}", said());
 }
 
 #[test]

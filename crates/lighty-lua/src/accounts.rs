@@ -1,0 +1,144 @@
+//! What scripts have used, and the counters that they keep themselves: for the statistics.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Scripts that are accounted for; of others only the sums.
+const SCRIPTS_MAX: usize = 1024;
+
+/// Counters that scripts may make (`lighty.status`).
+const COUNTERS_MAX: usize = 1024;
+
+/// What the runs of one script have used, in all workers.
+#[derive(Debug, Default)]
+pub struct Account {
+    runs: AtomicU64,
+    failures: AtomicU64,
+    instructions: AtomicU64,
+    /// Microseconds from beginning to end, waits included.
+    time_us: AtomicU64,
+    /// The most bytes that a run had allocated at its end.
+    memory_max: AtomicU64,
+    /// Bytes that it takes compiled, in one worker.
+    compiled: AtomicU64,
+}
+
+impl Account {
+    /// A run has ended.
+    pub fn add(&self, failed: bool, instructions: u64, time_us: u64, memory: usize) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.failures.fetch_add(u64::from(failed), Ordering::Relaxed);
+        self.instructions.fetch_add(instructions, Ordering::Relaxed);
+        self.time_us.fetch_add(time_us, Ordering::Relaxed);
+        self.memory_max.fetch_max(memory as u64, Ordering::Relaxed);
+    }
+
+    /// It was compiled, and takes so many bytes.
+    pub fn set_compiled(&self, bytes: usize) {
+        self.compiled.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn figures(&self) -> [(&'static str, u64); 6] {
+        let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        [
+            ("runs", figure(&self.runs)),
+            ("failures", figure(&self.failures)),
+            ("instructions", figure(&self.instructions)),
+            ("time-us", figure(&self.time_us)),
+            ("memory-max", figure(&self.memory_max)),
+            ("compiled-bytes", figure(&self.compiled)),
+        ]
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    scripts: BTreeMap<Box<str>, Arc<Account>>,
+    counters: BTreeMap<Box<str>, i64>,
+}
+
+/// The accounts of the process.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts(Arc<Mutex<Inner>>);
+
+impl Accounts {
+    /// The account of a script.
+    pub fn of(&self, path: &str) -> Arc<Account> {
+        let mut inner = self.lock();
+        if let Some(known) = inner.scripts.get(path) {
+            return Arc::clone(known);
+        }
+        let account = Arc::new(Account::default());
+        if inner.scripts.len() < SCRIPTS_MAX {
+            inner.scripts.insert(path.into(), Arc::clone(&account));
+        }
+        account
+    }
+
+    /// A counter of scripts; 0 if there is none of that name.
+    pub fn counter(&self, name: &[u8]) -> i64 {
+        let name = String::from_utf8_lossy(name);
+        self.lock().counters.get(&*name).copied().unwrap_or(0)
+    }
+
+    /// Sets a counter. One too many is left out.
+    pub fn set_counter(&self, name: &[u8], value: i64) {
+        let name = String::from_utf8_lossy(name);
+        let mut inner = self.lock();
+        if inner.counters.len() < COUNTERS_MAX || inner.counters.contains_key(&*name) {
+            inner.counters.insert((*name).into(), value);
+        }
+    }
+
+    /// All counters of scripts.
+    pub fn counters(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let inner = self.lock();
+        let counters = inner.counters.iter();
+        counters.map(|(name, value)| (name.as_bytes().into(), value.to_string().into())).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Accounts {
+    /// Names and values for the statistics: `magnet.PATH.runs` and its like, and the counters.
+    pub fn figures(&self) -> Vec<(String, String)> {
+        let inner = self.lock();
+        let mut figures = Vec::new();
+        for (path, account) in &inner.scripts {
+            for (name, value) in account.figures() {
+                figures.push((format!("magnet.{path}.{name}"), value.to_string()));
+            }
+        }
+        let counters = inner.counters.iter();
+        figures.extend(counters.map(|(name, value)| (name.to_string(), value.to_string())));
+        figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_and_counters_are_bounded() {
+        let accounts = Accounts::default();
+        accounts.of("/a.lua").add(true, 2000, 7, 100);
+        accounts.of("/a.lua").add(false, 1000, 1, 50);
+        for n in 0..=COUNTERS_MAX {
+            accounts.set_counter(format!("c{n}").as_bytes(), 1);
+            accounts.of(&format!("/{n}"));
+        }
+        assert_eq!(accounts.counter(b"c0"), 1);
+        assert_eq!(accounts.counter(format!("c{COUNTERS_MAX}").as_bytes()), 0);
+        let figures = accounts.figures();
+        let find = |name: &str| figures.iter().find(|(known, _)| known == name).map(|(_, v)| &**v);
+        assert_eq!(find("magnet./a.lua.runs"), Some("2"));
+        assert_eq!(find("magnet./a.lua.failures"), Some("1"));
+        assert_eq!(find("magnet./a.lua.memory-max"), Some("100"));
+        assert_eq!(figures.len(), SCRIPTS_MAX * 6 + COUNTERS_MAX);
+    }
+}

@@ -1,0 +1,54 @@
+//! The scripts that a thread has compiled, by path.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::engine::Script;
+
+/// Bytes of a script.
+pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
+
+/// Scripts kept compiled; with more, all are compiled again when next needed.
+pub const SCRIPTS_MAX: usize = 1024;
+
+/// Compiled scripts. Each is kept with what its owner knows of its file.
+#[derive(Debug)]
+pub struct ScriptCache<K>(RefCell<Kept<K>>);
+
+type Kept<K> = HashMap<Box<[u8]>, (K, Rc<Script>), foldhash::fast::RandomState>;
+
+impl<K> Default for ScriptCache<K> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<K> ScriptCache<K> {
+    /// The script of a path, if its file is unchanged, as `is_unchanged` judges.
+    pub fn get(
+        &self,
+        path: &[u8],
+        is_unchanged: impl FnOnce(&mut K) -> bool,
+    ) -> Option<Rc<Script>> {
+        let mut scripts = self.0.borrow_mut();
+        let (known, script) = scripts.get_mut(path)?;
+        is_unchanged(known).then(|| Rc::clone(script))
+    }
+
+    /// Keeps a script in the place of an older one.
+    pub fn insert(&self, path: &[u8], known: K, script: Script) -> Rc<Script> {
+        let script = Rc::new(script);
+        let mut scripts = self.0.borrow_mut();
+        if scripts.len() >= SCRIPTS_MAX {
+            scripts.clear();
+        }
+        scripts.insert(path.into(), (known, Rc::clone(&script)));
+        script
+    }
+
+    /// What is known of the file of a script that is kept.
+    pub fn with<T>(&self, path: &[u8], of: impl FnOnce(&K) -> T) -> Option<T> {
+        self.0.borrow().get(path).map(|(known, _)| of(known))
+    }
+}

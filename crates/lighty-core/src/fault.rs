@@ -169,6 +169,9 @@ faults! {
     SymlinkRefused = Operator, 403, Notice, Keep,
         "a symbolic link is on the path that server.follow-symlink forbids";
     NotARegularFile = Operator, 403, Notice, Keep, "not a regular file or directory";
+    Misdirected = Client, 421, Info, Keep,
+        "the host wants another client certificate than the connection's (ssl.verifyclient)";
+    ClearText = Client, 400, Info, Close, "HTTP in the clear where TLS is spoken";
     NameTooLong = Client, 404, Debug, Keep, "file name too long";
     MethodNotAllowed = Client, 405, Debug, Keep, "method not allowed";
     MethodUnknown = Client, 501, Debug, Close, "unknown method";

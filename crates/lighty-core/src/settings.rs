@@ -7,6 +7,7 @@ pub mod cidr;
 pub mod directives;
 pub mod limits;
 pub mod rules;
+pub mod tls;
 
 use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
@@ -147,7 +148,10 @@ pub struct ServerSettings {
     pub modules: lighty_config::Strings,
     pub compat_module_load: bool,
     pub bind: Arc<str>,
-    pub port: u16,
+    /// `None`: 443 over TLS, else 80.
+    pub port: Option<u16>,
+    /// The listeners without a word of their own speak TLS.
+    pub speaks_tls: bool,
     pub use_ipv6: bool,
     pub v6only: bool,
     pub listen_backlog: i32,
@@ -189,6 +193,9 @@ pub struct ServerSettings {
     pub http2: bool,
     pub http2_limits: lighty_wire::http2::Limits,
     pub max_head_time_s: u32,
+    pub max_handshake_time_s: u32,
+    /// Of one worker; 0: no limit.
+    pub max_handshake_backlog: u32,
     pub max_request_field_bytes: usize,
     pub max_request_fields: u32,
     pub max_url_bytes: usize,
@@ -202,6 +209,13 @@ pub struct ServerSettings {
     pub upload_dirs: lighty_config::Strings,
 }
 
+impl ServerSettings {
+    /// The port of listeners that name none.
+    pub fn default_port(&self) -> u16 {
+        self.port.unwrap_or(if self.speaks_tls { 443 } else { 80 })
+    }
+}
+
 impl Default for ServerSettings {
     fn default() -> Self {
         use crate::settings::limits;
@@ -209,7 +223,8 @@ impl Default for ServerSettings {
             modules: Arc::from([]),
             compat_module_load: true,
             bind: "".into(),
-            port: 80,
+            port: None,
+            speaks_tls: false,
             use_ipv6: false,
             v6only: true,
             listen_backlog: 1024,
@@ -246,6 +261,8 @@ impl Default for ServerSettings {
             http2: true,
             http2_limits: lighty_wire::http2::Limits::default(),
             max_head_time_s: limits::HEAD_TIME_SECONDS,
+            max_handshake_time_s: limits::HANDSHAKE_TIME_SECONDS,
+            max_handshake_backlog: limits::HANDSHAKE_BACKLOG_MAX,
             max_request_field_bytes: limits::FIELD_BYTES_MAX,
             max_request_fields: limits::FIELDS_MAX,
             max_url_bytes: limits::TARGET_BYTES_MAX,

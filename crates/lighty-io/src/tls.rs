@@ -19,7 +19,7 @@ mod traffic;
 mod tests;
 
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
-pub use handshake::{HandshakeFault, Hello, TlsInfo};
+pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use materials::{Materials, PairFiles};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use tickets::TicketKeys;

@@ -23,6 +23,7 @@ use lighty_io::process::privileges::{self, Identity, PidFile};
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
+use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
 use lighty_modules::magnet::Accounts;
 use lighty_modules::webdav::{self, Stores};
@@ -40,6 +41,7 @@ use crate::modules::{Shared, States};
 use crate::reload::{self, Plan, Reloader};
 use crate::report::Panics;
 use crate::thread::{self, Command, Order, Ready, Setup};
+use crate::tls::{self, Keeper, Tls};
 use crate::upstreams::UpstreamFigures;
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
@@ -77,6 +79,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let workers = worker_count(&server);
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let ears = listen_to_signals()?;
+    let tls = load_tls(&config)?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
     let pid_file = server.pid_file.as_deref().map(|path| PidFile::create(path.as_ref()));
@@ -88,7 +91,8 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-    let shared = shared(&config, logs.access, &log, &upstreams, workers)?;
+    let keeper = Keeper::start(&log, &global, &tls).map_err(BootError)?;
+    let shared = Shared { tls, ..shared(&config, logs.access, &log, &upstreams, workers)? };
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -119,6 +123,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
         upstreams: Arc::clone(&upstreams),
         log: log.clone(),
         errors: &logs.errors,
+        keeper,
         old: Vec::new(),
     };
     if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
@@ -280,6 +285,15 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
 }
 
+/// Loads certificates and keys, which need rights that are given up later.
+fn load_tls(config: &Config<Settings>) -> Result<Tls, BootError> {
+    let materials = tls::load(config, &Materials::default()).map_err(|problems| {
+        let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+        BootError(words.join("; "))
+    })?;
+    Ok(Tls { materials: Arc::new(materials), ..Tls::default() })
+}
+
 /// Number of workers and what they share.
 struct WorkerSetup {
     workers: usize,
@@ -311,7 +325,9 @@ fn launch(
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
     let (done_tx, done) = mpsc::channel();
-    let urls: Vec<String> = bound.iter().map(|b| listeners::url(&b.address)).collect();
+    let is_tls = |name: &str| tls::is_spoken_at(&plan.borrow().config, name);
+    let url = |bound: &Bound| listeners::url(&bound.address, is_tls(&bound.name));
+    let urls: Vec<String> = bound.iter().map(url).collect();
     let mut doors: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     let mut files = Vec::new();
     for listening in bound {

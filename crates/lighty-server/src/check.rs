@@ -13,9 +13,10 @@ use lighty_core::Settings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
+use lighty_io::tls::Materials;
 use lighty_proxy::route::settings::ProxySettings;
 
-use crate::{clear_text, listeners};
+use crate::{listeners, tls};
 
 pub use foreign::name_foreign;
 
@@ -23,7 +24,6 @@ pub use foreign::name_foreign;
 /// Resolves listener addresses, which conditions then know.
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
-    findings.extend(clear_text::check(config));
     findings.extend(lighty_proxy::route::directives::check(config));
     findings.extend(lighty_modules::magnet::check(config));
     findings.extend(lighty_modules::webdav::check(config));
@@ -71,6 +71,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         let place = check.place("server.username").or(check.place("server.groupname"));
         check.report(place, format!("server.username, server.groupname: {error}"));
     }
+    check.problems.extend(tls::load(config, &Materials::default()).err().unwrap_or_default());
     machine::look(&mut check, chroot);
     check.problems
 }

@@ -1,10 +1,11 @@
 //! A connection, whatever protocol it speaks: from accepting it to closing it.
 //!
 //! A connection passes through this module once: a PROXY header, if one is expected
-//! (`proxy_header`), then the protocol's own loop. `h1` is HTTP/1, `h2` is HTTP/2. Each protocol
-//! makes requests of what it reads and gives them to `driver`, which answers them through a
-//! `sink`.
+//! (`proxy_header`), the TLS handshake (`tls`), then the protocol's own loop. `h1` is HTTP/1, `h2`
+//! is HTTP/2. Each protocol makes requests of what it reads and gives them to `driver`, which
+//! answers them through a `sink`. `client_tls` is what requests learn of TLS.
 
+mod client_tls;
 mod content_length;
 pub(crate) mod driver;
 pub(crate) mod h1;
@@ -16,6 +17,7 @@ mod request_head;
 pub(crate) mod sink;
 mod stream;
 mod throttle;
+mod tls;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,6 +30,7 @@ use lighty_io::threads::panics;
 use lighty_io::transport::{LingerLimits, Peer, Stream};
 use lighty_proxy::raw::{Caller, carry};
 
+use self::client_tls::ClientTls;
 use self::presence::Presence;
 use crate::conn_table::ConnLimits;
 use crate::worker::{ListenerInfo, Worker};
@@ -40,7 +43,7 @@ pub(crate) struct Conn {
     /// The client's address as text. Formatted once, for conditions and logs.
     pub peer_text: Rc<str>,
     pub listener: Rc<ListenerInfo>,
-    /// The client's TLS, as a trusted proxy reports it; `None` in clear text.
+    /// The client's TLS, its own or as a trusted proxy reports it; `None` in clear text.
     pub tls: Option<Box<ClientTls>>,
     /// Its place in the worker's table, and its worker.
     pub entry: Presence,
@@ -54,17 +57,13 @@ pub(crate) struct Conn {
     accepted_us: u64,
 }
 
-/// What is known of the TLS that protects a client's connection.
-pub(crate) struct ClientTls {
-    /// Common name from a verified client certificate.
-    pub certified: Option<Rc<[u8]>>,
-}
-
 /// How a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Closes; no client bytes are unread.
     Close,
+    /// Closes in the middle of a response, and must not look as if that was its end.
+    Cut,
     /// Closes, but lingers so that a client that is still sending can read its response.
     Linger,
     /// Goes on as HTTP/2, with what is in [`Conn::early`].
@@ -110,16 +109,28 @@ impl Conn {
     )]
     pub(crate) fn serve(mut self) -> impl Future<Output = ()> {
         async move {
-            if self.listener.raw.borrow().is_some() {
-                return Box::pin(self.relay()).await;
-            }
-            if self.worker().generation().needs.proxy_header && !self.take_proxy_header().await {
+            let is_raw = self.listener.raw.borrow().is_some();
+            let needs_header = !is_raw && self.worker().generation().needs.proxy_header;
+            if needs_header && !self.take_proxy_header().await {
                 return;
             }
-            // A TLS handshake belongs here. Its ALPN chooses among the protocols' loops.
-            let end = h1::serve(&mut self).await;
-            if end != End::Close {
-                Box::pin(self.go_on(end)).await;
+            let mut met = None;
+            if self.listener.speaks_tls.get() {
+                met = Box::pin(self.secure()).await;
+            }
+            if is_raw {
+                return if met.is_none() {
+                    Box::pin(self.relay()).await
+                };
+            }
+            let end = match met {
+                Some(end) => end,
+                None => h1::serve(&mut self).await,
+            };
+            match end {
+                End::Close => self.stream.close_notify(),
+                End::Cut => {}
+                end => Box::pin(self.go_on(end)).await,
             }
         }
     }
@@ -129,8 +140,18 @@ impl Conn {
         if end == End::Http2 {
             end = h2::serve(&mut self).await;
         }
-        if end == End::Linger {
-            self.linger().await;
+        match end {
+            End::Linger => self.linger().await,
+            End::Close => self.stream.close_notify(),
+            End::Cut | End::Http2 => {}
+        }
+    }
+
+    /// Shakes hands. How the connection ends or goes on, if not with HTTP/1.
+    async fn secure(&mut self) -> Option<End> {
+        match panics::catch(Box::pin(tls::secure(self))).await {
+            Ok(end) => end,
+            Err(_) => Some(End::Cut),
         }
     }
 
@@ -149,7 +170,7 @@ impl Conn {
 
     /// `http` or `https`, as the client sees it.
     pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { self.listener.scheme }
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// Waits without a buffer until bytes may have arrived; the caller may then find none. `false`

@@ -3,8 +3,8 @@
 //!
 //! Read in this order: `boot` (startup), `worker` (one thread's state), `accept` (connections come
 //! in), `listener_recovery` and `live_listeners` (failing listeners), `conn` (a connection's life),
-//! `conn_table` (timeouts and limits for all connections of a worker), `counts`, `paces` and
-//! `report` (a worker's statistics),
+//! `tls` (certificates and policies), `conn_table` (timeouts and limits for all connections of a
+//! worker), `counts`, `paces` and `report` (a worker's statistics),
 //! `modules` (THE list), `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,6 @@ mod accept;
 pub mod boot;
 pub mod boot_error;
 pub mod check;
-mod clear_text;
 mod conn;
 mod conn_table;
 mod counts;
@@ -31,5 +30,6 @@ mod report;
 pub mod scripts;
 pub mod simulated;
 mod thread;
+mod tls;
 mod upstreams;
 pub mod worker;

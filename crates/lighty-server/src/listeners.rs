@@ -98,7 +98,7 @@ fn extra_listener(
     let every = text.strip_prefix('*').unwrap_or(text);
     let said = match every.starts_with(':') && use_ipv6 {
         true => BindSpec::parse(&format!("[::]{every}"), None).map_err(|error| error.to_string()),
-        false => BindSpec::look_up(text, Some(server.port), family(use_ipv6))
+        false => BindSpec::look_up(text, Some(server.default_port()), family(use_ipv6))
             .map_err(|error| error.to_string()),
     };
     said.map_err(|error| format!("$SERVER[\"socket\"] == \"{text}\": {error}"))
@@ -108,15 +108,15 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, String> {
     let bind = &*server.bind;
     let bare: Result<IpAddr, _> = bind.trim_matches(['[', ']']).parse();
     if let Ok(ip) = bare {
-        return Ok(BindSpec::Inet(SocketAddr::new(ip, server.port)));
+        return Ok(BindSpec::Inet(SocketAddr::new(ip, server.default_port())));
     }
     if bind.is_empty() && server.use_ipv6 {
         let every = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        return Ok(BindSpec::Inet(SocketAddr::new(every, server.port)));
+        return Ok(BindSpec::Inet(SocketAddr::new(every, server.default_port())));
     }
     // A path takes no port.
     let is_path = bind.starts_with('/') || bind.starts_with("unix:/");
-    let text = if is_path { bind.to_owned() } else { format!("{bind}:{}", server.port) };
+    let text = if is_path { bind.to_owned() } else { format!("{bind}:{}", server.default_port()) };
     BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
         let with_port = bind.contains(':') && !is_path;
         let hint = if with_port { "; the port belongs into server.port" } else { "" };
@@ -261,17 +261,18 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
 }
 
 /// The address as a URL to open in a browser.
-pub(crate) fn url(address: &BindSpec) -> String {
+pub(crate) fn url(address: &BindSpec, is_tls: bool) -> String {
+    let (scheme, default_port) = if is_tls { ("https", 443) } else { ("http", 80) };
     match address {
         BindSpec::Inet(address) if address.ip().is_unspecified() => {
             let near = if address.is_ipv6() { "[::1]" } else { "127.0.0.1" };
-            format!("http://{near}:{}/ (every address)", address.port())
+            format!("{scheme}://{near}:{}/ (every address)", address.port())
         }
-        BindSpec::Inet(address) if address.port() == 80 => match address.ip() {
-            IpAddr::V4(ip) => format!("http://{ip}/"),
-            IpAddr::V6(ip) => format!("http://[{ip}]/"),
+        BindSpec::Inet(address) if address.port() == default_port => match address.ip() {
+            IpAddr::V4(ip) => format!("{scheme}://{ip}/"),
+            IpAddr::V6(ip) => format!("{scheme}://[{ip}]/"),
         },
-        BindSpec::Inet(address) => format!("http://{address}/"),
+        BindSpec::Inet(address) => format!("{scheme}://{address}/"),
         BindSpec::Unix(path) => format!("unix:{}", path.display()),
     }
 }
@@ -289,7 +290,9 @@ mod tests {
             ("[2001:db8::1]:80", "http://[2001:db8::1]/"),
             ("[2001:db8::1]:81", "http://[2001:db8::1]:81/"),
         ] {
-            assert_eq!(url(&BindSpec::Inet(address.parse().expect("an address"))), want);
+            assert_eq!(url(&BindSpec::Inet(address.parse().expect("an address")), false), want);
         }
+        let address: SocketAddr = "192.0.2.1:443".parse().expect("an address");
+        assert_eq!(url(&BindSpec::Inet(address), true), "https://192.0.2.1/");
     }
 }

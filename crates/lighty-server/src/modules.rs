@@ -45,6 +45,8 @@ use lighty_modules::{
 use lighty_proxy::route::{ProxyCore, WorkerProxy};
 use lighty_proxy::upstream::registry::Naming;
 
+use crate::tls::Tls;
+
 /// A line of the registry.
 pub struct Entry {
     /// Its name in `server.modules`.
@@ -173,6 +175,8 @@ pub struct Shared {
     /// The upstreams that the configuration names.
     pub naming: Arc<Naming>,
     pub keeper: Arc<CredentialCache>,
+    /// Certificates, and keys of tickets.
+    pub(crate) tls: Tls,
     /// Databases of locks and properties.
     pub stores: Stores,
     /// One worker's share of the process's memory limit, if there is one.
@@ -193,6 +197,7 @@ impl Shared {
             started_s,
             naming,
             keeper: CredentialCache::start(started_s.unsigned_abs())?,
+            tls: Tls::default(),
             stores: Stores::new(|_| ()),
             memory_share: None,
         })

@@ -25,6 +25,7 @@ use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners;
 use crate::modules::{self, Shared};
+use crate::tls::{self, Keeper, Tls};
 
 /// A configuration that was read, and what is to be said about it.
 pub struct Loaded {
@@ -75,6 +76,8 @@ pub(crate) struct Reloader<'a> {
     pub log: Log,
     /// What writes the error log.
     pub errors: &'a LogWriter,
+    /// What keeps certificates up to date.
+    pub keeper: Keeper,
     /// Configurations whose last requests may still be under way; the first one stays in any case.
     pub old: Vec<Arc<Config<Settings>>>,
 }
@@ -155,7 +158,13 @@ impl Reloader<'_> {
         let errors = errors.map_err(|error| refused("server.errorlog", error.to_string()))?;
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|why| format!("{said}{why}"))?;
-        let shared = Shared { access_logs: logs, naming, ..present.shared.clone() };
+        let before = &present.shared.tls;
+        let materials = tls::load(&config, &before.materials).map_err(|problems| {
+            let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+            format!("{said}{}", words.join("\n"))
+        })?;
+        let tls = Tls { materials: Arc::new(materials), ..before.clone() };
+        let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
         // What would fail in a worker fails here first.
         panics::caught_in(|| {
             modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
@@ -172,6 +181,9 @@ impl Reloader<'_> {
         let Prepared { plan, errors, said } = prepared;
         if let Some(errors) = errors {
             self.errors.switch(errors);
+        }
+        if let Err(why) = self.keeper.follow(plan.config.global(), &plan.shared.tls) {
+            self.say(Level::Error, &why);
         }
         let server = &plan.config.global().server;
         let (level, rate) = (server.errorlog_level, server.program_log_kbytes_per_second);

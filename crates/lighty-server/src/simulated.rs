@@ -2,7 +2,7 @@
 //!
 //! See [`lighty_io::simulated`] for what its thread has in place of a machine.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -71,7 +71,8 @@ impl Simulated {
         };
         let Started { worker, proxy, .. } = thread::start(&mut setup)?;
         let raw = RefCell::default();
-        let listener = ListenerInfo { name: "10.0.0.1:80".into(), port: 80, scheme: "http", raw };
+        let speaks_tls = Cell::default();
+        let listener = ListenerInfo { name: "10.0.0.1:80".into(), port: 80, speaks_tls, raw };
         let listener = Rc::new(listener);
         let started = Self {
             worker,

@@ -1,6 +1,6 @@
 //! A worker's thread: its runtime, its parts and its shutdown.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
@@ -28,6 +28,7 @@ use crate::live_listeners::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::report;
+use crate::tls;
 use crate::worker::{ListenerInfo, TcpProxy, Worker};
 
 /// What the main thread tells the workers to do.
@@ -176,7 +177,9 @@ fn swap(setup: &mut Setup, started: &Started) {
     let generation = generation(&plan, &worker.machine, proxy);
     for listener in listeners {
         *listener.raw.borrow_mut() = tcp_proxy(&plan, worker, proxy, &listener.name);
+        listener.speaks_tls.set(tls::is_spoken_at(&plan.config, &listener.name));
     }
+    worker.tls.adopt(&plan.shared.tls);
     worker.swap(generation, plan.connections_max);
     let _ = setup.swapped.send(plan.number);
 }
@@ -228,6 +231,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
     let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
     let generation = generation(&plan, &machine, &proxy);
     let worker = Rc::new(Worker::new(generation, sender, plan.connections_max));
+    worker.tls.adopt(&plan.shared.tls);
     let mut listeners = Vec::new();
     let mut tasks = Vec::new();
     for (name, socket) in std::mem::take(&mut setup.sockets) {
@@ -237,7 +241,8 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
         };
         let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
         let raw = RefCell::new(tcp_proxy(&plan, &worker, &proxy, &name));
-        let listener_info = Rc::new(ListenerInfo { name: name.into(), port, scheme: "http", raw });
+        let speaks_tls = Cell::new(tls::is_spoken_at(&plan.config, &name));
+        let listener_info = Rc::new(ListenerInfo { name: name.into(), port, speaks_tls, raw });
         listeners.push(Rc::clone(&listener_info));
         let guard = setup.live_listeners.guard();
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(

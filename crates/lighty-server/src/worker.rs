@@ -22,6 +22,7 @@ use crate::conn::h1::H1Exchange;
 use crate::conn::h2::{H2Buffers, H2Exchange};
 use crate::conn_table::{ConnEntry, ConnTable, sweep_s};
 use crate::paces::Paces;
+use crate::tls::WorkerTls;
 
 /// What a connection needs to know about its listener.
 pub struct ListenerInfo {
@@ -29,8 +30,8 @@ pub struct ListenerInfo {
     pub name: Rc<str>,
     /// Its port, 0 for a unix socket.
     pub port: u16,
-    /// `http` or `https`.
-    pub scheme: &'static str,
+    /// Connections begin with a TLS handshake.
+    pub speaks_tls: Cell<bool>,
     /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
     pub raw: RefCell<Option<TcpProxy>>,
 }
@@ -70,6 +71,7 @@ pub struct Worker {
     /// Rate-limits the log: the connection limit is reached, descriptors are exhausted.
     pub(crate) crowded: Complaint,
     pub(crate) short_of_descriptors: Complaint,
+    pub(crate) tls: WorkerTls,
     /// Rate-limits the log: clients speak TLS or HTTP/2 to a clear-text HTTP/1 port.
     pub tls_clients: Complaint,
     pub http2_clients: Complaint,
@@ -96,6 +98,7 @@ impl Worker {
             crowding: Cell::new(0),
             crowded: Complaint::default(),
             short_of_descriptors: Complaint::default(),
+            tls: WorkerTls::default(),
             tls_clients: Complaint::default(),
             http2_clients: Complaint::default(),
             stopping: Cell::new(false),

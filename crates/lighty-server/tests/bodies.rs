@@ -78,7 +78,7 @@ fn start(settings: &str) -> SocketAddr {
             let listener_info = Rc::new(ListenerInfo {
                 name: "test".into(),
                 port: bound.port(),
-                scheme: "http",
+                speaks_tls: false.into(),
                 raw: None.into(),
             });
             tokio::task::spawn_local(Rc::clone(&worker).sweep());

@@ -132,7 +132,7 @@ fn start(log: PathBuf) -> Bombed {
             let listener_info = ListenerInfo {
                 name: "test".into(),
                 port: bound.port(),
-                scheme: "http",
+                speaks_tls: false.into(),
                 raw: None.into(),
             };
             let guard = LiveListeners::default().guard();

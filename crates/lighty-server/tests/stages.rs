@@ -79,7 +79,7 @@ impl Server {
                 let info = ListenerInfo {
                     name: "test".into(),
                     port: bound.port(),
-                    scheme: "http",
+                    speaks_tls: false.into(),
                     raw: None.into(),
                 };
                 address.send(bound).expect("the test waits");

@@ -160,8 +160,12 @@ async fn run(
     let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
     let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
     let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
-    let listener_info =
-        ListenerInfo { name: "test".into(), port: bound.port(), scheme: "http", raw: None.into() };
+    let listener_info = ListenerInfo {
+        name: "test".into(),
+        port: bound.port(),
+        speaks_tls: false.into(),
+        raw: None.into(),
+    };
     let listener = socket.into_listener().expect("a listener");
     let guard = LiveListeners::default().guard();
     tokio::task::spawn_local(Rc::clone(&worker).accept(listener, listener_info.into(), guard));

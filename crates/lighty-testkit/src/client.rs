@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::response::{Chunks, Framing, Head, Response, parse_head};
 
@@ -22,12 +23,17 @@ pub enum End {
     Closed,
     /// The peer reset the connection.
     Reset,
+    /// The peer closed its side without saying so in TLS first.
+    Torn,
 }
 
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream>),
 }
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// One connection to a server.
 pub struct Client {
@@ -74,6 +80,12 @@ impl Client {
         Self::over(Socket::Unix(UnixStream::connect(path).expect("the server accepts")))
     }
 
+    /// Goes on over TLS.
+    #[must_use]
+    pub fn over_tls(stream: StreamOwned<ClientConnection, TcpStream>) -> Self {
+        Self::over(Socket::Tls(Box::new(stream)))
+    }
+
     fn over(socket: Socket) -> Self {
         let client = Self { socket, pending: Vec::new() };
         client.set_deadline(DEADLINE);
@@ -86,6 +98,10 @@ impl Client {
             Socket::Tcp(s) => s
                 .set_read_timeout(Some(deadline))
                 .and_then(|()| s.set_write_timeout(Some(deadline))),
+            Socket::Tls(s) => s
+                .sock
+                .set_read_timeout(Some(deadline))
+                .and_then(|()| s.sock.set_write_timeout(Some(deadline))),
             Socket::Unix(s) => s
                 .set_read_timeout(Some(deadline))
                 .and_then(|()| s.set_write_timeout(Some(deadline))),
@@ -106,6 +122,7 @@ impl Client {
         match &mut self.socket {
             Socket::Tcp(s) => s.write_all(bytes.as_ref()),
             Socket::Unix(s) => s.write_all(bytes.as_ref()),
+            Socket::Tls(s) => s.write_all(bytes.as_ref()).and_then(|()| s.flush()),
         }
     }
 
@@ -124,6 +141,7 @@ impl Client {
         let done = match &self.socket {
             Socket::Tcp(s) => s.shutdown(Shutdown::Write),
             Socket::Unix(s) => s.shutdown(Shutdown::Write),
+            Socket::Tls(s) => s.sock.shutdown(Shutdown::Write),
         };
         done.expect("shutdown");
     }
@@ -133,6 +151,7 @@ impl Client {
         let _ = match &self.socket {
             Socket::Tcp(s) => s.shutdown(Shutdown::Write),
             Socket::Unix(s) => s.shutdown(Shutdown::Write),
+            Socket::Tls(s) => s.sock.shutdown(Shutdown::Write),
         };
     }
 
@@ -268,6 +287,9 @@ impl Client {
             match self.fill() {
                 Ok(0) => return (std::mem::take(&mut self.pending), End::Closed),
                 Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return (std::mem::take(&mut self.pending), End::Torn);
+                }
                 Err(error) if is_reset(&error) => {
                     return (std::mem::take(&mut self.pending), End::Reset);
                 }
@@ -298,6 +320,7 @@ impl Client {
         let mut read = || match &mut self.socket {
             Socket::Tcp(s) => s.read(&mut piece),
             Socket::Unix(s) => s.read(&mut piece),
+            Socket::Tls(s) => s.read(&mut piece),
         };
         // A process that is stopped and goes on finds its wait interrupted, for it has a limit
         // (signal(7)).
@@ -321,6 +344,7 @@ impl AsFd for Client {
         match &self.socket {
             Socket::Tcp(s) => s.as_fd(),
             Socket::Unix(s) => s.as_fd(),
+            Socket::Tls(s) => s.sock.as_fd(),
         }
     }
 }

@@ -6,8 +6,8 @@
 //! here. It offers no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
-//! `stallfs`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`, `send_file`;
-//! `shredder`, `small_disk` and `stopwatch` stand alone.
+//! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
+//! `send_file`; `shredder`, `small_disk` and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -29,6 +29,7 @@ pub mod shredder;
 pub mod small_disk;
 pub mod stallfs;
 pub mod stopwatch;
+pub mod tls;
 pub mod transfer;
 pub mod websocket;
 

@@ -1,7 +1,5 @@
 //! The configuration as its user meets it: checks, diagnostics, the dump, conditions.
 
-use std::time::Duration;
-
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::server::write_file;
@@ -66,50 +64,11 @@ fn an_unknown_directive_warns_and_is_an_error_when_strict() {
 
 #[test]
 fn a_directive_of_lighttpd_that_is_not_there_yet_is_said_to_be_so() {
-    let setup = lighty!().config("ssl.pemfile = \"/etc/x.pem\"");
+    let setup = lighty!().config("ssl.ech-public-name = \"x\"");
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("ssl.pemfile"), "{err}");
+    assert!(err.contains("ssl.ech-public-name"), "{err}");
     assert!(!err.contains("unknown"), "it is known, only not there yet: {err}");
-}
-
-#[test]
-fn a_listener_that_is_to_speak_tls_is_refused() {
-    let socket = "$SERVER[\"socket\"] == \"127.0.0.1:4443\"";
-    for (lines, address) in [
-        ("ssl.engine = \"enable\"".to_owned(), "serve 127.0.0.1:"),
-        ("ssl.engine = 1".to_owned(), "serve 127.0.0.1:"),
-        ("ssl.engine = 2".to_owned(), "serve 127.0.0.1:"),
-        (format!("{socket} {{ ssl.engine = \"enable\" }}"), "serve 127.0.0.1:4443 in clear text"),
-        (
-            format!("{socket} {{ $HTTP[\"host\"] == \"a\" {{ ssl.engine = \"enable\" }} }}"),
-            "serve 127.0.0.1:4443 in clear text",
-        ),
-        (format!("{socket} {{ }} else {{ ssl.engine = \"enable\" }}"), "serve 127.0.0.1:"),
-        (
-            "$SERVER[\"socket\"] =~ \":443$\" { ssl.engine = \"enable\" }".to_owned(),
-            "serve $SERVER[\"socket\"] =~ \":443$\" in clear text",
-        ),
-    ] {
-        let setup = lighty!().config(&lines);
-        let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
-        assert_eq!(code, 1, "{lines}: {err}");
-        assert!(err.contains("error") && err.contains("TLS is not available yet"), "{err}");
-        for words in [address, "lighty.conf:", "^", "TLS terminator in front"] {
-            assert!(err.contains(words), "{lines}: {words} is not mentioned:\n{err}");
-        }
-    }
-}
-
-#[test]
-fn a_server_that_is_to_speak_tls_on_one_listener_does_not_start() {
-    let lines = "$SERVER[\"socket\"] == \"127.0.0.1:0\" { ssl.engine = \"enable\" }";
-    let setup = lighty!().config(lines);
-    let config = setup.write_config();
-    let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
-    let (status, _) = server.await_exit(Duration::from_secs(60));
-    assert_eq!(status.code(), Some(1));
-    assert!(server.log().contains("serve 127.0.0.1:0 in clear text"), "{}", server.log());
 }
 
 #[test]
@@ -736,8 +695,7 @@ fn a_module_that_works_without_being_listed_is_a_note() {
 #[test]
 fn old_and_missing_names_are_known_and_say_what_to_use() {
     for (line, words) in [
-        ("ssl.dh-file = \"x\"", "(TLS)"),
-        ("ssl.honor-cipher-order = \"enable\"", "(TLS)"),
+        ("ssl.stapling-file = \"x\"", "(TLS)"),
         ("geoip.db-filename = \"x\"", "$HTTP"),
         ("mysql-vhost.db = \"x\"", "include_shell"),
         ("vhostdb.backend = \"mysql\"", "include_shell"),

@@ -1,16 +1,48 @@
 //! Variables that a request carries for backends, scripts and logs, beyond those derived from the
 //! request itself.
 
+use std::rc::Rc;
+
 /// Names and values in insertion order. Each name occurs once.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     vars: Vec<(Box<[u8]>, Vec<u8>)>,
+    /// What the connection brings; variables of the request come before those of the same name.
+    base: Option<Rc<Variables>>,
+}
+
+/// Names and values that many requests share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(Vec<Variable>);
+
+/// A name and a value.
+type Variable = (Box<[u8]>, Box<[u8]>);
+
+impl Variables {
+    /// Adds a variable whose name is not there yet.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// The value of a variable; names are compared byte by byte.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
+    }
 }
 
 impl Environment {
     /// The value of a variable; names are compared byte by byte.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.own(name).or_else(|| self.base.as_ref()?.get(name))
+    }
+
+    fn own(&self, name: &[u8]) -> Option<&[u8]> {
         self.vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_slice())
+    }
+
+    /// Begins with the connection's variables.
+    pub fn set_base(&mut self, base: &Rc<Variables>) {
+        self.base = Some(Rc::clone(base));
     }
 
     /// Sets a variable, replacing any previous value.
@@ -31,29 +63,41 @@ impl Environment {
                 old.extend_from_slice(b", ");
                 old.extend_from_slice(value);
             }
-            _ => self.set(name, value),
+            _ => match self.base.as_ref().and_then(|base| base.get(name)) {
+                Some(shared) => {
+                    let joined = [shared, b", ", value].concat();
+                    self.vars.push((name.into(), joined));
+                }
+                None => self.set(name, value),
+            },
         }
     }
 
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.vars.iter().map(|(name, value)| (&**name, value.as_slice()))
+        let own = self.vars.iter().map(|(name, value)| (&**name, value.as_slice()));
+        let base = self.base.iter().flat_map(|base| &base.0);
+        let base = base.map(|(name, value)| (&**name, &**value));
+        base.filter(|(name, _)| self.own(name).is_none()).chain(own)
     }
 
     /// True if there are no variables.
     pub fn is_empty(&self) -> bool {
-        self.vars.is_empty()
+        self.vars.is_empty() && self.base.is_none()
     }
 
     /// Removes all variables.
     pub fn clear(&mut self) {
         self.vars.clear();
+        self.base = None;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Environment;
+    use std::rc::Rc;
+
+    use super::{Environment, Variables};
 
     #[test]
     fn set_replaces_and_append_adds() {
@@ -69,5 +113,23 @@ mod tests {
         assert_eq!(names, [b"A", b"B"]);
         environment.clear();
         assert!(environment.is_empty());
+    }
+
+    #[test]
+    fn a_request_has_the_last_word_about_what_its_connection_brings() {
+        let mut base = Variables::default();
+        base.push(b"A", b"1");
+        base.push(b"B", b"2");
+        base.push(b"C", b"3");
+        let mut environment = Environment::default();
+        environment.set_base(&Rc::new(base));
+        environment.set(b"B", b"own");
+        environment.append(b"C", b"4");
+        assert_eq!(environment.get(b"A"), Some(&b"1"[..]));
+        let all: Vec<_> = environment.iter().collect();
+        let wanted: [(&[u8], &[u8]); 3] = [(b"A", b"1"), (b"B", b"own"), (b"C", b"3, 4")];
+        assert_eq!(all, wanted);
+        environment.clear();
+        assert!(environment.is_empty() && environment.get(b"A").is_none());
     }
 }

@@ -36,6 +36,14 @@ pub struct Counters {
     pub http2_connections: Counter,
     /// Those of them that ended because the client broke a rule or exceeded a limit.
     pub http2_faults: Counter,
+    /// TLS handshakes that were completed.
+    pub tls_handshakes: Counter,
+    /// Those of them that resumed an earlier session.
+    pub tls_resumed: Counter,
+    /// TLS handshakes that came to nothing.
+    pub tls_failed: Counter,
+    /// Those of them that were refused because too many waited.
+    pub tls_shed: Counter,
     /// Requests rejected by the codec (400, 414, 431 ...).
     pub refused: Counter,
     /// Responses cut short.

@@ -19,6 +19,12 @@ pub const TARGET_BYTES_MAX: usize = 8192;
 /// clients that send a header byte by byte.
 pub const HEAD_TIME_SECONDS: u32 = 10;
 
+/// Seconds a client has for the TLS handshake, from its first byte (`server.max-handshake-time`).
+pub const HANDSHAKE_TIME_SECONDS: u32 = 10;
+
+/// TLS handshakes that wait for a worker (`server.max-handshake-backlog`): some 0.2 s of computing.
+pub const HANDSHAKE_BACKLOG_MAX: u32 = 1024;
+
 /// Seconds that a tunnel may continue once a graceful stop has begun
 /// (`server.tunnel-stop-timeout`), because it has no response whose end could be awaited.
 pub const TUNNEL_STOP_SECONDS: u32 = 10;

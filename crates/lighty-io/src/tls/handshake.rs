@@ -29,6 +29,25 @@ pub struct Hello<'a> {
     pub server_name: Option<&'a str>,
 }
 
+/// Why a client that says hello is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The name that it wants is not served here.
+    UnknownName,
+    /// The server cannot do it now.
+    Internal,
+}
+
+impl Denial {
+    /// The alert's description (RFC 8446 section 6).
+    fn alert(self) -> u8 {
+        match self {
+            Self::UnknownName => 112,
+            Self::Internal => 80,
+        }
+    }
+}
+
 /// What a handshake has settled.
 #[derive(Debug)]
 pub struct TlsInfo {
@@ -59,7 +78,7 @@ pub enum HandshakeFault {
     ClearText(Vec<u8>),
     /// The client has gone, or broke the connection.
     Gone,
-    /// No policy is there for what it wants.
+    /// There was no policy for what it wants.
     Unserved,
     /// It broke the protocol or shares nothing with the server; in words.
     Refused(String),
@@ -94,7 +113,7 @@ impl Stream {
     pub async fn accept_tls(
         &mut self,
         early: Vec<u8>,
-        choose: impl FnOnce(&Hello<'_>) -> Option<Arc<Policy>>,
+        choose: impl FnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
         rest: impl AsyncFn(),
     ) -> Result<TlsInfo, HandshakeFault> {
         let (input, output, opened) = (early, Vec::new(), Vec::new());
@@ -119,7 +138,7 @@ impl Handshake<'_> {
     /// Reads the client's first message and finds a policy for it.
     async fn hello(
         &mut self,
-        choose: impl FnOnce(&Hello<'_>) -> Option<Arc<Policy>>,
+        choose: impl FnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
     ) -> Result<(Arc<Policy>, Option<Box<str>>), HandshakeFault> {
         let mut acceptor = Acceptor::default();
         let mut seen = 0;
@@ -147,10 +166,9 @@ impl Handshake<'_> {
         let server_name =
             hello.server_name().map(|name| name.to_ascii_lowercase().into_boxed_str());
         match choose(&Hello { server_name: server_name.as_deref() }) {
-            Some(policy) => Ok((policy, server_name)),
-            None => {
-                // unrecognized_name (RFC 6066 section 3).
-                self.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
+            Ok(policy) => Ok((policy, server_name)),
+            Err(denial) => {
+                self.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, denial.alert()]);
                 self.send().await?;
                 Err(HandshakeFault::Unserved)
             }

@@ -80,13 +80,43 @@ impl Materials {
     /// In words: a file that cannot be read or holds no certificate or key, or a key that belongs
     /// to another certificate.
     pub fn load_pair(&self, files: &PairFiles) -> Result<(), String> {
-        let pair = Arc::new(read_pair(files)?);
+        self.keep_pair(files, Arc::new(read_pair(files)?));
+        Ok(())
+    }
+
+    fn keep_pair(&self, files: &PairFiles, pair: Arc<CertifiedKey>) {
         let mut loaded = self.write();
         for path in files.paths() {
             loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
         }
         loaded.pairs.insert(files.clone(), pair);
-        Ok(())
+    }
+
+    /// Takes over from `before` what is unchanged since it was loaded, and not readable any more: a
+    /// process that has given up its rights goes on with what it has read. `false` if there is no
+    /// such pair.
+    pub fn take_over_pair(&self, files: &PairFiles, before: &Materials) -> bool {
+        let known = before.read().pairs.get(files).cloned();
+        let is_taken = known.is_some() && files.paths().any(|path| !is_readable(path));
+        if let (true, Some(pair)) = (is_taken, known) {
+            self.keep_pair(files, pair);
+        }
+        is_taken
+    }
+
+    /// [`take_over_pair`](Self::take_over_pair) for a file of authorities or revocation lists.
+    pub fn take_over_file(&self, path: &Arc<str>, before: &Materials) -> bool {
+        let known = before.file(path).filter(|_| !is_readable(path));
+        if let Some(file) = &known {
+            let mut loaded = self.write();
+            loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
+            loaded.files.insert(Arc::clone(path), Arc::clone(file));
+        }
+        known.is_some()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Loaded> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Loads certificates of authorities.
@@ -124,7 +154,7 @@ impl Materials {
     /// Loads again what has changed on disk. Returns what to log, a line for each file.
     pub fn refresh(&self) -> Vec<String> {
         let (stamps, pairs, files) = {
-            let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+            let loaded = self.read();
             let pairs: Vec<_> = loaded.pairs.keys().cloned().collect();
             let files: Vec<_> = loaded.files.keys().cloned().collect();
             (loaded.stamps.clone(), pairs, files)
@@ -162,14 +192,23 @@ impl Materials {
         said
     }
 
+    /// True if nothing was loaded.
+    pub fn is_empty(&self) -> bool {
+        self.read().stamps.is_empty()
+    }
+
     /// Changes when [`refresh`](Self::refresh) has loaded something.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
+    /// The pair; also if the chain was loaded with a key from elsewhere: conditions may bring a
+    /// chain together with the key of another.
     pub(super) fn pair(&self, files: &PairFiles) -> Option<Arc<CertifiedKey>> {
-        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
-        loaded.pairs.get(files).cloned()
+        let loaded = self.read();
+        let of_chain = || loaded.pairs.iter().find(|(other, _)| other.chain == files.chain);
+        let found = loaded.pairs.get(files).or_else(|| of_chain().map(|(_, pair)| pair));
+        found.cloned()
     }
 
     pub(super) fn authorities(&self, path: &str) -> Vec<CertificateDer<'static>> {
@@ -181,13 +220,18 @@ impl Materials {
     }
 
     fn file(&self, path: &str) -> Option<Arc<PemFile>> {
-        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
-        loaded.files.get(path).cloned()
+        self.read().files.get(path).cloned()
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Loaded> {
         self.loaded.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// False if rights are missing.
+fn is_readable(path: &str) -> bool {
+    let opened = std::fs::File::open(path).map(drop);
+    !opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn read(path: &str) -> Result<PemFile, String> {

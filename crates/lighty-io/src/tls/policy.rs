@@ -49,6 +49,11 @@ impl Ciphers {
         Ok(())
     }
 
+    /// Takes the suites of TLS 1.2 from `other` if they are not set here.
+    pub fn set_default_tls12(&mut self, other: &Ciphers) {
+        self.tls12 = self.tls12.take().or_else(|| other.tls12.clone());
+    }
+
     /// Takes the suites of TLS 1.3 from a list.
     ///
     /// # Errors
@@ -74,6 +79,7 @@ impl Ciphers {
 pub struct Policy {
     pub(super) config: Arc<ServerConfig>,
     pub(super) client_auth: Option<Arc<ClientAuth>>,
+    client_auth_options: Option<ClientAuthOptions>,
     /// What a session of this policy must not be resumed beyond.
     pub(super) identity: String,
 }
@@ -120,7 +126,13 @@ impl Policy {
         } else {
             config.send_tls13_tickets = 0;
         }
-        Ok(Self { config: Arc::new(config), client_auth, identity })
+        let client_auth_options = options.client_auth.clone();
+        Ok(Self { config: Arc::new(config), client_auth, client_auth_options, identity })
+    }
+
+    /// How clients' certificates are asked for, if they are.
+    pub fn client_auth_options(&self) -> Option<&ClientAuthOptions> {
+        self.client_auth_options.as_ref()
     }
 
     /// True if connections of both may stand for one another: what a client had to show is alike.

@@ -2,8 +2,6 @@
 
 mod file;
 
-use std::sync::LazyLock;
-
 use lighty_core::Environment;
 use lighty_core::exchange::request_id::RequestIds;
 use lighty_http::{Fields, Known};
@@ -17,11 +15,11 @@ use super::{json, render};
 
 const WHEN: i64 = 784_111_777;
 
-static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+fn environment() -> &'static Environment {
     let mut environment = Environment::default();
     environment.set(b"ROOM", b"a \"b\"");
-    environment
-});
+    Box::leak(Box::new(environment))
+}
 
 fn moment(unix_s: i64, micros: u32) -> Moment {
     Moment { local: LocalTime::at(unix_s), micros }
@@ -45,7 +43,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         bytes_in: 120,
         bytes_out: 1234,
         head_out: 234,
-        environment: &ENVIRONMENT,
+        environment: environment(),
         physical: (b"/srv/www", b"a/b"),
         host: b"example.org",
         server_name: None,

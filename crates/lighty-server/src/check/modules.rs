@@ -12,6 +12,10 @@ const COVERED: &[&str] = &[
     "mod_authn_file",
     "mod_compress",
     "mod_fastcgi",
+    "mod_gnutls",
+    "mod_mbedtls",
+    "mod_nss",
+    "mod_openssl",
     "mod_proxy",
     "mod_proxy_backend_ajp13",
     "mod_proxy_backend_fastcgi",
@@ -19,6 +23,7 @@ const COVERED: &[&str] = &[
     "mod_proxy_backend_scgi",
     "mod_scgi",
     "mod_sockproxy",
+    "mod_wolfssl",
 ];
 
 /// Modules of lighttpd 1.4 and 1.5 that this version does not provide.
@@ -30,14 +35,10 @@ const LACKING: &[&str] = &[
     "mod_authn_pam",
     "mod_authn_sasl",
     "mod_geoip",
-    "mod_gnutls",
     "mod_h2",
     "mod_maxminddb",
-    "mod_mbedtls",
     "mod_mcpage",
     "mod_mysql_vhost",
-    "mod_nss",
-    "mod_openssl",
     "mod_postgresql_vhost",
     "mod_rrdtool",
     "mod_sql_vhost_core",
@@ -47,7 +48,6 @@ const LACKING: &[&str] = &[
     "mod_vhostdb_ldap",
     "mod_vhostdb_mysql",
     "mod_vhostdb_pgsql",
-    "mod_wolfssl",
     "mod_wstunnel",
 ];
 

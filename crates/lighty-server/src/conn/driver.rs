@@ -31,7 +31,10 @@ pub(super) fn try_drive(
     io: &mut impl Protocol,
 ) -> Driven {
     let sink = &mut io.sink();
-    begin(on, ex, sink);
+    let is_refused = begin(on, ex, sink);
+    if is_refused {
+        return Driven::Response(Attempt::Answered);
+    }
     match pipeline::try_respond(ex) {
         Attempt::Done => try_send(on, ex, sink),
         attempt => Driven::Response(attempt),
@@ -136,9 +139,10 @@ pub(super) fn abandon(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'
     conclude(on, ex, &mut sink);
 }
 
-/// Makes the received head a request with settings and limits.
+/// Makes the received head a request with settings and limits. Returns whether it is refused; the
+/// response says why.
 #[inline]
-fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
+fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> bool {
     on.enter(Stage::Head, &mut ex.stages);
     let conn = on.conn;
     conn.describe(&mut ex.request);
@@ -150,8 +154,8 @@ fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
     }
     conn.requests.set(conn.requests.get() + 1);
     ex.ordinal = conn.requests.get();
-    if let Some(name) = conn.tls.as_ref().and_then(|tls| tls.certified.as_deref()) {
-        take_certificate(ex, name);
+    if let Some(tls) = &conn.tls {
+        tls.describe(ex);
     }
     ex.resolve_settings();
     ex.stages.enter_with(Stage::Head, [Stage::Settings]);
@@ -164,19 +168,7 @@ fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
     if let Some(body) = sink.take_body(core.max_request_bytes) {
         ex.body = body;
     }
-}
-
-/// Uses the variable names of lighttpd's `mod_extforward`.
-fn take_certificate(ex: &mut Exchange, name: &[u8]) {
-    ex.request.remote_user = name.to_vec();
-    for (variable, value) in [
-        ("SSL_CLIENT_VERIFY", &b"SUCCESS"[..]),
-        ("SSL_CLIENT_S_DN_CN", name),
-        ("REMOTE_USER", name),
-        ("AUTH_TYPE", &b"SSL_CLIENT_VERIFY"[..]),
-    ] {
-        ex.environment.set(variable.as_bytes(), value);
-    }
+    conn.tls.as_ref().is_some_and(|tls| tls.is_misdirected(ex))
 }
 
 /// Applies the limits from the request's settings.

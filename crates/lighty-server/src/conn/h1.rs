@@ -22,6 +22,7 @@ use lighty_io::transport::Idle;
 
 pub(crate) use self::exchange::{H1Exchange, H1Io};
 use self::head::Read;
+pub(super) use self::refuse::refuse_clear_text;
 use super::driver::{self, Driven};
 use super::sink::Sink;
 use super::stream::RequestStream;
@@ -57,7 +58,7 @@ pub(super) fn serve(conn: &mut Conn) -> impl Future<Output = End> {
                 }
                 Err(panicked) => {
                     Box::pin(serving.recover(panicked)).await;
-                    return End::Close;
+                    return End::Cut;
                 }
             }
         }
@@ -133,7 +134,8 @@ impl<'c> H1Conn<'c> {
         match is_whole {
             true if self.h1.io.keeps_open => After::Idle,
             true if self.may_send_more() => After::End(End::Linger),
-            _ => After::End(End::Close),
+            true => After::End(End::Close),
+            false => After::End(End::Cut),
         }
     }
 

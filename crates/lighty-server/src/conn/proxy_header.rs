@@ -8,7 +8,8 @@ use lighty_io::transport::Peer;
 use lighty_modules::extforward::ExtforwardSettings;
 use lighty_wire::proxy_protocol::{self, Endpoints, Header, Parsed, V2_BYTES_MAX};
 
-use super::{ClientTls, Conn};
+use super::Conn;
+use super::client_tls::ClientTls;
 use crate::conn_table::ConnLimits;
 
 /// Bytes read at a time; a header without extensions fits. The parser refuses one that is longer
@@ -78,7 +79,7 @@ fn take(conn: &mut Conn, header: &Header<'_>, verify: bool) {
     }
     let Some(tls) = header.extensions.tls.filter(|tls| tls.is_encrypted) else { return };
     let common_name = tls.common_name.filter(|_| verify && tls.is_verified());
-    conn.tls = Some(Box::new(ClientTls { certified: common_name.map(Rc::from) }));
+    conn.tls = Some(Box::new(ClientTls::reported(common_name)));
 }
 
 fn log(conn: &Conn, message: &str) {

@@ -43,9 +43,9 @@ const WITHOUT_EFFECT: &[Flag] = &[
     flag("chunkqueue.splice", None, "server.network-backend says how bytes are moved"),
     flag("auth.http-goaway-invalid-creds", Some(false), GOAWAY),
     flag("cgi.tempfile-accum", None, "server.stream-request-body says where bodies wait"),
-    flag("ssl.session-cache", Some(false), TLS),
-    flag("ssl.refresh-certs", Some(false), TLS),
-    flag("ssl.refresh-crls", Some(false), TLS),
+    flag("ssl.session-cache", Some(false), "TLS sessions are resumed by tickets, without a cache"),
+    flag("ssl.refresh-certs", Some(true), REFRESH),
+    flag("ssl.refresh-crls", Some(true), REFRESH),
     Flag {
         name: "request.trailer-whitelist",
         met_by: None,
@@ -70,7 +70,8 @@ const WITHOUT_EFFECT: &[Flag] = &[
 const UPGRADE: &str =
     "RFC 9113 has no Upgrade to HTTP/2 any more; clients that know beforehand are served";
 const GOAWAY: &str = "wrong credentials end no connection";
-const TLS: &str = "TLS is not available in this version";
+const REFRESH: &str =
+    "certificates and revocation lists are loaded again whenever their files change";
 const RESTART: &str = "the service manager restarts the server, and keeps its sockets open";
 const LOG: &str = "the error log has a form of its own";
 const INTERIM: &str = "interim responses of backends are passed on";

@@ -58,9 +58,9 @@ fn listeners() -> Vec<Row> {
                  socket. Empty: every address. More listeners come from `$SERVER[\"socket\"]`.",
             )
             .example("server.bind = \"127.0.0.1\""),
-        Row::int("server.port", 0..=65535, |s, v| s.server.port = v as u16)
+        Row::int("server.port", 0..=65535, |s, v| s.server.port = Some(v as u16))
             .scope(Scope::Server)
-            .default("80")
+            .default_prose("80, and 443 where `ssl.engine` is on at the top level")
             .since("1.4")
             .doc("Port to listen on. 0 lets the kernel choose; the log says which.")
             .example("server.port = 8080"),

@@ -1,27 +1,269 @@
-//! lighttpd's TLS directives, as far as they have a meaning without TLS.
+//! lighttpd's TLS directives.
 
-use lighty_config::Directive;
+mod conf_cmd;
+
+use std::sync::Arc;
+
+use lighty_config::{
+    CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string, parse_switch,
+};
+use lighty_io::tls::Ciphers;
 
 use crate::settings::Settings;
+use crate::settings::tls::{ClientAuthSettings, TlsSettings};
 
 type Row = Directive<Settings>;
 
+fn of(settings: &mut Settings) -> &mut TlsSettings {
+    settings.module_mut()
+}
+
+fn auth(settings: &mut Settings) -> &mut ClientAuthSettings {
+    &mut of(settings).client_auth
+}
+
 pub(super) fn rows() -> Vec<Row> {
+    let mut rows = listener();
+    rows.extend(handshakes());
+    rows.extend(certificates());
+    rows.extend(client_certificates());
+    rows.extend(client_authorities());
+    rows.extend(ignored());
+    rows.into_iter().map(|row| if row.since.is_empty() { row.since("1.4") } else { row }).collect()
+}
+
+fn listener() -> Vec<Row> {
     vec![
-        Row::bool("ssl.engine", |_, _| {})
-            .default("disable")
-            .since("1.4")
-            .doc(
-                "Whether a listener speaks TLS, which is not available yet. `\"enable\"` is an \
-                 error, at the top level and in `$SERVER[\"socket\"]`: lighty does not open in \
-                 clear text what is to be encrypted. Put a TLS terminator in front, and take the \
-                 directive out.",
-            )
-            .example("ssl.engine = \"disable\""),
-        Row::bool("ssl.read-ahead", |_, _| {})
-            .default("disable")
-            .since("1.4")
-            .doc("Has lighttpd's TLS read larger pieces at once. Without TLS it has no effect.")
-            .example("ssl.read-ahead = \"enable\""),
+        Row::bool("ssl.engine", |s, on| {
+            of(s).engine = on;
+            s.server.speaks_tls = on;
+        })
+        .scope(Scope::Socket)
+        .default("disable")
+        .doc(
+            "Whether a listener speaks TLS. At the top level it holds for all listeners, in \
+                 `$SERVER[\"socket\"]` for that one; each needs an `ssl.pemfile`. Protocols are \
+                 TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 on top. See the [manual](../tls.md).",
+        )
+        .example(
+            "$SERVER[\"socket\"] == \":443\" {\n    ssl.engine = \"enable\"\n    ssl.pemfile = \
+                 \"/etc/lighty/example.org.pem\"\n}",
+        ),
+        Row::parsed("ssl.cipher-list", Kind::String, parse_cipher_list, |s, ciphers: &Ciphers| {
+            of(s).cipher_list = Some(ciphers.clone());
+        })
+        .default_prose("all that lighty has")
+        .doc(
+            "Suites of TLS 1.2 as an OpenSSL cipher string; the server's order counts then. \
+             `CipherString` of `ssl.openssl.ssl-conf-cmd` takes its place.",
+        )
+        .example("ssl.cipher-list = \"EECDH+AESGCM:CHACHA20\""),
+        Row::parsed("ssl.openssl.ssl-conf-cmd", Kind::Map, conf_cmd::parse, |s, conf| {
+            of(s).conf_cmd = conf.clone();
+        })
+        .default("()")
+        .doc(conf_cmd::DOC)
+        .example(
+            "ssl.openssl.ssl-conf-cmd = ( \"MinProtocol\" => \"TLSv1.3\", \"Groups\" => \
+             \"X25519MLKEM768:X25519\" )",
+        ),
     ]
+}
+
+fn handshakes() -> Vec<Row> {
+    vec![
+        Row::int("server.max-handshake-time", 0..=86_400, |s, v| {
+            s.server.max_handshake_time_s = v as u32;
+        })
+        .scope(Scope::Server)
+        .default("10")
+        .since("lighty 0.1")
+        .doc(
+            "Seconds from the first byte of a client's TLS handshake to its end; then the \
+             connection is closed. 0: no limit.",
+        )
+        .example("server.max-handshake-time = 5"),
+        Row::int("server.max-handshake-backlog", 0..=1_000_000, |s, v| {
+            s.server.max_handshake_backlog = v as u32;
+        })
+        .scope(Scope::Server)
+        .default("1024")
+        .since("lighty 0.1")
+        .doc(
+            "TLS handshakes that may wait for a worker at a time, which computes one after the \
+             other between requests. Further clients are turned away at once, so that a flood of \
+             handshakes delays others by a fraction of a second. 0: no limit.",
+        )
+        .example("server.max-handshake-backlog = 200"),
+    ]
+}
+
+fn certificates() -> Vec<Row> {
+    vec![
+        Row::string("ssl.pemfile", |s, path| of(s).pemfile = Some(path))
+            .default_prose("none")
+            .doc(
+                "File of the server's certificate, in PEM: the site's own, then those between it \
+                 and its authority, and the private key unless `ssl.privkey` has it. In \
+                 `$HTTP[\"host\"]` it is for the name that a client says before its first request \
+                 (SNI). The file is loaded again within seconds when it has changed.",
+            )
+            .example("ssl.pemfile = \"/etc/lighty/example.org.pem\""),
+        Row::string("ssl.privkey", |s, path| of(s).privkey = Some(path))
+            .default_prose("in `ssl.pemfile`")
+            .doc("File of the private key, in PEM: PKCS#8, PKCS#1 or SEC1, without a password.")
+            .example("ssl.privkey = \"/etc/lighty/example.org.key\""),
+        Row::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
+            .scope(Scope::Server)
+            .default_prose("none: keys of the process's own, a new one every 8 hours")
+            .doc(
+                "File of the key that session tickets are sealed with, so that sessions go on at \
+                 another process or machine with the same file. It has lighttpd's format of 92 \
+                 bytes (version 0, active-from, expires, name, two keys) and is read again when \
+                 it has changed; the keys before it stay valid until they expire.",
+            )
+            .example("ssl.stek-file = \"/run/lighty/stek\""),
+        Row::bool("debug.log-ssl-noise", |s, on| of(s).log_noise = on)
+            .default("disable")
+            .doc(
+                "Logs also clients that go away during the handshake or begin with something \
+                 else than TLS or HTTP, as scanners do.",
+            )
+            .example("debug.log-ssl-noise = \"enable\""),
+    ]
+}
+
+fn client_certificates() -> Vec<Row> {
+    vec![
+        Row::bool("ssl.verifyclient.activate", |s, on| auth(s).is_active = on)
+            .default("disable")
+            .doc("Whether clients are asked for a certificate; `ssl.verifyclient.ca-file` says whose.")
+            .example("ssl.verifyclient.activate = \"enable\""),
+        Row::bool("ssl.verifyclient.enforce", |s, on| auth(s).is_enforced = on)
+            .default("enable")
+            .doc(
+                "Whether a client without a valid certificate is refused. If not, it is let in, \
+                 and `SSL_CLIENT_VERIFY` says what became of its certificate: `SUCCESS`, `NONE` or \
+                 `FAILED:` with the reason.",
+            )
+            .example("ssl.verifyclient.enforce = \"disable\""),
+        Row::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
+            .default("9")
+            .doc("Certificates that a client may send behind its own.")
+            .example("ssl.verifyclient.depth = 1"),
+        Row::string("ssl.verifyclient.username", |s, name| {
+            auth(s).username = Some(name).filter(|name| !name.is_empty());
+        })
+        .default_prose("none")
+        .doc(
+            "The variable of a verified certificate that becomes `REMOTE_USER`, with \
+             `AUTH_TYPE` = `SSL_CLIENT_VERIFY`.",
+        )
+        .example("ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\""),
+        Row::bool("ssl.verifyclient.exportcert", |s, on| auth(s).exports_certificate = on)
+            .default("disable")
+            .doc("Whether `SSL_CLIENT_CERT` holds the client's certificate, in PEM.")
+            .example("ssl.verifyclient.exportcert = \"enable\""),
+    ]
+}
+
+fn client_authorities() -> Vec<Row> {
+    let row = |name, set: fn(&mut ClientAuthSettings) -> &mut Option<Arc<str>>| {
+        Row::parsed(
+            name,
+            Kind::String,
+            |value, _| parse_string(value),
+            move |s, path: &Arc<str>| {
+                *set(auth(s)) = Some(Arc::clone(path)).filter(|path| !path.is_empty());
+            },
+        )
+        .default_prose("none")
+    };
+    vec![
+        row("ssl.verifyclient.ca-file", |auth| &mut auth.ca_file)
+            .alias("ssl.ca-file")
+            .doc("File of the authorities whose certificates clients may have, in PEM.")
+            .example("ssl.verifyclient.ca-file = \"/etc/lighty/clients-ca.pem\""),
+        row("ssl.verifyclient.ca-dn-file", |auth| &mut auth.ca_dn_file)
+            .alias("ssl.ca-dn-file")
+            .doc(
+                "File of certificates whose subjects clients are shown instead of those in \
+                 `ssl.verifyclient.ca-file`, so that they can choose.",
+            )
+            .example("ssl.verifyclient.ca-dn-file = \"/etc/lighty/shown-ca.pem\""),
+        row("ssl.verifyclient.ca-crl-file", |auth| &mut auth.crl_file)
+            .alias("ssl.ca-crl-file")
+            .doc(
+                "File of certificates that the authorities have revoked, in PEM. It is loaded \
+                 again when it has changed.",
+            )
+            .example("ssl.verifyclient.ca-crl-file = \"/etc/lighty/clients.crl\""),
+    ]
+}
+
+/// What lighttpd's configurations have, and what does nothing here.
+fn ignored() -> Vec<Row> {
+    let switch = |name: &'static str, doc, example| {
+        Row::bool(name, |_, _| {}).default("disable").doc(doc).example(example)
+    };
+    vec![
+        switch(
+            "ssl.read-ahead",
+            "Has lighttpd's TLS read larger pieces at once. It has no effect here.",
+            "ssl.read-ahead = \"enable\"",
+        ),
+        switch(
+            "ssl.disable-client-renegotiation",
+            "It has no effect: no client can renegotiate.",
+            "ssl.disable-client-renegotiation = \"enable\"",
+        )
+        .default("enable"),
+        switch(
+            "ssl.honor-cipher-order",
+            "It has no effect, as in lighttpd since 1.4.68: `Options` of \
+             `ssl.openssl.ssl-conf-cmd` may have `ServerPreference`.",
+            "ssl.honor-cipher-order = \"enable\"",
+        ),
+        switch(
+            "ssl.empty-fragments",
+            "It has no effect, as in lighttpd since 1.4.68: no suite needs them.",
+            "ssl.empty-fragments = \"disable\"",
+        ),
+        refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),
+        refused_switch("ssl.use-sslv3", "ssl.use-sslv3 = \"disable\""),
+        ignored_text(
+            "ssl.dh-file",
+            "It has no effect, as in lighttpd since 1.4.68: keys are exchanged over elliptic \
+             curves and ML-KEM alone.",
+            "ssl.dh-file = \"/etc/lighty/dh.pem\"",
+        ),
+        ignored_text(
+            "ssl.ec-curve",
+            "It has no effect, as in lighttpd since 1.4.68: see `Groups` in \
+             `ssl.openssl.ssl-conf-cmd`.",
+            "ssl.ec-curve = \"prime256v1\"",
+        ),
+    ]
+}
+
+fn refused_switch(name: &'static str, example: &'static str) -> Row {
+    let parse = |value: &Value, ctx: &CompileCtx| match parse_switch(value, ctx)? {
+        true => Err(Reject::new("cannot be enabled: TLS 1.2 is the oldest protocol here")),
+        false => Ok(()),
+    };
+    Row::parsed(name, Kind::Bool, parse, |_, ()| {})
+        .default("disable")
+        .doc("The protocol is broken and cannot be had.")
+        .example(example)
+}
+
+fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) -> Row {
+    Row::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
+}
+
+fn parse_cipher_list(value: &Value, _: &CompileCtx) -> Result<Ciphers, Reject> {
+    let mut ciphers = Ciphers::default();
+    let set = ciphers.set_tls12(&parse_string(value)?);
+    set.map_err(|why| Reject::new(format!("cannot be met: {why}")))?;
+    Ok(ciphers)
 }

@@ -9,7 +9,7 @@ use lighty_wire::http1::RequestFault;
 
 use super::super::sink::Sink;
 use super::super::{driver, request_head};
-use super::{After, End, H1Conn};
+use super::{After, Conn, End, H1Conn, H1Exchange};
 use crate::worker::Worker;
 
 impl H1Conn<'_> {
@@ -48,6 +48,26 @@ impl H1Conn<'_> {
         After::End(End::Close)
     }
 }
+
+/// Answers a client that speaks HTTP where TLS is spoken; what it has sent is in [`Conn::early`].
+pub(in crate::conn) async fn refuse_clear_text(conn: &mut Conn) -> End {
+    let mut serving = H1Conn::acquire(conn);
+    let (on, conn) = (serving.on(), serving.conn);
+    let H1Exchange { exchange: ex, io } = &mut *serving.h1;
+    io.head.begin();
+    ex.pin(&conn.worker().generation());
+    conn.begin_stages(&mut ex.stages);
+    ex.settings = Rc::clone(&ex.generation.global);
+    conn.describe(&mut ex.request);
+    note_received(&mut ex.request, io.input.borrow().pending());
+    ex.fail(Fault::ClearText);
+    ex.response.set_text(ex.response.status, "text/plain", CLEAR_TEXT);
+    driver::send_last(on, ex, Sink::H1(io)).await;
+    serving.release();
+    End::Linger
+}
+
+const CLEAR_TEXT: &str = "This port speaks HTTPS: the address begins with https://\n";
 
 /// Logs, rate-limited, that a client speaks the wrong protocol for this port.
 fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {

@@ -1,0 +1,218 @@
+//! `ssl.openssl.ssl-conf-cmd`: what lighttpd hands to OpenSSL's `SSL_CONF_cmd`.
+
+use lighty_config::{CompileCtx, Reject, Spanned, Value, parse_string};
+
+use crate::settings::tls::ConfCmd;
+
+pub(super) const DOC: &str = "Versions, suites and options, in OpenSSL's words:\n\
+    \n\
+    | key | value |\n\
+    |---|---|\n\
+    | `MinProtocol`, `MaxProtocol` | `TLSv1.2`, `TLSv1.3`, or `None` for no bound; older ones are the same as `TLSv1.2` for the least, and an error for the most |\n\
+    | `Protocol` | a list: `-ALL, TLSv1.3`, `ALL, -TLSv1.2` |\n\
+    | `CipherString` | suites of TLS 1.2, all with ECDHE and AES-GCM or ChaCha20-Poly1305 |\n\
+    | `Ciphersuites` | suites of TLS 1.3 |\n\
+    | `Groups`, `Curves` | `X25519MLKEM768`, `SecP256r1MLKEM768`, `X25519`, `P-256`, `P-384`; others are left out |\n\
+    | `Options` | a list of `ServerPreference`, `PrioritizeChaCha`, `SessionTicket`; `-` before one switches it off. Others have no effect |\n\
+    | `DHParameters`, `SecurityLevel` | without effect |\n\
+    \n\
+    By default TLS 1.2 and 1.3 are spoken, as the client prefers, and sessions may be resumed by \
+    tickets.";
+
+type Pair<'a> = (&'a str, &'a Spanned<Value>);
+
+pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> {
+    let pairs =
+        value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;
+    let mut conf = ConfCmd::default();
+    let (mut min, mut max) = (Version::Tls12, Version::Tls13);
+    for (key, item) in pairs {
+        let text = parse_string(&item.value).map_err(|reject| reject.at(item.span))?;
+        let at = |why: String| Reject::new(format!("has \"{key}\": {why}")).at(item.span);
+        match &*key.to_ascii_lowercase() {
+            "minprotocol" => min = least(&text, (key, item), ctx)?,
+            "maxprotocol" => max = most(&text).map_err(at)?,
+            "protocol" => protocols(&text, &mut conf).map_err(at)?,
+            "cipherstring" => conf.ciphers.set_tls12(&text).map_err(at)?,
+            "ciphersuites" => conf.ciphers.set_tls13(&text).map_err(at)?,
+            "curves" | "groups" => {
+                let missing = conf.ciphers.set_groups(&text).map_err(at)?;
+                if !missing.is_empty() {
+                    let left_out = format!("left out, lighty lacks them: {}", missing.join(", "));
+                    ctx.note(at(left_out));
+                }
+            }
+            "options" => options(&text, (key, item), &mut conf, ctx),
+            "dhparameters" | "securitylevel" => ctx.note(at("it has no effect".to_owned())),
+            _ => {
+                let known = ["MinProtocol", "MaxProtocol", "Protocol", "CipherString"];
+                let others = ["Ciphersuites", "Groups", "Curves", "Options", "DHParameters"];
+                let unknown = at("it is unknown and has no effect".to_owned());
+                ctx.warn(unknown.did_you_mean(key, known.into_iter().chain(others)));
+            }
+        }
+    }
+    conf.tls12 &= min <= Version::Tls12;
+    conf.tls13 &= max >= Version::Tls13;
+    match conf.tls12 || conf.tls13 {
+        true => Ok(conf),
+        false => Err(Reject::new("leaves no protocol: TLS 1.2 and 1.3 are what there is")),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Version {
+    /// TLS 1.1 and before.
+    Old,
+    Tls12,
+    Tls13,
+}
+
+fn version(text: &str) -> Option<Version> {
+    match &*text.trim().to_ascii_lowercase() {
+        "ssl3" | "sslv3" | "tlsv1" | "tlsv1.0" | "tlsv1.1" => Some(Version::Old),
+        "tlsv1.2" => Some(Version::Tls12),
+        "tlsv1.3" => Some(Version::Tls13),
+        _ => None,
+    }
+}
+
+fn unknown(text: &str) -> String {
+    format!("\"{text}\" is no version; TLSv1.2 and TLSv1.3 are what there is")
+}
+
+fn least(text: &str, (key, item): Pair<'_>, ctx: &CompileCtx) -> Result<Version, Reject> {
+    let at = |why: String| Reject::new(format!("has \"{key}\": {why}")).at(item.span);
+    match version(text) {
+        _ if text.eq_ignore_ascii_case("none") => Ok(Version::Tls12),
+        Some(Version::Old) => {
+            let text = format!("{text} cannot be had; TLS 1.2 is the oldest protocol here");
+            ctx.warn(at(text));
+            Ok(Version::Tls12)
+        }
+        Some(version) => Ok(version),
+        None => Err(at(unknown(text))),
+    }
+}
+
+fn most(text: &str) -> Result<Version, String> {
+    match version(text) {
+        _ if text.eq_ignore_ascii_case("none") => Ok(Version::Tls13),
+        Some(Version::Old) => Err(format!("{text} cannot be had; TLS 1.2 is the oldest protocol")),
+        Some(version) => Ok(version),
+        None => Err(unknown(text)),
+    }
+}
+
+/// A list that says for each version whether it is spoken.
+fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), String> {
+    for word in text.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()) {
+        let (on, name) = match word.strip_prefix('-') {
+            Some(name) => (false, name),
+            None => (true, word.strip_prefix('+').unwrap_or(word)),
+        };
+        if name.eq_ignore_ascii_case("all") {
+            (conf.tls12, conf.tls13) = (on, on);
+            continue;
+        }
+        match version(name) {
+            Some(Version::Tls12) => conf.tls12 = on,
+            Some(Version::Tls13) => conf.tls13 = on,
+            Some(Version::Old) if on => return Err(format!("{name} cannot be had")),
+            Some(Version::Old) => {}
+            None if name.eq_ignore_ascii_case("sslv2") && !on => {}
+            None => return Err(unknown(name)),
+        }
+    }
+    Ok(())
+}
+
+fn options(text: &str, (key, item): Pair<'_>, conf: &mut ConfCmd, ctx: &CompileCtx) {
+    for word in text.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()) {
+        let (on, name) = match word.strip_prefix('-') {
+            Some(name) => (false, name),
+            None => (true, word.strip_prefix('+').unwrap_or(word)),
+        };
+        match &*name.to_ascii_lowercase() {
+            "serverpreference" => conf.prefers_own_order = on,
+            // The client's order says which of the two it is faster with.
+            "prioritizechacha" => conf.prefers_own_order &= !on,
+            "sessionticket" => conf.tickets = on,
+            // What is so anyway, or cannot be had.
+            "all"
+            | "compression"
+            | "emptyfragments"
+            | "bugs"
+            | "dhsingle"
+            | "ecdhsingle"
+            | "ktls"
+            | "norenegotiation"
+            | "norresumptiononrenegotiation"
+            | "unsafelegacyrenegotiation"
+            | "unsafelegacyserverconnect"
+            | "encryptthenmac"
+            | "allownodheaker"
+            | "middleboxcompat"
+            | "antireplay"
+            | "extendedmastersecret"
+            | "canames"
+            | "ignoreunexpectedeof" => {}
+            _ => {
+                let why = format!("has \"{key}\" with \"{name}\", which has no effect");
+                ctx.warn(Reject::new(why).at(item.span));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_config::Key;
+
+    use super::*;
+
+    fn parsed(pairs: &[(&str, &str)]) -> Result<ConfCmd, Reject> {
+        let span = CompileCtx::nowhere("").span;
+        let item = |(key, text): &(&str, &str)| {
+            let key = Key { text: (*key).to_owned(), span };
+            (Some(key), Spanned { value: Value::Str((*text).to_owned()), span })
+        };
+        let value = Value::Array(pairs.iter().map(item).collect());
+        parse(&value, &CompileCtx::nowhere("ssl.openssl.ssl-conf-cmd"))
+    }
+
+    #[test]
+    fn versions_are_bounded() {
+        let spoken = |pairs: &[(&str, &str)]| parsed(pairs).map(|conf| (conf.tls12, conf.tls13));
+        let cases: [(&[(&str, &str)], _); 6] = [
+            (&[], (true, true)),
+            (&[("MinProtocol", "TLSv1.3")], (false, true)),
+            (&[("MinProtocol", "TLSv1")], (true, true)),
+            (&[("MaxProtocol", "TLSv1.2")], (true, false)),
+            (&[("Protocol", "-ALL, TLSv1.2")], (true, false)),
+            (&[("Protocol", "ALL, -TLSv1.2, -TLSv1.1")], (false, true)),
+        ];
+        for (pairs, wanted) in cases {
+            assert_eq!(spoken(pairs), Ok(wanted), "{pairs:?}");
+        }
+        let wrong: [&[(&str, &str)]; 7] = [
+            &[("MaxProtocol", "TLSv1.1")],
+            &[("MinProtocol", "TLSv2")],
+            &[("Protocol", "-ALL")],
+            &[("MinProtocol", "TLSv1.3"), ("MaxProtocol", "TLSv1.2")],
+            &[("CipherString", "RC4")],
+            &[("Ciphersuites", "TLS_NULL")],
+            &[("Groups", "X448")],
+        ];
+        for pairs in wrong {
+            assert!(parsed(pairs).is_err(), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn options_are_switched() {
+        let conf = parsed(&[("Options", "-SessionTicket, +ServerPreference, KTLS")]);
+        let conf = conf.expect("options");
+        assert!(conf.prefers_own_order && !conf.tickets);
+    }
+}

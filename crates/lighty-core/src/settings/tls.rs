@@ -1,0 +1,123 @@
+//! Settings of TLS: what `ssl.*` says for a listener and for the host that a client names.
+
+use std::sync::Arc;
+
+use lighty_io::tls::{Ciphers, ClientAuthOptions, PairFiles, PolicyOptions};
+
+use crate::module_settings;
+
+/// What `ssl.*` says.
+#[derive(Clone, Debug, Default)]
+pub struct TlsSettings {
+    /// The listener speaks TLS.
+    pub engine: bool,
+    pub pemfile: Option<Arc<str>>,
+    pub privkey: Option<Arc<str>>,
+    pub client_auth: ClientAuthSettings,
+    pub conf_cmd: ConfCmd,
+    /// `ssl.cipher-list`, which `CipherString` in `ssl.openssl.ssl-conf-cmd` replaces.
+    pub cipher_list: Option<Ciphers>,
+    /// Keys of session tickets; outside all conditions.
+    pub stek_file: Option<Arc<str>>,
+    /// Clients that break a handshake off are logged too.
+    pub log_noise: bool,
+}
+
+module_settings!(TlsSettings);
+
+/// `ssl.verifyclient.*`: what is to become of clients' certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAuthSettings {
+    pub is_active: bool,
+    pub is_enforced: bool,
+    pub depth: u8,
+    pub ca_file: Option<Arc<str>>,
+    pub ca_dn_file: Option<Arc<str>>,
+    pub crl_file: Option<Arc<str>>,
+    /// The variable whose value becomes the user.
+    pub username: Option<Arc<str>>,
+    pub exports_certificate: bool,
+}
+
+impl Default for ClientAuthSettings {
+    fn default() -> Self {
+        Self {
+            is_active: false,
+            is_enforced: true,
+            depth: 9,
+            ca_file: None,
+            ca_dn_file: None,
+            crl_file: None,
+            username: None,
+            exports_certificate: false,
+        }
+    }
+}
+
+/// `ssl.openssl.ssl-conf-cmd`: versions, suites and options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfCmd {
+    pub tls12: bool,
+    pub tls13: bool,
+    pub ciphers: Ciphers,
+    pub prefers_own_order: bool,
+    pub tickets: bool,
+}
+
+impl Default for ConfCmd {
+    fn default() -> Self {
+        let ciphers = Ciphers::default();
+        Self { tls12: true, tls13: true, ciphers, prefers_own_order: false, tickets: true }
+    }
+}
+
+impl TlsSettings {
+    /// The certificate and its key, if one is named.
+    pub fn pair(&self) -> Option<PairFiles> {
+        let chain = Arc::clone(self.pemfile.as_ref()?);
+        Some(PairFiles { chain, key: self.privkey.clone() })
+    }
+
+    /// How connections under these settings are to be; `alpn` names the protocols above TLS.
+    ///
+    /// # Errors
+    /// In words: a directive that is missing.
+    pub fn policy_options(&self, alpn: Vec<&'static str>) -> Result<PolicyOptions, &'static str> {
+        let conf = &self.conf_cmd;
+        let mut ciphers = conf.ciphers.clone();
+        if let Some(list) = &self.cipher_list {
+            ciphers.set_default_tls12(list);
+        }
+        Ok(PolicyOptions {
+            pair: self.pair().ok_or("ssl.pemfile is not set")?,
+            tls12: conf.tls12,
+            tls13: conf.tls13,
+            prefers_own_order: conf.prefers_own_order || self.cipher_list.is_some(),
+            tickets: conf.tickets,
+            ciphers,
+            client_auth: self.client_auth.options()?,
+            alpn,
+        })
+    }
+}
+
+impl ClientAuthSettings {
+    /// `None` if no certificates are asked for.
+    ///
+    /// # Errors
+    /// In words: a directive that is missing.
+    pub fn options(&self) -> Result<Option<ClientAuthOptions>, &'static str> {
+        if !self.is_active {
+            return Ok(None);
+        }
+        let missing = "ssl.verifyclient.activate needs ssl.verifyclient.ca-file, which says whose \
+                       certificates count";
+        Ok(Some(ClientAuthOptions {
+            ca_file: Arc::clone(self.ca_file.as_ref().ok_or(missing)?),
+            ca_dn_file: self.ca_dn_file.clone(),
+            crl_file: self.crl_file.clone(),
+            is_enforced: self.is_enforced,
+            depth: self.depth,
+        }))
+    }
+}

@@ -1,0 +1,120 @@
+//! A connection's TLS handshake.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_core::log::About;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_core::{Exchange, Fault, Settings};
+use lighty_io::tls::{Denial, HandshakeFault, Hello, Policy, TlsInfo};
+
+use super::client_tls::ClientTls;
+use super::{Conn, End, h1};
+use crate::conn_table::ConnLimits;
+use crate::worker::Worker;
+
+/// Shakes hands, and counts what comes of it. How the connection ends or goes on, if not with
+/// HTTP/1; the client has been told, if it can be.
+pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
+    if !conn.has_early() && !conn.wait_for_bytes().await {
+        return Some(End::Cut);
+    }
+    let worker = Rc::clone(conn.worker());
+    let head_s = worker.global().server.max_handshake_time_s;
+    conn.entry.limit(ConnLimits { head_s, ..conn.entry.limits() });
+    conn.entry.wait_for_head(&worker.machine.clock);
+    let early = conn.early.take().map_or_else(Vec::new, |early| *early);
+    let mut choice = Choice::new(conn);
+    let Some(stream) = Rc::get_mut(&mut conn.stream) else { return Some(End::Cut) };
+    let accepting =
+        stream.accept_tls(early, |hello| choice.make(hello), async || worker.tls.take_turn().await);
+    match accepting.await {
+        Ok(info) => {
+            let is_http2 = info.alpn.as_deref() == Some(b"h2");
+            take(conn, info, &choice.exchange.settings);
+            is_http2.then_some(End::Http2)
+        }
+        Err(fault) => Some(refuse(conn, fault, choice).await),
+    }
+}
+
+/// Finds the policy for what a client says, as conditions on listener, address and host choose it.
+struct Choice {
+    worker: Rc<Worker>,
+    exchange: Box<Exchange>,
+    is_raw: bool,
+    /// Why there is none.
+    why: String,
+}
+
+impl Choice {
+    fn new(conn: &Conn) -> Self {
+        let worker = Rc::clone(conn.worker());
+        let mut exchange = Box::new(Exchange::new(&worker.generation()));
+        conn.describe(&mut exchange.request);
+        exchange.request.scheme = "https";
+        let is_raw = conn.listener.raw.borrow().is_some();
+        Self { worker, exchange, is_raw, why: String::new() }
+    }
+
+    fn make(&mut self, hello: &Hello<'_>) -> Result<Arc<Policy>, Denial> {
+        let worker = &self.worker;
+        let limit = worker.global().server.max_handshake_backlog;
+        if limit > 0 && worker.tls.waiting() >= limit {
+            worker.machine.counters.tls_shed.add(1);
+            "too many handshakes wait (server.max-handshake-backlog)".clone_into(&mut self.why);
+            return Err(Denial::Internal);
+        }
+        if let Some(name) = hello.server_name {
+            self.exchange.request.authority.extend_from_slice(name.as_bytes());
+        }
+        self.exchange.resolve_settings();
+        let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
+        policy.map_err(|why| {
+            self.why = why;
+            Denial::Internal
+        })
+    }
+}
+
+/// The handshake is over.
+fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings) {
+    let counters = &conn.worker().machine.counters;
+    counters.tls_handshakes.add(1);
+    counters.tls_resumed.add(info.is_resumed.into());
+    conn.tls = Some(Box::new(ClientTls::of(info, &settings.module::<TlsSettings>().client_auth)));
+}
+
+/// There is no TLS with this client: says so, once for each cause.
+async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
+    let worker = Rc::clone(conn.worker());
+    worker.machine.counters.tls_failed.add(1);
+    let is_late = conn.entry.shut_down_for() == Some(Fault::HeadTimeout);
+    let is_http = match &fault {
+        HandshakeFault::ClearText(bytes) => bytes.first().is_some_and(u8::is_ascii_alphabetic),
+        _ => false,
+    };
+    let log_noise = choice.exchange.settings.module::<TlsSettings>().log_noise;
+    let noise = |words: &str| (log_noise, words.to_owned());
+    let (is_said, words) = match &fault {
+        _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),
+        HandshakeFault::ClearText(_) if is_http => {
+            (true, "the client speaks HTTP in the clear: this port speaks TLS".to_owned())
+        }
+        HandshakeFault::ClearText(_) => noise("the client does not speak TLS"),
+        HandshakeFault::Gone => noise("the client went away during the TLS handshake"),
+        HandshakeFault::Unserved => (true, format!("no TLS: {}", choice.why)),
+        HandshakeFault::Refused(words) => (true, format!("TLS handshake failed: {words}")),
+    };
+    if is_said && let Some(words) = worker.tls.causes.meet(&words, worker.now_s()) {
+        let about = About { client: &conn.peer_text, ..About::default() };
+        conn.log(&words, about);
+    }
+    match fault {
+        HandshakeFault::ClearText(bytes) if is_http => {
+            conn.early.set(Some(Box::new(bytes)));
+            h1::refuse_clear_text(conn).await
+        }
+        _ => End::Cut,
+    }
+}

@@ -1,0 +1,46 @@
+//! TLS of the process: what a configuration needs is loaded before it is used, kept up to date
+//! behind it, and made into policies by each worker.
+//!
+//! `load` reads files and says what is wrong with them, `keeper` reads them again when they change,
+//! `policies` has what a worker makes of them, `causes` why handshakes fail. Handshakes are in
+//! `conn/tls`.
+
+mod causes;
+mod keeper;
+mod load;
+mod policies;
+
+use std::sync::Arc;
+
+use lighty_config::Config;
+use lighty_core::Settings;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_io::tls::{Materials, TicketKeys};
+
+use crate::listeners;
+
+pub(crate) use keeper::Keeper;
+pub(crate) use load::load;
+pub(crate) use policies::WorkerTls;
+
+/// What the workers of one configuration share.
+#[derive(Clone, Default)]
+pub(crate) struct Tls {
+    pub materials: Arc<Materials>,
+    /// The process's, whatever its configuration.
+    pub tickets: TicketKeys,
+}
+
+/// Whether the listener of this name speaks TLS.
+pub(crate) fn is_spoken_at(config: &Config<Settings>, name: &str) -> bool {
+    listeners::settings_at(config, name).module::<TlsSettings>().engine
+}
+
+/// The protocols above TLS, the preferred one first; none where connections carry no HTTP.
+fn alpn(settings: &Settings, is_raw: bool) -> Vec<&'static str> {
+    match (is_raw, settings.server.http2) {
+        (true, _) => Vec::new(),
+        (false, true) => vec!["h2", "http/1.1", "http/1.0"],
+        (false, false) => vec!["http/1.1", "http/1.0"],
+    }
+}

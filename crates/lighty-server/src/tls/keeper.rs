@@ -1,0 +1,99 @@
+//! Keeps certificates, keys and tickets up to date, on a thread of its own: a disk may hang.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lighty_core::Settings;
+use lighty_core::log::{About, Level, Log};
+use lighty_core::settings::tls::TlsSettings;
+use lighty_io::clock::Clock;
+use lighty_io::threads;
+
+use super::Tls;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What is looked at.
+#[derive(Clone, Default)]
+struct Watched {
+    tls: Tls,
+    stek_file: Option<PathBuf>,
+}
+
+/// The thread, once something speaks TLS.
+pub(crate) struct Keeper {
+    watched: Arc<Mutex<Watched>>,
+    log: Log,
+    is_running: bool,
+}
+
+impl Keeper {
+    /// Watches what the first configuration has loaded.
+    ///
+    /// # Errors
+    /// As for [`follow`](Self::follow).
+    pub(crate) fn start(log: &Log, global: &Settings, tls: &Tls) -> Result<Self, String> {
+        let (watched, log) = (Arc::default(), log.clone());
+        let mut keeper = Self { watched, log, is_running: false };
+        keeper.follow(global, tls)?;
+        Ok(keeper)
+    }
+
+    /// Watches what a configuration has loaded from now on. Ticket keys are there afterwards.
+    ///
+    /// # Errors
+    /// In words: the file of ticket keys cannot be read, or no thread can be had. What was watched
+    /// before still is.
+    pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> Result<(), String> {
+        let stek_file = global.module::<TlsSettings>().stek_file.as_deref().map(PathBuf::from);
+        let next = Watched { tls: tls.clone(), stek_file };
+        if tls.materials.is_empty() {
+            *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            return Ok(());
+        }
+        keep_tickets(&next).map_err(|error| error.to_string())?;
+        if !self.is_running {
+            let (watched, log) = (Arc::clone(&self.watched), self.log.clone());
+            let started = threads::start("tls", None, move || look(&watched, &log));
+            started.map_err(|error| error.to_string())?;
+            self.is_running = true;
+        }
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+}
+
+fn look(watched: &Mutex<Watched>, log: &Log) {
+    let say = |level, text: &str| {
+        log.line(level, Clock::start().unix_s(), text, About::default());
+    };
+    let mut last_trouble = String::new();
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let now = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for text in now.tls.materials.refresh() {
+            say(Level::Notice, &format!("ssl: {text}"));
+        }
+        let trouble = keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();
+        if trouble != last_trouble && !trouble.is_empty() {
+            say(Level::Warning, &format!("{trouble}; the keys read before stay"));
+        }
+        last_trouble = trouble;
+    }
+}
+
+fn keep_tickets(watched: &Watched) -> io::Result<()> {
+    let now_s = Clock::start().unix_s();
+    match &watched.stek_file {
+        Some(path) => watched.tls.tickets.read_file(path, now_s).map_err(|error| {
+            io::Error::new(error.kind(), format!("ssl.stek-file: {}: {error}", path.display()))
+        }),
+        None => {
+            watched.tls.tickets.rotate(now_s);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Loads the files that a configuration's `ssl.*` names, and says what is wrong with them.
+
+use std::sync::Arc;
+
+use lighty_config::{Block, Config, Diagnostic, Level, Setting, Span};
+use lighty_core::Settings;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_io::tls::{Materials, Policy, TicketKeys};
+
+use crate::listeners;
+
+/// Loads what the configuration names, if a listener speaks TLS. Every condition is looked at,
+/// whether it holds on a listener or for a host that clients name. A file that cannot be read any
+/// more, for rights that are given up, stays as `before` has it.
+///
+/// # Errors
+/// Everything that is wrong, with its place.
+pub(crate) fn load(
+    config: &Config<Settings>,
+    before: &Materials,
+) -> Result<Materials, Vec<Diagnostic>> {
+    let server = &config.global().server;
+    let wanted = listeners::wanted(config, server).unwrap_or_default();
+    let listening: Vec<(String, Settings)> = wanted
+        .into_iter()
+        .map(|listener| (listeners::settings_at(config, &listener.name), listener.name))
+        .filter(|(settings, _)| settings.module::<TlsSettings>().engine)
+        .map(|(settings, name)| (name, settings))
+        .collect();
+    let materials = Materials::default();
+    if listening.is_empty() {
+        return Ok(materials);
+    }
+    let mut load = Load { config, materials: &materials, before, problems: Vec::new() };
+    for (id, block) in config.blocks().iter().enumerate() {
+        load.block(id, block);
+    }
+    if load.problems.is_empty() {
+        listening.iter().for_each(|(name, settings)| load.listener(name, settings));
+    }
+    match load.problems {
+        problems if problems.is_empty() => Ok(materials),
+        problems => Err(problems),
+    }
+}
+
+struct Load<'a> {
+    config: &'a Config<Settings>,
+    materials: &'a Materials,
+    before: &'a Materials,
+    problems: Vec<Diagnostic>,
+}
+
+/// Directives whose files hold certificates beside those of the server.
+const FILES: [&str; 3] =
+    ["ssl.verifyclient.ca-file", "ssl.verifyclient.ca-dn-file", "ssl.verifyclient.ca-crl-file"];
+
+impl Load<'_> {
+    fn block(&mut self, id: usize, block: &Block<Settings>) {
+        let set = |name: &str| block.settings.iter().rfind(|setting| setting.name == name);
+        for name in FILES {
+            if let Some(setting) = set(name) {
+                self.file(name, setting);
+            }
+        }
+        let Some(setting) = set("ssl.privkey").or(set("ssl.pemfile")) else { return };
+        let settings = self.merged(id);
+        let tls = settings.module::<TlsSettings>();
+        let Some(files) = tls.pair() else {
+            return self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
+        };
+        let loaded = match self.materials.take_over_pair(&files, self.before) {
+            true => Ok(()),
+            false => self.materials.load_pair(&files),
+        };
+        if let Err(why) = loaded {
+            let name = set("ssl.pemfile").map_or("ssl.privkey", |_| "ssl.pemfile");
+            return self.report(setting.value.span, format!("{name}: {why}"));
+        }
+        self.policy(&settings, Some(setting.value.span));
+    }
+
+    fn file(&mut self, name: &str, setting: &Setting<Settings>) {
+        let path: Arc<str> = match setting.value.value.as_str() {
+            Some(path) if !path.is_empty() => path.into(),
+            _ => return,
+        };
+        let loaded = match name {
+            _ if self.materials.take_over_file(&path, self.before) => Ok(()),
+            "ssl.verifyclient.ca-crl-file" => self.materials.load_revocations(&path),
+            _ => self.materials.load_authorities(&path),
+        };
+        if let Err(why) = loaded {
+            self.report(setting.value.span, format!("{}: {why}", setting.written));
+        }
+    }
+
+    fn listener(&mut self, name: &str, settings: &Settings) {
+        if settings.module::<TlsSettings>().pemfile.is_none() {
+            let span = self.config.assigned("ssl.engine").map(|value| value.span).last();
+            let text = format!("ssl.engine is on for {name}, and ssl.pemfile is not set there");
+            return self.say(span, text);
+        }
+        let span = self.config.assigned("ssl.pemfile").map(|value| value.span).last();
+        self.policy(settings, span);
+    }
+
+    /// Puts a policy together as connections will.
+    fn policy(&mut self, settings: &Settings, span: Option<Span>) {
+        let options = settings.module::<TlsSettings>().policy_options(Vec::new());
+        let options = options.map_err(str::to_owned);
+        let made = options
+            .and_then(|options| Policy::new(&options, self.materials, &TicketKeys::default()));
+        if let Err(why) = made {
+            self.say(span, why);
+        }
+    }
+
+    /// The settings of a block and those around it.
+    fn merged(&self, id: usize) -> Settings {
+        let blocks = self.config.blocks();
+        let around = |id: &usize| match *id {
+            0 => None,
+            id => Some(blocks[id].parent as usize),
+        };
+        let mut path: Vec<usize> = std::iter::successors(Some(id), around).collect();
+        path.reverse();
+        let mut settings = self.config.global().clone();
+        path.iter()
+            .flat_map(|id| &blocks[*id].settings)
+            .for_each(|setting| setting.apply(&mut settings));
+        settings
+    }
+
+    fn report(&mut self, span: Span, message: String) {
+        self.say(Some(span), message);
+    }
+
+    fn say(&mut self, span: Option<Span>, message: String) {
+        let (level, code, help, notes) = (Level::Error, "tls", None, Vec::new());
+        self.problems.push(Diagnostic { level, code, message, span, help, notes });
+    }
+}

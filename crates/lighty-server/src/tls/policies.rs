@@ -1,0 +1,108 @@
+//! What a worker needs for handshakes: policies for the settings that connections have, and the
+//! turns that handshakes take.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lighty_core::Settings;
+use lighty_core::settings::limits;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_io::tls::Policy;
+use tokio::sync::Semaphore;
+
+use super::Tls;
+use super::causes::Causes;
+
+/// TLS, as one worker sees it.
+pub(crate) struct WorkerTls {
+    shared: RefCell<Tls>,
+    policies: RefCell<Policies>,
+    /// Who holds it may compute.
+    turn: Semaphore,
+    /// Handshakes that wait for it.
+    waiting: Cell<u32>,
+    /// What has gone wrong with handshakes, so that it is not said for each client.
+    pub causes: Causes,
+}
+
+/// Policies by the number of their settings, and whether connections carry HTTP.
+#[derive(Default)]
+struct Policies {
+    known: HashMap<(u64, bool), Arc<Policy>>,
+    /// Of the materials that they were made from.
+    version: u64,
+}
+
+impl Default for WorkerTls {
+    fn default() -> Self {
+        Self {
+            shared: RefCell::default(),
+            policies: RefCell::default(),
+            turn: Semaphore::new(1),
+            waiting: Cell::new(0),
+            causes: Causes::default(),
+        }
+    }
+}
+
+impl WorkerTls {
+    /// Goes on with what another configuration has loaded.
+    pub(crate) fn adopt(&self, shared: &Tls) {
+        self.policies.take();
+        self.shared.replace(shared.clone());
+    }
+
+    /// The policy for connections under these settings.
+    ///
+    /// # Errors
+    /// In words: why there is none.
+    pub(crate) fn policy(&self, settings: &Settings, is_raw: bool) -> Result<Arc<Policy>, String> {
+        let shared = self.shared.borrow();
+        let mut policies = self.policies.borrow_mut();
+        let version = shared.materials.version();
+        if policies.version != version || policies.known.len() >= limits::SETTINGS_VARIANTS_MAX {
+            policies.known.clear();
+            policies.version = version;
+        }
+        let key = (settings.variant.number(), is_raw);
+        if let Some(policy) = policies.known.get(&key) {
+            return Ok(Arc::clone(policy));
+        }
+        let tls = settings.module::<TlsSettings>();
+        let options = tls.policy_options(super::alpn(settings, is_raw))?;
+        let policy = Arc::new(Policy::new(&options, &shared.materials, &shared.tickets)?);
+        policies.known.insert(key, Arc::clone(&policy));
+        Ok(policy)
+    }
+
+    /// Waits until a handshake may take a step that costs much time. Each turn of the loop has one
+    /// such step, in the order of arrival, so that other connections wait for one at most.
+    pub(crate) async fn take_turn(&self) {
+        let _waiting = Waiting::begin(&self.waiting);
+        // It is never closed.
+        let Ok(_turn) = self.turn.acquire().await else { return };
+        tokio::task::yield_now().await;
+    }
+
+    /// Handshakes that wait for their turn.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.get()
+    }
+}
+
+/// Counts a handshake that waits.
+struct Waiting<'a>(&'a Cell<u32>);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,167 @@
+//! Certificates made for a test, and clients that speak TLS.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::client::{Client, DEADLINE};
+
+/// An authority that writes what it signs into a directory.
+pub struct Authority {
+    directory: PathBuf,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new one, which clients that know `ca.pem` in the directory trust.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self::named(directory, "ca.pem")
+    }
+
+    /// As [`new`](Self::new), in another file.
+    #[must_use]
+    pub fn named(directory: &Path, file: &str) -> Self {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, file);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
+        let issuer = issuer.expect("an authority");
+        std::fs::write(directory.join(file), issuer.pem()).expect("written");
+        Self { directory: directory.to_owned(), issuer }
+    }
+
+    /// Writes a certificate for these names, the first of which is its subject, and its key.
+    pub fn issue(&self, file: &str, names: &[&str]) {
+        let key = KeyPair::generate().expect("a key");
+        let (leaf, key) = self.sign(names, &key);
+        std::fs::write(self.directory.join(file), leaf + &key).expect("written");
+    }
+
+    /// As [`issue`](Self::issue), with the key in a file of its own.
+    pub fn issue_apart(&self, file: &str, key_file: &str, names: &[&str]) {
+        let key = KeyPair::generate().expect("a key");
+        let (leaf, key) = self.sign(names, &key);
+        std::fs::write(self.directory.join(file), leaf).expect("written");
+        std::fs::write(self.directory.join(key_file), key).expect("written");
+    }
+
+    fn sign(&self, names: &[&str], key: &KeyPair) -> (String, String) {
+        let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(owned).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CountryName, "DE");
+        params.distinguished_name.push(DnType::OrganizationName, "Prüfstelle");
+        params.distinguished_name.push(DnType::CommonName, names[0]);
+        params.serial_number = Some(rcgen::SerialNumber::from(vec![0x0a, 0xbc, 0x01]));
+        let leaf = params.signed_by(key, &self.issuer).expect("signed");
+        (leaf.pem(), key.serialize_pem())
+    }
+
+    /// A client that trusts this authority alone.
+    #[must_use]
+    pub fn client(&self) -> TlsClient {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("a root");
+        TlsClient { roots, own: None, alpn: Vec::new(), versions: rustls::ALL_VERSIONS.to_vec() }
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.directory.join(file)
+    }
+}
+
+/// A client that speaks TLS.
+#[derive(Clone)]
+pub struct TlsClient {
+    roots: RootCertStore,
+    own: Option<PathBuf>,
+    alpn: Vec<Vec<u8>>,
+    versions: Vec<&'static rustls::SupportedProtocolVersion>,
+}
+
+impl TlsClient {
+    /// Shows the certificate in this file, with its key.
+    #[must_use]
+    pub fn with_certificate(mut self, file: PathBuf) -> Self {
+        self.own = Some(file);
+        self
+    }
+
+    /// Offers these protocols.
+    #[must_use]
+    pub fn with_alpn(mut self, names: &[&str]) -> Self {
+        self.alpn = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self
+    }
+
+    /// Speaks TLS 1.2.
+    #[must_use]
+    pub fn with_tls12(mut self) -> Self {
+        self.versions = vec![&rustls::version::TLS12];
+        self
+    }
+
+    /// What connections share, resumed sessions among it.
+    #[must_use]
+    pub fn config(&self) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&self.versions)
+            .expect("versions")
+            .with_root_certificates(self.roots.clone());
+        let mut config = match &self.own {
+            None => builder.with_no_client_auth(),
+            Some(file) => {
+                let leaf = CertificateDer::from_pem_file(file).expect("a certificate");
+                let key = PrivateKeyDer::from_pem_file(file).expect("a key");
+                builder.with_client_auth_cert(vec![leaf], key).expect("a client")
+            }
+        };
+        config.alpn_protocols.clone_from(&self.alpn);
+        Arc::new(config)
+    }
+
+    /// Connects and shakes hands with the server of this name.
+    #[must_use]
+    pub fn connect(&self, address: SocketAddr, name: &str) -> Client {
+        self.try_connect(address, name).unwrap_or_else(|error| panic!("no handshake: {error}"))
+    }
+
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// What the server or this client says of it.
+    pub fn try_connect(&self, address: SocketAddr, name: &str) -> io::Result<Client> {
+        connect(&self.config(), address, name).map(Client::over_tls)
+    }
+}
+
+/// A connection whose handshake is done. With TLS 1.3 the server may still refuse the client.
+///
+/// # Errors
+/// What the server or the client says of it.
+pub fn connect(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    name: &str,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let socket = TcpStream::connect_timeout(&address, DEADLINE)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(DEADLINE))?;
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, socket);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}

@@ -406,6 +406,13 @@ impl Server {
         self.memory_kib("VmHWM:")
     }
 
+    /// Memory that the process holds now, in KiB, without the pages of files that it has mapped: its
+    /// own text grows with each path that is taken for the first time.
+    #[must_use]
+    pub fn own_kib(&self) -> u64 {
+        self.memory_kib("RssAnon:")
+    }
+
     /// Memory that the process has resident now, in KiB.
     #[must_use]
     pub fn resident_kib(&self) -> u64 {

@@ -47,21 +47,13 @@ impl Drop for Group {
     }
 }
 
-/// KB of a server with two workers that nobody has asked anything, those of files (its own text)
-/// apart.
-fn idle_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("such a line");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 #[test]
 fn an_idle_server_is_small() {
     let server = lighty!().config("server.max-worker = 2").start();
     // Where the kernel makes huge pages of everything, each spot of the heap takes 2 MB.
     let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let most = if huge.is_ok_and(|text| text.contains("[always]")) { 20 } else { 5 };
-    let idle = idle_kib(server.pid());
+    let idle = server.own_kib();
     assert!(idle <= most * 1024, "{idle} KiB");
     // A build with debug assertions has four times the text.
     if std::env::var_os("LIGHTY_BIN").is_some() {

@@ -69,7 +69,7 @@ fn what_encoders_held_is_given_back() {
         .file("noise.html", pattern(0, 16 << 20))
         .start();
     assert_eq!(server.get("/none").status, 404);
-    let before = server.resident_kib();
+    let before = server.own_kib();
     let clients: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
@@ -79,13 +79,13 @@ fn what_encoders_held_is_given_back() {
         })
         .collect();
     let least = before + 20 * 2048;
-    assert!(wait_until(Duration::from_secs(60), || server.resident_kib() > least), "tables");
+    assert!(wait_until(Duration::from_secs(60), || server.own_kib() > least), "tables");
     clients.into_iter().for_each(Client::reset);
     let given_back = wait_until(Duration::from_secs(60), || {
         accepting(&server, "/small.html", "br");
-        server.resident_kib() < before + 16 * 1024
+        server.own_kib() < before + 16 * 1024
     });
-    assert!(given_back, "{before} KiB before, {} after", server.resident_kib());
+    assert!(given_back, "{before} KiB before, {} after", server.own_kib());
 }
 
 #[test]

@@ -136,10 +136,10 @@ fn reload_after_reload_loses_and_keeps_nothing() {
         let at = turn % DOWNLOADS;
         taken[at] += downloads[at].read_exact(PIECE).map_or(0, |bytes| bytes.len());
         if turn == 10 {
-            after_ten = (site.server.resident_kib(), site.server.descriptors());
+            after_ten = (site.server.own_kib(), site.server.descriptors());
         }
     }
-    let resident = site.server.resident_kib();
+    let resident = site.server.own_kib();
     stop.store(true, Ordering::Relaxed);
     clients.into_iter().for_each(|client| client.join().expect("nothing was lost"));
     sockets.iter_mut().for_each(|socket| expect_echo(socket, count));
